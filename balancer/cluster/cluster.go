@@ -1,0 +1,140 @@
+// Package cluster is the part of the balancer tree that serves one cluster:
+// the priorities of its endpoints, and below them localities and leaves.
+//
+// It turns what is known of the cluster into the configuration of those
+// policies, touching none that the change does not concern, and it words the
+// errors that RPCs to the cluster see. It does not choose clusters, and it
+// does not wait for a first RPC: the root does both.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/balancer/locality"
+	"github.com/dynxds/dynxds/balancer/priority"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// Config is what is known of the cluster. Without Err and Endpoints it is
+// being resolved, and RPCs wait.
+type Config struct {
+	Cluster   *xdsresource.Cluster
+	Endpoints *xdsresource.Endpoints
+	// Err is why the cluster cannot be used. RPCs see its text as it is.
+	Err error
+}
+
+// Policy serves one cluster.
+type Policy struct {
+	env     *tree.Env
+	name    string
+	changed func()
+
+	config Config
+	phase  phase
+	names  names
+	// priorities is nil unless there are endpoints, or were until the cluster
+	// had to be resolved again.
+	priorities *priority.Policy[locality.Config]
+	state      balancer.State
+}
+
+// phase is what the Policy does with RPCs.
+type phase int
+
+const (
+	resolving phase = iota // they wait for the cluster's resources
+	unusable               // they fail: a resource is missing, or has no endpoint to offer
+	serving                // they go to the priorities
+)
+
+// New returns the Policy of the named cluster, whose RPCs wait until Update.
+func New(env *tree.Env, name string, changed func()) *Policy {
+	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
+}
+
+// Update takes over what is now known of the cluster.
+func (p *Policy) Update(c Config) {
+	before := p.config
+	p.config = c
+	switch {
+	case c.Err != nil:
+		p.fail(plain(c.Err))
+	case c.Cluster == nil || c.Endpoints == nil:
+		// Endpoints of the old resource are not for RPCs any more, but those
+		// of the new one may well be the same: their connections are kept.
+		p.phase = resolving
+		p.state = tree.Waiting(connectivity.Connecting)
+	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints:
+	default:
+		p.serve(c)
+	}
+}
+
+// State implements tree.Policy.
+func (p *Policy) State() balancer.State { return p.state }
+
+// ExitIdle implements tree.Policy.
+func (p *Policy) ExitIdle() {
+	if p.priorities != nil {
+		p.priorities.ExitIdle()
+	}
+}
+
+// Close implements tree.Policy.
+func (p *Policy) Close() {
+	if p.priorities != nil {
+		p.priorities.Close()
+		p.priorities = nil
+	}
+}
+
+func (p *Policy) fail(err error) {
+	p.Close()
+	p.phase = unusable
+	p.state = tree.Failing(err)
+}
+
+func (p *Policy) serve(c Config) {
+	entries := p.names.entries(c.Cluster, c.Endpoints)
+	if len(entries) == 0 {
+		p.fail(fmt.Errorf("dynxds: cluster %q has no endpoint to send RPCs to: "+
+			"ClusterLoadAssignment %q has none that is HEALTHY or UNKNOWN", p.name, c.Endpoints.Name))
+		return
+	}
+	if p.priorities == nil {
+		p.priorities = priority.New(p.env, p.buildPriority, p.prioritiesChanged)
+	}
+	p.priorities.Update(entries)
+	p.phase = serving
+	p.adopt()
+}
+
+func (p *Policy) buildPriority(changed func()) priority.Child[locality.Config] {
+	return locality.New(p.env, changed)
+}
+
+func (p *Policy) prioritiesChanged() {
+	if p.phase == serving {
+		p.adopt()
+		p.changed()
+	}
+}
+
+// adopt makes the priorities' state the cluster's.
+func (p *Policy) adopt() {
+	s := p.priorities.State()
+	p.state = balancer.State{
+		ConnectivityState: s.ConnectivityState,
+		Picker:            &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name},
+	}
+}
+
+// plain is err's text without its gRPC status, if it has one: a status error
+// would end even the RPCs that wait for ready.
+func plain(err error) error { return errors.New(err.Error()) }

@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/dynxds/dynxds/balancer/leaf"
+	"github.com/dynxds/dynxds/balancer/locality"
+	"github.com/dynxds/dynxds/balancer/priority"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// names gives the priorities of a cluster names that follow the localities:
+// when all localities of priority 1 move to priority 0, their policy, and with
+// it their connections, moves along (gRFC A56, "LB Policy Configuration").
+type names struct {
+	// of is the names that each locality's priorities had last time. More than
+	// one priority may hold endpoints of one locality.
+	of map[xdsresource.LocalityID][]string
+	// made counts the names given so far.
+	made int
+}
+
+// entries returns the configuration of the priorities, the most preferred
+// first; none if no endpoint is usable.
+func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []priority.Entry[locality.Config] {
+	if !slices.ContainsFunc(e.Localities, func(l xdsresource.Locality) bool { return leaf.Usable(l.Endpoints) }) {
+		return nil
+	}
+	of := make(map[xdsresource.LocalityID][]string, len(e.Localities))
+	taken := make(map[string]bool)
+	var entries []priority.Entry[locality.Config]
+	for _, localities := range byPriority(e.Localities) {
+		name := n.choose(localities, taken)
+		taken[name] = true
+		for i := range localities {
+			id := localities[i].ID
+			of[id] = append(of[id], name)
+		}
+		entries = append(entries, priority.Entry[locality.Config]{
+			Name:   name,
+			Config: locality.Config{LeafPolicy: c.LBPolicy, Localities: localities},
+		})
+	}
+	n.of = of
+	return entries
+}
+
+// choose returns the first name that one of the localities had and that is not
+// taken, or else a new name.
+func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool) string {
+	for i := range localities {
+		for _, name := range n.of[localities[i].ID] {
+			if !taken[name] {
+				return name
+			}
+		}
+	}
+	n.made++
+	return strconv.Itoa(n.made)
+}
+
+// byPriority splits localities by their priority, in order.
+func byPriority(localities []xdsresource.Locality) [][]xdsresource.Locality {
+	sorted := slices.Clone(localities)
+	slices.SortStableFunc(sorted, func(a, b xdsresource.Locality) int { return cmp.Compare(a.Priority, b.Priority) })
+	var groups [][]xdsresource.Locality
+	for len(sorted) > 0 {
+		end := 1
+		for end < len(sorted) && sorted[end].Priority == sorted[0].Priority {
+			end++
+		}
+		groups = append(groups, sorted[:end:end])
+		sorted = sorted[end:]
+	}
+	return groups
+}

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// priorities is a resource's localities by priority, by their zones.
+type priorities [][]string
+
+func (p priorities) endpoints() *xdsresource.Endpoints {
+	e := &xdsresource.Endpoints{}
+	for i, zones := range p {
+		for _, z := range zones {
+			e.Localities = append(e.Localities, xdsresource.Locality{
+				ID: xdsresource.LocalityID{Zone: z}, Priority: uint32(i), Weight: 1,
+				Endpoints: []xdsresource.Endpoint{{Address: z + ":1", Weight: 1}},
+			})
+		}
+	}
+	return e
+}
+
+// gRFC A56, "LB Policy Configuration": names move with the localities.
+func TestNamesFollowTheLocalities(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		updates []priorities
+		want    [][]string
+	}{
+		{"the same", []priorities{{{"a"}, {"b"}}, {{"a"}, {"b"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
+		{"one moves up", []priorities{{{"a"}, {"b"}}, {{"b"}, {"c"}}}, [][]string{{"1", "2"}, {"2", "3"}}},
+		{"two change places", []priorities{{{"a"}, {"b"}}, {{"b"}, {"a"}}}, [][]string{{"1", "2"}, {"2", "1"}}},
+		{"one is split", []priorities{{{"a", "b"}}, {{"a"}, {"b"}}}, [][]string{{"1"}, {"1", "2"}}},
+		{"two are merged", []priorities{{{"a"}, {"b"}}, {{"a", "b"}}}, [][]string{{"1", "2"}, {"1"}}},
+		{"all are new", []priorities{{{"a"}}, {{"b"}}}, [][]string{{"1"}, {"2"}}},
+		{"one locality in two priorities", []priorities{{{"a"}, {"a", "b"}}, {{"a"}, {"a", "b"}}},
+			[][]string{{"1", "2"}, {"1", "2"}}},
+		{"two priorities of one locality", []priorities{{{"a"}, {"a"}}, {{"a"}, {"a"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var n names
+			var got [][]string
+			for _, u := range tc.updates {
+				var given []string
+				for _, e := range n.entries(&xdsresource.Cluster{}, u.endpoints()) {
+					given = append(given, e.Name)
+				}
+				got = append(got, given)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEntriesKeepTheOrderWithinAPriority(t *testing.T) {
+	t.Parallel()
+	var n names
+	e := priorities{{"a", "c"}, {"b", "d"}}.endpoints()
+	e.Localities[1], e.Localities[2] = e.Localities[2], e.Localities[1]
+	before := fmt.Sprint(e)
+	var got [][]string
+	for _, entry := range n.entries(&xdsresource.Cluster{LBPolicy: "round_robin"}, e) {
+		if entry.Config.LeafPolicy != "round_robin" {
+			t.Errorf("leaf policy is %q", entry.Config.LeafPolicy)
+		}
+		var zones []string
+		for _, l := range entry.Config.Localities {
+			zones = append(zones, l.ID.Zone)
+		}
+		got = append(got, zones)
+	}
+	if diff := cmp.Diff([][]string{{"a", "c"}, {"b", "d"}}, got); diff != "" {
+		t.Errorf("localities (-want +got):\n%s", diff)
+	}
+	if fmt.Sprint(e) != before {
+		t.Error("the resource was changed")
+	}
+}

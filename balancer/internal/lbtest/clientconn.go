@@ -1,0 +1,208 @@
+package lbtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+// ClientConn is a channel as a policy sees it.
+type ClientConn struct {
+	balancer.ClientConn
+	// OnUpdate, if not nil, is called at each UpdateState.
+	OnUpdate func()
+
+	network    *Network
+	serializer *tree.Loop
+
+	mu       sync.Mutex
+	subConns []*SubConn
+	states   []balancer.State
+	news     chan struct{} // closed at the next UpdateState
+}
+
+// NewClientConn returns a ClientConn on n.
+func NewClientConn(n *Network) *ClientConn {
+	cc := &ClientConn{network: n, serializer: tree.NewLoop(func() {}), news: make(chan struct{})}
+	n.join(cc)
+	return cc
+}
+
+// UpdateState implements balancer.ClientConn.
+func (cc *ClientConn) UpdateState(s balancer.State) {
+	if cc.OnUpdate != nil {
+		cc.OnUpdate()
+	}
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	cc.states = append(cc.states, s)
+	close(cc.news)
+	cc.news = make(chan struct{})
+}
+
+// NewSubConn implements balancer.ClientConn.
+func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("a SubConn needs an address")
+	}
+	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, listener: opts.StateListener}
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	cc.subConns = append(cc.subConns, sc)
+	return sc, nil
+}
+
+// ResolveNow implements balancer.ClientConn.
+func (cc *ClientConn) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Updates returns how often the policy called UpdateState.
+func (cc *ClientConn) Updates() int {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return len(cc.states)
+}
+
+// State returns what the policy last passed to UpdateState.
+func (cc *ClientConn) State() balancer.State {
+	s, _ := cc.latest()
+	return s
+}
+
+func (cc *ClientConn) latest() (balancer.State, chan struct{}) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	if len(cc.states) == 0 {
+		return tree.Waiting(connectivity.Idle), cc.news
+	}
+	return cc.states[len(cc.states)-1], cc.news
+}
+
+// Await returns once the policy has reported s, or ctx is done.
+func (cc *ClientConn) Await(ctx context.Context, s connectivity.State) error {
+	for {
+		latest, news := cc.latest()
+		if latest.ConnectivityState == s {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the policy is %v, not %v: %w", latest.ConnectivityState, s, ctx.Err())
+		case <-news:
+		}
+	}
+}
+
+// Pick picks with the latest picker and returns the address, or the error.
+func (cc *ClientConn) Pick(ctx context.Context) (string, error) {
+	result, err := cc.State().Picker.Pick(balancer.PickInfo{Ctx: ctx})
+	if err != nil {
+		return "", err
+	}
+	return result.SubConn.(*SubConn).Addr, nil
+}
+
+// Open returns the addresses of the SubConns that are not shut down, sorted.
+func (cc *ClientConn) Open() []string {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	addrs := []string{}
+	for _, sc := range cc.subConns {
+		addrs = append(addrs, sc.Addr)
+	}
+	slices.Sort(addrs)
+	return addrs
+}
+
+func (cc *ClientConn) subConnsTo(addr string) []*SubConn {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	var found []*SubConn
+	for _, sc := range cc.subConns {
+		if sc.Addr == addr {
+			found = append(found, sc)
+		}
+	}
+	return found
+}
+
+func (cc *ClientConn) drop(sc *SubConn) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	if i := slices.Index(cc.subConns, sc); i >= 0 {
+		cc.subConns = slices.Delete(cc.subConns, i, i+1)
+	}
+}
+
+// SubConn is a connection to one address. Its fields but the exported ones are
+// for the serializer.
+type SubConn struct {
+	balancer.SubConn
+	Addr string
+
+	cc       *ClientConn
+	listener func(balancer.SubConnState)
+	state    connectivity.State
+	backoff  *time.Timer
+}
+
+// Connect implements balancer.SubConn.
+func (sc *SubConn) Connect() {
+	sc.cc.serializer.Post(func() {
+		if sc.state == connectivity.Idle {
+			sc.report(connectivity.Connecting, nil)
+			sc.attempt()
+		}
+	})
+}
+
+// Shutdown implements balancer.SubConn.
+func (sc *SubConn) Shutdown() {
+	sc.cc.drop(sc)
+	sc.cc.serializer.Post(func() {
+		if sc.backoff != nil {
+			sc.backoff.Stop()
+		}
+		if sc.state != connectivity.Shutdown {
+			sc.report(connectivity.Shutdown, nil)
+		}
+	})
+}
+
+// RegisterHealthListener implements balancer.SubConn: what is connected is
+// healthy.
+func (sc *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	sc.cc.serializer.Post(func() {
+		if sc.state == connectivity.Ready {
+			listener(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+		}
+	})
+}
+
+func (sc *SubConn) attempt() {
+	switch sc.cc.network.get(sc.Addr) {
+	case Up:
+		sc.report(connectivity.Ready, nil)
+	case Refused:
+		sc.report(connectivity.TransientFailure, fmt.Errorf("dial %s: connection refused", sc.Addr))
+		sc.backoff = time.AfterFunc(Backoff, func() { sc.cc.serializer.Post(sc.backedOff) })
+	}
+}
+
+func (sc *SubConn) backedOff() {
+	if sc.state == connectivity.TransientFailure {
+		sc.report(connectivity.Idle, nil)
+	}
+}
+
+func (sc *SubConn) report(s connectivity.State, err error) {
+	sc.state = s
+	sc.listener(balancer.SubConnState{ConnectivityState: s, ConnectionError: err})
+}

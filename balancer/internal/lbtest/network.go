@@ -1,0 +1,71 @@
+// Package lbtest is a channel for tests of policies: a ClientConn whose
+// SubConns connect over a network that the test breaks and mends. It keeps to
+// gRPC's rules (SubConns report from one goroutine, back off after a failure,
+// and go idle when a connection ends), so that gRPC's own policies run over it,
+// also in a synctest bubble. It is for tests only.
+package lbtest
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+)
+
+// Backoff is how long a SubConn stays in TRANSIENT_FAILURE.
+const Backoff = time.Second
+
+// Reach is what becomes of connections to an address.
+type Reach int
+
+// Connections come about at once, are refused, or hang.
+const (
+	Up Reach = iota
+	Refused
+	Silent
+)
+
+// Network says which addresses can be reached: all of them, at first.
+type Network struct {
+	mu    sync.Mutex
+	reach map[string]Reach
+	users []*ClientConn
+}
+
+// NewNetwork returns a Network.
+func NewNetwork() *Network { return &Network{reach: make(map[string]Reach)} }
+
+// Set changes what becomes of connections to addr. Unless it is Up, those that
+// there are break; those that hang proceed if it is not Silent.
+func (n *Network) Set(addr string, r Reach) {
+	n.mu.Lock()
+	n.reach[addr] = r
+	users := n.users
+	n.mu.Unlock()
+	for _, cc := range users {
+		for _, sc := range cc.subConnsTo(addr) {
+			sc.cc.serializer.Post(func() { sc.networkChanged(r) })
+		}
+	}
+}
+
+func (n *Network) get(addr string) Reach {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.reach[addr]
+}
+
+func (n *Network) join(cc *ClientConn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.users = append(n.users, cc)
+}
+
+func (sc *SubConn) networkChanged(r Reach) {
+	switch {
+	case sc.state == connectivity.Ready && r != Up:
+		sc.report(connectivity.Idle, nil)
+	case sc.state == connectivity.Connecting && r != Silent:
+		sc.attempt()
+	}
+}

@@ -1,0 +1,158 @@
+package tree
+
+import (
+	"sync"
+	"time"
+)
+
+// Loop runs functions one at a time, in the order in which they were posted.
+// It has a goroutine only while there is something to run.
+//
+// It exists because of the locks on either side of a balancer. A leaf policy
+// reports its state while it holds locks of its own, and takes the same locks
+// when it is updated; a tree that answered a report by updating a leaf would
+// sooner or later deadlock with it. Posting takes no lock but the queue's, for
+// the length of an append, so it can be done from anywhere; and whatever runs
+// on the loop holds no lock at all, so it can call anything.
+type Loop struct {
+	settle func()
+
+	mu    sync.Mutex
+	phase phase
+	queue []job
+}
+
+type phase int
+
+const (
+	resting phase = iota // the queue is empty and there is no goroutine
+	running              // a goroutine works on the queue
+	closed               // nothing runs any more
+)
+
+type job struct {
+	run func()
+	// done, if not nil, is closed when the job has run or never will.
+	done chan struct{}
+}
+
+// NewLoop returns a Loop that calls settle, on the loop, each time it has
+// worked off what was queued. Whatever a burst of events has in common to do at
+// its end belongs there.
+func NewLoop(settle func()) *Loop { return &Loop{settle: settle} }
+
+// Post has fn run on the loop, after everything posted before it. It does not
+// wait, and may be called from anywhere. After Close it does nothing.
+func (l *Loop) Post(fn func()) { l.add(job{run: fn}) }
+
+// Do has fn run on the loop and waits for it. It must not be called on the
+// loop. It reports false, without running fn, once the loop is closed.
+func (l *Loop) Do(fn func()) bool {
+	ran := false
+	done := make(chan struct{})
+	l.add(job{run: func() { fn(); ran = true }, done: done})
+	<-done
+	return ran
+}
+
+func (l *Loop) add(j job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.phase {
+	case closed:
+		j.finish()
+		return
+	case resting:
+		l.phase = running
+		go l.work()
+	}
+	l.queue = append(l.queue, j)
+}
+
+func (j job) finish() {
+	if j.done != nil {
+		close(j.done)
+	}
+}
+
+// Close ends the loop: what is queued is dropped, and so is what is posted
+// later. It is called on the loop.
+func (l *Loop) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, j := range l.queue {
+		j.finish()
+	}
+	l.queue, l.phase = nil, closed
+}
+
+// work settles after as many jobs as were queued when it last settled, not
+// when the queue is empty, so that a steady stream of jobs cannot put it off.
+func (l *Loop) work() {
+	for n := l.queued(); n > 0; n = l.queued() {
+		for range n {
+			j, ok := l.take()
+			if !ok {
+				return
+			}
+			j.run()
+			j.finish()
+		}
+		l.settle()
+	}
+}
+
+// queued returns the length of the queue. If that is 0 the loop rests, and the
+// goroutine must end.
+func (l *Loop) queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 && l.phase == running {
+		l.phase, l.queue = resting, nil
+	}
+	return len(l.queue)
+}
+
+func (l *Loop) take() (job, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == closed {
+		return job{}, false
+	}
+	j := l.queue[0]
+	l.queue[0] = job{}
+	l.queue = l.queue[1:]
+	return j, true
+}
+
+// Timer is a function that will run on the loop later. A nil Timer is one that
+// is not pending.
+type Timer struct {
+	timer *time.Timer
+	// stopped is for a timer that fired before Stop but whose function had not
+	// had its turn on the loop. It is touched on the loop only.
+	stopped bool
+}
+
+// After has fn run on the loop once d has passed, unless the Timer is stopped.
+// It is called on the loop.
+func (l *Loop) After(d time.Duration, fn func()) *Timer {
+	t := &Timer{}
+	t.timer = time.AfterFunc(d, func() {
+		l.Post(func() {
+			if !t.stopped {
+				fn()
+			}
+		})
+	})
+	return t
+}
+
+// Stop sees to it that the function does not run. It is called on the loop and
+// may be called on a nil Timer.
+func (t *Timer) Stop() {
+	if t != nil {
+		t.stopped = true
+		t.timer.Stop()
+	}
+}

@@ -1,0 +1,166 @@
+package tree_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLoopRunsInOrderOneAtATime(t *testing.T) {
+	t.Parallel()
+	l := tree.NewLoop(func() {})
+	var got, want []int // written on the loop only: -race would tell
+	for i := range 1000 {
+		want = append(want, i)
+		l.Post(func() { got = append(got, i) })
+	}
+	l.Do(func() {})
+	if !slices.Equal(got, want) {
+		t.Errorf("functions ran as %v, want the order of posting", got)
+	}
+}
+
+func TestLoopRunsWhatManyPost(t *testing.T) {
+	t.Parallel()
+	l := tree.NewLoop(func() {})
+	ran := 0
+	var posters sync.WaitGroup
+	for range 50 {
+		posters.Go(func() {
+			for range 100 {
+				l.Post(func() { ran++ })
+			}
+		})
+	}
+	posters.Wait()
+	l.Do(func() {})
+	if ran != 5000 {
+		t.Errorf("%d functions ran, want 5000", ran)
+	}
+}
+
+func TestLoopSettlesOncePerBurst(t *testing.T) {
+	t.Parallel()
+	settled := 0
+	l := tree.NewLoop(func() { settled++ })
+	var ran, settledDuring int
+	l.Do(func() { // the burst: posted while the loop is busy
+		settledDuring = settled
+		for range 10 {
+			l.Post(func() { ran++ })
+		}
+	})
+	var settledAfter int
+	l.Do(func() { settledAfter = settled })
+	if settledDuring != 0 || ran != 10 {
+		t.Fatalf("settled %d times before the burst, %d of 10 ran", settledDuring, ran)
+	}
+	if settledAfter < 1 || settledAfter > 2 {
+		t.Errorf("settled %d times for two bursts, want 1 or 2", settledAfter)
+	}
+}
+
+func TestLoopSettlesUnderASteadyStream(t *testing.T) {
+	t.Parallel()
+	settled := make(chan struct{})
+	var l *tree.Loop
+	l = tree.NewLoop(sync.OnceFunc(func() { close(settled) }))
+	var again func()
+	again = func() {
+		select {
+		case <-settled:
+		default:
+			l.Post(again)
+		}
+	}
+	l.Post(again)
+	select {
+	case <-settled:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the loop never settled while jobs kept coming")
+	}
+}
+
+func TestLoopClose(t *testing.T) {
+	t.Parallel()
+	l := tree.NewLoop(func() {})
+	dropped := false
+	waiter := make(chan bool, 1)
+	l.Do(func() {
+		l.Post(func() { dropped = true })
+		l.Close()
+	})
+	go func() { waiter <- l.Do(func() { dropped = true }) }()
+	if ran := <-waiter; ran {
+		t.Error("Do reported that it ran on a closed loop")
+	}
+	l.Post(func() { dropped = true })
+	if dropped {
+		t.Error("a function ran after Close")
+	}
+}
+
+func TestLoopCloseReleasesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := tree.NewLoop(func() {})
+		hold, result := make(chan struct{}), make(chan bool, 1)
+		l.Post(func() { <-hold; l.Close() })
+		go func() { result <- l.Do(func() { t.Error("ran after Close") }) }()
+		synctest.Wait()
+		close(hold)
+		if ran := <-result; ran {
+			t.Error("Do reported that it ran on a closed loop")
+		}
+	})
+}
+
+func TestTimer(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		stop  time.Duration // 0: never
+		fires bool
+	}{
+		{"fires after its time", 0, true},
+		{"does not fire when stopped before", 5 * time.Second, false},
+		{"does not fire when stopped at that very moment", 10 * time.Second, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := tree.NewLoop(func() {})
+				fired := false
+				l.Do(func() {
+					timer := l.After(10*time.Second, func() { fired = true })
+					if tc.stop == 0 {
+						return
+					}
+					// The loop is busy until the moment of stopping, so the
+					// timer's turn comes after it.
+					time.Sleep(tc.stop)
+					synctest.Wait()
+					timer.Stop()
+				})
+				time.Sleep(time.Minute)
+				l.Do(func() {
+					if fired != tc.fires {
+						t.Errorf("fired: %v, want %v", fired, tc.fires)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestStopOfATimerThatIsNotPending(t *testing.T) {
+	t.Parallel()
+	var none *tree.Timer
+	none.Stop()
+}

@@ -1,0 +1,61 @@
+// Package tree holds what the policies of one balancer tree share: the loop
+// that every one of them runs on, and the shape they all have.
+//
+// It is not a policy and knows of none. It makes two rules that spare the
+// policies every lock of their own:
+//
+//  1. Everything runs on the Loop. Policies are created, updated, read and
+//     closed there and nowhere else. What arrives from elsewhere (a leaf's new
+//     picker, a timer) is posted to it.
+//  2. News travels up only as an event of its own. A policy never calls the
+//     changed function that it was given from inside a call that its parent
+//     makes; the parent reads State after the call.
+package tree
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/connectivity"
+)
+
+// Env is what all the policies of one tree have in common.
+type Env struct {
+	// Loop is what the tree runs on.
+	Loop *Loop
+	// ClientConn makes the SubConns. Policies do not call its UpdateState:
+	// that is for the root.
+	ClientConn balancer.ClientConn
+	// Options are handed to the policies that gRPC's registry builds.
+	Options balancer.BuildOptions
+}
+
+// Policy is one node of the tree. How it is updated differs from policy to
+// policy; the rest does not. All methods are called on the Loop.
+type Policy interface {
+	// State is the policy's connectivity and its picker, both as of now. The
+	// picker is never nil.
+	State() balancer.State
+	// ExitIdle asks for connections where there are none.
+	ExitIdle()
+	// Close ends every timer, goroutine and SubConn of the policy. Nothing is
+	// called after it.
+	Close()
+}
+
+// Waiting is the state of a policy whose RPCs wait for news.
+func Waiting(s connectivity.State) balancer.State {
+	return balancer.State{
+		ConnectivityState: s,
+		Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
+	}
+}
+
+// Failing is the state of a policy that has nothing to offer. Its RPCs fail
+// with err, UNAVAILABLE, unless they wait for ready; err is no status error,
+// as those end even RPCs that wait.
+func Failing(err error) balancer.State {
+	return balancer.State{
+		ConnectivityState: connectivity.TransientFailure,
+		Picker:            base.NewErrPicker(err),
+	}
+}

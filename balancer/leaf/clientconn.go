@@ -1,0 +1,151 @@
+package leaf
+
+import (
+	"errors"
+	"sync"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+var errClosed = errors.New("dynxds: the load-balancing policy is closed")
+
+// clientConn is what gRPC's policy sees as its channel. The policy may call it
+// from any goroutine and with any of its locks held.
+type clientConn struct {
+	balancer.ClientConn
+	loop   *tree.Loop
+	policy *Policy
+
+	// mu is held for no call to anything outside this type.
+	mu       sync.Mutex
+	closed   bool
+	reports  reports
+	count    int
+	latest   balancer.State
+	subConns map[balancer.SubConn]struct{}
+}
+
+// reports says whether the latest report still waits for the loop. While one
+// does, a newer report takes its place: however often a policy reports, there
+// is at most one event of it in the queue.
+type reports int
+
+const (
+	taken reports = iota
+	waiting
+)
+
+func newClientConn(env *tree.Env, p *Policy) *clientConn {
+	return &clientConn{
+		ClientConn: env.ClientConn,
+		loop:       env.Loop,
+		policy:     p,
+		subConns:   make(map[balancer.SubConn]struct{}),
+	}
+}
+
+// UpdateState is the policy's report.
+func (c *clientConn) UpdateState(s balancer.State) {
+	if c.keep(s) {
+		c.loop.Post(c.policy.reported)
+	}
+}
+
+// keep stores a report and says whether the loop must be told.
+func (c *clientConn) keep(s balancer.State) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	before := c.reports
+	c.latest, c.reports = s, waiting
+	c.count++
+	return before == taken
+}
+
+// reportCount is the number of reports so far.
+func (c *clientConn) reportCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// latestReport returns the report that waits for the loop, if one does.
+func (c *clientConn) latestReport() (balancer.State, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.reports == taken {
+		return balancer.State{}, false
+	}
+	s := c.latest
+	c.latest, c.reports = balancer.State{}, taken
+	return s, true
+}
+
+// NewSubConn makes a SubConn that reports to the policy one call at a time.
+func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	var sc balancer.SubConn
+	listener := opts.StateListener
+	opts.StateListener = func(s balancer.SubConnState) {
+		if s.ConnectivityState == connectivity.Shutdown {
+			c.forget(sc)
+		}
+		c.policy.subConnChanged(sc, s, listener)
+	}
+	sc, err := c.ClientConn.NewSubConn(addrs, opts)
+	if err != nil {
+		return nil, err
+	}
+	if !c.remember(sc) {
+		sc.Shutdown()
+		return nil, errClosed
+	}
+	return sc, nil
+}
+
+// RemoveSubConn is what old policies call in place of SubConn.Shutdown.
+func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
+
+// ResolveNow does nothing: endpoints are pushed by the control plane, there is
+// nothing to ask again.
+func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) {}
+
+// remember is false once the leaf is closed.
+func (c *clientConn) remember(sc balancer.SubConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.subConns[sc] = struct{}{}
+	}
+	return !c.closed
+}
+
+func (c *clientConn) forget(sc balancer.SubConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.subConns, sc)
+}
+
+func (c *clientConn) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.latest = balancer.State{}
+}
+
+// shutdownSubConns ends the SubConns that the policy left behind: gRPC does
+// not ask policies to shut them down in Close.
+func (c *clientConn) shutdownSubConns() {
+	c.mu.Lock()
+	left := c.subConns
+	c.subConns = make(map[balancer.SubConn]struct{})
+	c.mu.Unlock()
+	for sc := range left {
+		sc.Shutdown()
+	}
+}

@@ -1,0 +1,62 @@
+package balancer
+
+import (
+	"fmt"
+
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/pmap"
+)
+
+// errNotRouted ends an RPC that the interceptors have not seen.
+var errNotRouted = status.Error(codes.Unavailable, "dynxds: this RPC has no route: "+
+	"the dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions")
+
+// picker is the root's picker: it finds the RPC's cluster. It is immutable; the
+// cells it leads to are not.
+type picker struct {
+	cells    pmap.Map[*cell]
+	version  uint64
+	reselect func(*decision.Decision) (string, error)
+	// err, if not nil, is why there is no configuration. It is no status error,
+	// as RPCs that wait for ready wait for a configuration too.
+	err error
+}
+
+// Pick takes no lock and allocates nothing.
+func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
+	d := decision.FromContext(info.Ctx)
+	if d == nil {
+		return grpcbalancer.PickResult{}, errNotRouted
+	}
+	if c, ok := p.cells.Get(d.Cluster); ok {
+		return c.pick(info)
+	}
+	if d.Version > p.version {
+		// The picker that knows the cluster is on its way.
+		return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
+	}
+	if p.err != nil {
+		return grpcbalancer.PickResult{}, p.err
+	}
+	return p.pickAgain(info, d)
+}
+
+// pickAgain picks for an RPC whose cluster is no longer there.
+func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (grpcbalancer.PickResult, error) {
+	name := d.Cluster
+	if p.reselect != nil {
+		var err error
+		if name, err = p.reselect(d); err != nil {
+			return grpcbalancer.PickResult{}, err
+		}
+	}
+	if c, ok := p.cells.Get(name); ok {
+		return c.pick(info)
+	}
+	return grpcbalancer.PickResult{}, fmt.Errorf(
+		"dynxds: the RPC's route names cluster %q, which the configuration (version %d) does not have", name, p.version)
+}

@@ -1,0 +1,95 @@
+package priority
+
+import (
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+// child is one child policy and what gRFC A56 remembers of it.
+type child[C any] struct {
+	name   string
+	policy Child[C]
+
+	// state is the child's connectivity when it was last observed.
+	state connectivity.State
+	// settled is what the child last was when it was not connecting.
+	settled settled
+	// failover runs while the child is given time to connect; otherwise nil.
+	failover *tree.Timer
+	// retention runs while the child is deactivated; otherwise nil.
+	retention *tree.Timer
+	// removal is 0 while the configuration names the child, and otherwise
+	// tells which of the children not named was removed first.
+	removal int
+}
+
+type settled int
+
+const (
+	never settled = iota
+	working
+	failed
+)
+
+func (c *child[C]) usable() bool {
+	return c.state == connectivity.Ready || c.state == connectivity.Idle
+}
+
+func (c *child[C]) connecting() bool { return c.state == connectivity.Connecting }
+
+// create makes the child of one entry, which has time to connect from now on.
+func (p *Policy[C]) create(e Entry[C]) *child[C] {
+	c := &child[C]{name: e.Name, state: connectivity.Connecting}
+	c.policy = p.build(func() { p.childChanged(c) })
+	p.children[e.Name] = c
+	p.startFailover(c)
+	c.policy.Update(e.Config)
+	p.observe(c)
+	return c
+}
+
+// observe takes note of the child's state (gRFC A56, "Child Connectivity State
+// Tracking").
+func (p *Policy[C]) observe(c *child[C]) {
+	before := c.state
+	c.state = c.policy.State().ConnectivityState
+	switch {
+	case c.usable():
+		c.settled = working
+		c.stopFailover()
+	case !c.connecting():
+		c.settled = failed
+		c.stopFailover()
+	case before != connectivity.Connecting && c.settled == working:
+		p.startFailover(c)
+	}
+}
+
+func (p *Policy[C]) startFailover(c *child[C]) {
+	c.failover.Stop()
+	c.failover = p.env.Loop.After(FailoverTimeout, func() {
+		c.failover = nil
+		p.reconsider(c)
+	})
+}
+
+func (c *child[C]) stopFailover() {
+	c.failover.Stop()
+	c.failover = nil
+}
+
+// deactivate keeps the child for RetentionTime, unless it is needed again.
+func (p *Policy[C]) deactivate(c *child[C]) {
+	if c.retention == nil {
+		c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
+	}
+}
+
+// destroy ends a child that is not the current one, or the whole Policy's.
+func (p *Policy[C]) destroy(c *child[C]) {
+	c.stopFailover()
+	c.retention.Stop()
+	delete(p.children, c.name)
+	c.policy.Close()
+}

@@ -1,0 +1,196 @@
+// Package priority chooses, among policies in order of preference, the first
+// that works (gRFC A56).
+//
+// It balances nothing itself and does not know what its children are: it
+// creates them when their turn comes, gives each time to connect, falls over
+// to the next when one fails, returns when it recovers, and keeps for a while
+// those that it no longer needs. Its configuration comes from the cluster, and
+// its picker is the chosen child's.
+package priority
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+const (
+	// FailoverTimeout is how long a child may take to connect before the next
+	// one is tried as well (gRFC A56).
+	FailoverTimeout = 10 * time.Second
+	// RetentionTime is how long a child that is not needed keeps its
+	// connections (gRFC A56).
+	RetentionTime = 15 * time.Minute
+	// MaxRemoved is how many children that the configuration no longer names
+	// are kept for RetentionTime; the one removed first goes first. gRFC A56
+	// sets no bound, which would let a control plane that renames its
+	// localities all the time fill the client with connections.
+	MaxRemoved = 8
+)
+
+var errEmpty = errors.New("no priority is configured")
+
+// Child is the policy of one priority, configured with a C.
+type Child[C any] interface {
+	tree.Policy
+	Update(C)
+}
+
+// Entry is one priority.
+type Entry[C any] struct {
+	// Name identifies the child. A child keeps its connections when its name
+	// moves from one priority to another. The names of one configuration
+	// differ.
+	Name   string
+	Config C
+}
+
+// Policy chooses among children configured with a C.
+type Policy[C any] struct {
+	env     *tree.Env
+	build   func(changed func()) Child[C]
+	changed func()
+
+	entries  []Entry[C]
+	children map[string]*child[C]
+	// current is the child whose state is the Policy's; nil if there is none.
+	current *child[C]
+	// removals numbers the removals of children, see child.removal.
+	removals int
+}
+
+// New returns a Policy without priorities, which fails RPCs until Update. build
+// creates a child.
+func New[C any](env *tree.Env, build func(changed func()) Child[C], changed func()) *Policy[C] {
+	return &Policy[C]{env: env, build: build, changed: changed, children: make(map[string]*child[C])}
+}
+
+// Update makes the priorities those of entries, the most preferred first.
+func (p *Policy[C]) Update(entries []Entry[C]) {
+	p.entries = entries
+	named := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		named[e.Name] = true
+		if c, ok := p.children[e.Name]; ok {
+			c.removal = 0
+			c.policy.Update(e.Config)
+			p.observe(c)
+		}
+	}
+	for name, c := range p.children {
+		if !named[name] && c.removal == 0 {
+			p.removals++
+			c.removal = p.removals
+			p.deactivate(c)
+		}
+	}
+	p.choose()
+	p.evict()
+}
+
+// State implements tree.Policy.
+func (p *Policy[C]) State() balancer.State {
+	if p.current == nil {
+		return tree.Failing(errEmpty)
+	}
+	return p.current.policy.State()
+}
+
+// ExitIdle implements tree.Policy. Deactivated children stay as they are.
+func (p *Policy[C]) ExitIdle() {
+	for _, c := range p.children {
+		if c.retention == nil {
+			c.policy.ExitIdle()
+		}
+	}
+}
+
+// Close implements tree.Policy.
+func (p *Policy[C]) Close() {
+	for _, c := range p.children {
+		p.destroy(c)
+	}
+	p.entries, p.current = nil, nil
+}
+
+// childChanged is the news of one child. It is news of the Policy only if it
+// changes which child is chosen, or comes from that one.
+func (p *Policy[C]) childChanged(c *child[C]) {
+	p.observe(c)
+	p.reconsider(c)
+}
+
+func (p *Policy[C]) reconsider(c *child[C]) {
+	before := p.current
+	p.choose()
+	if p.current != before || p.current == c {
+		p.changed()
+	}
+}
+
+// choose is gRFC A56, "Algorithm for Choosing a Priority". It gives the same
+// result however often it runs.
+func (p *Policy[C]) choose() {
+	for i, e := range p.entries {
+		c, ok := p.children[e.Name]
+		if !ok {
+			c = p.create(e)
+		}
+		c.retention.Stop()
+		c.retention = nil
+		if c.usable() {
+			p.current = c
+			p.deactivateFrom(i + 1)
+			return
+		}
+		if c.failover != nil {
+			p.current = c
+			return
+		}
+	}
+	p.current = p.lastResort()
+}
+
+// lastResort is the first child that is still connecting, else the last one.
+func (p *Policy[C]) lastResort() *child[C] {
+	var c *child[C]
+	for _, e := range p.entries {
+		if c = p.children[e.Name]; c.connecting() {
+			return c
+		}
+	}
+	return c
+}
+
+func (p *Policy[C]) deactivateFrom(first int) {
+	for _, e := range p.entries[first:] {
+		if c, ok := p.children[e.Name]; ok {
+			p.deactivate(c)
+		}
+	}
+}
+
+// evict destroys the children that were removed longest ago while there are
+// more than MaxRemoved of them.
+func (p *Policy[C]) evict() {
+	for {
+		var oldest *child[C]
+		removed := 0
+		for _, c := range p.children {
+			if c.removal == 0 {
+				continue
+			}
+			removed++
+			if oldest == nil || c.removal < oldest.removal {
+				oldest = c
+			}
+		}
+		if removed <= MaxRemoved {
+			return
+		}
+		p.destroy(oldest)
+	}
+}

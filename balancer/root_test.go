@@ -1,0 +1,441 @@
+package balancer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	grpcbalancer "google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tree is the policy over a fake network, in a synctest bubble.
+type tree struct {
+	network *lbtest.Network
+	cc      *lbtest.ClientConn
+	policy  grpcbalancer.Balancer
+	// last is the State of the last update, to make the next one from.
+	last balancer.State
+}
+
+func newTree() *tree {
+	tr := &tree{network: lbtest.NewNetwork()}
+	tr.cc = lbtest.NewClientConn(tr.network)
+	tr.policy = grpcbalancer.Get(balancer.Name).Build(tr.cc, grpcbalancer.BuildOptions{})
+	return tr
+}
+
+func (tr *tree) close() {
+	tr.policy.Close()
+	synctest.Wait()
+}
+
+// update gives the policy a State of the next version, with last's clusters
+// except for the changes; a nil ClusterState removes one.
+func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*balancer.State)) error {
+	s := tr.last
+	s.Version++
+	edit := s.Clusters.Edit()
+	for name, c := range changes {
+		if c == nil {
+			edit.Delete(name)
+		} else {
+			edit.Set(name, c)
+		}
+	}
+	s.Clusters = edit.Map()
+	for _, m := range more {
+		m(&s)
+	}
+	tr.last = s
+	return tr.policy.UpdateClientConnState(grpcbalancer.ClientConnState{
+		ResolverState: balancer.SetState(grpcresolver.State{}, &s),
+	})
+}
+
+// pick picks for an RPC that the last State's version sent to the cluster.
+func (tr *tree) pick(cluster string) (string, error) {
+	return tr.cc.Pick(&decision.Decision{
+		Context: context.Background(), Version: tr.last.Version, Cluster: cluster,
+	})
+}
+
+// reach checks where picks for the cluster go, once a first one activated it.
+func (tr *tree) reach(t *testing.T, cluster, want string) {
+	t.Helper()
+	tr.pick(cluster)
+	synctest.Wait()
+	if addr, err := tr.pick(cluster); err != nil || addr != want {
+		t.Errorf("a pick for cluster %s goes to %q (%v), want %q", cluster, addr, err, want)
+	}
+}
+
+func serving(addrs ...string) *balancer.ClusterState {
+	l := xdsresource.Locality{Weight: 1}
+	for _, a := range addrs {
+		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a, Weight: 1})
+	}
+	return &balancer.ClusterState{
+		Cluster:   &xdsresource.Cluster{Name: addrs[0], LBPolicy: "round_robin"},
+		Endpoints: &xdsresource.Endpoints{Name: addrs[0], Localities: []xdsresource.Locality{l}},
+	}
+}
+
+func reselect(cluster string, err error) func(*balancer.State) {
+	return func(s *balancer.State) {
+		s.Reselect = func(*decision.Decision) (string, error) { return cluster, err }
+	}
+}
+
+func TestPickRules(t *testing.T) {
+	t.Parallel()
+	noRoute := status.Error(codes.Unavailable, "no route any more")
+	const version = 2 // of the picker, which knows cluster a
+	for _, tc := range []struct {
+		name     string
+		decision *decision.Decision
+		given    func(*balancer.State)
+		want     string // the address, or part of the error
+		isStatus bool
+	}{
+		{name: "no Decision: the interceptors are missing",
+			want: "dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions", isStatus: true},
+		{name: "known cluster, same version", decision: &decision.Decision{Cluster: "a", Version: version}, want: "a:1"},
+		{name: "known cluster, older Decision", decision: &decision.Decision{Cluster: "a", Version: version - 1}, want: "a:1"},
+		{name: "known cluster, newer Decision", decision: &decision.Decision{Cluster: "a", Version: version + 1}, want: "a:1"},
+		{name: "unknown cluster, newer Decision: waits for the next picker",
+			decision: &decision.Decision{Cluster: "x", Version: version + 1}, given: reselect("", noRoute),
+			want: grpcbalancer.ErrNoSubConnAvailable.Error()},
+		{name: "unknown cluster, older Decision: routed again",
+			decision: &decision.Decision{Cluster: "x", Version: version - 1}, given: reselect("a", nil), want: "a:1"},
+		{name: "unknown cluster, same version: routed again",
+			decision: &decision.Decision{Cluster: "x", Version: version}, given: reselect("a", nil), want: "a:1"},
+		{name: "no route any more: the RPC ends with that status",
+			decision: &decision.Decision{Cluster: "x", Version: version - 1}, given: reselect("", noRoute),
+			want: "no route any more", isStatus: true},
+		{name: "routed again to an unknown cluster",
+			decision: &decision.Decision{Cluster: "x", Version: version - 1}, given: reselect("y", nil),
+			want: `cluster "y"`},
+		{name: "no way to route again",
+			decision: &decision.Decision{Cluster: "x", Version: version - 1}, want: `cluster "x"`},
+		{name: "no configuration: RPCs fail, those that wait for ready do not",
+			decision: &decision.Decision{Cluster: "a", Version: version - 1}, given: withErr(noRoute), want: "no route any more"},
+		{name: "no configuration, newer Decision: waits for the next picker",
+			decision: &decision.Decision{Cluster: "a", Version: version + 1}, given: withErr(noRoute),
+			want: grpcbalancer.ErrNoSubConnAvailable.Error()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTree()
+				defer tr.close()
+				tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+				tr.reach(t, "a", "a:1")
+				given := tc.given
+				if given == nil {
+					given = func(*balancer.State) {}
+				}
+				tr.update(nil, given)
+
+				ctx := context.Background()
+				if tc.decision != nil {
+					tc.decision.Context = ctx
+					ctx = tc.decision
+				}
+				addr, err := tr.cc.Pick(ctx)
+				if err == nil && addr != tc.want || err != nil && !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("the pick gave %q and error %v, want %q", addr, err, tc.want)
+				}
+				s, isStatus := status.FromError(err)
+				if err != nil && isStatus != tc.isStatus {
+					t.Errorf("the error is a status error: %v, want %v", isStatus, tc.isStatus)
+				}
+				if err != nil && isStatus && s.Code() != codes.Unavailable {
+					t.Errorf("code is %v, want UNAVAILABLE", s.Code())
+				}
+			})
+		})
+	}
+}
+
+// withErr is a State without configuration.
+func withErr(err error) func(*balancer.State) {
+	return func(s *balancer.State) {
+		s.Clusters, s.Err = pmap.Map[*balancer.ClusterState]{}, err
+	}
+}
+
+func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		reach map[string]lbtest.Reach // of the clusters that are picked from
+		rest  int                     // clusters that are not
+		want  connectivity.State
+	}{
+		{"no cluster", nil, 0, connectivity.Idle},
+		{"only clusters that no RPC asked for", nil, 3, connectivity.Idle},
+		{"one ready", map[string]lbtest.Reach{"a": lbtest.Up, "b": lbtest.Silent, "c": lbtest.Refused}, 1, connectivity.Ready},
+		{"one connecting, none ready", map[string]lbtest.Reach{"b": lbtest.Silent, "c": lbtest.Refused}, 1, connectivity.Connecting},
+		{"one idle, the others failed", map[string]lbtest.Reach{"c": lbtest.Refused}, 1, connectivity.Idle},
+		{"all failed", map[string]lbtest.Reach{"b": lbtest.Refused, "c": lbtest.Refused}, 0, connectivity.TransientFailure},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTree()
+				defer tr.close()
+				clusters := make(map[string]*balancer.ClusterState)
+				for name, r := range tc.reach {
+					tr.network.Set(name+":1", r)
+					clusters[name] = serving(name + ":1")
+				}
+				for i := range tc.rest {
+					clusters[fmt.Sprint("rest", i)] = serving("rest:1")
+				}
+				tr.update(clusters)
+				for name := range tc.reach {
+					tr.pick(name)
+				}
+				synctest.Wait()
+				if got := tr.cc.State().ConnectivityState; got != tc.want {
+					t.Errorf("the channel is %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		given grpcresolver.State
+		err   error
+		state connectivity.State
+		fails string
+	}{
+		{"by a picker", balancer.SetState(grpcresolver.State{}, &balancer.State{Version: 1}), nil,
+			connectivity.Idle, "does not have"},
+		{"by an error", balancer.SetState(grpcresolver.State{}, &balancer.State{Version: 1, Err: errors.New("no Listener")}), nil,
+			connectivity.TransientFailure, "no Listener"},
+		{"also if the resolver is another one", grpcresolver.State{}, grpcbalancer.ErrBadResolverState,
+			connectivity.TransientFailure, "dial a target of the scheme xds or dynxds"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cc := lbtest.NewClientConn(lbtest.NewNetwork())
+			policy := grpcbalancer.Get(balancer.Name).Build(cc, grpcbalancer.BuildOptions{})
+			defer policy.Close()
+			err := policy.UpdateClientConnState(grpcbalancer.ClientConnState{ResolverState: tc.given})
+			if !errors.Is(err, tc.err) {
+				t.Errorf("UpdateClientConnState returned %v, want %v", err, tc.err)
+			}
+			if cc.Updates() == 0 {
+				t.Fatal("UpdateClientConnState returned before UpdateState was called")
+			}
+			if got := cc.State().ConnectivityState; got != tc.state {
+				t.Errorf("the channel is %v, want %v", got, tc.state)
+			}
+			_, err = cc.Pick(&decision.Decision{Context: context.Background()})
+			if err == nil || !strings.Contains(err.Error(), tc.fails) {
+				t.Errorf("a pick fails with %v, want %q", err, tc.fails)
+			}
+		})
+	}
+}
+
+func TestResolverError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.policy.ResolverError(status.Error(codes.Internal, "no bootstrap"))
+		_, err := tr.pick("a")
+		if _, isStatus := status.FromError(err); isStatus || !strings.Contains(err.Error(), "no bootstrap") {
+			t.Errorf("before any State a pick fails with %v, want a plain error with the reason", err)
+		}
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+		tr.reach(t, "a", "a:1")
+		tr.policy.ResolverError(errors.New("lost contact"))
+		tr.reach(t, "a", "a:1")
+	})
+}
+
+func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		clusters := make(map[string]*balancer.ClusterState)
+		for i := range 1000 {
+			clusters[fmt.Sprint("c", i)] = serving(fmt.Sprintf("c%d:1", i), fmt.Sprintf("c%d:2", i))
+		}
+		tr.update(clusters)
+		synctest.Wait()
+		if open := tr.cc.Open(); len(open) != 0 {
+			t.Fatalf("%d connections were opened for no RPC", len(open))
+		}
+		for range 100 { // as many RPCs at once
+			if _, err := tr.pick("c500"); !errors.Is(err, grpcbalancer.ErrNoSubConnAvailable) && err != nil {
+				t.Fatalf("a first pick fails with %v, want it to wait", err)
+			}
+		}
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"c500:1", "c500:2"}, tr.cc.Open()); diff != "" {
+			t.Errorf("open connections (-want +got):\n%s", diff)
+		}
+		// An update to a cluster that no RPC asked for opens nothing either.
+		tr.update(map[string]*balancer.ClusterState{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"c500:2", "c500:3"}, tr.cc.Open()); diff != "" {
+			t.Errorf("open connections after an update (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.policy.ExitIdle() // before any State there is nothing to connect
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")},
+			func(s *balancer.State) { s.Default = []string{"a", "c", "unknown"} })
+		tr.policy.ExitIdle()
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a:1", "c:1"}, tr.cc.Open()); diff != "" {
+			t.Errorf("open connections (-want +got):\n%s", diff)
+		}
+		if got := tr.cc.State().ConnectivityState; got != connectivity.Ready {
+			t.Errorf("the channel is %v, want READY", got)
+		}
+	})
+}
+
+func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
+		tr.reach(t, "a", "a:1")
+		before := tr.subConn(t, "a")
+		tr.update(map[string]*balancer.ClusterState{"b": serving("b:2"), "c": serving("c:1")})
+		tr.update(map[string]*balancer.ClusterState{"b": nil})
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")}) // new pointers, same content
+		synctest.Wait()
+		if tr.subConn(t, "a") != before {
+			t.Error("cluster a was connected anew")
+		}
+	})
+}
+
+func (tr *tree) subConn(t *testing.T, cluster string) grpcbalancer.SubConn {
+	t.Helper()
+	d := &decision.Decision{Context: context.Background(), Version: tr.last.Version, Cluster: cluster}
+	result, err := tr.cc.State().Picker.Pick(grpcbalancer.PickInfo{Ctx: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.SubConn
+}
+
+func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "dormant": serving("d:1")})
+		tr.reach(t, "a", "a:1")
+		old := tr.cc.State().Picker
+		openAtPush := -1
+		tr.cc.OnUpdate = func() {
+			if openAtPush < 0 {
+				openAtPush = len(tr.cc.Open())
+			}
+		}
+		tr.update(map[string]*balancer.ClusterState{"a": nil, "dormant": nil})
+		synctest.Wait()
+		if openAtPush != 1 {
+			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
+		}
+		if open := tr.cc.Open(); len(open) != 0 {
+			t.Errorf("connections %v outlived their cluster", open)
+		}
+		// A pick that still holds the old picker must not bring a cluster back.
+		for _, name := range []string{"a", "dormant"} {
+			old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: name}})
+		}
+		synctest.Wait()
+		if open := tr.cc.Open(); len(open) != 0 {
+			t.Errorf("a pick with the old picker connected %v", open)
+		}
+	})
+}
+
+func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		clusters := make(map[string]*balancer.ClusterState)
+		var names []string
+		for i := range 100 {
+			name := fmt.Sprint("c", i)
+			names = append(names, name)
+			clusters[name] = serving(name + ":1")
+		}
+		tr.update(clusters, func(s *balancer.State) { s.Default = names })
+		before := tr.cc.Updates()
+		tr.policy.ExitIdle()
+		synctest.Wait()
+		// Each cluster alone would make at least 3: activated, connecting, ready.
+		if n := tr.cc.Updates() - before; n > 250 {
+			t.Errorf("100 clusters that connect at once replaced the picker %d times", n)
+		}
+	})
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		tr.network.Set("b:1", lbtest.Silent)
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
+		tr.reach(t, "a", "a:1")
+		tr.pick("b")
+		synctest.Wait()
+		old := tr.cc.State().Picker
+		tr.policy.Close()
+		synctest.Wait()
+		updates := tr.cc.Updates()
+		if open := tr.cc.Open(); len(open) != 0 {
+			t.Errorf("connections %v outlived the policy", open)
+		}
+		old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: "c"}})
+		tr.policy.ExitIdle()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if tr.cc.Updates() != updates || len(tr.cc.Open()) != 0 {
+			t.Error("the policy did something after Close")
+		}
+	})
+}

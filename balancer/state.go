@@ -1,0 +1,53 @@
+package balancer
+
+import (
+	grpcresolver "google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// State is the balancer's part of one snapshot. It is immutable. Parts that
+// did not change from one State to the next are the same pointers, which is
+// how the balancer knows that they did not.
+type State struct {
+	// Version is the snapshot's version, see decision.Decision.
+	Version uint64
+	// Clusters holds every cluster that the snapshot's routes name.
+	Clusters pmap.Map[*ClusterState]
+	// Default names the clusters to connect when the application asks for a
+	// connection before any RPC did (ClientConn.Connect).
+	Default []string
+	// Reselect routes the RPC of an older Decision again, by this snapshot.
+	// It returns the new cluster's name, or the status error that the RPC
+	// ends with. It takes no lock.
+	Reselect func(old *decision.Decision) (cluster string, err error)
+	// Err, if not nil, is why there is no configuration. Clusters is then
+	// empty and RPCs fail with Err (UNAVAILABLE) unless they wait for ready.
+	Err error
+}
+
+// ClusterState is what is known of one cluster. While both Err and Endpoints
+// are nil the cluster is still being resolved, and its RPCs wait.
+type ClusterState struct {
+	Cluster   *xdsresource.Cluster
+	Endpoints *xdsresource.Endpoints
+	// Err is why the cluster cannot be used. It names the resource, the
+	// server and the node.
+	Err error
+}
+
+type stateKey struct{}
+
+// SetState returns s with the balancer's state attached.
+func SetState(s grpcresolver.State, state *State) grpcresolver.State {
+	s.Attributes = s.Attributes.WithValue(stateKey{}, state)
+	return s
+}
+
+// StateFrom returns the state that SetState attached, or nil.
+func StateFrom(s grpcresolver.State) *State {
+	state, _ := s.Attributes.Value(stateKey{}).(*State)
+	return state
+}

@@ -1,0 +1,184 @@
+package controlplane
+
+import (
+	"fmt"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func newTestSotW(store *Store) *sotw {
+	return newSotW(newStream(1, store, limits{names: 1000, bytes: 1 << 16}, nil), true)
+}
+
+func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
+	return &discoverypb.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names}
+}
+
+func mustHandle(t testing.TB, p *sotw, req *discoverypb.DiscoveryRequest) {
+	t.Helper()
+	if err := p.handle(req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "r"}) }); err != nil {
+		t.Fatal(err)
+	}
+	p := newTestSotW(store)
+	mustHandle(t, p, request(routeType, "r", "missing"))
+	mustHandle(t, p, request(clusterType))
+	mustHandle(t, p, request("invented/1", "a"))
+	mustHandle(t, p, request("invented/2"))
+	if got := len(store.tables); got != 3 { // no names: nothing to remember
+		t.Errorf("%d tables while the stream lives, want 3", got)
+	}
+
+	store.release(p.stream)
+	// A last request that the reader was at work on.
+	mustHandle(t, p, request(routeType, "r", "later"))
+	mustHandle(t, p, request("invented/3", "a"))
+
+	routes := store.tables[routeType]
+	if len(store.tables) != 1 || len(routes.byName) != 0 || len(routes.byWildcard) != 0 {
+		t.Errorf("%d tables, %d names, %d wildcards are left", len(store.tables), len(routes.byName), len(routes.byWildcard))
+	}
+}
+
+func TestStream_PendingChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	p := newTestSotW(store)
+	for i := range 500 {
+		name := fmt.Sprint(i)
+		if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: name}) }); err != nil {
+			t.Fatal(err)
+		}
+		mustHandle(t, p, request(routeType, name))
+		mustHandle(t, p, request(clusterType))
+	}
+	if sub := p.subs[routeType]; len(sub.pending.names) != 1 || len(sub.names) != 1 {
+		t.Errorf("%d names pending, %d subscribed, want 1 each", len(sub.pending.names), len(sub.names))
+	}
+	if len(p.dueSubs) > 2 {
+		t.Errorf("%d subscriptions are due, there are 2", len(p.dueSubs))
+	}
+}
+
+func TestTable_UpdateTouchesInterestedSubscriptionsOnly(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	interested, other := newTestSotW(store), newTestSotW(store)
+	mustHandle(t, interested, request(routeType, "a", "b"))
+	mustHandle(t, other, request(routeType, "b"))
+	interested.collect()
+	other.collect()
+	if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "a"}) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(interested.dueSubs) != 1 || len(other.dueSubs) != 0 {
+		t.Errorf("due: %d of the interested, %d of the other", len(interested.dueSubs), len(other.dueSubs))
+	}
+}
+
+// FuzzSotW_Requests feeds a stream with requests of any content, among updates,
+// and holds the store's index against the subscriptions.
+func FuzzSotW_Requests(f *testing.F) {
+	for _, req := range []*discoverypb.DiscoveryRequest{
+		request(clusterType), request(clusterType, "*", "a"), request(routeType, "a", "a", ""), request(""),
+		{TypeUrl: clusterType, ResponseNonce: "x", Node: &corepb.Node{ClientFeatures: []string{wrapFeature}}},
+	} {
+		data, err := proto.Marshal(req)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, data, true)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte, echoNonce bool) {
+		store := NewStore()
+		p := newTestSotW(store)
+		for i, data := range [][]byte{first, second, first} {
+			req := new(discoverypb.DiscoveryRequest)
+			if proto.Unmarshal(data, req) != nil {
+				return
+			}
+			if echoNonce && i > 0 {
+				if sub := p.subs[req.GetTypeUrl()]; sub != nil {
+					req.ResponseNonce = sub.delivery.nonce
+				}
+			}
+			if err := p.handle(req); err != nil {
+				if c := status.Code(err); c != codes.InvalidArgument && c != codes.ResourceExhausted {
+					t.Fatalf("handle: %v", err)
+				}
+				return
+			}
+			setAny(t, store, req, fmt.Sprint(i))
+			for _, b := range p.collect() {
+				if resp := p.response(b); resp.GetNonce() == "" || resp.GetVersionInfo() == "" {
+					t.Fatalf("response without nonce or version: %v", resp)
+				}
+			}
+			checkIndex(t, store, p.stream)
+		}
+		store.release(p.stream)
+		for typeURL, table := range store.tables {
+			if len(table.byName)+len(table.byWildcard) > 0 {
+				t.Fatalf("%s: subscriptions are left", typeURL)
+			}
+		}
+	})
+}
+
+// setAny stores something under each name that the request asks for, if it can
+// be stored.
+func setAny(t *testing.T, store *Store, req *discoverypb.DiscoveryRequest, value string) {
+	t.Helper()
+	for _, name := range req.GetResourceNames() {
+		if name == "" || name == wildcardName {
+			continue
+		}
+		if _, err := store.Update(func(tx *Tx) {
+			tx.SetNamed(name, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(value)})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func checkIndex(t *testing.T, store *Store, s *stream) {
+	t.Helper()
+	names, bytes := len(s.subs), proto.Size(s.node)
+	for typeURL, sub := range s.subs {
+		bytes += len(typeURL)
+		names += len(sub.names)
+		table := store.tables[typeURL]
+		for name := range sub.names {
+			bytes += len(name)
+			if _, ok := table.byName[name][sub]; !ok {
+				t.Fatalf("%s: %q is subscribed and not in the index", typeURL, name)
+			}
+		}
+		if table == nil {
+			continue
+		}
+		if len(table.byName) != len(sub.names) {
+			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, len(table.byName), len(sub.names))
+		}
+		if _, ok := table.byWildcard[sub]; ok != sub.interest.wildcard() {
+			t.Fatalf("%s: wildcard in the index: %t, subscribed: %t", typeURL, ok, sub.interest.wildcard())
+		}
+	}
+	if names != s.used.names || bytes != s.used.bytes {
+		t.Fatalf("counted %+v, used are %d names and %d bytes", s.used, names, bytes)
+	}
+}

@@ -1,0 +1,560 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// "Envoy" in these comments is Envoy's description of the xDS protocol.
+
+func cluster(name string) *clusterpb.Cluster { return xdsmsg.EDSCluster(name, "") }
+
+// changed is the cluster with other bytes.
+func changed(name, alt string) *clusterpb.Cluster {
+	c := cluster(name)
+	c.AltStatName = alt
+	return c
+}
+
+// Envoy, "How the client specifies what resources to return".
+func TestSotW_Wildcard(t *testing.T) {
+	t.Parallel()
+	resources := []proto.Message{
+		xdsmsg.DefaultListener("l1", "r1"), xdsmsg.DefaultListener("l2", "r1"),
+		cluster("c1"), cluster("c2"),
+		xdsmsg.RouteConfig("r1", "*"), xdsmsg.SimpleEndpoints("c1", "127.0.0.1:1"),
+	}
+	tests := []struct {
+		name  string
+		given string   // the type
+		when  []string // the names of the first request
+		then  []string // the names in the response, nil if none comes
+	}{
+		{"first Listener request without names", lds, nil, []string{"l1", "l2"}},
+		{"first Cluster request without names", cds, nil, []string{"c1", "c2"}},
+		{"explicit star", cds, []string{"*"}, []string{"c1", "c2"}},
+		{"star and a name", cds, []string{"*", "c1"}, []string{"c1", "c2"}},
+		{"a name only", cds, []string{"c2"}, []string{"c2"}},
+		{"first RouteConfiguration request without names", rds, nil, nil},
+		{"first ClusterLoadAssignment request without names", eds, nil, nil},
+		{"star of a type without wildcard", eds, []string{"*"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, resources...)
+			c := s.open(t)
+			c.subscribe(tt.given, tt.when...)
+			if tt.then != nil {
+				c.want(tt.given, tt.then...)
+			}
+			c.fence()
+		})
+	}
+}
+
+// Envoy, same place: the legacy wildcard ends with the first name, for good.
+func TestSotW_WildcardEndsWithFirstName(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("c1"), cluster("c2"))
+	c := s.open(t)
+
+	c.subscribe(cds)
+	all := c.want(cds, "c1", "c2")
+	c.ack(all, "c1")
+	one := c.want(cds, "c1")
+	c.ack(one) // no names: nothing at all from now on
+	c.fence()
+	s.set(t, cluster("c3"), changed("c1", "new"))
+	c.fence()
+
+	c.ack(one, "*")
+	star := c.want(cds, "c1", "c2", "c3")
+	s.set(t, cluster("c4"))
+	next := c.want(cds, "c1", "c2", "c3", "c4")
+	c.ack(star, "c9") // stale, so the star still holds
+	c.ack(next, "*")
+	c.fence()
+	s.delete(t, cds, "c4")
+	c.want(cds, "c1", "c2", "c3")
+	c.fence()
+}
+
+func TestSotW_EmptyWildcardIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.open(t)
+	c.subscribe(lds)
+	if resp := c.want(lds); resp.GetVersionInfo() == "" {
+		t.Error("the response has no version")
+	}
+	s.set(t, xdsmsg.DefaultListener("l1", "r"))
+	c.want(lds, "l1")
+}
+
+// Envoy, "Resource updates" and "Deleting resources": Listener and Cluster
+// responses are complete, so that omission deletes.
+func TestSotW_ListenerAndClusterResponsesAreComplete(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("c1"), cluster("c2"), cluster("other"))
+	c := s.open(t)
+	c.subscribe(cds, "c1", "c2")
+	c.ack(c.want(cds, "c1", "c2"), "c1", "c2")
+
+	s.set(t, changed("c1", "new"))
+	c.ack(c.want(cds, "c1", "c2"), "c1", "c2")
+
+	s.delete(t, cds, "c1")
+	last := c.want(cds, "c2")
+
+	s.set(t, cluster("c3"), changed("other", "new"))
+	c.fence()
+	c.ack(last, "c1", "c2", "c3")
+	c.want(cds, "c2", "c3")
+}
+
+func TestSotW_OtherTypesGetOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.SimpleEndpoints("e1", "127.0.0.1:1"), xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
+	c := s.open(t)
+	c.subscribe(eds, "e1", "e2")
+	first := c.want(eds, "e1", "e2")
+	c.ack(first, "e1", "e2")
+
+	s.set(t, xdsmsg.SimpleEndpoints("e1", "127.0.0.1:3"), xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
+	second := c.want(eds, "e1")
+	if first.GetVersionInfo() == second.GetVersionInfo() {
+		t.Errorf("both versions are %q", first.GetVersionInfo())
+	}
+
+	s.set(t, xdsmsg.SimpleEndpoints("e3", "127.0.0.1:4"))
+	c.ack(second, "e1", "e2", "e3")
+	c.want(eds, "e3")
+
+	// SotW cannot say that an assignment is gone.
+	s.delete(t, eds, "e2")
+	c.fence()
+	s.set(t, xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
+	c.want(eds, "e2")
+}
+
+// Envoy, "Unsubscribing from resources": what is asked for again is sent again.
+func TestSotW_ResubscribedResourceIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run(typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), cluster("a"), cluster("b"))
+			c := s.open(t)
+			c.subscribe(typeURL, "a", "b")
+			first := c.want(typeURL, "a", "b")
+			c.ack(first, "b")
+			c.fence()
+			c.ack(first, "a", "b")
+			if typeURL == cds {
+				c.want(cds, "a", "b")
+			} else {
+				c.want(rds, "a")
+			}
+		})
+	}
+}
+
+func TestSotW_UnsubscribedResourceIsNotPushed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.open(t)
+	c.subscribe(rds, "a", "b")
+	c.ack(c.want(rds, "a", "b"), "b")
+	c.fence()
+	s.set(t, xdsmsg.RouteConfig("a", "changed"))
+	c.fence()
+	s.set(t, xdsmsg.RouteConfig("b", "changed"))
+	c.want(rds, "b")
+}
+
+// Envoy, "Knowing when a requested resource does not exist".
+func TestSotW_AbsentResource(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.DefaultListener("here", "r"))
+	c := s.open(t)
+	c.subscribe(lds, "here", "missing")
+	c.ack(c.want(lds, "here"), "here", "missing")
+	c.subscribe(rds, "missing")
+	c.fence()
+	s.set(t, xdsmsg.DefaultListener("missing", "r"), xdsmsg.RouteConfig("missing", "*"))
+	c.want(lds, "here", "missing")
+	c.want(rds, "missing")
+}
+
+// Envoy, "ACK/NACK and resource type instance version": each response has its
+// nonce.
+func TestSotW_NoncesAreUnique(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("c"), xdsmsg.RouteConfig("r", "*"))
+	seen := map[string]bool{}
+	for range 2 {
+		c := s.open(t)
+		c.subscribe(cds)
+		c.subscribe(rds, "r")
+		// They are two requests, so the responses come in either order.
+		for range 2 {
+			nonce := c.recv().GetNonce()
+			if nonce == "" || seen[nonce] {
+				t.Errorf("nonce %q is empty or was used before", nonce)
+			}
+			seen[nonce] = true
+		}
+	}
+}
+
+// Envoy, "ACK/NACK and resource type instance version": a request for an older
+// response than the last is ignored, with all that is in it.
+func TestSotW_StaleNonceIsIgnored(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.open(t)
+	c.subscribe(rds, "a")
+	old := c.want(rds, "a")
+	s.set(t, xdsmsg.RouteConfig("a", "changed"))
+	current := c.want(rds, "a")
+
+	c.nack(old, "", "too late", "a", "b")
+	ts := c.typeStatus(s.control, rds)
+	if ts.Reply != controlplane.ReplyAwaited || ts.NACK != nil || !slices.Equal(ts.Names, []string{"a"}) {
+		t.Errorf("after a stale NACK: %+v", ts)
+	}
+	c.ack(current, "a", "b")
+	c.want(rds, "b")
+}
+
+// A client may ask for more before the first response has reached it.
+func TestSotW_RequestsBeforeFirstResponse(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.open(t)
+	c.subscribe(rds, "a")
+	c.subscribe(rds, "a", "b")
+	var got []string
+	for len(got) < 2 {
+		got = append(got, namesIn(t, c.recv())...)
+	}
+	if !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("got %q", got)
+	}
+	c.fence()
+}
+
+// Envoy, "ACK" and "NACK".
+func TestSotW_ACKAndNACKAreToldApart(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.open(t)
+	c.subscribe(rds, "a")
+	v1 := c.want(rds, "a")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != v1.GetNonce() {
+		t.Errorf("before the answer: %+v", ts)
+	}
+
+	c.ack(v1, "a")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v1.GetVersionInfo() || ts.NACK != nil {
+		t.Errorf("after the ACK: %+v", ts)
+	}
+
+	s.set(t, xdsmsg.RouteConfig("a", "bad"))
+	v2 := c.want(rds, "a")
+	c.nack(v2, v1.GetVersionInfo(), "bad domain", "a")
+	check := func(when string) {
+		t.Helper()
+		ts := c.typeStatus(s.control, rds)
+		if ts.Reply != controlplane.ReplyNACK || ts.ACKedVersion != v1.GetVersionInfo() || ts.SentVersion != v2.GetVersionInfo() {
+			t.Errorf("%s: %+v", when, ts)
+		}
+		if ts.NACK == nil || ts.NACK.Err.Message() != "bad domain" || ts.NACK.Err.Code() != codes.InvalidArgument || ts.NACK.Version != v2.GetVersionInfo() || ts.NACK.Nonce != v2.GetNonce() {
+			t.Errorf("%s: NACK is %+v", when, ts.NACK)
+		}
+	}
+	check("after the NACK")
+
+	// A change of subscription repeats the nonce, and accepts nothing.
+	c.send(&discoverypb.DiscoveryRequest{
+		TypeUrl: rds, ResourceNames: []string{"a", "missing"},
+		VersionInfo: v1.GetVersionInfo(), ResponseNonce: v2.GetNonce(),
+	})
+	check("after a change of subscription")
+
+	c.ack(v2, "a")
+	check("after a request that has the NACKed version and no error")
+
+	s.set(t, xdsmsg.RouteConfig("a", "good"))
+	v3 := c.want(rds, "a")
+	c.ack(v3, "a")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != v3.GetVersionInfo() || ts.NACK == nil {
+		t.Errorf("after the next ACK: %+v", ts)
+	}
+}
+
+func TestSotW_LongNACKMessageIsCut(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"))
+	c := s.open(t)
+	c.subscribe(rds, "a")
+	c.nack(c.want(rds, "a"), "", strings.Repeat("x", 1<<20), "a")
+	if ts := c.typeStatus(s.control, rds); ts.NACK == nil || len(ts.NACK.Err.Message()) != 4<<10 {
+		t.Errorf("the message was not cut to 4 KiB: %v", ts.NACK != nil)
+	}
+}
+
+func TestSotW_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("c1"), cluster("c2"))
+	c := s.open(t)
+	c.subscribe(cds, "c1")
+	bad := c.want(cds, "c1")
+	for range 3 {
+		c.nack(bad, "", "no", "c1")
+	}
+	c.fence()
+	s.set(t, cluster("c1")) // the same bytes
+	c.fence()
+	c.nack(bad, "", "no", "c1", "c2")
+	c.nack(c.want(cds, "c1", "c2"), "", "no", "c1", "c2")
+	c.fence()
+	s.set(t, changed("c1", "new"))
+	c.want(cds, "c1", "c2")
+}
+
+// Envoy, "ACK": only the first request of a stream carries the node.
+func TestSotW_NodeComesWithFirstRequestOnly(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("c"), xdsmsg.RouteConfig("r", "*"))
+	c := s.open(t)
+	c.send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "first"}, TypeUrl: cds})
+	c.want(cds, "c")
+	c.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: []string{"r"}})
+	c.want(rds, "r")
+	c.fence() // sends another node
+	clients := s.control.Clients()
+	if len(clients) != 1 || clients[0].Node.GetId() != "first" || clients[0].Peer == nil || clients[0].ID != 1 {
+		t.Errorf("clients: %+v", clients)
+	}
+}
+
+// Envoy, "ACK/NACK and resource type instance version": a nonce belongs to its
+// stream, and the version of a reconnecting client is no reason for silence.
+func TestSotW_ReconnectingClientGetsItsSubscriptions(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run(typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, cluster("x"), xdsmsg.RouteConfig("x", "*"))
+			c := s.open(t)
+			c.subscribe(typeURL, "x")
+			before := c.want(typeURL, "x")
+			c.ack(before, "x")
+			c.cancel()
+
+			c = s.open(t)
+			c.ack(before, "x") // version and even nonce of the stream before
+			again := c.want(typeURL, "x")
+			if again.GetVersionInfo() != before.GetVersionInfo() {
+				t.Errorf("version %q became %q without a change", before.GetVersionInfo(), again.GetVersionInfo())
+			}
+			if ts := c.typeStatus(s.control, typeURL); ts.Reply != controlplane.ReplyAwaited {
+				t.Errorf("the nonce of another stream counted: %+v", ts)
+			}
+		})
+	}
+}
+
+// xds.config.resource-in-sotw, see envoy.service.discovery.v3.Resource.
+func TestSotW_ResourceWrapping(t *testing.T) {
+	t.Parallel()
+	const feature = "xds.config.resource-in-sotw"
+	tests := []struct {
+		name     string
+		opts     []controlplane.Option
+		features []string
+		wrapped  bool
+	}{
+		{"neither", nil, nil, false},
+		{"client announces, server off", nil, []string{feature}, false},
+		{"server on, client does not announce", []controlplane.Option{controlplane.WithResourceWrapping()}, []string{"envoy.lb.x"}, false},
+		{"both", []controlplane.Option{controlplane.WithResourceWrapping()}, []string{"envoy.lb.x", feature}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, tt.opts...)
+			s.set(t, cluster("c"))
+			c := s.open(t)
+			c.send(&discoverypb.DiscoveryRequest{
+				Node: &corepb.Node{Id: "n", ClientFeatures: tt.features}, TypeUrl: cds,
+			})
+			resp := c.recv()
+			if resp.GetTypeUrl() != cds || len(resp.GetResources()) != 1 {
+				t.Fatalf("response: %v", resp)
+			}
+			stored := s.store.Get(cds, "c")
+			got := resp.GetResources()[0]
+			if tt.wrapped {
+				var r discoverypb.Resource
+				if err := got.UnmarshalTo(&r); err != nil {
+					t.Fatal(err)
+				}
+				if r.GetName() != "c" || r.GetVersion() != stored.Version() {
+					t.Errorf("wrapper says name %q, version %q", r.GetName(), r.GetVersion())
+				}
+				got = r.GetResource()
+			}
+			if !proto.Equal(got, stored.Any()) {
+				t.Errorf("resource is %v, want %v", got, stored.Any())
+			}
+		})
+	}
+}
+
+// Envoy, "Eventual consistency considerations".
+func TestSotW_PushOrderIsMakeBeforeBreak(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.open(t)
+	c.subscribe(custom, "x")
+	c.subscribe(rds, "r")
+	c.subscribe(eds, "e")
+	c.subscribe(lds, "l")
+	c.want(lds)
+	c.subscribe(cds, "c")
+	c.want(cds)
+	c.fenceOff(rds)
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetNamed("x", wrapperspb.String("x"))
+		tx.Set(xdsmsg.RouteConfig("r", "*"), xdsmsg.DefaultListener("l", "r"), xdsmsg.SimpleEndpoints("e", "127.0.0.1:1"), cluster("c"))
+	})
+	version := c.want(cds, "c").GetVersionInfo()
+	for _, next := range []struct{ typeURL, name string }{{eds, "e"}, {lds, "l"}, {rds, "r"}, {custom, "x"}} {
+		if v := c.want(next.typeURL, next.name).GetVersionInfo(); v != version {
+			t.Errorf("version of %s is %q, of Cluster %q, in one update", next.typeURL, v, version)
+		}
+	}
+}
+
+// fenceOff returns when the server has taken in all requests so far, without a
+// subscription of the custom type.
+func (c *client) fenceOff(typeURL string) {
+	c.t.Helper()
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.Set(xdsmsg.RouteConfig("fence", "*")) }); err != nil {
+		c.t.Fatal(err)
+	}
+	c.subscribe(typeURL, "r", "fence")
+	c.want(typeURL, "fence")
+}
+
+// Envoy, "Eventual consistency considerations": stale Clusters go last.
+func TestSotW_DeletedClusterGoesAfterTheRoutesThatLeaveIt(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T, names ...string) (*testServer, *client) {
+		s := startServer(t)
+		s.set(t, cluster("old"), cluster("stays"), xdsmsg.RouteConfig("r", "*", xdsmsg.PrefixRoute("/", "old")))
+		c := s.open(t)
+		c.subscribe(cds, names...)
+		c.want(cds, "old", "stays")
+		c.subscribe(rds, "r")
+		c.want(rds, "r")
+		return s, c
+	}
+	reroute := xdsmsg.RouteConfig("r", "*", xdsmsg.PrefixRoute("/", "new"))
+
+	t.Run("deleted only", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t, "old", "stays")
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(reroute)
+		})
+		c.want(rds, "r")
+		c.want(cds, "stays")
+		c.fence()
+	})
+	t.Run("deleted and added", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(cluster("new"), reroute)
+		})
+		c.want(cds, "new", "old", "stays")
+		c.want(rds, "r")
+		c.want(cds, "new", "stays")
+		c.fence()
+	})
+	t.Run("deleted and changed", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(changed("stays", "new"), reroute)
+		})
+		c.want(cds, "old", "stays")
+		c.want(rds, "r")
+		c.want(cds, "stays")
+	})
+	t.Run("nothing but Clusters", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Set(cluster("new"))
+		})
+		c.want(cds, "new", "stays")
+		c.fence()
+	})
+}
+
+// Part of "any type works": a type the package knows nothing of.
+func TestSotW_CustomType(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", wrapperspb.String("one")) })
+	c := s.open(t)
+	c.subscribe(custom, "v")
+	c.want(custom, "one")
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", wrapperspb.String("two")) })
+	c.want(custom, "two")
+}
+
+func TestSotW_RequestWithoutTypeEndsTheStream(t *testing.T) {
+	t.Parallel()
+	c := startServer(t).open(t)
+	c.subscribe("")
+	if err := c.end(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "type_url") {
+		t.Errorf("the stream ended with %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package controlplane
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"slices"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// ClientStatus is what the server knows of one stream.
+type ClientStatus struct {
+	// ID numbers the server's streams from 1 on, in the order they began.
+	ID uint64
+	// Peer is the address the stream comes from, nil if unknown.
+	Peer net.Addr
+	// Node is the one of the stream's first request, nil before that or if it
+	// had none. It must not be changed.
+	Node *corepb.Node
+	// Types has an entry per type the client has asked for, ordered by
+	// TypeURL.
+	Types []TypeStatus
+}
+
+// TypeStatus is what the server knows of one type on one stream.
+type TypeStatus struct {
+	TypeURL string
+	// Wildcard says that the client asked for all resources of the type.
+	Wildcard bool
+	// Names are those the client asked for by name, in order.
+	Names []string
+	// SentVersion and SentNonce are those of the last response, empty if none
+	// was sent. It may still be on its way.
+	SentVersion, SentNonce string
+	// Reply is how the client took the last response.
+	Reply Reply
+	// ACKedVersion is that of the last response the client accepted.
+	ACKedVersion string
+	// NACK is the last rejection, nil if there was none. Reply says whether it
+	// was followed by an ACK.
+	NACK *NACK
+}
+
+// Clients returns the present streams in the order they began. Each entry is
+// consistent in itself. Its cost is that of all names of all streams.
+func (s *Server) Clients() []ClientStatus {
+	s.mu.Lock()
+	streams := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	clients := make([]ClientStatus, len(streams))
+	for i, st := range streams {
+		clients[i] = st.status()
+	}
+	return clients
+}
+
+func (s *stream) status() ClientStatus {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := ClientStatus{ID: s.id, Node: s.node}
+	if s.peer != nil {
+		c.Peer = s.peer.Addr
+	}
+	for _, typeURL := range sortedKeys(maps.Keys(s.subs)) {
+		c.Types = append(c.Types, s.subs[typeURL].status())
+	}
+	return c
+}
+
+func (sub *subscription) status() TypeStatus {
+	d := sub.delivery
+	return TypeStatus{
+		TypeURL:      sub.typeURL,
+		Wildcard:     sub.interest.wildcard(),
+		Names:        sub.sortedNames(),
+		SentVersion:  d.version,
+		SentNonce:    d.nonce,
+		Reply:        d.reply,
+		ACKedVersion: d.ackedVersion,
+		NACK:         d.nack,
+	}
+}

@@ -1,0 +1,211 @@
+package controlplane
+
+import (
+	"errors"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// stream is what every protocol variant keeps of one client's stream: who the
+// client is, what it subscribed to, and which subscriptions are due.
+type stream struct {
+	id     uint64
+	store  *Store
+	limits limits
+	peer   *peer.Peer
+	// wake holds a token while something may be due.
+	wake chan struct{}
+
+	// used counts against limits. Only the reader touches it.
+	used usage
+	// released is set, under Store.mu, when the stream has ended: the reader
+	// may still be at work on a last request.
+	released bool
+
+	mu      sync.Mutex
+	greeted bool
+	node    *corepb.Node
+	subs    map[string]*subscription
+	// dueSubs are the subscriptions with something pending, each once.
+	dueSubs []*subscription
+}
+
+// limits bound what one client may make the server remember.
+type limits struct {
+	names int
+	bytes int
+}
+
+type usage struct{ names, bytes int }
+
+func newStream(id uint64, store *Store, l limits, p *peer.Peer) *stream {
+	return &stream{
+		id: id, store: store, limits: l, peer: p,
+		wake: make(chan struct{}, 1),
+		subs: map[string]*subscription{},
+	}
+}
+
+// greet takes in the node of the first request. Clients send it only there, so
+// later ones do not count.
+func (s *stream) greet(node *corepb.Node) error {
+	s.mu.Lock()
+	greeted := s.greeted
+	if !greeted {
+		s.greeted, s.node = true, node
+	}
+	s.mu.Unlock()
+	if greeted {
+		return nil
+	}
+	return s.use(usage{bytes: proto.Size(node)})
+}
+
+// use adds to what the client occupies, or says that it is too much.
+func (s *stream) use(more usage) error {
+	next := usage{names: s.used.names + more.names, bytes: s.used.bytes + more.bytes}
+	if next.names > s.limits.names {
+		return status.Errorf(codes.ResourceExhausted,
+			"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (WithMaxSubscriptions)",
+			next.names, s.limits.names)
+	}
+	if next.bytes > s.limits.bytes {
+		return status.Errorf(codes.ResourceExhausted,
+			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (WithMaxNameBytes)",
+			next.bytes, s.limits.bytes)
+	}
+	s.used = next
+	return nil
+}
+
+// subscription returns what the stream asks for of a type. Only the reader
+// calls it. complete applies if there was none before.
+func (s *stream) subscription(typeURL string, complete bool) (*subscription, error) {
+	s.mu.Lock()
+	sub := s.subs[typeURL]
+	s.mu.Unlock()
+	if sub != nil {
+		return sub, nil
+	}
+	// A type counts as a name, or a client could invent types without end.
+	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
+		return nil, err
+	}
+	sub = &subscription{stream: s, typeURL: typeURL, complete: complete, names: map[string]struct{}{}}
+	s.mu.Lock()
+	s.subs[typeURL] = sub
+	s.mu.Unlock()
+	return sub, nil
+}
+
+// resubscribe makes sub what the request's names say.
+func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error {
+	if change.isNone(sub.interest) {
+		return nil
+	}
+	more := usage{names: len(change.added) - len(change.removed), bytes: change.nameBytes()}
+	if err := s.use(more); err != nil {
+		return err
+	}
+	s.store.resubscribe(sub, change)
+	return nil
+}
+
+// markDue queues sub if it has become due. The caller holds mu.
+func (s *stream) markDue(sub *subscription, wasEmpty bool) {
+	if !wasEmpty || sub.pending.empty() {
+		return
+	}
+	s.dueSubs = append(s.dueSubs, sub)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// dueChanges are the changes that are due of one type.
+type dueChanges struct {
+	sub     *subscription
+	pending pending
+}
+
+// takeDue returns what is due, in push order, and clears it. The caller holds
+// Store.mu for reading, so that it sees whole updates only.
+func (s *stream) takeDue() []dueChanges {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := make([]dueChanges, 0, len(s.dueSubs))
+	for _, sub := range s.dueSubs {
+		if p := sub.takePending(); !p.empty() {
+			due = append(due, dueChanges{sub, p})
+		}
+	}
+	s.dueSubs = nil
+	slices.SortStableFunc(due, func(a, b dueChanges) int {
+		return pushRank(a.sub.typeURL) - pushRank(b.sub.typeURL)
+	})
+	return due
+}
+
+// exchange runs one stream until the client ends it, handle or push fails, or
+// stop is closed. handle is called for one request after the other, push
+// whenever something may be due; it is handed the function that sends, which
+// may block for as long as the client does not read.
+//
+// The gRPC handler's goroutine waits, a second one reads. A third exists only
+// while there is something to send, as a Send that is stuck must not keep the
+// handler from returning, which alone can end the stream.
+func exchange[Req, Resp any](
+	s *stream,
+	wire grpc.BidiStreamingServer[Req, Resp],
+	group *sync.WaitGroup,
+	stop <-chan struct{},
+	handle func(*Req) error,
+	push func(send func(*Resp) error) error,
+) error {
+	received := make(chan error, 1)
+	group.Go(func() { received <- receiveAll(wire, handle) })
+	wake, pushed := s.wake, make(chan error, 1)
+	for {
+		select {
+		case err := <-received:
+			return err
+		case <-stop:
+			return errClosed
+		case <-wake:
+			group.Go(func() { pushed <- push(wire.Send) })
+			wake = nil
+		case err := <-pushed:
+			if err != nil {
+				return err
+			}
+			wake = s.wake
+		}
+	}
+}
+
+func receiveAll[Req, Resp any](wire grpc.BidiStreamingServer[Req, Resp], handle func(*Req) error) error {
+	for {
+		req, err := wire.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := handle(req); err != nil {
+			return err
+		}
+	}
+}
+
+func sortedKeys(keys iter.Seq[string]) []string { return slices.Sorted(keys) }

@@ -1,0 +1,518 @@
+package grpcbridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+const scheme = "bridgetest"
+
+// patience is longer than anything here takes, short of a hang.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if !grpcbridge.Install(scheme) {
+		fmt.Fprintln(os.Stderr, "this gRPC has no hook for dial options per target")
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fakeBuilder is a resolver builder of ours whose resolvers do what the test
+// tells them.
+type fakeBuilder struct {
+	scheme string
+	built  chan *fakeResolver
+	err    error // what Build fails with
+}
+
+func newFakeBuilder() *fakeBuilder {
+	return &fakeBuilder{scheme: scheme, built: make(chan *fakeResolver, 16)}
+}
+
+func (b *fakeBuilder) Scheme() string { return b.scheme }
+
+func (*fakeBuilder) BridgedToDynxds() {}
+
+func (b *fakeBuilder) Build(_ grpcresolver.Target, rcc grpcresolver.ClientConn, _ grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	if b.err != nil {
+		grpcbridge.AttachFailed(rcc, b.err)
+		return nil, b.err
+	}
+	ch, err := grpcbridge.Attach(rcc)
+	if err != nil {
+		return nil, err
+	}
+	r := &fakeResolver{Channel: ch}
+	b.built <- r
+	return r, nil
+}
+
+// next returns the next resolver that gRPC has built.
+func (b *fakeBuilder) next(t *testing.T) *fakeResolver {
+	t.Helper()
+	select {
+	case r := <-b.built:
+		return r
+	case <-time.After(patience):
+		t.Fatal("gRPC built no resolver")
+		return nil
+	}
+}
+
+type fakeResolver struct{ *grpcbridge.Channel }
+
+func (*fakeResolver) ResolveNow(grpcresolver.ResolveNowOptions) {}
+
+func (r *fakeResolver) Close() { r.Detach() }
+
+// fakeRunner ends every RPC by itself and remembers it.
+type fakeRunner struct {
+	mu      sync.Mutex
+	methods []string
+	err     error
+}
+
+func (r *fakeRunner) Unary(_ context.Context, method string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.methods = append(r.methods, method)
+	grpcbridge.Finish(opts, r.err)
+	return r.err
+}
+
+func (r *fakeRunner) Stream(ctx context.Context, _ *grpc.StreamDesc, cc *grpc.ClientConn, method string, _ grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, r.Unary(ctx, method, nil, nil, cc, nil, opts)
+}
+
+func (r *fakeRunner) ran() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.methods
+}
+
+func dial(t *testing.T, b grpcresolver.Builder, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	opts = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithResolvers(b),
+	}, opts...)
+	cc, err := grpc.NewClient(b.Scheme()+":///service.example.com", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// call makes an RPC, unary or streaming.
+func call(ctx context.Context, cc *grpc.ClientConn, streaming bool, opts ...grpc.CallOption) error {
+	if streaming {
+		_, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/s/Stream", opts...)
+		return err
+	}
+	return cc.Invoke(ctx, "/s/Unary", nil, nil, opts...)
+}
+
+// background makes an RPC that is expected to wait; its error arrives on the
+// channel.
+func background(ctx context.Context, cc *grpc.ClientConn, streaming bool, opts ...grpc.CallOption) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- call(ctx, cc, streaming, opts...) }()
+	return done
+}
+
+func ended(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatal("the RPC did not end")
+		return nil
+	}
+}
+
+func wantStatus(t *testing.T, err error, code codes.Code, texts ...string) {
+	t.Helper()
+	if status.Code(err) != code {
+		t.Errorf("status code %v, want %v: %v", status.Code(err), code, err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("error %q does not mention %q", err, text)
+		}
+	}
+}
+
+// eachKind runs the test for a unary and for a streaming RPC.
+func eachKind(t *testing.T, test func(t *testing.T, streaming bool)) {
+	for _, streaming := range []bool{false, true} {
+		t.Run(map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
+			t.Parallel()
+			test(t, streaming)
+		})
+	}
+}
+
+func TestRPCBeforeTheFirstConfigurationWaitsAndWakesTheChannel(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		b := newFakeBuilder()
+		cc := dial(t, b)
+		done := background(t.Context(), cc, streaming)
+		r := b.next(t)
+		runner := new(fakeRunner)
+		r.Publish(runner)
+		if err := ended(t, done); err != nil {
+			t.Errorf("RPC failed: %v", err)
+		}
+		if n := len(runner.ran()); n != 1 {
+			t.Errorf("the runner ran %d RPCs, want 1", n)
+		}
+	})
+}
+
+func TestWaitingEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		t.Run("with the deadline", func(t *testing.T) {
+			b := newFakeBuilder()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			err := call(ctx, dial(t, b), streaming)
+			wantStatus(t, err, codes.DeadlineExceeded, "waiting for the xDS configuration", scheme+":///service.example.com")
+		})
+		t.Run("with cancellation", func(t *testing.T) {
+			b := newFakeBuilder()
+			ctx, cancel := context.WithCancel(t.Context())
+			done := background(ctx, dial(t, b), streaming)
+			b.next(t)
+			cancel()
+			wantStatus(t, ended(t, done), codes.Canceled, "waiting for the xDS configuration")
+		})
+		t.Run("when the channel closes", func(t *testing.T) {
+			b := newFakeBuilder()
+			cc := dial(t, b)
+			done := background(t.Context(), cc, streaming, grpc.WaitForReady(true))
+			b.next(t)
+			cc.Close()
+			wantStatus(t, ended(t, done), codes.Canceled, "closing")
+		})
+		t.Run("on a closed channel", func(t *testing.T) {
+			cc := dial(t, newFakeBuilder())
+			cc.Close()
+			wantStatus(t, call(t.Context(), cc, streaming), codes.Canceled, "closing")
+		})
+		t.Run("with a resolver error", func(t *testing.T) {
+			b := newFakeBuilder()
+			done := background(t.Context(), dial(t, b), streaming)
+			b.next(t).Fail(errors.New("Listener was not found"))
+			wantStatus(t, ended(t, done), codes.Unavailable, "Listener was not found")
+		})
+	})
+}
+
+func TestWaitForReadyOutlastsAResolverError(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		b := newFakeBuilder()
+		cc := dial(t, b)
+		ready := background(t.Context(), cc, streaming, grpc.WaitForReady(true))
+		r := b.next(t)
+		failing := background(t.Context(), cc, streaming)
+		r.Fail(errors.New("the reason"))
+		wantStatus(t, ended(t, failing), codes.Unavailable, "the reason")
+
+		// The error is still told to whoever gives up waiting.
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		wantStatus(t, call(ctx, cc, streaming, grpc.WaitForReady(true)), codes.DeadlineExceeded, "the reason")
+
+		r.Publish(new(fakeRunner))
+		if err := ended(t, ready); err != nil {
+			t.Errorf("wait-for-ready RPC failed: %v", err)
+		}
+	})
+}
+
+func TestTheLastWaitForReadyOptionWins(t *testing.T) {
+	t.Parallel()
+	b := newFakeBuilder()
+	cc := dial(t, b, grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	done := background(t.Context(), cc, false, grpc.WaitForReady(false))
+	b.next(t).Fail(errors.New("the reason"))
+	wantStatus(t, ended(t, done), codes.Unavailable, "the reason")
+}
+
+func TestRPCThatEndsBeforeItStartsCallsOnFinish(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		b := newFakeBuilder()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var finished []error
+		err := call(ctx, dial(t, b), streaming, grpc.OnFinish(func(err error) { finished = append(finished, err) }))
+		if len(finished) != 1 || finished[0] != err {
+			t.Errorf("OnFinish got %v, want once %v", finished, err)
+		}
+	})
+}
+
+func TestAResolverThatCannotBeBuiltFailsRPCs(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		b := newFakeBuilder()
+		b.err = errors.New("bootstrap.json: xds_servers is missing")
+		cc := dial(t, b)
+		for range 3 {
+			wantStatus(t, call(t.Context(), cc, streaming), codes.Unavailable, "xds_servers is missing")
+		}
+		done := background(t.Context(), cc, streaming, grpc.WaitForReady(true))
+		cc.Close()
+		wantStatus(t, ended(t, done), codes.Canceled, "closing")
+	})
+}
+
+func TestIdleAndBack(t *testing.T) {
+	t.Parallel()
+	b := newFakeBuilder()
+	cc := dial(t, b, grpc.WithIdleTimeout(50*time.Millisecond))
+	var first, second fakeRunner
+	done := background(t.Context(), cc, false)
+	b.next(t).Publish(&first)
+	if err := ended(t, done); err != nil {
+		t.Fatal(err)
+	}
+	for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
+		if ctx, cancel := context.WithTimeout(t.Context(), patience); !cc.WaitForStateChange(ctx, s) {
+			cancel()
+			t.Fatalf("the channel stays %v", s)
+		} else {
+			cancel()
+		}
+	}
+	done = background(t.Context(), cc, false)
+	b.next(t).Publish(&second)
+	if err := ended(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if len(first.ran()) != 1 || len(second.ran()) != 1 {
+		t.Errorf("the runners ran %v and %v, want one RPC each", first.ran(), second.ran())
+	}
+}
+
+func TestAnRPCThatWaitsWhileTheChannelGoesIdleWakesItAgain(t *testing.T) {
+	t.Parallel()
+	b := newFakeBuilder()
+	cc := dial(t, b, grpc.WithIdleTimeout(50*time.Millisecond))
+	done := background(t.Context(), cc, false)
+	b.next(t)      // goes idle with no configuration
+	r := b.next(t) // is built since the RPC still waits
+	for {
+		r.Publish(new(fakeRunner))
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		case r = <-b.built: // Idle again before the RPC got there.
+		case <-time.After(patience):
+			t.Fatal("the RPC did not end")
+		}
+	}
+}
+
+// foreignBuilder is somebody else's resolver for our scheme.
+type foreignBuilder struct{ grpcresolver.Builder }
+
+func (foreignBuilder) Scheme() string { return scheme }
+
+func (foreignBuilder) Build(_ grpcresolver.Target, cc grpcresolver.ClientConn, _ grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	cc.ReportError(errors.New("foreign resolver at work"))
+	return &foreignResolver{}, nil
+}
+
+type foreignResolver struct{ grpcresolver.Resolver }
+
+func (*foreignResolver) Close() {}
+
+func TestAForeignResolverIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]grpc.DialOption{
+		"installed": nil,
+		"explicit":  grpcbridge.DialOptions(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, streaming bool) {
+				err := call(t.Context(), dial(t, foreignBuilder{}, opts...), streaming)
+				wantStatus(t, err, codes.Unavailable, "foreign resolver at work")
+			})
+		})
+	}
+}
+
+func TestDialOptionsServeAChannelThatInstallDoesNotReach(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		b := newFakeBuilder()
+		b.scheme = "unreached"
+		cc := dial(t, b, grpcbridge.DialOptions()...)
+		done := background(t.Context(), cc, streaming)
+		runner := new(fakeRunner)
+		b.next(t).Publish(runner)
+		if err := ended(t, done); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(runner.ran()); n != 1 {
+			t.Errorf("the runner ran %d RPCs, want 1", n)
+		}
+	})
+}
+
+// decidingRunner passes RPCs on with a Decision, as the real one does.
+type decidingRunner struct{ fakeRunner }
+
+func (r *decidingRunner) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	_ = r.fakeRunner.Unary(ctx, method, req, reply, cc, nil, nil)
+	return invoker(&decision.Decision{Context: ctx, Channel: cc, Method: method}, method, req, reply, cc, opts...)
+}
+
+func TestAnRPCIsRunOnceHoweverOftenTheInterceptorsArePresent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, scheme string
+		opts         []grpc.DialOption
+	}{
+		{"installed and explicit", scheme, grpcbridge.DialOptions()},
+		{"explicit twice", "unreached", append(grpcbridge.DialOptions(), grpcbridge.DialOptions()...)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newFakeBuilder()
+			b.scheme = test.scheme
+			ended := errors.New("the end of the chain")
+			// Innermost, so that no RPC reaches gRPC.
+			last := grpc.WithChainUnaryInterceptor(func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+				return ended
+			})
+			opts := test.opts
+			if test.scheme != scheme {
+				opts = append(opts[:len(opts):len(opts)], last)
+			}
+			cc := dial(t, b, opts...)
+			cc.Connect()
+			runner := new(decidingRunner)
+			b.next(t).Publish(runner)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if err := cc.Invoke(ctx, "/s/Unary", nil, nil); err == nil {
+				t.Error("the RPC succeeded without a server")
+			}
+			if n := len(runner.ran()); n != 1 {
+				t.Errorf("the runner ran the RPC %d times, want once", n)
+			}
+		})
+	}
+}
+
+func TestInstalledInterceptorsAreInnermostAlsoBesideDialOptions(t *testing.T) {
+	t.Parallel()
+	b := newFakeBuilder()
+	var seen []string
+	user := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		seen = append(seen, method)
+		return invoker(ctx, "/s/Renamed", req, reply, cc, opts...)
+	})
+	cc := dial(t, b, append(grpcbridge.DialOptions(), user)...)
+	cc.Connect()
+	runner := new(fakeRunner)
+	b.next(t).Publish(runner)
+	if err := call(t.Context(), cc, false); err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 1 || len(runner.ran()) != 1 || runner.ran()[0] != "/s/Renamed" {
+		t.Errorf("the application's interceptor saw %v, the runner ran %v", seen, runner.ran())
+	}
+}
+
+func TestManyChannelsWithOneSetOfDialOptions(t *testing.T) {
+	t.Parallel()
+	opts := grpcbridge.DialOptions()
+	var wg sync.WaitGroup
+	for i := range 200 {
+		b := newFakeBuilder()
+		b.scheme = fmt.Sprintf("unreached%d", i)
+		cc := dial(t, b, opts...)
+		wg.Go(func() {
+			runner := new(fakeRunner)
+			done := background(t.Context(), cc, false)
+			b.next(t).Publish(runner)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			for range 10 {
+				if err := call(t.Context(), cc, false); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := len(runner.ran()); n != 11 {
+				t.Errorf("channel %d ran %d RPCs, want 11", i, n)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestClosingWhileRPCsArriveNeverHangs(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		b := newFakeBuilder()
+		cc := dial(t, b)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { _ = call(t.Context(), cc, false, grpc.WaitForReady(true)) })
+		}
+		cc.Close()
+		wg.Wait()
+		if grpcbridge.Known(cc) {
+			t.Fatal("a Channel of a closed channel was left behind")
+		}
+	}
+}
+
+// TestBehindAProxy runs the waiting test in a process with HTTPS_PROXY set,
+// as Go reads the variable once. gRPC then gives the resolver a wrapper of
+// its ClientConn.
+func TestBehindAProxy(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("HTTPS_PROXY") != "" {
+		t.Skip("this is the process with the proxy")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^(TestRPCBeforeTheFirstConfigurationWaitsAndWakesTheChannel|TestIdleAndBack|TestAResolverThatCannotBeBuiltFailsRPCs)$", "-test.v")
+	cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://proxy.invalid:3128")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestIdleAndBack") {
+		t.Errorf("behind a proxy: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,179 @@
+package grpcbridge
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+)
+
+// Runner carries out the RPCs of a channel by one configuration. It is
+// immutable and safe for concurrent use. It calls Finish for an RPC that it
+// ends without having called the invoker or streamer.
+type Runner interface {
+	Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error
+	Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error)
+}
+
+// phase is where a Channel is in its life.
+type phase int
+
+const (
+	// waiting: no configuration yet. RPCs wait.
+	waiting phase = iota
+	// configured: RPCs run.
+	configured
+	// failed: there is no configuration, for a known reason. RPCs fail with
+	// it unless they wait for ready.
+	failed
+	// detached: the resolver is gone, since the channel is idle or closed.
+	// A detached Channel stays detached; RPCs look for its successor.
+	detached
+)
+
+// state is one state of a Channel. It is immutable.
+type state struct {
+	phase  phase
+	runner Runner // configured
+	err    error  // failed
+	// replaced is closed when another state has taken the place of this.
+	replaced chan struct{}
+}
+
+// Channel is where the resolver of a gRPC channel and the channel's RPCs
+// meet. It lives as long as the resolver does, from one idle period of the
+// channel to the next.
+type Channel struct {
+	cc    *grpc.ClientConn
+	state atomic.Pointer[state]
+
+	// Guarded by registry.mu.
+	attached bool // a resolver, or the error of its Build, owns the Channel
+	waiters  int  // RPCs that wait here
+}
+
+// registry holds the Channels that are not detached.
+var registry = struct {
+	mu       sync.Mutex
+	channels map[*grpc.ClientConn]*Channel
+}{channels: make(map[*grpc.ClientConn]*Channel)}
+
+// channelLocked returns the Channel of cc, a new one if there is none.
+func channelLocked(cc *grpc.ClientConn) *Channel {
+	ch := registry.channels[cc]
+	if ch == nil {
+		ch = &Channel{cc: cc}
+		ch.state.Store(&state{phase: waiting, replaced: make(chan struct{})})
+		registry.channels[cc] = ch
+	}
+	return ch
+}
+
+// Attach finds the channel that rcc belongs to and makes the caller, its
+// resolver, the owner of the channel's Channel. It must be followed by Detach
+// when the resolver is closed.
+func Attach(rcc resolver.ClientConn) (*Channel, error) {
+	cc := clientConnBehind(rcc)
+	if cc == nil {
+		return nil, fmt.Errorf("dynxds: found no *grpc.ClientConn behind the resolver.ClientConn of type %T that the resolver was built with (gRPC %s); "+
+			"dynxds cannot serve this channel", rcc, grpc.Version)
+	}
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	ch := channelLocked(cc)
+	ch.attached = true
+	return ch, nil
+}
+
+// AttachFailed tells the RPCs of the channel behind rcc that its resolver
+// could not be built. gRPC builds the resolver anew when the channel has been
+// idle in between; until then RPCs fail with err.
+func AttachFailed(rcc resolver.ClientConn, err error) {
+	ch, attachErr := Attach(rcc)
+	if attachErr != nil {
+		return // Nobody can wait on a channel that cannot be found.
+	}
+	ch.Fail(err)
+	// gRPC closes no resolver that it does not have, so nobody else will say
+	// when this Channel ends.
+	go func() {
+		defer ch.Detach()
+		for {
+			switch s := ch.cc.GetState(); s {
+			case connectivity.Idle, connectivity.Shutdown:
+				return
+			default:
+				ch.cc.WaitForStateChange(context.Background(), s)
+			}
+		}
+	}()
+}
+
+// ClientConn returns the gRPC channel. It serves as the channel's identity.
+func (ch *Channel) ClientConn() *grpc.ClientConn { return ch.cc }
+
+// Publish makes all RPCs from now on, those that wait included, run by r.
+func (ch *Channel) Publish(r Runner) { ch.replace(&state{phase: configured, runner: r}) }
+
+// Fail says that there is no configuration and why: RPCs from now on, those
+// that wait included, fail with UNAVAILABLE and the text of err, unless they
+// wait for ready.
+func (ch *Channel) Fail(err error) { ch.replace(&state{phase: failed, err: err}) }
+
+// Detach ends the Channel. RPCs that wait go on to wait for the channel's
+// next resolver, or end if the channel was closed.
+func (ch *Channel) Detach() {
+	registry.mu.Lock()
+	ch.attached = false
+	if registry.channels[ch.cc] == ch {
+		delete(registry.channels, ch.cc)
+	}
+	registry.mu.Unlock()
+	ch.replace(&state{phase: detached})
+}
+
+func (ch *Channel) replace(s *state) {
+	s.replaced = make(chan struct{})
+	for {
+		old := ch.state.Load()
+		if old.phase == detached {
+			return
+		}
+		if ch.state.CompareAndSwap(old, s) {
+			close(old.replaced)
+			return
+		}
+	}
+}
+
+// join returns the live Channel of cc with the caller counted among those who
+// wait there, and whether a resolver owns it. leave must follow.
+func join(cc *grpc.ClientConn) (ch *Channel, attached bool) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	ch = channelLocked(cc)
+	ch.waiters++
+	return ch, ch.attached
+}
+
+// leave undoes join. A Channel that has neither resolver nor waiter goes, lest
+// a channel that never gets a resolver is kept for ever.
+func (ch *Channel) leave() {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	ch.waiters--
+	if ch.waiters == 0 && !ch.attached && registry.channels[ch.cc] == ch {
+		delete(registry.channels, ch.cc)
+	}
+}
+
+// lookup returns the Channel of cc, or nil.
+func lookup(cc *grpc.ClientConn) *Channel {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	return registry.channels[cc]
+}

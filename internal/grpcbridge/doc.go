@@ -1,0 +1,18 @@
+// Package grpcbridge joins a channel's resolver to the channel's RPCs.
+//
+// gRPC-Go lets only its own packages choose a route per RPC: the hook is in an
+// internal package. An interceptor can do all that the hook does, but an
+// interceptor is given a *grpc.ClientConn and a resolver a
+// resolver.ClientConn, and neither leads to the other through public API.
+// This package is the one place that knows better. It
+//
+//   - installs the interceptors on every channel with a target of ours
+//     (hook.go), or hands them out for use as dial options;
+//   - finds the *grpc.ClientConn behind a resolver.ClientConn (walk.go);
+//   - keeps, while a resolver lives, the Channel in which the two meet
+//     (channel.go), and lets RPCs wait there for the first configuration
+//     (interceptor.go).
+//
+// It is not for routing. What becomes of an RPC is the business of the Runner
+// that the resolver publishes.
+package grpcbridge

@@ -1,0 +1,249 @@
+package grpcbridge
+
+import (
+	"context"
+	"reflect"
+	"sync/atomic"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
+)
+
+// interceptors are the unary and the stream interceptor of one channel
+// (Install) or of all channels dialled with the same options (DialOptions).
+type interceptors struct {
+	// deferring: these interceptors stand aside on a channel that Install
+	// gave its own, which are nearer to the wire.
+	deferring bool
+	// bindings remembers, by a hash of the channel's address, what was found
+	// out about a channel, so that an RPC finds its Runner with two loads. A
+	// collision costs time and nothing else.
+	bindings []atomic.Pointer[binding]
+}
+
+// sharedBindings is the number of bindings of interceptors that channels
+// share.
+const sharedBindings = 64
+
+func installedInterceptors() *interceptors {
+	return &interceptors{bindings: make([]atomic.Pointer[binding], 1)}
+}
+
+func explicitInterceptors() *interceptors {
+	return &interceptors{deferring: true, bindings: make([]atomic.Pointer[binding], sharedBindings)}
+}
+
+// binding is what these interceptors are to a channel: nothing (ch is nil),
+// or the ones that run its RPCs.
+type binding struct {
+	cc *grpc.ClientConn
+	ch *Channel
+}
+
+func (i *interceptors) slot(cc *grpc.ClientConn) *atomic.Pointer[binding] {
+	const granularity = unsafe.Sizeof(grpc.ClientConn{})
+	return &i.bindings[uintptr(unsafe.Pointer(cc))/granularity%uintptr(len(i.bindings))]
+}
+
+func (i *interceptors) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	runner, err := i.runner(ctx, cc, method, opts)
+	switch {
+	case err != nil:
+		Finish(opts, err)
+		return err
+	case runner == nil:
+		return invoker(ctx, method, req, reply, cc, opts...)
+	}
+	return runner.Unary(ctx, method, req, reply, cc, invoker, opts)
+}
+
+func (i *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	runner, err := i.runner(ctx, cc, method, opts)
+	switch {
+	case err != nil:
+		Finish(opts, err)
+		return nil, err
+	case runner == nil:
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	return runner.Stream(ctx, desc, cc, method, streamer, opts)
+}
+
+// Finish does for an RPC that ends before gRPC saw it what gRPC does for
+// those that it saw: it tells the application's grpc.OnFinish options.
+func Finish(opts []grpc.CallOption, err error) {
+	for _, o := range opts {
+		if f, ok := o.(grpc.OnFinishCallOption); ok {
+			f.OnFinish(err)
+		}
+	}
+}
+
+// runner returns what runs the RPC, having waited for it if need be, or nil if
+// the RPC is to pass straight through.
+func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method string, opts []grpc.CallOption) (Runner, error) {
+	slot := i.slot(cc)
+	b := slot.Load()
+	if b == nil || b.cc != cc {
+		b = &binding{cc: cc}
+		if i.serves(cc) {
+			b.ch = lookup(cc)
+			if b.ch == nil {
+				return i.await(ctx, cc, opts)
+			}
+		}
+		slot.Store(b)
+	}
+	if b.ch == nil {
+		return nil, nil
+	}
+	if decided(ctx, cc, method) {
+		return nil, nil
+	}
+	if s := b.ch.state.Load(); s.phase == configured {
+		return s.runner, nil
+	}
+	slot.CompareAndSwap(b, nil) // The Channel may be detached by now.
+	return i.await(ctx, cc, opts)
+}
+
+// decided reports whether an outer interceptor of ours has already decided
+// this RPC, which happens when an application passes DialOptions twice. The
+// method guards against an RPC that something on the RPC's way (credentials,
+// a stats handler) makes of its own with the context it was handed.
+func decided(ctx context.Context, cc *grpc.ClientConn, method string) bool {
+	d := decision.FromContext(ctx)
+	return d != nil && d.Channel == any(cc) && d.Method == method
+}
+
+// serves reports whether these interceptors are the ones to run the channel's
+// RPCs.
+func (i *interceptors) serves(cc *grpc.ClientConn) bool {
+	return bridged(cc) && !(i.deferring && installedOn(cc))
+}
+
+// await waits for the first configuration of the channel, which it wakes if
+// it is idle.
+func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (Runner, error) {
+	failFast := failsFast(opts)
+	for {
+		ch, attached := join(cc)
+		if !attached {
+			cc.Connect()
+			// A channel that is closed by now builds no resolver; one that
+			// is closed later closes the resolver it built.
+			if cc.GetState() == connectivity.Shutdown {
+				ch.leave()
+				return nil, errClosing
+			}
+		}
+		r, again, err := ch.await(ctx, failFast)
+		ch.leave()
+		if !again {
+			return r, err
+		}
+	}
+}
+
+// errClosing is what gRPC itself fails the RPCs of a closed channel with.
+var errClosing = status.Error(codes.Canceled, "grpc: the client connection is closing")
+
+// await waits until the Channel can say what becomes of an RPC. again means
+// that the RPC has to look for the channel's next Channel.
+func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bool, err error) {
+	var reason error
+	for {
+		s := ch.state.Load()
+		switch s.phase {
+		case configured:
+			return s.runner, false, nil
+		case failed:
+			if failFast {
+				return nil, false, status.Error(codes.Unavailable, s.err.Error())
+			}
+			reason = s.err
+		case detached:
+			if ch.cc.GetState() == connectivity.Shutdown {
+				return nil, false, errClosing
+			}
+			return nil, true, nil
+		}
+		select {
+		case <-s.replaced:
+		case <-ctx.Done():
+			return nil, false, ch.gaveUp(ctx, reason)
+		}
+	}
+}
+
+// gaveUp is the error of an RPC whose context ended while it waited.
+func (ch *Channel) gaveUp(ctx context.Context, reason error) error {
+	code := status.FromContextError(ctx.Err()).Code()
+	if reason != nil {
+		return status.Errorf(code, "%v while waiting for the xDS configuration of %q; last error: %v", ctx.Err(), ch.cc.Target(), reason)
+	}
+	return status.Errorf(code, "%v while waiting for the xDS configuration of %q", ctx.Err(), ch.cc.Target())
+}
+
+// failsFast reports whether an RPC with these options fails while there is no
+// configuration, which is gRPC's default.
+func failsFast(opts []grpc.CallOption) bool {
+	failFast := true
+	for _, o := range opts {
+		if f, ok := o.(grpc.FailFastCallOption); ok {
+			failFast = f.FailFast
+		}
+	}
+	return failFast
+}
+
+// Where a ClientConn keeps its chain of unary interceptors. Read only, and
+// only ever written before the ClientConn is handed out.
+var chainField = func() []int {
+	for i := range clientConnType.NumField() {
+		f := clientConnType.Field(i)
+		if f.Type.Kind() != reflect.Struct {
+			continue
+		}
+		if in := fieldOfType(f.Type, reflect.TypeFor[[]grpc.UnaryClientInterceptor]()); in != nil {
+			return append([]int{i}, in...)
+		}
+	}
+	return nil
+}()
+
+// installedCode is the code address that all functions of installedUnary
+// share.
+var installedCode uintptr
+
+func init() { installedCode = reflect.ValueOf(installedUnary(nil)).Pointer() }
+
+// installedUnary wraps the unary interceptor in a function of its own, by
+// which installedOn knows it. Inlined, it would be another function at each
+// place.
+//
+//go:noinline
+func installedUnary(i *interceptors) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return i.unary(ctx, method, req, reply, cc, invoker, opts...)
+	}
+}
+
+// installedOn reports whether the channel carries the interceptors of Install.
+func installedOn(cc *grpc.ClientConn) bool {
+	if chainField == nil {
+		return false
+	}
+	chain := reflect.ValueOf(cc).Elem().FieldByIndex(chainField)
+	for i := chain.Len() - 1; i >= 0; i-- {
+		if chain.Index(i).Pointer() == installedCode {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,190 @@
+// Package pmap is a persistent map from strings: an immutable value whose
+// changed copies share all they can with it. Snapshots keep their clusters in
+// one, so that a change to one cluster among ten thousand copies a handful of
+// entries, and so that finding what changed between two snapshots costs what
+// changed.
+//
+// It is not a general collection: no deletion history, no iteration order
+// beyond "the same map iterates the same way".
+package pmap
+
+import "hash/maphash"
+
+// width is the number of shards. A change copies the shard table (width
+// words) and one shard (n/width entries).
+const width = 256
+
+var seed = maphash.MakeSeed()
+
+type entry[V comparable] struct {
+	key   string
+	value V
+}
+
+type shard[V comparable] []entry[V]
+
+// Map is an immutable map. The zero value is the empty map. It is safe for
+// concurrent use, as nothing ever writes to it.
+type Map[V comparable] struct {
+	shards *[width]shard[V]
+	n      int
+}
+
+func index(key string) int { return int(maphash.String(seed, key) % width) }
+
+func (s shard[V]) find(key string) int {
+	for i := range s {
+		if s[i].key == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// Len returns the number of entries.
+func (m Map[V]) Len() int { return m.n }
+
+// Get returns the value under key and whether there is one.
+func (m Map[V]) Get(key string) (V, bool) {
+	var zero V
+	if m.shards == nil {
+		return zero, false
+	}
+	s := m.shards[index(key)]
+	if i := s.find(key); i >= 0 {
+		return s[i].value, true
+	}
+	return zero, false
+}
+
+// All calls yield for each entry until it returns false.
+func (m Map[V]) All(yield func(string, V) bool) {
+	if m.shards == nil {
+		return
+	}
+	for _, s := range m.shards {
+		for _, e := range s {
+			if !yield(e.key, e.value) {
+				return
+			}
+		}
+	}
+}
+
+// Diff calls yield for each key whose presence or value differs between old
+// and m. It skips, at the cost of one comparison, every shard the two share.
+func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, has bool)) {
+	if m.shards == old.shards {
+		return
+	}
+	var none [width]shard[V]
+	a, b := &none, &none
+	if old.shards != nil {
+		a = old.shards
+	}
+	if m.shards != nil {
+		b = m.shards
+	}
+	var zero V
+	for i := range a {
+		if same(a[i], b[i]) {
+			continue
+		}
+		for _, e := range a[i] {
+			j := b[i].find(e.key)
+			switch {
+			case j < 0:
+				yield(e.key, e.value, zero, true, false)
+			case b[i][j].value != e.value:
+				yield(e.key, e.value, b[i][j].value, true, true)
+			}
+		}
+		for _, e := range b[i] {
+			if a[i].find(e.key) < 0 {
+				yield(e.key, zero, e.value, false, true)
+			}
+		}
+	}
+}
+
+func same[V comparable](a, b shard[V]) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// Builder collects changes to a Map. It is for one goroutine.
+type Builder[V comparable] struct {
+	base   Map[V]
+	shards *[width]shard[V]
+	own    [width]bool
+	n      int
+}
+
+// Edit starts a changed copy of m.
+func (m Map[V]) Edit() *Builder[V] { return &Builder[V]{base: m, n: m.n} }
+
+func (b *Builder[V]) current() *[width]shard[V] {
+	if b.shards != nil {
+		return b.shards
+	}
+	return b.base.shards
+}
+
+// writable returns the builder's own copy of the shard that key falls in.
+func (b *Builder[V]) writable(key string) *shard[V] {
+	if b.shards == nil {
+		b.shards = new([width]shard[V])
+		if b.base.shards != nil {
+			*b.shards = *b.base.shards
+		}
+	}
+	i := index(key)
+	if !b.own[i] {
+		old := b.shards[i]
+		b.shards[i] = append(make(shard[V], 0, len(old)+1), old...)
+		b.own[i] = true
+	}
+	return &b.shards[i]
+}
+
+// Get returns the value under key as changed so far.
+func (b *Builder[V]) Get(key string) (V, bool) {
+	return Map[V]{shards: b.current()}.Get(key)
+}
+
+// Set puts value under key. Setting the value that is there changes nothing.
+func (b *Builder[V]) Set(key string, value V) {
+	old, ok := b.Get(key)
+	if ok && old == value {
+		return
+	}
+	s := b.writable(key)
+	if ok {
+		(*s)[s.find(key)].value = value
+		return
+	}
+	*s = append(*s, entry[V]{key, value})
+	b.n++
+}
+
+// Delete removes key, if it is there.
+func (b *Builder[V]) Delete(key string) {
+	if _, ok := b.Get(key); !ok {
+		return
+	}
+	s := b.writable(key)
+	i := s.find(key)
+	last := len(*s) - 1
+	(*s)[i] = (*s)[last]
+	(*s)[last] = entry[V]{}
+	*s = (*s)[:last]
+	b.n--
+}
+
+// Map returns the result: the map that Edit was called on, if nothing
+// changed. The builder must not be used after.
+func (b *Builder[V]) Map() Map[V] {
+	if b.shards == nil {
+		return b.base
+	}
+	return Map[V]{shards: b.shards, n: b.n}
+}

@@ -1,0 +1,129 @@
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/xds"
+
+	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// grpcUserAgent is what the node of gRPC-Go's xds says it is.
+const grpcUserAgent = "gRPC Go"
+
+// grpcGoBuilder is gRPC-Go's xds for the control plane. Its scheme is "xds".
+func grpcGoBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
+	t.Helper()
+	b, err := xds.NewXDSResolverWithConfigForTesting(control.Bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// userAgents returns which clients have asked the control plane for
+// something.
+func userAgents(control *gocp.Server) map[string]bool {
+	found := map[string]bool{}
+	for _, r := range control.Requests() {
+		if name := r.Node.GetUserAgentName(); name != "" {
+			found[name] = true
+		}
+	}
+	return found
+}
+
+// TestGRPCGoChannelsPassStraightThrough: given a process with dynxds, whose
+// interceptors are on every channel of the scheme "xds", when a channel's
+// resolver is gRPC-Go's, then gRPC-Go routes its RPCs and dynxds takes no part.
+func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
+	t.Run("RPCs succeed", func(t *testing.T) {
+		t.Parallel()
+		control := gocp.Start(t, gocp.AnyNames)
+		blue := testutils.StartBackend(t, "blue")
+		w := &world{control: control, blue: blue}
+		control.Set(t, w.initial()...)
+		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, control), "xds:///"+service))
+		rpcs.WaitForBackends(t, "blue")
+		rpcs.Stop(t)
+		if diff := cmp.Diff(map[string]bool{grpcUserAgent: true}, userAgents(control)); diff != "" {
+			t.Errorf("who asked the control plane (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("RPCs wait in gRPC for the first configuration", func(t *testing.T) {
+		t.Parallel()
+		control := gocp.Start(t, gocp.AnyNames)
+		cc := dial(t, grpcGoBuilder(t, control), "xds:///"+service)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
+		if status.Code(err) != codes.DeadlineExceeded || strings.Contains(err.Error(), "xDS configuration") {
+			t.Errorf("the RPC ended with %v, want gRPC's own DEADLINE_EXCEEDED", err)
+		}
+	})
+	t.Run("beside a channel of dynxds", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, gocp.AnyNames)
+		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, w.control), "xds:///"+service))
+		rpcs.WaitForBackends(t, "blue")
+		w.control.Set(t, append(w.initial()[:3:3], w.endpoints("blue", w.green))...)
+		rpcs.WaitForBackends(t, "green")
+		w.load.WaitForBackends(t, "green")
+		if diff := cmp.Diff(map[string]bool{grpcUserAgent: true, bootstrap.UserAgentName: true}, userAgents(w.control)); diff != "" {
+			t.Errorf("who asked the control plane (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestBothSchemesInOneProcess: given a program that imports both packages and
+// a bootstrap file in the environment, when it dials both schemes, then "xds"
+// is gRPC-Go's, which Go initializes after dynxds, and "dynxds" is dynxds.
+//
+// gRPC-Go reads the environment before main, so this is a process of its own.
+func TestBothSchemesInOneProcess(t *testing.T) {
+	t.Parallel()
+	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue")}
+	w.control.Set(t, w.initial()...)
+	file := filepath.Join(t.TempDir(), "bootstrap.json")
+	if err := os.WriteFile(file, w.control.Bootstrap(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for scheme, userAgent := range map[string]string{"xds": grpcUserAgent, "dynxds": bootstrap.UserAgentName} {
+		cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
+		cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"="+scheme)
+		before := len(w.control.Requests())
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", scheme, err, out)
+			continue
+		}
+		for _, r := range w.control.Requests()[before:] {
+			if name := r.Node.GetUserAgentName(); name != "" && name != userAgent {
+				t.Errorf("%s is resolved by %q, want %q", scheme, name, userAgent)
+			}
+		}
+	}
+}

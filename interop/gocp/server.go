@@ -1,0 +1,260 @@
+package gocp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/config"
+	sotwv3 "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// NodeID is the node that the Server has a snapshot for, the id of Bootstrap.
+const NodeID = "interop-node"
+
+// Mode is how go-control-plane treats a request that does not name every
+// resource of its type.
+type Mode int
+
+const (
+	// AnyNames answers with the resources that are named.
+	AnyNames Mode = iota
+	// ADSMode answers only a request that names every resource of its type in
+	// the snapshot, in the order of the types that the protocol asks for. It
+	// lets go of the watch of a request that it does not answer: the client
+	// hears nothing more of that type before it asks again.
+	ADSMode
+)
+
+// Modes is every Mode, for table tests.
+var Modes = []Mode{AnyNames, ADSMode}
+
+func (m Mode) String() string {
+	if m == ADSMode {
+		return "ADS mode"
+	}
+	return "any names"
+}
+
+// Request is a request of a client, as the server saw it.
+type Request struct {
+	// Stream numbers the ADS streams of a Server, over restarts.
+	Stream int64
+	Node   *corepb.Node
+	// TypeURL is the type of the resources, Names their names.
+	TypeURL string
+	Names   []string
+	// Version is version_info, Nonce response_nonce.
+	Version, Nonce string
+	// Err is error_detail: the request is a NACK if it is not nil.
+	Err *statuspb.Status
+}
+
+// Server is go-control-plane's xDS server on a loopback port. It is safe for
+// concurrent use.
+type Server struct {
+	mode Mode
+	addr *testutils.Address
+
+	// life serialises Stop and Restart.
+	life sync.Mutex
+	// stop ends the present run; nil while the server is stopped.
+	stop func()
+
+	mu       sync.Mutex
+	cache    cachev3.SnapshotCache
+	version  int
+	streams  int64
+	requests []Request
+	// news is closed and replaced whenever a request was recorded.
+	news chan struct{}
+}
+
+// Start starts a Server that has no snapshot yet, so that it leaves every
+// request open. It is stopped when the test ends; the test fails if a client
+// has rejected a response by then.
+func Start(t testing.TB, mode Mode) *Server {
+	t.Helper()
+	s := &Server{mode: mode, addr: testutils.ReserveAddress(t), news: make(chan struct{})}
+	s.Restart(t)
+	t.Cleanup(func() {
+		s.Stop()
+		for _, r := range s.Requests() {
+			if r.Err != nil {
+				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.GetMessage())
+			}
+		}
+	})
+	return s
+}
+
+// Addr returns "127.0.0.1:port". It stays the same across restarts.
+func (s *Server) Addr() string { return s.addr.String() }
+
+// Bootstrap returns a bootstrap for this server and the node it serves.
+func (s *Server) Bootstrap(opts ...testutils.BootstrapOption) []byte {
+	return testutils.Bootstrap(NodeID, s.Addr(), opts...)
+}
+
+// Stop breaks every stream and stops listening, as a crash does.
+func (s *Server) Stop() {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+}
+
+// Restart stops the server and starts another one on the same address. It has
+// no memory of the one before: no snapshot, and versions count from 1 again.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	s.Stop()
+	s.life.Lock()
+	defer s.life.Unlock()
+	listener, err := s.addr.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cache := cachev3.NewSnapshotCache(s.mode == ADSMode, cachev3.IDHash{}, nil)
+	s.mu.Lock()
+	s.cache, s.version = cache, 0
+	s.mu.Unlock()
+
+	// Stop waits for the handlers, lest one of them outlives the test.
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	ctx, cancel := context.WithCancel(context.Background())
+	discoverypb.RegisterAggregatedDiscoveryServiceServer(server,
+		serverv3.NewServer(ctx, cache, s.callbacks(), s.mode.options()...))
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		// Ends with nil after Stop; an earlier end shows as refused
+		// connections.
+		_ = server.Serve(listener)
+	})
+	s.stop = func() {
+		// The streams first: their clients shall see them break, not end.
+		server.Stop()
+		cancel()
+		serving.Wait()
+	}
+}
+
+func (m Mode) options() []config.XDSOption {
+	if m == ADSMode {
+		return []config.XDSOption{sotwv3.WithOrderedADS()}
+	}
+	return nil
+}
+
+// Set makes the resources the snapshot that the node gets, under the next
+// version.
+func (s *Server) Set(t testing.TB, resources ...proto.Message) {
+	t.Helper()
+	byType := map[resource.Type][]types.Resource{}
+	for _, r := range resources {
+		typeURL := resource.APITypePrefix + string(r.ProtoReflect().Descriptor().FullName())
+		byType[typeURL] = append(byType[typeURL], r)
+	}
+	s.mu.Lock()
+	s.version++
+	version, cache := fmt.Sprint(s.version), s.cache
+	s.mu.Unlock()
+	snapshot, err := cachev3.NewSnapshot(version, byType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.SetSnapshot(t.Context(), NodeID, snapshot); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Requests returns what clients have asked for since Start, in order.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+// Streams returns how many ADS streams have begun since Start.
+func (s *Server) Streams() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams
+}
+
+// Wait returns when done is true of what clients have asked for since Start.
+// It fails the test when the context ends first.
+func (s *Server) Wait(ctx context.Context, t testing.TB, what string, done func([]Request) bool) {
+	t.Helper()
+	for {
+		s.mu.Lock()
+		requests, news := slices.Clone(s.requests), s.news
+		s.mu.Unlock()
+		if done(requests) {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			t.Fatalf("waiting for %s: %v; requests so far: %v", what, context.Cause(ctx), requests)
+		}
+	}
+}
+
+// String is one line of a failed test's report.
+func (r Request) String() string {
+	return fmt.Sprintf("{stream %d %s %v version %q nonce %q error %q}", r.Stream, r.TypeURL, r.Names, r.Version, r.Nonce, r.Err.GetMessage())
+}
+
+// callbacks returns what records the requests of one run. go-control-plane
+// numbers streams from 1 in each run; they are renumbered here.
+func (s *Server) callbacks() serverv3.Callbacks {
+	var mu sync.Mutex
+	number := map[int64]int64{}
+	return serverv3.CallbackFuncs{
+		StreamOpenFunc: func(_ context.Context, id int64, _ string) error {
+			s.mu.Lock()
+			s.streams++
+			n := s.streams
+			s.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			number[id] = n
+			return nil
+		},
+		StreamRequestFunc: func(id int64, r *discoverypb.DiscoveryRequest) error {
+			mu.Lock()
+			n := number[id]
+			mu.Unlock()
+			s.record(Request{
+				Stream: n, Node: r.GetNode(), TypeURL: r.GetTypeUrl(), Names: slices.Sorted(slices.Values(r.GetResourceNames())),
+				Version: r.GetVersionInfo(), Nonce: r.GetResponseNonce(), Err: r.GetErrorDetail(),
+			})
+			return nil
+		},
+	}
+}
+
+func (s *Server) record(r Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, r)
+	close(s.news)
+	s.news = make(chan struct{})
+}

@@ -1,0 +1,238 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const (
+	// pace is the time between two RPCs of one kind.
+	pace = 2 * time.Millisecond
+	// patience is the deadline of an RPC, and of a Wait. It is there to end
+	// what hangs.
+	patience = 30 * time.Second
+	// streak is how many RPCs of each kind in a row WaitForBackends wants to
+	// see.
+	streak = 20
+	// maxReported bounds the failures that a test prints.
+	maxReported = 10
+)
+
+// Failure is an RPC that failed.
+type Failure struct {
+	Kind string
+	// Began is when the RPC began, and Took how long until it failed.
+	Began time.Time
+	Took  time.Duration
+	Err   error
+}
+
+// Load is the RPCs running on one channel. It is safe for concurrent use.
+type Load struct {
+	client testgrpc.TestServiceClient
+	ending chan struct{} // closed: begin no RPC any more
+	end    func()
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	done     map[string]int // succeeded RPCs by kind
+	failures []Failure
+	waits    map[*expectation]struct{}
+}
+
+// Start begins RPCs of every kind on the channel, one after the other of each
+// kind: unary, the three streaming kinds, and one bidirectional stream that
+// lives until Stop. The test fails when it ends if an RPC has failed.
+func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
+	t.Helper()
+	l := &Load{
+		client: testgrpc.NewTestServiceClient(cc),
+		ending: make(chan struct{}),
+		done:   map[string]int{},
+		waits:  map[*expectation]struct{}{},
+	}
+	l.end = sync.OnceFunc(func() { close(l.ending) })
+	for kind, rpc := range kinds {
+		l.work.Go(func() { l.repeat(kind, rpc) })
+	}
+	l.work.Go(l.longStream)
+	t.Cleanup(func() { l.Stop(t) })
+	return l
+}
+
+// Stop lets the RPCs under way end, begins no more, and fails the test if any
+// has failed. It may be called more than once.
+func (l *Load) Stop(t testing.TB) {
+	t.Helper()
+	l.end()
+	l.work.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failures := l.failures
+	l.failures = nil
+	for i, f := range failures {
+		if i == maxReported {
+			break
+		}
+		t.Errorf("%s RPC that began at %s failed after %v: %v", f.Kind, f.Began.Format("15:04:05.000000"), f.Took, f.Err)
+	}
+	if len(failures) > 0 {
+		t.Errorf("%d RPCs failed; succeeded: %v", len(failures), l.done)
+	}
+}
+
+// WaitForBackends returns when the last 20 RPCs of every kind, of those that
+// ended since the call, were answered by these backends and no other, each of
+// them at least once. It fails the test if that does not come to be.
+func (l *Load) WaitForBackends(t testing.TB, ids ...string) {
+	t.Helper()
+	x := newExpectation(ids)
+	l.mu.Lock()
+	l.waits[x] = struct{}{}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.waits, x)
+	}()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-x.met:
+	case <-timeout.C:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		t.Fatalf("RPCs are not answered by %s alone: %s", strings.Join(ids, " and "), x)
+	}
+}
+
+func (l *Load) succeeded(kind, backend string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done[kind]++
+	for x := range l.waits {
+		x.observe(kind, backend)
+	}
+}
+
+func (l *Load) failed(kind string, began time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures = append(l.failures, Failure{Kind: kind, Began: began, Took: time.Since(began), Err: err})
+}
+
+// repeat makes RPCs of one kind until Stop.
+func (l *Load) repeat(kind string, rpc rpc) {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for l.proceed(ticker) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		backend, err := rpc(ctx, l.client)
+		cancel()
+		if err != nil {
+			l.failed(kind, began, err)
+			continue
+		}
+		l.succeeded(kind, backend)
+	}
+}
+
+// proceed waits for the next tick and reports whether there is more to do.
+func (l *Load) proceed(ticker *time.Ticker) bool {
+	select {
+	case <-l.ending:
+		return false
+	case <-ticker.C:
+		return true
+	}
+}
+
+// longStream exchanges messages on one stream until Stop. The stream stays
+// with the backend it began on, whatever becomes of the configuration.
+func (l *Load) longStream() {
+	began := time.Now()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream, err := l.client.FullDuplexCall(ctx)
+	if err != nil {
+		l.failed(longLived, began, err)
+		return
+	}
+	hangs := time.AfterFunc(patience, cancel)
+	defer hangs.Stop()
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for l.proceed(ticker) {
+		hangs.Reset(patience)
+		if err := exchange(stream); err != nil {
+			l.failed(longLived, began, err)
+			return
+		}
+	}
+	hangs.Reset(patience)
+	if err := finish(stream); err != nil {
+		l.failed(longLived, began, err)
+	}
+}
+
+// expectation is what one WaitForBackends waits for.
+type expectation struct {
+	ids    []string
+	inARow map[string]int // by kind
+	seen   map[string]int // by backend, within the present streak
+	others map[string]int // who else answered
+	met    chan struct{}
+	closed bool
+}
+
+func newExpectation(ids []string) *expectation {
+	return &expectation{ids: ids, inARow: map[string]int{}, seen: map[string]int{}, others: map[string]int{}, met: make(chan struct{})}
+}
+
+func (x *expectation) observe(kind, backend string) {
+	if x.closed {
+		return
+	}
+	if !slices.Contains(x.ids, backend) {
+		x.others[backend]++
+		clear(x.inARow)
+		clear(x.seen)
+		return
+	}
+	x.inARow[kind]++
+	x.seen[backend]++
+	for kind := range kinds {
+		if x.inARow[kind] < streak {
+			return
+		}
+	}
+	if len(x.seen) < len(x.ids) {
+		return
+	}
+	x.closed = true
+	close(x.met)
+}
+
+func (x *expectation) String() string {
+	return fmt.Sprintf("answered in a row by kind %v, by backend %v, before that by others %v", x.inARow, x.seen, x.others)
+}
+
+// backendOf is who answered, by the header of the response.
+func backendOf(get func(string) []string) (string, error) {
+	id := get(testutils.BackendIDHeader)
+	if len(id) != 1 {
+		return "", fmt.Errorf("response header %s is %q, want one value", testutils.BackendIDHeader, id)
+	}
+	return id[0], nil
+}

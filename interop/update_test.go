@@ -1,0 +1,119 @@
+package interop_test
+
+import (
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// step is a snapshot and the backends that answer once it has taken effect.
+type step struct {
+	name      string
+	snapshot  []proto.Message
+	answering []string
+}
+
+// updates has a list of steps for each type of resource. Every step changes
+// that type; the others change only where the first refers to something new.
+//
+// What is replaced stays in the snapshot beside what replaces it, until
+// nothing refers to it: to take a cluster away from clients that still use it
+// is the control plane's fault, and the RPCs' failure.
+var updates = map[string]func(w *world) []step{
+	"LDS": func(w *world) []step {
+		both := []proto.Message{
+			cluster("blue", "blue"), cluster("green", "green"),
+			w.endpoints("blue", w.blue), w.endpoints("green", w.green),
+		}
+		return []step{
+			{"another RouteConfiguration", append(both[:4:4], listener("more-routes"), routes("more-routes", "green")), []string{"green"}},
+			{"routes inline", append(both[:4:4], xdsmsg.InlineListener(service, routes("", "blue"))), []string{"blue"}},
+			{"routes by name again", append(both[:4:4], listener("routes"), routes("routes", "green")), []string{"green"}},
+		}
+	},
+	"RDS": func(w *world) []step {
+		both := []proto.Message{
+			listener("routes"),
+			cluster("blue", "blue"), cluster("green", "green"),
+			w.endpoints("blue", w.blue), w.endpoints("green", w.green),
+		}
+		split := xdsmsg.RouteConfig("routes", service, xdsmsg.WeightedRoute("/",
+			xdsmsg.Weighted{Cluster: "blue", Weight: 50}, xdsmsg.Weighted{Cluster: "green", Weight: 50}))
+		return []step{
+			{"a split", append(both[:5:5], split), []string{"blue", "green"}},
+			{"the other cluster", append(both[:5:5], routes("routes", "green")), []string{"green"}},
+			{"and back", append(both[:5:5], routes("routes", "blue")), []string{"blue"}},
+			{"straight to the other cluster", append(both[:5:5], routes("routes", "green")), []string{"green"}},
+		}
+	},
+	"CDS": func(w *world) []step {
+		rest := []proto.Message{listener("routes"), routes("routes", "blue")}
+		return []step{
+			{"another EDS service name", append(rest[:2:2], cluster("blue", "green"), w.endpoints("green", w.green)), []string{"green"}},
+			{"and back", append(rest[:2:2], cluster("blue", "blue"), w.endpoints("blue", w.blue)), []string{"blue"}},
+		}
+	},
+	"EDS": func(w *world) []step {
+		rest := []proto.Message{listener("routes"), routes("routes", "blue"), cluster("blue", "blue")}
+		return []step{
+			{"a backend more", append(rest[:3:3], w.endpoints("blue", w.blue, w.green)), []string{"blue", "green"}},
+			{"a backend less", append(rest[:3:3], w.endpoints("blue", w.green)), []string{"green"}},
+			{"all others", append(rest[:3:3], w.endpoints("blue", w.blue)), []string{"blue"}},
+		}
+	},
+}
+
+// TestUpdatesWhileRPCsRun: given a channel with RPCs of all kinds running, when
+// resources of one type change, then new RPCs go where the change says and no
+// RPC fails.
+func TestUpdatesWhileRPCsRun(t *testing.T) {
+	for _, mode := range gocp.Modes {
+		for typ, steps := range updates {
+			t.Run(typ+", "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, mode)
+				for _, s := range steps(w) {
+					t.Log(s.name)
+					w.control.Set(t, s.snapshot...)
+					w.load.WaitForBackends(t, s.answering...)
+				}
+				w.load.Stop(t)
+				if n := w.control.Streams(); n != 1 {
+					t.Errorf("the client opened %d ADS streams, want 1", n)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatNothingRefersToIsGivenUp: given a channel that was moved to another
+// cluster, when the old one's resources go, then it has stopped asking for
+// them and goes on to hear of the new one's.
+func TestWhatNothingRefersToIsGivenUp(t *testing.T) {
+	for _, mode := range gocp.Modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := testutils.Context(t)
+			w := newWorld(t, mode)
+			w.control.Set(t, listener("routes"), routes("routes", "green"),
+				cluster("blue", "blue"), cluster("green", "green"),
+				w.endpoints("blue", w.blue), w.endpoints("green", w.green))
+			w.load.WaitForBackends(t, "green")
+			w.waitFor(ctx, t, "Clusters to be green alone", func(r gocp.Request) bool {
+				return r.TypeURL == xdsmsg.ClusterType && slices.Equal(r.Names, []string{"green"})
+			})
+			w.waitFor(ctx, t, "endpoints to be green's alone", func(r gocp.Request) bool {
+				return r.TypeURL == xdsmsg.EndpointType && slices.Equal(r.Names, []string{"endpoints-of-green"})
+			})
+
+			w.control.Set(t, listener("routes"), routes("routes", "green"),
+				cluster("green", "green"), w.endpoints("green", w.green, w.blue))
+			w.load.WaitForBackends(t, "green", "blue")
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package interop_test
+
+import (
+	"context"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// service is the target's endpoint, and so the name of its Listener.
+const service = "echo.example.com"
+
+// world is a control plane, two backends, and a channel of dynxds with RPCs
+// running on it.
+type world struct {
+	control     *gocp.Server
+	blue, green *testutils.Backend
+	load        *load.Load
+}
+
+// newWorld starts all of it with the initial resources, and returns when the
+// RPCs are answered by blue.
+func newWorld(t *testing.T, mode gocp.Mode) *world {
+	t.Helper()
+	w := &world{
+		control: gocp.Start(t, mode),
+		blue:    testutils.StartBackend(t, "blue"),
+		green:   testutils.StartBackend(t, "green"),
+	}
+	w.control.Set(t, w.initial()...)
+	w.load = load.Start(t, dial(t, dynxdsBuilder(t, w.control), "xds:///"+service))
+	w.load.WaitForBackends(t, "blue")
+	return w
+}
+
+// initial is Listener, route, cluster and endpoints of blue.
+func (w *world) initial() []proto.Message {
+	return []proto.Message{listener("routes"), routes("routes", "blue"), cluster("blue", "blue"), w.endpoints("blue", w.blue)}
+}
+
+// The resources of this package's tests, each with what the tests change.
+
+func listener(routeConfig string) *listenerpb.Listener {
+	return xdsmsg.DefaultListener(service, routeConfig)
+}
+
+func routes(name, cluster string) *routepb.RouteConfiguration {
+	return xdsmsg.RouteConfig(name, service, xdsmsg.PrefixRoute("/", cluster))
+}
+
+func cluster(name, endpoints string) *clusterpb.Cluster {
+	return xdsmsg.EDSCluster(name, "endpoints-of-"+endpoints)
+}
+
+func (w *world) endpoints(name string, backends ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	var addrs []string
+	for _, b := range backends {
+		addrs = append(addrs, b.Addr())
+	}
+	return xdsmsg.SimpleEndpoints("endpoints-of-"+name, addrs...)
+}
+
+// dynxdsBuilder is dynxds for the control plane.
+func dynxdsBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
+	t.Helper()
+	b, err := resolver.NewBuilder(control.Bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// dial returns a channel that is closed when the test ends.
+func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	opts = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithResolvers(b),
+	}, opts...)
+	cc, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// waitFor returns when a request of the client satisfies want.
+func (w *world) waitFor(ctx context.Context, t *testing.T, what string, want func(gocp.Request) bool) {
+	t.Helper()
+	w.control.Wait(ctx, t, what, func(requests []gocp.Request) bool {
+		for _, r := range requests {
+			if want(r) {
+				return true
+			}
+		}
+		return false
+	})
+}

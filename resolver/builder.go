@@ -1,0 +1,127 @@
+package resolver
+
+import (
+	"fmt"
+	"sync"
+
+	grpcresolver "google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// The schemes of targets that dynxds resolves.
+const (
+	// Scheme is the scheme of xDS targets in every gRPC language.
+	Scheme = "xds"
+	// AliasScheme means the same. It is for a process that also links
+	// gRPC-Go's own xds package, which registers Scheme as well: the one that
+	// Go initializes last gets it.
+	AliasScheme = "dynxds"
+)
+
+func init() { grpcbridge.Install(Scheme, AliasScheme) }
+
+// Register registers both schemes with gRPC, configured by the environment:
+// GRPC_XDS_BOOTSTRAP (a file) or else GRPC_XDS_BOOTSTRAP_CONFIG (its content).
+// The environment is read when a channel first needs it. Register is for init
+// functions; importing the module's root package calls it.
+func Register() {
+	for _, b := range EnvironmentBuilders() {
+		grpcresolver.Register(b)
+	}
+}
+
+// EnvironmentBuilders returns the builders of both schemes that Register
+// registers.
+func EnvironmentBuilders() []grpcresolver.Builder { return builders(bootstrap.FromEnv) }
+
+// NewBuilder returns a resolver builder for the scheme "xds" whose bootstrap
+// is given in memory, for use with grpc.WithResolvers. Channels with equal
+// bootstraps share their connections to management servers, whether they were
+// built with it or configured by the environment. The error lists all faults
+// of the bootstrap.
+func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
+	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
+	if err != nil {
+		return nil, err
+	}
+	return &builder{scheme: Scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
+}
+
+// NewBuilders returns builders for both schemes. The faults of the bootstrap
+// are the error of their Build.
+func NewBuilders(bootstrapJSON []byte) []grpcresolver.Builder {
+	return builders(sync.OnceValues(func() (*bootstrap.Config, error) {
+		return bootstrap.Parse(inMemory, bootstrapJSON)
+	}))
+}
+
+func builders(config func() (*bootstrap.Config, error)) []grpcresolver.Builder {
+	return []grpcresolver.Builder{
+		&builder{scheme: Scheme, config: config},
+		&builder{scheme: AliasScheme, config: config},
+	}
+}
+
+// inMemory names a bootstrap that comes from the program in its faults.
+const inMemory = "in-memory bootstrap"
+
+// builder implements grpcbridge.Builder.
+type builder struct {
+	scheme string
+	config func() (*bootstrap.Config, error)
+}
+
+var _ grpcbridge.Builder = (*builder)(nil)
+
+// Scheme implements resolver.Builder.
+func (b *builder) Scheme() string { return b.scheme }
+
+// BridgedToDynxds implements grpcbridge.Builder.
+func (*builder) BridgedToDynxds() {}
+
+// Build implements resolver.Builder. It starts to watch the target's Listener
+// and returns; a fault of the bootstrap or of the target is an error, which
+// the channel's RPCs fail with too.
+func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	r, err := b.build(target, cc, opts)
+	if err != nil {
+		err = fmt.Errorf("dynxds: cannot resolve %q: %w", target.String(), err)
+		grpcbridge.AttachFailed(cc, err)
+		return nil, err
+	}
+	return r, nil
+}
+
+func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	if opts.DisableServiceConfig {
+		return nil, fmt.Errorf("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
+	}
+	config, err := b.config()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := config.ListenerName(target.URL.Host, target.Endpoint())
+	if err != nil {
+		return nil, err
+	}
+	client, release, err := xdsclient.Acquire(config)
+	if err != nil {
+		return nil, err
+	}
+	channel, err := grpcbridge.Attach(cc)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return newResolver(resolverConfig{
+		cc:        cc,
+		channel:   channel,
+		client:    client,
+		release:   release,
+		listener:  listener,
+		authority: opts.Authority,
+	}), nil
+}

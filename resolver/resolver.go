@@ -1,0 +1,131 @@
+package resolver
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/grpclog"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+var logger = grpclog.Component("dynxds")
+
+// versions numbers the snapshots of all channels of the process. A number of
+// its own for each channel would start anew after an idle period, while RPCs
+// of the time before may still be on their way.
+var versions atomic.Uint64
+
+type resolverConfig struct {
+	cc        grpcresolver.ClientConn
+	channel   *grpcbridge.Channel
+	client    xdsclient.Client
+	release   func()
+	listener  string // the name of the Listener
+	authority string // the channel's authority, which chooses the virtual host
+}
+
+// xdsResolver is the resolver of one channel, from one idle period to the
+// next. It publishes what its graph settles on.
+type xdsResolver struct {
+	resolverConfig
+	serviceConfig *serviceconfig.ParseResult
+	graph         *graph
+
+	mu         sync.Mutex
+	pending    bool           // the graph has changed since the last snapshot
+	publishing bool           // publishAll runs
+	closed     bool           // no publishAll may start any more
+	publishers sync.WaitGroup // the publishAll that runs, if any
+}
+
+func newResolver(c resolverConfig) *xdsResolver {
+	r := &xdsResolver{
+		resolverConfig: c,
+		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
+	}
+	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
+	r.graph.start()
+	return r
+}
+
+// ResolveNow implements resolver.Resolver. Management servers push: there is
+// nothing to ask for.
+func (*xdsResolver) ResolveNow(grpcresolver.ResolveNowOptions) {}
+
+// Close implements resolver.Resolver.
+func (r *xdsResolver) Close() {
+	r.graph.close()
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.publishers.Wait()
+	r.channel.Detach()
+	r.release()
+}
+
+// changed is called by the graph when a snapshot of it would differ from the
+// last one. Publishing waits for gRPC and for the balancer, so it happens on a
+// goroutine of its own, which ends when there is nothing left to publish:
+// changes that arrive meanwhile make one snapshot together.
+func (r *xdsResolver) changed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending = true
+	if r.publishing || r.closed {
+		return
+	}
+	r.publishing = true
+	r.publishers.Go(r.publishAll)
+}
+
+func (r *xdsResolver) publishAll() {
+	for {
+		r.mu.Lock()
+		if !r.pending || r.closed {
+			r.publishing = false
+			r.mu.Unlock()
+			return
+		}
+		r.pending = false
+		r.mu.Unlock()
+		r.publish(r.graph.snapshot())
+	}
+}
+
+// publish hands a snapshot to the balancer and to the interceptors. Whoever
+// sees it first waits for the other by its version.
+func (r *xdsResolver) publish(s *snapshot) {
+	state := &balancer.State{Version: s.version, Clusters: s.clusters, Err: s.err}
+	if s.config != nil {
+		if s.config.selector == nil {
+			s.config.selector = configselector.New(configselector.Config{
+				Version:         s.version,
+				ClientConn:      r.channel.ClientConn(),
+				Listener:        s.config.listener,
+				VirtualHost:     s.config.virtualHost,
+				RouteConfigName: s.config.routes.Name,
+			})
+			s.config.reselect = s.config.selector.Reselect
+			logger.Infof("%s: routes of version %d in use: Listener %q, RouteConfiguration %q, virtual host %q",
+				r.channel.ClientConn().Target(), s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
+		}
+		state.Default = s.config.defaultClusters
+		state.Reselect = s.config.reselect
+	}
+	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {
+		logger.Warningf("%s: gRPC did not take version %d of the configuration: %v", r.channel.ClientConn().Target(), s.version, err)
+	}
+	switch {
+	case s.err != nil:
+		logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), s.err)
+		r.channel.Fail(s.err)
+	case s.config != nil:
+		r.channel.Publish(s.config.selector)
+	}
+}

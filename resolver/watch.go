@@ -1,0 +1,71 @@
+package resolver
+
+import (
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// watch is a watch of one resource of type T on behalf of a graph. It calls
+// changed with the graph locked and remembers the last answer. Its other
+// methods are called with the graph locked.
+type watch[T any] struct {
+	graph   *graph
+	typ     *xdsclient.ResourceType
+	name    string
+	changed func(value T, err error)
+
+	phase   watchPhase
+	cancel  func()
+	last    T
+	lastErr error
+}
+
+type watchPhase int
+
+const (
+	watchNew watchPhase = iota
+	watchStarted
+	watchAnswered // last or lastErr holds the answer
+	watchStopped
+)
+
+func newWatch[T any](g *graph, typ *xdsclient.ResourceType, name string, changed func(T, error)) *watch[T] {
+	return &watch[T]{graph: g, typ: typ, name: name, changed: changed}
+}
+
+func (w *watch[T]) start() {
+	w.phase = watchStarted
+	w.cancel = w.graph.client.Watch(w.typ, w.name, w)
+}
+
+func (w *watch[T]) stop() {
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.phase = watchStopped
+}
+
+// value returns the resource, if there is one to use.
+func (w *watch[T]) value() (T, bool) { return w.last, w.phase == watchAnswered && w.lastErr == nil }
+
+// err returns why there is no resource to use, if that is the answer.
+func (w *watch[T]) err() error { return w.lastErr }
+
+// ResourceChanged implements xdsclient.Watcher.
+func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
+	defer done()
+	w.graph.mu.Lock()
+	defer w.graph.mu.Unlock()
+	if w.graph.closed || w.phase == watchStopped {
+		return
+	}
+	w.phase = watchAnswered
+	w.last, _ = value.(T)
+	w.lastErr = err
+	w.changed(w.last, err)
+}
+
+// AmbientError implements xdsclient.Watcher. What is in use stays in use.
+func (w *watch[T]) AmbientError(err error, done func()) {
+	defer done()
+	logger.Warningf("%s %q stays as it was: %v", w.typ.Name, w.name, err)
+}

@@ -1,0 +1,261 @@
+package testutils
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+)
+
+// BackendIDHeader is the response header that says which Backend answered.
+const BackendIDHeader = "backend-id"
+
+// RPC is what a Backend saw of one RPC when it began.
+type RPC struct {
+	// Method is the full method, "/grpc.testing.TestService/UnaryCall".
+	Method string
+	// Authority is the :authority pseudo header.
+	Authority string
+	// Metadata is the request's, including what gRPC adds.
+	Metadata metadata.MD
+	// Deadline is the RPC's, zero if it has none.
+	Deadline time.Time
+}
+
+// Backend is a real gRPC server on loopback with grpc.testing.TestService. It
+// says who answered, in the response header BackendIDHeader of every RPC, and
+// for unary RPCs in SimpleResponse.hostname too. It is safe for concurrent
+// use.
+type Backend struct {
+	id   string
+	port *port
+	opts []grpc.ServerOption
+
+	// life serialises Stop and Restart.
+	life sync.Mutex
+	// server is nil while stopped; served ends when its Serve has returned.
+	server *grpc.Server
+	served chan struct{}
+
+	mu     sync.Mutex
+	count  map[string]int
+	last   RPC
+	behave func(context.Context, RPC) error
+	// news is closed and replaced whenever an RPC was counted.
+	news chan struct{}
+}
+
+// NewBackend starts a Backend. The server options go to gRPC as they are. The
+// caller has to Close it.
+func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
+	p, err := reservePort()
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", id, err)
+	}
+	b := &Backend{id: id, port: p, count: map[string]int{}, news: make(chan struct{})}
+	b.opts = append([]grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(b.unary),
+		grpc.ChainStreamInterceptor(b.stream),
+	}, opts...)
+	if err := b.Restart(); err != nil {
+		p.release()
+		return nil, err
+	}
+	return b, nil
+}
+
+// StartBackend starts a Backend that is closed when the test ends.
+func StartBackend(t testing.TB, id string, opts ...grpc.ServerOption) *Backend {
+	t.Helper()
+	b, err := NewBackend(id, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// ID returns what BackendIDHeader carries.
+func (b *Backend) ID() string { return b.id }
+
+// Addr returns "127.0.0.1:port". It stays the same across restarts.
+func (b *Backend) Addr() string { return b.port.addr }
+
+// Stop ends every connection and RPC at once and stops listening. Connections
+// are refused until Restart. It does nothing if the backend is stopped.
+func (b *Backend) Stop() { b.stop((*grpc.Server).Stop) }
+
+// GracefulStop stops listening, tells clients to go away, and returns when the
+// RPCs under way have ended.
+func (b *Backend) GracefulStop() { b.stop((*grpc.Server).GracefulStop) }
+
+func (b *Backend) stop(how func(*grpc.Server)) {
+	b.life.Lock()
+	defer b.life.Unlock()
+	if b.server == nil {
+		return
+	}
+	how(b.server)
+	<-b.served
+	b.server = nil
+}
+
+// Restart listens on the same address again. It stops the backend first if it
+// is running.
+func (b *Backend) Restart() error {
+	b.Stop()
+	b.life.Lock()
+	defer b.life.Unlock()
+	listener, err := b.port.listen()
+	if err != nil {
+		return fmt.Errorf("backend %s: %w", b.id, err)
+	}
+	server := grpc.NewServer(b.opts...)
+	testgrpc.RegisterTestServiceServer(server, &testService{id: b.id})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		// Serve ends with nil after Stop; a listener that fails earlier
+		// shows as refused connections.
+		_ = server.Serve(listener)
+	}()
+	b.server, b.served = server, served
+	return nil
+}
+
+// Close stops the backend and gives up its port.
+func (b *Backend) Close() {
+	b.Stop()
+	b.port.release()
+}
+
+// SetBehaviour makes every RPC that begins from now on call f before it does
+// anything else: f may wait, for ctx too, and an error it returns ends the RPC
+// as a gRPC handler's would. nil, the default, answers at once.
+func (b *Backend) SetBehaviour(f func(ctx context.Context, rpc RPC) error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.behave = f
+}
+
+// Fail ends every RPC that begins from now on with err; nil ends that.
+func (b *Backend) Fail(err error) {
+	if err == nil {
+		b.SetBehaviour(nil)
+		return
+	}
+	b.SetBehaviour(func(context.Context, RPC) error { return err })
+}
+
+// Hold makes every RPC that begins from now on wait until release is called or
+// its context ends. release is idempotent; RPCs that begin after it are
+// answered at once.
+func (b *Backend) Hold() (release func()) {
+	held := make(chan struct{})
+	b.SetBehaviour(func(ctx context.Context, _ RPC) error {
+		select {
+		case <-held:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	return sync.OnceFunc(func() { close(held) })
+}
+
+// Count returns how many RPCs have begun since the Backend was made.
+func (b *Backend) Count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.total()
+}
+
+func (b *Backend) total() int {
+	n := 0
+	for _, c := range b.count {
+		n += c
+	}
+	return n
+}
+
+// CountOf returns how many RPCs of one full method have begun.
+func (b *Backend) CountOf(method string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.count[method]
+}
+
+// Last returns the RPC that began last, the zero RPC if there was none.
+func (b *Backend) Last() RPC {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
+}
+
+// Wait returns when at least n RPCs have begun since the Backend was made, or
+// with the context's error.
+func (b *Backend) Wait(ctx context.Context, n int) error {
+	for {
+		b.mu.Lock()
+		have, news := b.total(), b.news
+		b.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return fmt.Errorf("backend %s: waiting for %d RPCs, %d came: %w", b.id, n, have, ctx.Err())
+		}
+	}
+}
+
+// begin records the RPC and lets the behaviour decide on it.
+func (b *Backend) begin(ctx context.Context, method string) error {
+	rpc := RPC{Method: method}
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		rpc.Metadata = md
+		if a := md.Get(":authority"); len(a) > 0 {
+			rpc.Authority = a[0]
+		}
+	}
+	rpc.Deadline, _ = ctx.Deadline()
+
+	b.mu.Lock()
+	b.count[method]++
+	b.last = rpc
+	behave := b.behave
+	close(b.news)
+	b.news = make(chan struct{})
+	b.mu.Unlock()
+
+	if behave == nil {
+		return nil
+	}
+	return behave(ctx, rpc)
+}
+
+func (b *Backend) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := grpc.SetHeader(ctx, metadata.Pairs(BackendIDHeader, b.id)); err != nil {
+		return nil, err
+	}
+	if err := b.begin(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func (b *Backend) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := stream.SetHeader(metadata.Pairs(BackendIDHeader, b.id)); err != nil {
+		return err
+	}
+	if err := b.begin(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return handler(srv, stream)
+}

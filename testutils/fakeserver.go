@@ -1,0 +1,428 @@
+package testutils
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/controlplane"
+)
+
+const adsMethods = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+
+// FakeServer is a control plane on a real loopback port, with switches for
+// every kind of fault a client has to survive. Without a switch thrown it is
+// package controlplane as it is. It is safe for concurrent use.
+//
+// Store, recording and switches survive Stop and Restart.
+type FakeServer struct {
+	store    *controlplane.Store
+	port     *port
+	opts     fakeServerOptions
+	recorder *recorder
+	reads    gate
+	sends    gate
+
+	// life serialises Stop and Restart.
+	life sync.Mutex
+	// run is nil while stopped.
+	run *serverRun
+
+	mu         sync.Mutex
+	control    *controlplane.Server
+	refuse     error
+	onRequest  func(Request) error
+	onResponse func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
+	streams    map[uint64]*fakeStream
+	attempts   uint64
+	opened     uint64
+	// news is closed and replaced whenever a stream began or ended.
+	news chan struct{}
+}
+
+// serverRun is the server between a start and a stop.
+type serverRun struct {
+	grpc    *grpc.Server
+	control *controlplane.Server
+	// group has the goroutine of Serve and of every stream.
+	group sync.WaitGroup
+}
+
+type fakeServerOptions struct {
+	grpc    []grpc.ServerOption
+	control []controlplane.Option
+	store   *controlplane.Store
+}
+
+// FakeServerOption changes how a FakeServer is made.
+type FakeServerOption func(*fakeServerOptions)
+
+// GRPCOptions passes options, such as credentials, to the gRPC server.
+func GRPCOptions(opts ...grpc.ServerOption) FakeServerOption {
+	return func(o *fakeServerOptions) { o.grpc = append(o.grpc, opts...) }
+}
+
+// ControlPlaneOptions passes options to controlplane.NewServer.
+func ControlPlaneOptions(opts ...controlplane.Option) FakeServerOption {
+	return func(o *fakeServerOptions) { o.control = append(o.control, opts...) }
+}
+
+// OverStore makes the server serve a store of the caller's, which it may share
+// with other servers.
+func OverStore(store *controlplane.Store) FakeServerOption {
+	return func(o *fakeServerOptions) { o.store = store }
+}
+
+// NewFakeServer starts a FakeServer. The caller has to Close it.
+func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
+	f := &FakeServer{recorder: newRecorder(), streams: map[uint64]*fakeStream{}, news: make(chan struct{})}
+	for _, opt := range opts {
+		opt(&f.opts)
+	}
+	f.store = f.opts.store
+	if f.store == nil {
+		f.store = controlplane.NewStore()
+	}
+	var err error
+	if f.port, err = reservePort(); err != nil {
+		return nil, fmt.Errorf("fake server: %w", err)
+	}
+	if err := f.Restart(); err != nil {
+		f.port.release()
+		return nil, err
+	}
+	return f, nil
+}
+
+// StartFakeServer starts a FakeServer that is closed when the test ends.
+func StartFakeServer(t testing.TB, opts ...FakeServerOption) *FakeServer {
+	t.Helper()
+	f, err := NewFakeServer(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// Addr returns "127.0.0.1:port", the server_uri of the bootstrap. It stays the
+// same across restarts.
+func (f *FakeServer) Addr() string { return f.port.addr }
+
+// Store returns the store that is served.
+func (f *FakeServer) Store() *controlplane.Store { return f.store }
+
+// Clients returns what the control plane knows of its present streams; none
+// while it is stopped.
+func (f *FakeServer) Clients() []controlplane.ClientStatus {
+	f.mu.Lock()
+	control := f.control
+	f.mu.Unlock()
+	if control == nil {
+		return nil
+	}
+	return control.Clients()
+}
+
+// Set puts resources into the store in one update. It fails the test if that is
+// not possible.
+func (f *FakeServer) Set(t testing.TB, messages ...proto.Message) {
+	t.Helper()
+	f.Update(t, func(tx *controlplane.Tx) { tx.Set(messages...) })
+}
+
+// Delete removes resources of one type in one update.
+func (f *FakeServer) Delete(t testing.TB, typeURL string, names ...string) {
+	t.Helper()
+	f.Update(t, func(tx *controlplane.Tx) {
+		for _, name := range names {
+			tx.Delete(typeURL, name)
+		}
+	})
+}
+
+// Update is Store().Update for a test that wants no error.
+func (f *FakeServer) Update(t testing.TB, change func(*controlplane.Tx)) {
+	t.Helper()
+	if _, err := f.store.Update(change); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Stop ends every connection as a crash does, and stops listening: connections
+// are refused until Restart. It does nothing if the server is stopped.
+func (f *FakeServer) Stop() {
+	f.stop(func(run *serverRun) {
+		run.grpc.Stop()
+		run.control.Close()
+	})
+}
+
+// GracefulStop ends every stream with UNAVAILABLE and tells clients to go away
+// before it stops listening.
+func (f *FakeServer) GracefulStop() {
+	f.stop(func(run *serverRun) {
+		run.control.Close()
+		run.grpc.GracefulStop()
+	})
+}
+
+func (f *FakeServer) stop(how func(*serverRun)) {
+	f.life.Lock()
+	defer f.life.Unlock()
+	if f.run == nil {
+		return
+	}
+	how(f.run)
+	f.run.group.Wait()
+	f.run = nil
+	f.setControl(nil)
+}
+
+// Restart listens on the same address again, with the present store. It stops
+// the server first if it is running.
+func (f *FakeServer) Restart() error {
+	f.Stop()
+	f.life.Lock()
+	defer f.life.Unlock()
+	listener, err := f.port.listen()
+	if err != nil {
+		return fmt.Errorf("fake server: %w", err)
+	}
+	run := &serverRun{control: controlplane.NewServer(f.store, f.opts.control...)}
+	intercept := func(srv any, wire grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if !strings.HasPrefix(info.FullMethod, adsMethods) {
+			return handler(srv, wire)
+		}
+		return f.serveStream(run, srv, wire, handler)
+	}
+	run.grpc = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ChainStreamInterceptor(intercept),
+		grpc.WaitForHandlers(true),
+	}, f.opts.grpc...)...)
+	run.control.Register(run.grpc)
+	run.group.Go(func() {
+		// Serve ends with nil after Stop; a listener that fails earlier
+		// shows as refused connections.
+		_ = run.grpc.Serve(listener)
+	})
+	f.run = run
+	f.setControl(run.control)
+	return nil
+}
+
+// Close stops the server and gives up its port.
+func (f *FakeServer) Close() {
+	f.Stop()
+	f.port.release()
+}
+
+// RefuseStreams ends every ADS stream that begins from now on with err, before
+// anything is read from it. nil, the default, lets streams in. Streams that
+// exist are not touched.
+func (f *FakeServer) RefuseStreams(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = err
+}
+
+// BreakStreams ends every present ADS stream with err, also those that are
+// stalled. A nil err ends them with OK, as a server may.
+func (f *FakeServer) BreakStreams(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.streams {
+		s.breakWith(err)
+	}
+}
+
+// StallSends lets no response out until resume is called. The control plane
+// goes on reading.
+func (f *FakeServer) StallSends() (resume func()) { return f.sends.shut() }
+
+// StallReads lets no request in until resume is called: requests are not
+// recorded either. The control plane goes on sending.
+func (f *FakeServer) StallReads() (resume func()) { return f.reads.shut() }
+
+// OnRequest calls hook for every request after it was recorded and before the
+// control plane sees it, one at a time per stream. An error ends the stream
+// with it. hook may block. nil removes the hook.
+func (f *FakeServer) OnRequest(hook func(Request) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onRequest = hook
+}
+
+// OnResponse calls hook for every response of the control plane. What it
+// returns is sent instead, nothing for nil. hook owns the message. nil removes
+// the hook.
+func (f *FakeServer) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onResponse = hook
+}
+
+// Send sends a hand-made message, usually a *DiscoveryResponse, on the newest
+// ADS stream, whatever switches are thrown. The client's answer to it is
+// recorded; the control plane takes from it the subscription only. To be told
+// apart, the response needs a nonce that the control plane does not use: any
+// word does.
+func (f *FakeServer) Send(m proto.Message) error {
+	f.mu.Lock()
+	var newest *fakeStream
+	for _, s := range f.streams {
+		if newest == nil || s.id > newest.id {
+			newest = s
+		}
+	}
+	f.mu.Unlock()
+	if newest == nil {
+		return errors.New("fake server: there is no ADS stream to send on")
+	}
+	return newest.inject(m)
+}
+
+// Requests returns all requests so far (of very many, the newest 50,000 at
+// least).
+func (f *FakeServer) Requests() []Request { return f.recorder.all() }
+
+// Wait returns the next request that matches. It looks at each request once: it
+// goes on after the one that the last successful Wait returned, and those it
+// passes over are not seen again. The error says which requests came.
+func (f *FakeServer) Wait(ctx context.Context, match Match) (Request, error) {
+	return f.recorder.wait(ctx, match)
+}
+
+// MustWait is Wait that fails the test instead of returning an error.
+func (f *FakeServer) MustWait(ctx context.Context, t testing.TB, match Match) Request {
+	t.Helper()
+	req, err := f.Wait(ctx, match)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+// Skip makes the next Wait begin with what comes from now on.
+func (f *FakeServer) Skip() { f.recorder.skip() }
+
+// WaitOpen returns when exactly n ADS streams are open.
+func (f *FakeServer) WaitOpen(ctx context.Context, n int) error {
+	return f.await(ctx, func() error {
+		if len(f.streams) == n {
+			return nil
+		}
+		return fmt.Errorf("%d streams are open, want %d", len(f.streams), n)
+	})
+}
+
+// WaitAttempts returns when at least n ADS streams were begun since the server
+// was made, refused ones included.
+func (f *FakeServer) WaitAttempts(ctx context.Context, n int) error {
+	return f.await(ctx, func() error {
+		if f.attempts >= uint64(n) {
+			return nil
+		}
+		return fmt.Errorf("%d streams were begun, want %d", f.attempts, n)
+	})
+}
+
+// Attempts returns how many ADS streams were begun since the server was made,
+// refused ones included.
+func (f *FakeServer) Attempts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return int(f.attempts)
+}
+
+// await returns when check, called under mu, returns nil.
+func (f *FakeServer) await(ctx context.Context, check func() error) error {
+	for {
+		f.mu.Lock()
+		err, news := check(), f.news
+		f.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return fmt.Errorf("fake server: %w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// serveStream runs handler beside the switch that breaks streams. gRPC ends the
+// stream when serveStream returns, which ends the handler too.
+func (f *FakeServer) serveStream(run *serverRun, srv any, wire grpc.ServerStream, handler grpc.StreamHandler) error {
+	s, err := f.begin(wire)
+	if err != nil {
+		return err
+	}
+	defer f.end(s)
+	ended := make(chan error, 1)
+	run.group.Go(func() { ended <- handler(srv, s) })
+	select {
+	case err := <-ended:
+		return err
+	case err := <-s.broken:
+		return err
+	}
+}
+
+func (f *FakeServer) begin(wire grpc.ServerStream) (*fakeStream, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.attempts++
+	f.tell()
+	if f.refuse != nil {
+		if _, ok := status.FromError(f.refuse); !ok {
+			return nil, status.Error(codes.Unavailable, f.refuse.Error())
+		}
+		return nil, f.refuse
+	}
+	f.opened++
+	s := newFakeStream(f, f.opened, wire)
+	f.streams[s.id] = s
+	return s, nil
+}
+
+func (f *FakeServer) end(s *fakeStream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.streams, s.id)
+	f.tell()
+}
+
+// tell wakes all who await. The caller holds mu.
+func (f *FakeServer) tell() {
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+func (f *FakeServer) setControl(c *controlplane.Server) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.control = c
+}
+
+func (f *FakeServer) requestHook() func(Request) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.onRequest
+}
+
+func (f *FakeServer) responseHook() func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.onResponse
+}

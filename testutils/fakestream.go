@@ -1,0 +1,121 @@
+package testutils
+
+import (
+	"sync"
+
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// fakeStream stands between the wire and the control plane on one ADS stream:
+// it records, stalls, edits and injects.
+type fakeStream struct {
+	grpc.ServerStream
+	server *FakeServer
+	id     uint64
+	// broken takes the error that ends the stream.
+	broken chan error
+
+	// sending serialises the control plane's sends with injected ones.
+	sending sync.Mutex
+
+	mu sync.Mutex
+	// nonces are the last that the control plane sent, by type.
+	nonces map[string]string
+	// injected are the nonces of hand-made responses.
+	injected map[string]struct{}
+}
+
+func newFakeStream(server *FakeServer, id uint64, wire grpc.ServerStream) *fakeStream {
+	return &fakeStream{
+		ServerStream: wire,
+		server:       server,
+		id:           id,
+		broken:       make(chan error, 1),
+		nonces:       map[string]string{},
+		injected:     map[string]struct{}{},
+	}
+}
+
+// breakWith ends the stream, if nothing else has yet.
+func (s *fakeStream) breakWith(err error) {
+	select {
+	case s.broken <- err:
+	default:
+	}
+}
+
+// RecvMsg is the control plane reading a request.
+func (s *fakeStream) RecvMsg(m any) error {
+	if err := s.server.reads.pass(s.Context()); err != nil {
+		return err
+	}
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	// The door may have been shut while RecvMsg waited for this request.
+	if err := s.server.reads.pass(s.Context()); err != nil {
+		return err
+	}
+	req, ok := m.(*discoverypb.DiscoveryRequest)
+	if !ok {
+		return nil
+	}
+	recorded := newRequest(s.id, proto.Clone(req).(*discoverypb.DiscoveryRequest))
+	s.server.recorder.add(recorded)
+	if hook := s.server.requestHook(); hook != nil {
+		if err := hook(recorded); err != nil {
+			return err
+		}
+	}
+	s.hideInjected(req)
+	return nil
+}
+
+// hideInjected turns the answer to a hand-made response into a plain
+// subscription: the control plane, which never sent that nonce, would have to
+// ignore the request, and all that follow.
+func (s *fakeStream) hideInjected(req *discoverypb.DiscoveryRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.injected[req.GetResponseNonce()]; ok {
+		req.ResponseNonce = s.nonces[req.GetTypeUrl()]
+		req.VersionInfo = ""
+		req.ErrorDetail = nil
+	}
+}
+
+// SendMsg is the control plane sending a response.
+func (s *fakeStream) SendMsg(m any) error {
+	if err := s.server.sends.pass(s.Context()); err != nil {
+		return err
+	}
+	if resp, ok := m.(*discoverypb.DiscoveryResponse); ok {
+		s.mu.Lock()
+		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
+		s.mu.Unlock()
+		if hook := s.server.responseHook(); hook != nil {
+			edited := hook(s.id, proto.Clone(resp).(*discoverypb.DiscoveryResponse))
+			if edited == nil {
+				return nil
+			}
+			m = edited
+		}
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.ServerStream.SendMsg(m)
+}
+
+// inject sends m past the control plane and the doors.
+func (s *fakeStream) inject(m proto.Message) error {
+	if resp, ok := m.(*discoverypb.DiscoveryResponse); ok && resp.GetNonce() != "" {
+		s.mu.Lock()
+		s.injected[resp.GetNonce()] = struct{}{}
+		s.mu.Unlock()
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.ServerStream.SendMsg(m)
+}

@@ -1,0 +1,129 @@
+package testutils
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+)
+
+// maxPayload bounds what a request can make the service allocate.
+const maxPayload = 4 << 20
+
+// testService is grpc.testing.TestService as gRPC's interop description has
+// it, less the two methods that no test of ours needs.
+type testService struct {
+	testgrpc.UnimplementedTestServiceServer
+	id string
+}
+
+func (*testService) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
+	return &testpb.Empty{}, nil
+}
+
+func (s *testService) UnaryCall(_ context.Context, req *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	if err := echoStatus(req.GetResponseStatus()); err != nil {
+		return nil, err
+	}
+	payload, err := newPayload(req.GetResponseSize())
+	if err != nil {
+		return nil, err
+	}
+	return &testpb.SimpleResponse{Payload: payload, Hostname: s.id, ServerId: s.id}, nil
+}
+
+func (s *testService) StreamingOutputCall(req *testpb.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[testpb.StreamingOutputCallResponse]) error {
+	if err := echoStatus(req.GetResponseStatus()); err != nil {
+		return err
+	}
+	return sendAll(stream.Context(), req.GetResponseParameters(), stream.Send)
+}
+
+func (s *testService) StreamingInputCall(stream grpc.ClientStreamingServer[testpb.StreamingInputCallRequest, testpb.StreamingInputCallResponse]) error {
+	size := 0
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&testpb.StreamingInputCallResponse{AggregatedPayloadSize: int32(size)})
+		}
+		if err != nil {
+			return err
+		}
+		size += len(req.GetPayload().GetBody())
+	}
+}
+
+func (s *testService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
+	// The header says who answers; a client may wait for it before it sends.
+	if err := stream.SendHeader(nil); err != nil {
+		return err
+	}
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := echoStatus(req.GetResponseStatus()); err != nil {
+			return err
+		}
+		if err := sendAll(stream.Context(), req.GetResponseParameters(), stream.Send); err != nil {
+			return err
+		}
+	}
+}
+
+func sendAll(ctx context.Context, params []*testpb.ResponseParameters, send func(*testpb.StreamingOutputCallResponse) error) error {
+	for _, p := range params {
+		if err := pause(ctx, time.Duration(p.GetIntervalUs())*time.Microsecond); err != nil {
+			return err
+		}
+		payload, err := newPayload(p.GetSize())
+		if err != nil {
+			return err
+		}
+		if err := send(&testpb.StreamingOutputCallResponse{Payload: payload}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pause is the wait between two responses that the request asks for.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// echoStatus is the error that the request asks the service to fail with.
+func echoStatus(want *testpb.EchoStatus) error {
+	if want.GetCode() == 0 {
+		return nil
+	}
+	return status.Error(codes.Code(want.GetCode()), want.GetMessage())
+}
+
+func newPayload(size int32) (*testpb.Payload, error) {
+	if size < 0 || size > maxPayload {
+		return nil, status.Errorf(codes.InvalidArgument, "response size %d is not within 0 to %d", size, maxPayload)
+	}
+	return &testpb.Payload{Body: bytes.Repeat([]byte{0}, int(size))}, nil
+}

@@ -1,0 +1,250 @@
+package dynxds_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+func TestRoutesByPathAndPrefix(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	exact, prefix, rest := testutils.StartBackend(t, "exact"), testutils.StartBackend(t, "prefix"), testutils.StartBackend(t, "rest")
+	m.set(chain(service,
+		xdsmsg.PathRoute(unaryMethod, "exact"),
+		xdsmsg.PrefixRoute("/grpc.testing.TestService/Streaming", "prefix"),
+		xdsmsg.PrefixRoute("", "rest"))...)
+	m.set(append(append(clusterOf("exact", exact), clusterOf("prefix", prefix)...), clusterOf("rest", rest)...)...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, exact)
+	mustReach(t, cc, serverStreaming, prefix)
+	mustReach(t, cc, clientStreaming, prefix)
+	mustReach(t, cc, bidiStreaming, rest)
+}
+
+func TestInlineRouteConfiguration(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.set(xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "cluster"))))
+	m.set(clusterOf("cluster", backend)...)
+	mustReach(t, m.dial("xds:///"+service), unary, backend)
+}
+
+// TestUpdatesUnderLoad: every kind of resource changes while RPCs run, and no
+// RPC fails.
+func TestUpdatesUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, update := range []struct {
+		name   string
+		change func(m *mesh, from, to *testutils.Backend)
+	}{
+		{"LDS names another RouteConfiguration", func(m *mesh, from, to *testutils.Backend) {
+			m.set(append(clusterOf("new", to),
+				xdsmsg.RouteConfig("other-routes", service, xdsmsg.PrefixRoute("", "new")),
+				xdsmsg.DefaultListener(service, "other-routes"))...)
+		}},
+		{"LDS moves the routes inline", func(m *mesh, from, to *testutils.Backend) {
+			m.set(append(clusterOf("new", to),
+				xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "new"))))...)
+		}},
+		{"RDS moves to another cluster", func(m *mesh, from, to *testutils.Backend) {
+			m.set(append(clusterOf("new", to), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
+		}},
+		{"RDS moves to a cluster that is configured later", func(m *mesh, from, to *testutils.Backend) {
+			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+			m.MustWait(testutils.Context(m.t), m.t, testutils.ForNames(clusterURL, "cluster", "new"))
+			m.set(clusterOf("new", to)...)
+		}},
+		{"CDS names another ClusterLoadAssignment", func(m *mesh, from, to *testutils.Backend) {
+			m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
+		}},
+		{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, from, to *testutils.Backend) {
+			m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
+			m.MustWait(testutils.Context(m.t), m.t, testutils.ForNames(endpointsURL, "other-endpoints"))
+			m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
+		}},
+		{"EDS names another endpoint", func(m *mesh, from, to *testutils.Backend) {
+			m.set(xdsmsg.SimpleEndpoints("cluster", to.Addr()))
+		}},
+		{"EDS marks the old endpoint unhealthy", func(m *mesh, from, to *testutils.Backend) {
+			m.set(xdsmsg.Endpoints("cluster", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
+				{Addr: from.Addr(), Health: corepb.HealthStatus_UNHEALTHY},
+				{Addr: to.Addr(), Health: corepb.HealthStatus_HEALTHY},
+			}}))
+		}},
+	} {
+		t.Run(update.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+			m.serve(service, "cluster", before)
+			cc := m.dial("xds:///" + service)
+			mustReach(t, cc, unary, before)
+			l := startLoad(t, cc)
+			l.await(t, before)
+			update.change(m, before, after)
+			l.await(t, after)
+			l.stop(t)
+		})
+	}
+}
+
+// TestRoutesMoveAThousandTimesUnderLoad moves all RPCs from one cluster to
+// another and back, where each cluster is new to the client each time.
+func TestRoutesMoveAThousandTimesUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	l := startLoad(t, cc)
+	ctx := testutils.Context(t)
+	for i := range 1000 {
+		name := fmt.Sprintf("cluster-%d", i%7)
+		m.Skip()
+		m.set(append(clusterOf(name, backend), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", name)))...)
+		m.MustWait(ctx, t, testutils.ACKOf(routesURL))
+	}
+	l.await(t, backend)
+	l.stop(t)
+}
+
+func TestControlPlaneRestartsUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+	m.serve(service, "cluster", before)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, before)
+	l := startLoad(t, cc)
+	m.Stop()
+	l.await(t, before)
+	m.set(clusterOf("cluster", after)...)
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	l.await(t, after)
+	l.stop(t)
+}
+
+func TestWeightedClusters(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	a, b, never := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "never")
+	m.set(chain(service, xdsmsg.WeightedRoute("",
+		xdsmsg.Weighted{Cluster: "a", Weight: 9}, xdsmsg.Weighted{Cluster: "b", Weight: 1}, xdsmsg.Weighted{Cluster: "never", Weight: 0}))...)
+	m.set(append(append(clusterOf("a", a), clusterOf("b", b)...), clusterOf("never", never)...)...)
+	cc := m.dial("xds:///" + service)
+	const n = 2000
+	for range n {
+		if _, err := call(testutils.Context(t), cc, unary); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The number of RPCs to b is binomial with mean 200 and standard
+	// deviation 13.4; five of them leave a false alarm in two million runs.
+	if got := b.Count(); got < 133 || got > 267 {
+		t.Errorf("%d of %d RPCs went to the cluster with 10%% of the weight", got, n)
+	}
+	if never.Count() != 0 {
+		t.Errorf("%d RPCs went to the cluster of weight 0", never.Count())
+	}
+}
+
+func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	near1, near2, far := testutils.StartBackend(t, "near1"), testutils.StartBackend(t, "near2"), testutils.StartBackend(t, "far")
+	m.serve(service, "cluster")
+	near, distant := xdsmsg.In("near", near1.Addr(), near2.Addr()), xdsmsg.In("far", far.Addr())
+	near.Weight, distant.Weight = 3, 1
+	m.set(xdsmsg.Endpoints("cluster", near, distant))
+	cc := m.dial("xds:///" + service)
+	// Until all three are connected the shares are others.
+	ctx := testutils.Context(t)
+	for _, b := range []*testutils.Backend{near1, near2, far} {
+		for b.Count() == 0 {
+			if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := []int{near1.Count(), near2.Count(), far.Count()}
+	const n = 400
+	for range n {
+		if _, err := call(ctx, cc, unary); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []struct {
+		backend *testutils.Backend
+		rpcs    int
+	}{{near1, 150}, {near2, 150}, {far, 100}} {
+		if got := want.backend.Count() - before[i]; got < want.rpcs-4 || got > want.rpcs+4 {
+			t.Errorf("backend %s answered %d of %d RPCs, want %d", want.backend.ID(), got, n, want.rpcs)
+		}
+	}
+}
+
+// TestMaxStreamDurationBoundsUnaryAndStreamingRPCs: gRFC A31.
+func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	bounded := xdsmsg.PrefixRoute("", "cluster")
+	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(100 * time.Millisecond)}
+	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)
+	cc := m.dial("xds:///" + service)
+	mustReachEventually(t, cc, backend)
+	release := backend.Hold()
+	defer release()
+	for _, k := range kinds {
+		_, err := call(testutils.Context(t), cc, k)
+		checkStatus(t, err, codes.DeadlineExceeded)
+		if backend.Last().Deadline.IsZero() {
+			t.Errorf("%s RPC: the backend saw no deadline", k)
+		}
+	}
+}
+
+// mustReachEventually makes RPCs until one gets there in time: the first one
+// connects within its own deadline.
+func mustReachEventually(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for {
+		id, err := call(ctx, cc, unary)
+		switch {
+		case err == nil && id == backend.ID():
+			return
+		case ctx.Err() != nil:
+			t.Fatalf("no RPC reached %s: %v", backend.ID(), err)
+		}
+	}
+}
+
+func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, "missing"), xdsmsg.PrefixRoute("", "cluster")),
+		clusterOf("cluster", backend)...)...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	m.set(clusterOf("missing", backend)...)
+	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty); err != nil {
+		t.Errorf("RPC to the cluster that came late: %v", err)
+	}
+}

@@ -1,0 +1,158 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// Config is a valid bootstrap. It is immutable: neither it nor anything it
+// points to may be modified, and any goroutine may read it.
+type Config struct {
+	// Source is what errors call the bootstrap: the path of the file,
+	// "GRPC_XDS_BOOTSTRAP_CONFIG", or the name that Parse was given.
+	Source string
+	// Servers are the management servers for resources that belong to no
+	// authority, the preferred one first (gRFC A71). There is at least one.
+	Servers []*Server
+	// Node is what the client says of itself: what the document gives,
+	// completed with user agent and client features. It is never nil.
+	Node *corev3.Node
+	// Authorities holds the authorities by name (gRFC A47). The name "" is
+	// that of xdstp names without an authority.
+	Authorities map[string]*Authority
+	// CertificateProviders holds the certificate provider instances by name
+	// (gRFC A29). Each was accepted by its plugin.
+	CertificateProviders map[string]CertificateProvider
+	// ClientListenerTemplate names the Listener of a target without an
+	// authority. It defaults to "%s", which stands for the endpoint.
+	ClientListenerTemplate string
+	// ServerListenerTemplate names the Listener of a gRPC server (gRFC A36).
+	// It is empty if the document has none. This client does not use it.
+	ServerListenerTemplate string
+	// ClientConstraints are the client's own dynamic parameter constraints
+	// (TP2) by the name of the resource type they are for, with "*" for every
+	// type. Each is a DynamicParameterConstraints message in proto JSON form
+	// whose shape was checked; fields that are not known may be among it.
+	ClientConstraints map[string]json.RawMessage
+	// NodeMetadataConstraints are keys of Node.Metadata that become
+	// exact-match constraints (TP2, "Migrating From Node Metadata"). Each
+	// exists and has a string value.
+	NodeMetadataConstraints []string
+	// DNSFallback says when a target may be resolved by DNS instead.
+	DNSFallback DNSFallback
+
+	fingerprint string
+}
+
+// Authority is the configuration of one authority (gRFC A47).
+type Authority struct {
+	Name string
+	// Servers are the authority's management servers, the preferred one first.
+	// They are Config.Servers if the authority has none of its own.
+	Servers []*Server
+	// ClientListenerTemplate names the Listener of a target with this
+	// authority. It starts with "xdstp://NAME/" and defaults to
+	// "xdstp://NAME/envoy.config.listener.v3.Listener/%s".
+	ClientListenerTemplate string
+	// DynamicParameterConstraintsResource names the resource that holds the
+	// constraints for this authority (TP2, "Server-Specified Constraints"). It
+	// is empty if there is none, and may belong to another authority.
+	DynamicParameterConstraintsResource string
+}
+
+// CertificateProvider is one certificate provider instance (gRFC A29).
+type CertificateProvider struct {
+	// PluginName is the name the plugin is registered under in
+	// google.golang.org/grpc/credentials/tls/certprovider.
+	PluginName string
+	// Config is a JSON object that the plugin accepts; "{}" if the document
+	// has none. It may hold secrets.
+	Config json.RawMessage
+}
+
+// DNSFallback says when a target may be resolved by DNS although there is a
+// control plane.
+type DNSFallback string
+
+// The values of dns_fallback.
+const (
+	// DNSFallbackNever never falls back.
+	DNSFallbackNever DNSFallback = "never"
+	// DNSFallbackNotFound, the default, falls back when the control plane says
+	// that it does not know the target.
+	DNSFallbackNotFound DNSFallback = "not_found"
+	// DNSFallbackUnavailable also falls back when the control plane cannot be
+	// reached.
+	DNSFallbackUnavailable DNSFallback = "unavailable"
+)
+
+// ListenerName returns the name of the Listener resource for a target, made by
+// the template of its authority, or by the default template if the authority
+// is empty (gRFC A47). endpoint is the target's path without the leading
+// slash. An authority that the bootstrap does not have is an error, be it the
+// target's or the one a default template starting with "xdstp:" names.
+func (c *Config) ListenerName(authority, endpoint string) (string, error) {
+	if authority != "" {
+		a, ok := c.Authorities[authority]
+		if !ok {
+			return "", c.unknownAuthority(authority, "")
+		}
+		return expand(a.ClientListenerTemplate, endpoint), nil
+	}
+	name := expand(c.ClientListenerTemplate, endpoint)
+	if name == "" {
+		return "", fmt.Errorf("xDS bootstrap %s: the target has no endpoint to make the name of a Listener from", c.Source)
+	}
+	if in, isNew := authorityOf(name); isNew {
+		if _, ok := c.Authorities[in]; !ok {
+			return "", c.unknownAuthority(in, ", named by client_default_listener_resource_name_template,")
+		}
+	}
+	return name, nil
+}
+
+// ServersFor returns the servers to ask for resources of an authority, the
+// preferred one first. The empty authority stands for resources without one,
+// which Config.Servers hold.
+func (c *Config) ServersFor(authority string) ([]*Server, error) {
+	if authority == "" {
+		return c.Servers, nil
+	}
+	a, ok := c.Authorities[authority]
+	if !ok {
+		return nil, c.unknownAuthority(authority, "")
+	}
+	return a.Servers, nil
+}
+
+// Fingerprint is equal for bootstraps of equal meaning, whatever their source,
+// key order, white space and unknown keys. Channels whose bootstraps have the
+// same fingerprint can share one client.
+func (c *Config) Fingerprint() string { return c.fingerprint }
+
+// maxListed bounds how many names an error offers as known.
+const maxListed = 10
+
+// unknownAuthority says what to do about an authority. origin, set off by
+// commas, says where the name comes from if not from the caller.
+func (c *Config) unknownAuthority(name, origin string) error {
+	known := slices.Sorted(maps.Keys(c.Authorities))
+	if len(known) == 0 {
+		return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
+			c.Source, quote(name), origin)
+	}
+	more := ""
+	if extra := len(known) - maxListed; extra > 0 {
+		known, more = known[:maxListed], fmt.Sprintf(" and %d more", extra)
+	}
+	for i := range known {
+		known[i] = quote(known[i])
+	}
+	return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
+		c.Source, quote(name), origin, strings.Join(known, ", "), more)
+}

@@ -1,0 +1,60 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// The environment variables that gRPC reads a bootstrap from (gRFC A27).
+const (
+	// EnvFile names the path of a bootstrap file.
+	EnvFile = "GRPC_XDS_BOOTSTRAP"
+	// EnvInline holds a bootstrap itself. It is read only if EnvFile is unset.
+	EnvInline = "GRPC_XDS_BOOTSTRAP_CONFIG"
+)
+
+// MaxSize is the largest bootstrap that is read, in bytes. A real one has a few
+// kilobytes; the bound keeps a wrong path from filling the memory.
+const MaxSize = 4 << 20
+
+// ErrNotConfigured says that the environment names no bootstrap.
+var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + EnvFile +
+	" to the path of a bootstrap file, or " + EnvInline + " to its content")
+
+// FromEnv reads the bootstrap that the environment names. A variable that is
+// empty counts as unset. If EnvFile is set and its file cannot be used, that is
+// an error, and EnvInline is not looked at. The error is ErrNotConfigured if
+// neither is set, and a *Faults if the bootstrap is wrong.
+func FromEnv() (*Config, error) {
+	if path := os.Getenv(EnvFile); path != "" {
+		data, err := readFile(path, MaxSize)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", EnvFile, err)
+		}
+		return Parse(path, data)
+	}
+	if inline := os.Getenv(EnvInline); inline != "" {
+		return Parse(EnvInline, []byte(inline))
+	}
+	return nil, ErrNotConfigured
+}
+
+// readFile reads a file of at most limit bytes. It does not trust the file's
+// reported size, which devices and /proc get wrong.
+func readFile(path string, limit int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s has more than the %d bytes that are allowed", path, limit)
+	}
+	return data, nil
+}

@@ -1,0 +1,247 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Every fault a user can cause has its message here, as the user reads it.
+func TestFaultMessages(t *testing.T) {
+	t.Parallel()
+	const target = `a gRPC target such as "dns:///host:port"`
+	server := func(uri, creds string) string {
+		return fmt.Sprintf(`{"xds_servers": [{"server_uri": %s, "channel_creds": %s}]}`, uri, creds)
+	}
+	good := `[{"type": "insecure"}]`
+	with := func(more string) string { return "{" + servers + "," + more + "}" }
+	tls := func(config string) string { return server(`"a"`, `[{"type": "tls", "config": `+config+`}]`) }
+	constraint := func(c string) string {
+		return with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [` + c + `]}}}}`)
+	}
+	const atConstraint = `dynamic_parameter_constraints["*"].key_constraints["env"].constraints[0]`
+
+	for _, test := range []struct {
+		given, text string
+		want        []string
+	}{
+		{"empty", ``, []string{"not JSON: line 1, column 1: unexpected end of JSON input"}},
+		{"syntax error", "{\n  \"é\": x}", []string{"not JSON: line 2, column 8: invalid character 'x' looking for beginning of value"}},
+		{"cut off", "{\n\"a\": [1,", []string{"not JSON: line 2, column 8: unexpected end of JSON input"}},
+		{"text after the document", `{} x`, []string{"not JSON: line 1, column 4: invalid character 'x' after top-level value"}},
+		{"too large", strings.Repeat(" ", MaxSize+1), []string{"expected at most 4194304 bytes, found 4194305"}},
+		{"not an object", `[]`, []string{"expected an object, found a list"}},
+		{"null", `null`, []string{"expected an object, found null"}},
+
+		{"no servers", `{}`, []string{"xds_servers: expected a list with at least one management server, found nothing"}},
+		{"servers of a wrong type", `{"xds_servers": "a"}`, []string{"xds_servers: expected a list with at least one management server, found a string"}},
+		{"an empty list of servers", `{"xds_servers": []}`, []string{"xds_servers: expected a list with at least one management server, found an empty list"}},
+		{"a server of a wrong type", `{"xds_servers": [null, 1]}`, []string{
+			"xds_servers[0]: expected an object, found null",
+			"xds_servers[1]: expected an object, found a number"}},
+		{"a key twice", `{"xds_servers": [{"server_uri": "a", "server_uri": "b", "channel_creds": ` + good + `}]}`, []string{
+			"xds_servers[0].server_uri: expected the key once, found it again"}},
+		{"no URI", `{"xds_servers": [{"channel_creds": ` + good + `}]}`, []string{"xds_servers[0].server_uri: expected " + target + ", found nothing"}},
+		{"an empty URI", server(`""`, good), []string{"xds_servers[0].server_uri: expected " + target + ", found an empty string"}},
+		{"a URI of a wrong type", server(`true`, good), []string{"xds_servers[0].server_uri: expected " + target + ", found a boolean"}},
+		{"a URI with white space", server(`"a b"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found white space or control characters in "a b"`}},
+		{"a web address", server(`"https://a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found the web address "https://a"`}},
+		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which takes a management server to resolve`}},
+
+		{"no credentials", `{"xds_servers": [{"server_uri": "a"}]}`, []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing"}},
+		{"an empty list of credentials", server(`"a"`, `[]`), []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found an empty list"}},
+		{"credentials of a wrong type", server(`"a"`, `["insecure"]`), []string{"xds_servers[0].channel_creds[0]: expected an object, found a string"}},
+		{"credentials without a type", server(`"a"`, `[{}]`), []string{"xds_servers[0].channel_creds[0].type: expected the type of the credentials, found nothing"}},
+		{"a shape error behind the first supported", server(`"a"`, `[{"type": "insecure"}, {"type": "x", "config": []}]`), []string{"xds_servers[0].channel_creds[1].config: expected an object, found a list"}},
+		{"only unsupported credentials", server(`"a"`, `[{"type": "google_default"}, {"type": "x"}]`), []string{
+			`xds_servers[0].channel_creds: expected a type that this program supports (` + supportedCredentials() + `), found only "google_default", "x"; add a type with bootstrap.RegisterCredentials`}},
+		{"features that are no list", `{"xds_servers": [{"server_uri": "a", "channel_creds": ` + good + `, "server_features": "delta"}]}`, []string{
+			"xds_servers[0].server_features: expected a list, found a string"}},
+
+		{"a certificate without key", tls(`{"certificate_file": "/c"}`), []string{
+			"xds_servers[0].channel_creds[0].config.private_key_file: expected the path of a file, as certificate_file is given, found nothing"}},
+		{"a key without certificate", tls(`{"private_key_file": "/k"}`), []string{
+			"xds_servers[0].channel_creds[0].config.certificate_file: expected the path of a file, as private_key_file is given, found nothing"}},
+		{"a refresh interval of a wrong type", tls(`{"refresh_interval": 600}`), []string{
+			`xds_servers[0].channel_creds[0].config.refresh_interval: expected a duration greater than 0 such as "600s", found a number`}},
+		{"a refresh interval without unit", tls(`{"refresh_interval": "600"}`), []string{
+			`xds_servers[0].channel_creds[0].config.refresh_interval: expected a duration greater than 0 such as "600s", found a string that is no duration`}},
+		{"a refresh interval of 0", tls(`{"refresh_interval": "0s"}`), []string{
+			`xds_servers[0].channel_creds[0].config.refresh_interval: expected a duration greater than 0 such as "600s", found one that is not`}},
+		{"a path of a wrong type", tls(`{"ca_certificate_file": ["/c"]}`), []string{
+			"xds_servers[0].channel_creds[0].config.ca_certificate_file: expected the path of a file, found a list"}},
+		{"an empty path", tls(`{"ca_certificate_file": ""}`), []string{
+			"xds_servers[0].channel_creds[0].config.ca_certificate_file: expected the path of a file, found an empty string"}},
+		{"a key instead of a path", tls(`{"certificate_file": "/c", "private_key_file": "-----BEGIN PRIVATE KEY-----\nc2VjcmV0"}`), []string{
+			"xds_servers[0].channel_creds[0].config.private_key_file: expected the path of a file, found the content of one"}},
+
+		{"a node of a wrong type", with(`"node": "me"`), []string{"node: expected an object, found a string"}},
+		{"parts of a node of wrong types", with(`"node": {"id": 1, "cluster": [], "locality": {"region": {}, "zone": 2, "sub_zone": true}, "metadata": "m"}`), []string{
+			"node.id: expected a string, found a number",
+			"node.cluster: expected a string, found a list",
+			"node.locality.region: expected a string, found an object",
+			"node.locality.zone: expected a string, found a number",
+			"node.locality.sub_zone: expected a string, found a boolean",
+			"node.metadata: expected an object, found a string"}},
+		{"a locality of a wrong type", with(`"node": {"locality": "here"}`), []string{"node.locality: expected an object, found a string"}},
+		{"a number without bounds", with(`"node": {"metadata": {"a": 1e999}}`), []string{"node.metadata: expected numbers that fit a double, found one that does not"}},
+		{"metadata nested too deeply", with(`"node": {"metadata": {"a": ` + strings.Repeat("[", 32) + strings.Repeat("]", 32) + `}}`), []string{
+			"node.metadata: expected at most 32 levels of nesting, found 33"}},
+
+		{"authorities of a wrong type", with(`"authorities": ["a"]`), []string{"authorities: expected an object, found a list"}},
+		{"an authority of a wrong type", with(`"authorities": {"a": null}`), []string{`authorities["a"]: expected an object, found null`}},
+		{"an authority twice", with(`"authorities": {"a": {}, "a": {}}`), []string{`authorities["a"]: expected the name once, found it again`}},
+		{"a template of another authority", with(`"authorities": {"a": {"client_listener_resource_name_template": "xdstp://b/%s"}}`), []string{
+			`authorities["a"].client_listener_resource_name_template: expected a template that starts with "xdstp://a/", found "xdstp://b/%s"`}},
+		{"a template whose authority only starts alike", with(`"authorities": {"a": {"client_listener_resource_name_template": "xdstp://ab/%s"}}`), []string{
+			`authorities["a"].client_listener_resource_name_template: expected a template that starts with "xdstp://a/", found "xdstp://ab/%s"`}},
+		{"a server of an authority", with(`"authorities": {"a": {"xds_servers": [{}]}}`), []string{
+			`authorities["a"].xds_servers[0].server_uri: expected ` + target + `, found nothing`,
+			`authorities["a"].xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing`}},
+		{"servers of an authority of a wrong type", with(`"authorities": {"a": {"xds_servers": {}}}`), []string{
+			`authorities["a"].xds_servers: expected a list of management servers, found an object`}},
+		{"a constraints resource of an unknown authority", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://b/t/n"}}`), []string{
+			`authorities["a"].dynamic_parameter_constraints_resource: expected a resource of an authority listed in authorities, found authority "b"`}},
+		{"a very long name", with(`"authorities": {"` + strings.Repeat("a", 1000) + `": 1}`), []string{
+			`authorities["` + strings.Repeat("a", 100) + `…"]: expected an object, found a number`}},
+
+		{"templates of wrong types", with(`"client_default_listener_resource_name_template": 1, "server_listener_resource_name_template": []`), []string{
+			"client_default_listener_resource_name_template: expected a string, found a number",
+			"server_listener_resource_name_template: expected a string, found a list"}},
+
+		{"an unknown plugin", with(`"certificate_providers": {"p": {"plugin_name": "vault"}}`), []string{
+			`certificate_providers["p"].plugin_name: expected a certificate provider plugin that this program has, found "vault"; import the package that registers it, if only for its side effects (import _ "…")`}},
+		{"no plugin", with(`"certificate_providers": {"p": {"config": {}}}`), []string{
+			`certificate_providers["p"].plugin_name: expected the name of a certificate provider plugin, found nothing`}},
+		{"a plugin's configuration of a wrong type", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": "x"}}`), []string{
+			`certificate_providers["p"].config: expected an object, found a string`}},
+		{"a configuration the plugin refuses", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher"}}`), []string{
+			`certificate_providers["p"].config: expected a configuration that plugin "file_watcher" accepts; it says: pemfile: at least one credential file needs to be specified`}},
+		{"certificate providers of a wrong type", with(`"certificate_providers": {"p": 1}`), []string{`certificate_providers["p"]: expected an object, found a number`}},
+
+		{"constraints of a wrong type", with(`"dynamic_parameter_constraints": []`), []string{"dynamic_parameter_constraints: expected an object, found a list"}},
+		{"constraints for a type URL", with(`"dynamic_parameter_constraints": {"type.googleapis.com/T": {}}`), []string{
+			`dynamic_parameter_constraints["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found "type.googleapis.com/T"`}},
+		{"constraints of a type of a wrong type", with(`"dynamic_parameter_constraints": {"*": 1}`), []string{`dynamic_parameter_constraints["*"]: expected an object, found a number`}},
+		{"key constraints of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": []}}`), []string{
+			`dynamic_parameter_constraints["*"].key_constraints: expected an object, found a list`}},
+		{"a field in both spellings", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {}, "keyConstraints": {}}}`), []string{
+			`dynamic_parameter_constraints["*"].keyConstraints: expected the field once, found it as key_constraints as well`}},
+		{"a key without constraints", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {}}}}`), []string{
+			`dynamic_parameter_constraints["*"].key_constraints["env"].constraints: expected a list with at least one constraint, found nothing`}},
+		{"a key of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": "prod"}}}`), []string{
+			`dynamic_parameter_constraints["*"].key_constraints["env"]: expected an object, found a string`}},
+		{"an invert of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"invert": "yes", "constraints": [{"value": "a"}]}}}}`), []string{
+			`dynamic_parameter_constraints["*"].key_constraints["env"].invert: expected a boolean, found a string`}},
+		{"an empty constraint", constraint(`{}`), []string{atConstraint + ": expected value or integer_range_list, found neither"}},
+		{"a constraint of a wrong type", constraint(`"prod"`), []string{atConstraint + ": expected an object, found a string"}},
+		{"a constraint of two kinds", constraint(`{"value": "a", "integerRangeList": {}}`), []string{atConstraint + ": expected either value or integer_range_list, found both"}},
+		{"a value of a wrong type", constraint(`{"value": 3}`), []string{atConstraint + ".value: expected a string, found a number"}},
+		{"ranges of a wrong type", constraint(`{"integer_range_list": []}`), []string{atConstraint + ".integer_range_list: expected an object, found a list"}},
+		{"no ranges", constraint(`{"integer_range_list": {"range": []}}`), []string{atConstraint + ".integer_range_list.range: expected a list with at least one range, found an empty list"}},
+		{"a range of a wrong type", constraint(`{"integer_range_list": {"range": [3]}}`), []string{atConstraint + ".integer_range_list.range[0]: expected an object, found a number"}},
+		{"a range without bounds", constraint(`{"integer_range_list": {"range": [{}]}}`), []string{atConstraint + ".integer_range_list.range[0]: expected min_value, max_value or both, found neither"}},
+		{"a range without numbers", constraint(`{"integer_range_list": {"range": [{"min_value": -1, "max_value": "x"}]}}`), []string{
+			atConstraint + ".integer_range_list.range[0].min_value: expected an integer from 0 to 2^64-1, found a number that is none",
+			atConstraint + ".integer_range_list.range[0].max_value: expected an integer from 0 to 2^64-1, found a string that is none"}},
+		{"an empty range", constraint(`{"integer_range_list": {"range": [{"min_value": 3, "max_value": "2"}]}}`), []string{
+			atConstraint + ".integer_range_list.range[0]: expected a min_value that is at most max_value, found 3 and 2"}},
+
+		{"metadata constraints of a wrong type", with(`"node_metadata_constraints": "env"`), []string{"node_metadata_constraints: expected a list of keys of node.metadata, found a string"}},
+		{"metadata constraints that cannot be", with(`"node": {"metadata": {"a": "x", "n": 1}}, "node_metadata_constraints": ["a", "b", "n", "a", "", 1]`), []string{
+			`node_metadata_constraints[1]: expected a key of node.metadata, found "b", which it does not have`,
+			`node_metadata_constraints[2]: expected a key of node.metadata whose value is a string, found "n", whose value is not`,
+			`node_metadata_constraints[3]: expected each key once, found "a" again`,
+			"node_metadata_constraints[4]: expected a key of node.metadata, found an empty string",
+			"node_metadata_constraints[5]: expected a key of node.metadata, found a number"}},
+
+		{"a DNS fallback of a wrong type", with(`"dns_fallback": true`), []string{`dns_fallback: expected one of "never", "not_found" and "unavailable", found a boolean`}},
+		{"an unknown DNS fallback", with(`"dns_fallback": "always"`), []string{`dns_fallback: expected one of "never", "not_found" and "unavailable", found "always"`}},
+
+		{"faults in several places", `{"xds_servers": [{}], "node": 1, "dns_fallback": "x"}`, []string{
+			"xds_servers[0].server_uri: expected " + target + ", found nothing",
+			"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing",
+			"node: expected an object, found a number",
+			`dns_fallback: expected one of "never", "not_found" and "unavailable", found "x"`}},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("b.json", []byte(test.text))
+			var faults *Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("Parse returned %v, want a *Faults", err)
+			}
+			var got []string
+			for _, fault := range faults.List {
+				got = append(got, fault.String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestFaultsErrorNamesTheSource(t *testing.T) {
+	t.Parallel()
+	one := &Faults{Source: "/b.json", List: []Fault{{"a", "p"}}}
+	if got, want := one.Error(), "xDS bootstrap /b.json: a: p"; got != want {
+		t.Errorf("one fault: got %q, want %q", got, want)
+	}
+	many := &Faults{Source: "/b.json", List: []Fault{{"a", "p"}, {"", "q"}}, Omitted: 3}
+	if got, want := many.Error(), "xDS bootstrap /b.json has 5 faults:\n  a: p\n  q\n  and 3 more"; got != want {
+		t.Errorf("several faults: got %q, want %q", got, want)
+	}
+}
+
+func TestFaultReportIsBounded(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("", []byte(`{"xds_servers": [`+strings.Repeat("1,", 999)+`1]}`))
+	var faults *Faults
+	if !errors.As(err, &faults) {
+		t.Fatalf("Parse returned %v, want a *Faults", err)
+	}
+	if len(faults.List) != 100 || faults.Omitted != 900 {
+		t.Errorf("got %d faults and %d omitted, want 100 and 900", len(faults.List), faults.Omitted)
+	}
+	if faults.Source != InMemory {
+		t.Errorf("source is %q, want %q", faults.Source, InMemory)
+	}
+}
+
+// Decoders like to repeat what they choke on; a key must not reach a log so.
+func TestFaultsShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	plugin := func(config string) string {
+		return `{` + servers + `, "certificate_providers": {"p": {"plugin_name": "file_watcher", "config": ` + config + `}}}`
+	}
+	tls := func(config string) string {
+		return `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "tls", "config": ` + config + `}]}]}`
+	}
+	for _, test := range []struct{ given, text string }{
+		{"plugin, wrong type", plugin(`{"certificate_file": 5551234, "token": "s3cret-token"}`)},
+		{"plugin, bad duration", plugin(`{"refresh_interval": "s3cret-token"}`)},
+		{"plugin, escaped", plugin(`{"refresh_interval": "s3cret-token\nline \"quoted\""}`)},
+		{"tls, key as duration", tls(`{"refresh_interval": "s3cret-token"}`)},
+		{"tls, key as path", tls(`{"private_key_file": "s3cret-token\n"}`)},
+		{"custom type, nested", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-decoder", "config": {"k": [{"n": 5551234}, true, "s3cret-token"]}}]}]}`},
+		{"custom type, large", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-decoder", "config": {"k": [{"n": 5551234}, "s3cret-token", "` + strings.Repeat("a", 1<<16) + `"]}}]}]}`},
+		{"custom type", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-chatty", "config": {"k": "s3cret-token", "n": 5551234}}]}]}`},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("", []byte(test.text))
+			if err == nil {
+				t.Fatal("Parse succeeded, want faults")
+			}
+			for _, secret := range []string{"s3cret", "5551234", "quoted", fmt.Sprint([]byte(`"s3cret-token`))[:30]} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("the error contains %q: %v", secret, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package bootstrap
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// digest returns a fixed-length name for what v says. v has to be made of
+// values that encoding/json writes in one way only.
+func digest(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		// Not reached: every caller passes what was decoded from JSON.
+		panic("bootstrap: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// fingerprintOf digests what a Config means: what it was parsed to rather than
+// the document, so that defaults and unknown keys make no difference.
+func fingerprintOf(c *Config) string {
+	type authority struct {
+		Servers             []string
+		Template, Parameter string
+	}
+	type provider struct {
+		Plugin string
+		Config any
+	}
+	authorities := make(map[string]authority, len(c.Authorities))
+	for name, a := range c.Authorities {
+		authorities[name] = authority{serverKeys(a.Servers), a.ClientListenerTemplate, a.DynamicParameterConstraintsResource}
+	}
+	providers := make(map[string]provider, len(c.CertificateProviders))
+	for name, p := range c.CertificateProviders {
+		providers[name] = provider{p.PluginName, canonical(p.Config)}
+	}
+	constraints := make(map[string]any, len(c.ClientConstraints))
+	for name, raw := range c.ClientConstraints {
+		constraints[name] = canonical(raw)
+	}
+	locality := c.Node.GetLocality()
+	return digest(map[string]any{
+		"servers":         serverKeys(c.Servers),
+		"node":            []string{c.Node.GetId(), c.Node.GetCluster()},
+		"locality":        []string{locality.GetRegion(), locality.GetZone(), locality.GetSubZone()},
+		"metadata":        c.Node.GetMetadata().AsMap(),
+		"authorities":     authorities,
+		"providers":       providers,
+		"client template": c.ClientListenerTemplate,
+		"server template": c.ServerListenerTemplate,
+		"constraints":     constraints,
+		"metadata keys":   c.NodeMetadataConstraints,
+		"dns fallback":    c.DNSFallback,
+	})
+}
+
+func serverKeys(servers []*Server) []string {
+	keys := make([]string, len(servers))
+	for i, s := range servers {
+		keys[i] = s.Key()
+	}
+	return keys
+}

@@ -1,0 +1,413 @@
+package xdsclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// linkState says how a channel stands with its server.
+type linkState int
+
+const (
+	// linkConnecting: there is no stream, and none failed since the server last
+	// answered.
+	linkConnecting linkState = iota
+	// linkOpen: a stream is open, and the server has not answered on it.
+	linkOpen
+	// linkAnswered: a stream is open, and the server answered on it.
+	linkAnswered
+	// linkDown: the last attempt failed without an answer.
+	linkDown
+	// linkClosed: nothing is watched from the server any more.
+	linkClosed
+)
+
+// serverChannel is the way to one management server: a connection, one ADS stream
+// at a time, and what is subscribed to on it. It exists while a resource of the
+// server is watched.
+type serverChannel struct {
+	client   *XDSClient
+	server   *bootstrap.Server
+	protocol protocol
+	cancel   context.CancelFunc
+	// wake tells the writer that a request may be due. It has room for one, so
+	// that a wake-up is never lost.
+	wake chan struct{}
+
+	// What follows is guarded by XDSClient.mu.
+
+	authorities map[*authority]struct{}
+	// watched counts the subscriptions that are watched.
+	watched int
+	state   linkState
+	// failure is why the server counts as unreachable. It is nil again when the
+	// server answers.
+	failure error
+	// types are the types in the order of their first subscription, which is
+	// that of their dependencies.
+	types []*typeState
+	// delivery is the response that watchers are still busy with, or nil. Until
+	// they are done, changes of subscriptions are held back, so that those that
+	// the response caused go out together.
+	delivery *delivery
+	expiry   expiry
+}
+
+func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
+	ch := &serverChannel{
+		client:      c,
+		server:      server,
+		protocol:    sotw{},
+		wake:        make(chan struct{}, 1),
+		authorities: make(map[*authority]struct{}),
+	}
+	ch.expiry.timeout = c.options.resourceTimeout
+	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+		ch.expiry.timeout *= 2
+	}
+	ch.expiry.fire = ch.expire
+	return ch
+}
+
+// notify wakes the writer.
+func (ch *serverChannel) notify() {
+	select {
+	case ch.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (ch *serverChannel) typeState(t *ResourceType) *typeState {
+	for _, ts := range ch.types {
+		if ts.typ == t {
+			return ts
+		}
+	}
+	ts := newTypeState(t)
+	ch.types = append(ch.types, ts)
+	return ts
+}
+
+// typeStateOf returns the state of a type by its URL, or nil.
+func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
+	for _, ts := range ch.types {
+		if ts.typ.TypeURL == typeURL {
+			return ts
+		}
+	}
+	return nil
+}
+
+// subscribe asks the server for a resource that is about to be watched. If the
+// server still has the subscription of an earlier watch, that one goes on.
+func (ch *serverChannel) subscribe(r *resource) {
+	ch.watched++
+	ts := ch.typeState(r.key.typ)
+	ts.changed = true
+	if ts.subs[r.key.name] != nil {
+		return
+	}
+	ts.subs[r.key.name] = &subscription{resource: r}
+	if ch.failure != nil {
+		r.linkDown(ch.unreachable(r))
+	}
+	ch.notify()
+}
+
+// unsubscribe notes that a resource is no longer watched. If the server knows of
+// the subscription, it stays until the server is told. With the last one the
+// channel closes.
+func (ch *serverChannel) unsubscribe(r *resource) {
+	if ch.watched--; ch.watched == 0 {
+		ch.close()
+		return
+	}
+	ts := ch.typeState(r.key.typ)
+	ts.changed = true
+	if s := ts.subs[r.key.name]; s.state == subscriptionUnsent || !ch.streaming() {
+		ts.drop(s)
+	}
+	if !ch.streaming() {
+		ts.forgetVersion()
+	}
+	ch.notify()
+}
+
+// streaming reports whether a stream is open.
+func (ch *serverChannel) streaming() bool {
+	return ch.state == linkOpen || ch.state == linkAnswered
+}
+
+// close ends all subscriptions, the stream and the connection. The goroutines end
+// soon after; a watch that starts before that gets a new channel.
+func (ch *serverChannel) close() {
+	for _, ts := range ch.types {
+		for _, s := range ts.subs {
+			ts.drop(s)
+		}
+	}
+	delete(ch.client.channels, ch.server.Key())
+	ch.state = linkClosed
+	ch.expiry.stop()
+	ch.expiry.disarm()
+	ch.cancel()
+}
+
+// run keeps a stream open until the context ends. It waits longer with every
+// attempt that brought nothing. The wait counts from the start of the attempt: a
+// stream that ends after a long life is replaced at once, one that ends right
+// after its first answer is not.
+func (ch *serverChannel) run(ctx context.Context) {
+	tries := retries{config: ch.client.options.backoff}
+	var conn connection
+	defer conn.close()
+	for ctx.Err() == nil {
+		started := time.Now()
+		verdict, err := ch.attempt(ctx, &conn)
+		if ctx.Err() != nil {
+			return
+		}
+		ch.ended(err)
+		if verdict == verdictAccepted {
+			tries.reset()
+		}
+		conn.pause(ctx, tries.next()-time.Since(started))
+	}
+}
+
+// attempt opens a stream and stays with it until it ends. The verdict is the best
+// that a response on it got.
+func (ch *serverChannel) attempt(ctx context.Context, conn *connection) (verdict, error) {
+	if err := conn.open(ch.server, &ch.client.options); err != nil {
+		return verdictNone, err
+	}
+	return ch.stream(ctx, conn.cc)
+}
+
+// opened notes that a stream is open. Everything is subscribed to anew, with the
+// last accepted versions. Types that nobody watches are forgotten.
+func (ch *serverChannel) opened() {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.client.stats.Streams++
+	if ch.state == linkClosed {
+		return
+	}
+	ch.state = linkOpen
+	kept := ch.types[:0]
+	for _, ts := range ch.types {
+		if ts.begin(); len(ts.subs) > 0 {
+			kept = append(kept, ts)
+		}
+	}
+	clear(ch.types[len(kept):])
+	ch.types = kept
+	ch.expiry.start()
+	ch.notify()
+}
+
+// answered notes that the server answered on the stream, which ends every
+// connectivity error.
+func (ch *serverChannel) answered() {
+	if ch.state == linkClosed {
+		return
+	}
+	ch.state = linkAnswered
+	if ch.failure == nil {
+		return
+	}
+	ch.failure = nil
+	ch.client.infof("xDS management server %s answers again", ch.server)
+	for a := range ch.authorities {
+		a.serverUp()
+	}
+}
+
+// ended notes that a stream ended, or could not be opened. It counts as a
+// connectivity error only if the server did not answer on it (gRFC A57, "Handling
+// ADS Stream Termination").
+func (ch *serverChannel) ended(err error) {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	if ch.state == linkClosed {
+		return
+	}
+	ch.delivery = nil
+	ch.expiry.stop()
+	ch.expiry.disarm()
+	for _, ts := range ch.types {
+		ts.begin()
+	}
+	if ch.state == linkAnswered {
+		ch.state = linkConnecting
+		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, reason(err))
+		return
+	}
+	ch.state = linkDown
+	failure := reason(err)
+	if ch.failure != nil && ch.failure.Error() == failure.Error() {
+		return
+	}
+	ch.failure = failure
+	ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
+	for a := range ch.authorities {
+		a.serverDown(ch)
+	}
+}
+
+// expire declares the resources overdue that the server did not send in time.
+func (ch *serverChannel) expire() {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.expiry.armed = false
+	if !ch.expiry.running() {
+		return
+	}
+	now := ch.expiry.read()
+	for _, ts := range ch.types {
+		for _, s := range ts.subs {
+			if s.state == subscriptionRequested && s.deadline <= now {
+				ch.overdue(s)
+			}
+		}
+	}
+	ch.rearm()
+}
+
+// rearm sets the timer for the earliest deadline.
+func (ch *serverChannel) rearm() {
+	if ch.expiry.armed {
+		return
+	}
+	var earliest stopwatchTime
+	for _, ts := range ch.types {
+		for _, s := range ts.subs {
+			if s.state == subscriptionRequested && (earliest == 0 || s.deadline < earliest) {
+				earliest = s.deadline
+			}
+		}
+	}
+	if earliest != 0 {
+		ch.expiry.arm(earliest)
+	}
+}
+
+// overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
+// Behavior").
+func (ch *serverChannel) overdue(s *subscription) {
+	s.state = subscriptionMissing
+	kind, state := KindDoesNotExist, resourceMissing
+	text := "does not exist: the server did not send it within %v"
+	if ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+		kind, state = KindTimeout, resourceTimedOut
+		text = "the server did not send it within %v"
+	}
+	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
+	ch.client.warningf("%v", fault)
+	s.resource.fail(state, fault, false, nil)
+}
+
+// fault makes an Error about a resource.
+func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
+	return &Error{
+		Kind:     kind,
+		Code:     codes.Unavailable,
+		TypeName: r.key.typ.Name,
+		Resource: r.key.name,
+		Server:   ch.server.URI,
+		NodeID:   ch.client.config.Node.GetId(),
+		Err:      err,
+	}
+}
+
+// unreachable makes the Error for a resource while the server is unreachable.
+func (ch *serverChannel) unreachable(r *resource) *Error {
+	return ch.fault(KindUnreachable, r, ch.failure)
+}
+
+// reason says why a stream failed, without the decoration that gRPC adds, and
+// with no more of the server's text than is fit for errors.
+func reason(err error) error {
+	s, ok := status.FromError(err)
+	switch {
+	case ok && s.Code() != codes.OK:
+		return fmt.Errorf("%s: %s", s.Code(), cut(s.Message(), maxServerText))
+	default:
+		return errors.New(cut(err.Error(), maxServerText))
+	}
+}
+
+const (
+	// keepaliveTime is how often gRPC's xDS clients ping an idle management
+	// server, which notices a connection that died silently.
+	keepaliveTime = 5 * time.Minute
+	// keepaliveTimeout and minConnectTimeout are gRPC's defaults.
+	keepaliveTimeout  = 20 * time.Second
+	minConnectTimeout = 20 * time.Second
+)
+
+// connection is the gRPC channel to a server. It is made at the first attempt.
+// For use by one goroutine.
+type connection struct {
+	cc      *grpc.ClientConn
+	release func()
+}
+
+// open makes the gRPC channel unless there is one.
+func (c *connection) open(server *bootstrap.Server, o *options) error {
+	if c.cc != nil {
+		return nil
+	}
+	bundle, release, err := server.Credentials()
+	if err != nil {
+		return err
+	}
+	c.cc, err = grpc.NewClient(server.URI, append([]grpc.DialOption{
+		grpc.WithCredentialsBundle(bundle),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: o.backoff, MinConnectTimeout: minConnectTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+	}, o.dial...)...)
+	if err != nil {
+		release()
+		return fmt.Errorf("cannot dial: %w", err)
+	}
+	c.release = release
+	return nil
+}
+
+// pause waits before the next attempt. If the last one failed because there was
+// no connection, it waits no longer than until there is one: gRPC, too, backs off
+// before it connects.
+func (c *connection) pause(ctx context.Context, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if c.cc == nil || c.cc.GetState() != connectivity.TransientFailure {
+		<-ctx.Done()
+		return
+	}
+	for state := connectivity.TransientFailure; state != connectivity.Ready; state = c.cc.GetState() {
+		if !c.cc.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+func (c *connection) close() {
+	if c.cc != nil {
+		c.cc.Close()
+		c.release()
+	}
+}

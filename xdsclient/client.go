@@ -1,0 +1,64 @@
+package xdsclient
+
+import (
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Client is what the layers above see of the transport: a place to watch
+// resources by type and name. Layers that change how resources are asked for
+// wrap one Client in another.
+type Client interface {
+	// Watch starts to watch the resource of the given type and name. The
+	// watcher hears of the resource until stop is called; after stop has
+	// returned no new call is started, and one that is under way may still
+	// finish. stop is idempotent and may be called from within the watcher.
+	//
+	// Watch never blocks on the network and calls the watcher back only
+	// from another goroutine.
+	Watch(t *ResourceType, name string, w Watcher) (stop func())
+	// Bootstrap returns the configuration the client was made from.
+	Bootstrap() *bootstrap.Config
+}
+
+// Watcher hears of one resource (gRFC A88). The calls to one watcher are
+// serial.
+//
+// Each call hands over a done callback: no further response is read from the
+// resource's stream until done was called for every call that the previous
+// response caused. A watcher that starts further watches before it calls done
+// gets them into the same batch of requests. done is idempotent, must be
+// called, and may be called from any goroutine.
+type Watcher interface {
+	// ResourceChanged says what the resource is now: value as the
+	// ResourceType decoded it, or, if err is not nil, that there is none to
+	// use and why. It replaces whatever was said before. err is an *Error.
+	ResourceChanged(value any, err error, done func())
+	// AmbientError reports a fault that leaves the last value in use. err is
+	// an *Error.
+	AmbientError(err error, done func())
+}
+
+// ResourceType tells the transport what it has to know of a type of resource.
+// It is compared by pointer: one ResourceType per type and process.
+type ResourceType struct {
+	// TypeURL is the type of the resource message, as in Any.type_url.
+	TypeURL string
+	// Name is the short name for logs and errors, for example "Listener".
+	Name string
+	// FullStateInSotW says that a SotW response carries every subscribed
+	// resource of the type, so that one that is missing was deleted
+	// (Listener and Cluster).
+	FullStateInSotW bool
+	// Decode validates a resource and turns it into the immutable value that
+	// watchers get. It returns the resource's name, also beside an error if
+	// the name could be read, so that the fault is laid at its door.
+	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
+}
+
+// DecodeOptions is what a decoder may need beyond the bytes.
+type DecodeOptions struct {
+	// Server is the management server that sent the resource.
+	Server *bootstrap.Server
+}

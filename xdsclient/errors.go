@@ -1,0 +1,139 @@
+package xdsclient
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+)
+
+// ErrorKind says what kind of fault an Error reports.
+type ErrorKind int
+
+const (
+	// KindDoesNotExist: the server does not have the resource. It deleted it,
+	// or did not send it in time (gRFC A57, "Handling Resources That Do Not
+	// Exist").
+	KindDoesNotExist ErrorKind = iota + 1
+	// KindInvalid: the resource that the server sent does not validate and was
+	// NACKed (gRFC A46). Error.Err lists the faults.
+	KindInvalid
+	// KindServer: the server reported an error for the resource (xRFC TP3).
+	// Error.Code is the code it gave.
+	KindServer
+	// KindUnreachable: the server cannot be reached, or ended the stream before
+	// it answered (gRFC A57).
+	KindUnreachable
+	// KindTimeout: the server did not send the resource in time, and its
+	// bootstrap entry says that this is no sign that the resource does not
+	// exist (resource_timer_is_transient_error, gRFC A88).
+	KindTimeout
+	// KindConfiguration: the watch cannot be served with this bootstrap, for
+	// example because the resource's authority is unknown.
+	KindConfiguration
+)
+
+// String names the kind as logs do.
+func (k ErrorKind) String() string {
+	switch k {
+	case KindDoesNotExist:
+		return "does not exist"
+	case KindInvalid:
+		return "invalid"
+	case KindServer:
+		return "server error"
+	case KindUnreachable:
+		return "unreachable"
+	case KindTimeout:
+		return "timeout"
+	case KindConfiguration:
+		return "configuration"
+	default:
+		return fmt.Sprintf("ErrorKind(%d)", int(k))
+	}
+}
+
+// wayOut says what a reader of the error can do about it.
+func (k ErrorKind) wayOut() string {
+	switch k {
+	case KindDoesNotExist:
+		return "check that the control plane has it for this node"
+	case KindInvalid:
+		return "correct it in the control plane"
+	case KindServer:
+		return "the control plane knows why"
+	case KindUnreachable:
+		return "check that the server runs, and server_uri and channel_creds in the xDS bootstrap"
+	case KindTimeout:
+		return "check that the control plane is not overloaded"
+	default:
+		return "check the xDS bootstrap"
+	}
+}
+
+// Error is what a watcher gets instead of, or beside, a resource. It is
+// immutable and may be shared by watchers.
+type Error struct {
+	Kind ErrorKind
+	// Code is the code that the server sent for KindServer, and Unavailable
+	// for every other kind. It is not meant for RPCs: those fail with
+	// UNAVAILABLE, whatever a control plane says (gRFC A54).
+	Code codes.Code
+	// TypeName is ResourceType.Name.
+	TypeName string
+	// Resource is the name of the resource.
+	Resource string
+	// Server is the URI of the management server. It is empty if none was asked
+	// (KindConfiguration).
+	Server string
+	// NodeID is Node.id of the bootstrap, by which the control plane knows this
+	// client. It may be empty.
+	NodeID string
+	// Err is the reason. It is never nil.
+	Err error
+}
+
+// Error names the resource, the reason, the server and the node, and the way
+// out.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "xDS %s %q", e.TypeName, e.Resource)
+	switch e.Kind {
+	case KindInvalid:
+		b.WriteString(" is invalid")
+	case KindServer:
+		fmt.Fprintf(&b, ": error %s from the management server", e.Code)
+	case KindUnreachable:
+		b.WriteString(": the management server is unreachable")
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	if e.Server != "" {
+		fmt.Fprintf(&b, " (management server %s, node id %q)", e.Server, e.NodeID)
+	}
+	fmt.Fprintf(&b, "; %s", e.Kind.wayOut())
+	return b.String()
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// same reports whether telling a watcher f after e would tell it nothing.
+func (e *Error) same(f *Error) bool {
+	return e != nil && f != nil && e.Kind == f.Kind && e.Code == f.Code && e.Server == f.Server && e.Err.Error() == f.Err.Error()
+}
+
+// maxServerText bounds what is passed on of a server's status message.
+const maxServerText = 1 << 10
+
+// cut shortens a text to limit bytes, at a boundary of characters.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	end := limit
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -1,0 +1,73 @@
+package xdsclient
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+const (
+	// defaultResourceTimeout is how long a server has to send a resource
+	// (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
+	defaultResourceTimeout = 15 * time.Second
+	// defaultMaxMessageSize leaves room for SotW responses of some hundred
+	// thousand clusters, and a bound on what a server can make us hold.
+	defaultMaxMessageSize = 64 << 20
+)
+
+// Option changes a client that New makes.
+type Option func(*options)
+
+type options struct {
+	backoff         backoff.Config
+	resourceTimeout time.Duration
+	maxMessageSize  int
+	dial            []grpc.DialOption
+}
+
+// WithBackoff sets how long the client waits between two attempts to open a
+// stream, and between two attempts to connect. The default is gRPC's: 1 s,
+// growing by 1.6 to 120 s, each ±20 %.
+func WithBackoff(b backoff.Config) Option { return func(o *options) { o.backoff = b } }
+
+// WithResourceTimeout sets how long a server has to send a resource that was
+// asked for. The default is 15 s. A server with the feature
+// resource_timer_is_transient_error has twice as long (gRFC A88).
+func WithResourceTimeout(d time.Duration) Option {
+	return func(o *options) { o.resourceTimeout = d }
+}
+
+// WithMaxMessageSize sets the largest response, in bytes, that is accepted. The
+// default is 64 MiB. A larger one ends the stream.
+func WithMaxMessageSize(bytes int) Option { return func(o *options) { o.maxMessageSize = bytes } }
+
+// WithDialOptions adds options for the connections to the management servers,
+// for example a dialer. They come after, and so win over, the client's own.
+func WithDialOptions(opts ...grpc.DialOption) Option {
+	return func(o *options) { o.dial = append(o.dial, opts...) }
+}
+
+func newOptions(opts []Option) (options, error) {
+	o := options{
+		backoff:         backoff.DefaultConfig,
+		resourceTimeout: defaultResourceTimeout,
+		maxMessageSize:  defaultMaxMessageSize,
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	var faults []error
+	if b := o.backoff; b.BaseDelay <= 0 || b.MaxDelay < b.BaseDelay || b.Multiplier < 1 || b.Jitter < 0 || b.Jitter >= 1 {
+		faults = append(faults, fmt.Errorf("WithBackoff(%+v): expected 0 < BaseDelay <= MaxDelay, Multiplier >= 1, 0 <= Jitter < 1", b))
+	}
+	if o.resourceTimeout <= 0 {
+		faults = append(faults, fmt.Errorf("WithResourceTimeout(%v): expected a positive duration", o.resourceTimeout))
+	}
+	if o.maxMessageSize <= 0 {
+		faults = append(faults, fmt.Errorf("WithMaxMessageSize(%d): expected a positive number of bytes", o.maxMessageSize))
+	}
+	return o, errors.Join(faults...)
+}

@@ -1,0 +1,166 @@
+package xdsclient
+
+import (
+	"slices"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// resourceKey identifies a cache entry within an authority.
+type resourceKey struct {
+	typ  *ResourceType
+	name string
+}
+
+// resourceState is the state of a cache entry, as gRFC A88 ("Cache Entry
+// States") has it. Whether there is a value beside it is another question.
+type resourceState int
+
+const (
+	// resourceRequested: the server has said nothing yet.
+	resourceRequested resourceState = iota
+	// resourceAccepted: the last version the server sent is valid.
+	resourceAccepted
+	// resourceRejected: the last version the server sent is invalid.
+	resourceRejected
+	// resourceMissing: the server does not have the resource.
+	resourceMissing
+	// resourceTimedOut: the server did not send the resource in time, and that
+	// does not mean that it has none.
+	resourceTimedOut
+)
+
+// payload is an accepted version of a resource. It is immutable.
+type payload struct {
+	// raw is what the server sent, the only copy that is kept.
+	raw   []byte
+	value any
+	// server is who sent it. The same bytes from another server may decode to
+	// something else, because features differ.
+	server *bootstrap.Server
+}
+
+// resource is one cache entry: what is known of a resource, and who watches it.
+// Guarded by XDSClient.mu.
+//
+// The methods that change it tell the watchers what gRFC A88 wants them told; d
+// is the response that caused the change, or nil.
+type resource struct {
+	key       resourceKey
+	authority *authority
+	state     resourceState
+	// payload is the version in use, or nil.
+	payload *payload
+	// fault is why state is neither requested nor accepted.
+	fault *Error
+	// link is the standing connectivity error, or nil. It comes before fault.
+	link    *Error
+	watches []*watch
+}
+
+// join adds a watcher and tells it what others know: the value, and then the
+// standing error (gRFC A88, "New Watchers Started After Ambient Errors").
+func (r *resource) join(w *watch) {
+	w.resource = r
+	r.watches = append(r.watches, w)
+	standing := r.link
+	if standing == nil {
+		standing = r.fault
+	}
+	switch {
+	case r.payload != nil:
+		w.tellChange(r.payload.value, nil, nil)
+		if standing != nil {
+			w.tellAmbient(standing, nil)
+		}
+	case standing != nil:
+		w.tellChange(nil, standing, nil)
+	default:
+		return
+	}
+	r.authority.client.dispatcher.enqueue(w)
+}
+
+// leave removes a watcher.
+func (r *resource) leave(w *watch) {
+	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
+}
+
+// accept takes a new version.
+func (r *resource) accept(p *payload, d *delivery) {
+	r.state, r.payload, r.fault, r.link = resourceAccepted, p, nil, nil
+	r.tellChange(nil, d)
+}
+
+// confirm says that the server sent the version in use again. Watchers hear of it
+// if they heard of an error since, which it clears.
+func (r *resource) confirm(d *delivery) {
+	if r.state == resourceAccepted && r.link == nil {
+		return
+	}
+	r.state, r.fault, r.link = resourceAccepted, nil, nil
+	r.tellChange(nil, d)
+}
+
+// fail notes that the server's last word on the resource is an error. If drop is
+// set, the version in use is withdrawn.
+func (r *resource) fail(state resourceState, fault *Error, drop bool, d *delivery) {
+	known := r.state == state && r.link == nil && r.fault.same(fault)
+	withdrawn := drop && r.payload != nil
+	r.state, r.fault, r.link = state, fault, nil
+	if drop {
+		r.payload = nil
+	}
+	if !known || withdrawn {
+		r.tellError(fault, d)
+	}
+}
+
+// linkDown says that the server cannot be reached.
+func (r *resource) linkDown(err *Error) {
+	if r.link.same(err) {
+		return
+	}
+	r.link = err
+	r.tellError(err, nil)
+}
+
+// linkUp says that the server answers again. Watchers hear again what held before
+// it was lost; those that knew nothing before know nothing now.
+func (r *resource) linkUp() {
+	if r.link == nil {
+		return
+	}
+	r.link = nil
+	switch {
+	case r.fault != nil:
+		r.tellError(r.fault, nil)
+	case r.payload != nil:
+		r.tellChange(nil, nil)
+	}
+}
+
+// tellError tells all watchers of an error: an ambient one if there is a value,
+// or else instead of a value.
+func (r *resource) tellError(err *Error, d *delivery) {
+	if r.payload == nil {
+		r.tellChange(err, d)
+		return
+	}
+	for _, w := range r.watches {
+		w.tellAmbient(err, d)
+		r.authority.client.dispatcher.enqueue(w)
+	}
+}
+
+// tellChange tells all watchers what the resource is: err, or the payload.
+func (r *resource) tellChange(err *Error, d *delivery) {
+	var value any
+	if err == nil {
+		value = r.payload.value
+	}
+	for _, w := range r.watches {
+		w.tellChange(value, err, d)
+		r.authority.client.dispatcher.enqueue(w)
+	}
+}

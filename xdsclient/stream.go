@@ -1,0 +1,143 @@
+package xdsclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+)
+
+var streamDesc = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+
+// errNoAnswer is the reason if the server ended a stream with OK.
+var errNoAnswer = errors.New("the server ended the stream without an error")
+
+// stream opens an ADS stream and stays with it until it ends. It reads on the
+// caller's goroutine and writes on another, which has ended when it returns.
+func (ch *serverChannel) stream(ctx context.Context, cc *grpc.ClientConn) (verdict, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s, err := cc.NewStream(ctx, streamDesc, ch.protocol.method(),
+		grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(ch.client.options.maxMessageSize))
+	if err != nil {
+		return verdictNone, err
+	}
+	ch.opened()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if err := ch.write(ctx, s); err != nil {
+			cancel(err)
+		}
+	}()
+	best, err := ch.read(ctx, s)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	<-written
+	return best, err
+}
+
+// read handles responses until the stream ends. It reads the next only when the
+// watchers are done with the last (gRFC A88's flow control). The verdict is the
+// best of all responses.
+func (ch *serverChannel) read(ctx context.Context, s grpc.ClientStream) (best verdict, err error) {
+	for {
+		var f frame
+		if err := s.RecvMsg(&f); err != nil {
+			if err == io.EOF {
+				err = errNoAnswer
+			}
+			return best, err
+		}
+		v, delivery, err := ch.handle(f.bytes())
+		f.free()
+		if err != nil {
+			return best, err
+		}
+		best = max(best, v)
+		if delivery == nil {
+			continue
+		}
+		select {
+		case <-delivery.finished:
+			ch.delivered(delivery)
+		case <-ctx.Done():
+			return best, ctx.Err()
+		}
+	}
+}
+
+// delivered lets the requests go that were held back during a delivery.
+func (ch *serverChannel) delivered(d *delivery) {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.delivery = nil
+	if ch.state == linkClosed {
+		return
+	}
+	ch.expiry.start()
+	ch.rearm()
+	ch.notify()
+}
+
+// write sends the requests that are due until the stream ends. It returns an
+// error only if it is the client's fault: reading tells why a stream broke.
+func (ch *serverChannel) write(ctx context.Context, s grpc.ClientStream) error {
+	first := true
+	for {
+		r, fresh := ch.nextRequest()
+		if r == nil {
+			select {
+			case <-ch.wake:
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if first {
+			r.node, first = ch.client.config.Node, false
+		}
+		message, err := ch.protocol.encode(r)
+		if err != nil {
+			return fmt.Errorf("cannot make a request for %s: %w", r.typeURL, err)
+		}
+		if err := s.SendMsg(message); err != nil {
+			return nil
+		}
+		ch.sent(fresh)
+	}
+}
+
+// nextRequest returns a request that is due, or nil, and the subscriptions it
+// makes known to the server.
+func (ch *serverChannel) nextRequest() (*request, []*subscription) {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	for _, ts := range ch.types {
+		if r, fresh := ts.next(ch.delivery != nil); r != nil {
+			return r, fresh
+		}
+	}
+	return nil, nil
+}
+
+// sent starts the resource timers of what a request asked for (gRFC A57).
+func (ch *serverChannel) sent(fresh []*subscription) {
+	ch.client.mu.Lock()
+	defer ch.client.unlock()
+	ch.client.stats.Requests++
+	if !ch.streaming() {
+		return
+	}
+	deadline := ch.expiry.deadline()
+	for _, s := range fresh {
+		if s.state == subscriptionUnsent {
+			s.state, s.deadline = subscriptionRequested, deadline
+			ch.expiry.arm(deadline)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package xdsclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// XDSClient is the Client over real management servers. It has one ADS stream
+// per server, while something from it is watched. It is safe for concurrent use.
+type XDSClient struct {
+	config     *bootstrap.Config
+	options    options
+	seed       maphash.Seed
+	dispatcher *dispatcher
+	// ctx ends when the client is closed.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// running counts the goroutines.
+	running sync.WaitGroup
+
+	// mu guards what follows and everything that is reached from it.
+	mu          sync.Mutex
+	authorities map[authorityKey]*authority
+	// channels holds the channels in use by bootstrap.Server.Key.
+	channels map[string]*serverChannel
+	// types holds the types that were watched, by type URL. It grows with the
+	// program, not with what a server sends.
+	types map[string]*ResourceType
+	stats Stats
+	// log holds what unlock writes.
+	log []logLine
+}
+
+var _ Client = (*XDSClient)(nil)
+
+// New makes a client that is not shared with other callers. The caller closes it.
+// An error names the option that has a wrong value.
+func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
+	if cfg == nil {
+		return nil, errors.New("xdsclient: a client needs a bootstrap")
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("xdsclient: %w", err)
+	}
+	c := &XDSClient{
+		config:      cfg,
+		options:     o,
+		seed:        maphash.MakeSeed(),
+		authorities: make(map[authorityKey]*authority),
+		channels:    make(map[string]*serverChannel),
+		types:       make(map[string]*ResourceType),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
+	c.running.Go(func() { c.dispatcher.run(c.ctx) })
+	return c, nil
+}
+
+// Bootstrap returns the configuration the client was made from.
+func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
+
+// Watch implements Client. All watchers of the client are called from one
+// goroutine, so a watcher must not block in a call; it may keep done for later.
+//
+// A watch that can never be served, for example because the authority of the name
+// is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
+// Close, Watch does nothing and the watcher is never called.
+func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
+	c.mu.Lock()
+	defer c.unlock()
+	w := &watch{watcher: watcher}
+	if c.ctx.Err() != nil {
+		return func() {}
+	}
+	if a, err := c.authorityFor(t, name); err != nil {
+		w.tellChange(nil, c.refusal(t, name, err), nil)
+		c.dispatcher.enqueue(w)
+	} else {
+		a.watch(resourceKey{t, name}, w)
+	}
+	return func() { c.stop(w) }
+}
+
+func (c *XDSClient) stop(w *watch) {
+	c.mu.Lock()
+	defer c.unlock()
+	if w.state == watchStopped {
+		return
+	}
+	w.abandon()
+	if w.resource != nil {
+		w.resource.authority.unwatch(w.resource, w)
+	}
+}
+
+// authorityFor returns the authority that serves a watch.
+func (c *XDSClient) authorityFor(t *ResourceType, name string) (*authority, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if known, ok := c.types[t.TypeURL]; ok && known != t {
+		return nil, fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
+	}
+	key, err := authorityOf(name)
+	if err != nil {
+		return nil, err
+	}
+	c.types[t.TypeURL] = t
+	if a, ok := c.authorities[key]; ok {
+		return a, nil
+	}
+	servers, err := serversFor(c.config, key)
+	if err != nil {
+		return nil, err
+	}
+	a := &authority{client: c, key: key, servers: servers, resources: make(map[resourceKey]*resource)}
+	c.authorities[key] = a
+	return a, nil
+}
+
+// refusal is what the watcher of a watch that cannot be served gets.
+func (c *XDSClient) refusal(t *ResourceType, name string, reason error) *Error {
+	return &Error{
+		Kind:     KindConfiguration,
+		Code:     codes.Unavailable,
+		TypeName: t.Name,
+		Resource: name,
+		NodeID:   c.config.Node.GetId(),
+		Err:      reason,
+	}
+}
+
+// channelTo returns the channel to a server, which authorities that name the same
+// server share (gRFC A47).
+func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
+	ch, ok := c.channels[server.Key()]
+	if !ok {
+		ch = newServerChannel(c, server)
+		c.channels[server.Key()] = ch
+		ctx, cancel := context.WithCancel(c.ctx)
+		ch.cancel = cancel
+		c.running.Go(func() { ch.run(ctx) })
+	}
+	return ch
+}
+
+// Close ends all watches, streams and connections, and returns when all
+// goroutines of the client have ended. It must not be called from a watcher. It
+// may be called again.
+func (c *XDSClient) Close() {
+	c.shutDown()
+	c.running.Wait()
+}
+
+// shutDown does what Close does, but does not wait.
+func (c *XDSClient) shutDown() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.cancel()
+	for _, a := range c.authorities {
+		for _, r := range a.resources {
+			for _, w := range r.watches {
+				w.abandon()
+			}
+		}
+	}
+	for _, ch := range c.channels {
+		ch.close()
+	}
+	for _, w := range c.dispatcher.queue {
+		w.abandon()
+	}
+}
+
+// Stats counts what a client did since it was made.
+type Stats struct {
+	// Streams is the number of streams that were opened.
+	Streams uint64
+	// Requests is the number of requests that were sent.
+	Requests uint64
+	// Responses is the number of responses for subscribed types, and Rejected
+	// how many of them were NACKed.
+	Responses, Rejected uint64
+	// Ignored is the number of responses for types that nothing is subscribed
+	// to. They are neither ACKed nor NACKed.
+	Ignored uint64
+	// Decoded is the number of resources that were decoded, and Unchanged of
+	// those that did not have to be.
+	Decoded, Unchanged uint64
+	// Unasked is the number of resources that were dropped because nobody
+	// watches them.
+	Unasked uint64
+}
+
+// Stats returns what the client did up to now.
+func (c *XDSClient) Stats() Stats {
+	c.mu.Lock()
+	defer c.unlock()
+	return c.stats
+}

@@ -1,0 +1,190 @@
+package xdsresource
+
+import (
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func edsCluster(edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
+	c := &clusterpb.Cluster{
+		Name:                 "blue",
+		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
+		EdsClusterConfig:     &clusterpb.Cluster_EdsClusterConfig{EdsConfig: ads()},
+	}
+	for _, edit := range edits {
+		edit(c)
+	}
+	return c
+}
+
+func policies(configs ...*anypb.Any) *clusterpb.LoadBalancingPolicy {
+	pb := &clusterpb.LoadBalancingPolicy{}
+	for _, config := range configs {
+		pb.Policies = append(pb.Policies, &clusterpb.LoadBalancingPolicy_Policy{
+			TypedExtensionConfig: &corepb.TypedExtensionConfig{TypedConfig: config},
+		})
+	}
+	return pb
+}
+
+func wrrLocality(t testing.TB, child *clusterpb.LoadBalancingPolicy) *anypb.Any {
+	return mustAny(t, &wrrpb.WrrLocality{EndpointPickingPolicy: child})
+}
+
+func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
+	p := policies(mustAny(t, &roundrobinpb.RoundRobin{}))
+	for range depth - 1 {
+		p = policies(wrrLocality(t, p))
+	}
+	return p
+}
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	rr := mustAny(t, &roundrobinpb.RoundRobin{})
+	lb := func(p *clusterpb.LoadBalancingPolicy) func(*clusterpb.Cluster) {
+		return func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = p }
+	}
+	for _, tc := range []struct {
+		given    string
+		resource *clusterpb.Cluster
+		want     Cluster
+	}{
+		{"no service name", edsCluster(), Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"}},
+		{
+			"a service name, from self", edsCluster(func(c *clusterpb.Cluster) {
+				c.EdsClusterConfig = &clusterpb.Cluster_EdsClusterConfig{EdsConfig: self(), ServiceName: "svc"}
+			}),
+			Cluster{Name: "blue", EDSServiceName: "svc", LBPolicy: "round_robin"},
+		}, {
+			"an xdstp name", edsCluster(func(c *clusterpb.Cluster) {
+				c.Name, c.EdsClusterConfig.ServiceName = "xdstp://a/envoy.config.cluster.v3.Cluster/b", "svc"
+			}),
+			Cluster{Name: "xdstp://a/envoy.config.cluster.v3.Cluster/b", EDSServiceName: "svc", LBPolicy: "round_robin"},
+		}, {
+			"load reports to self", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = self() }),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
+		}, {
+			"load_balancing_policy round robin", edsCluster(lb(policies(rr))),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
+		}, {
+			"load_balancing_policy round robin in WrrLocality", edsCluster(lb(policies(wrrLocality(t, policies(rr))))),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
+		}, {
+			"load_balancing_policy behind unknown ones",
+			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &ringhashpb.RingHash{}), rr))),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
+		}, {
+			"load_balancing_policy instead of lb_policy (gRFC A52)",
+			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
+		}, {
+			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(t, 16))),
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
+		},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
+				t.Errorf("Cluster (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestClusterFaults(t *testing.T) {
+	t.Parallel()
+	lb := func(p *clusterpb.LoadBalancingPolicy) *clusterpb.Cluster {
+		return edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = p })
+	}
+	ofType := func(kind clusterpb.Cluster_DiscoveryType) *clusterpb.Cluster {
+		return edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = &clusterpb.Cluster_Type{Type: kind} })
+	}
+	unknown := &anypb.Any{TypeUrl: unknownURL}
+	const lbPath, typedConfig = "load_balancing_policy", ".policies[0].typed_extension_config.typed_config"
+	const knows = "; this client knows RoundRobin, also within WrrLocality"
+	for _, tc := range []struct {
+		given    string
+		resource *clusterpb.Cluster
+		want     []Fault
+	}{
+		{"type STATIC", ofType(clusterpb.Cluster_STATIC), []Fault{{"type", "unknown cluster type STATIC; this client knows EDS"}}},
+		{"type STRICT_DNS", ofType(clusterpb.Cluster_STRICT_DNS), []Fault{{"type", "unknown cluster type STRICT_DNS; this client knows EDS"}}},
+		{"type LOGICAL_DNS", ofType(clusterpb.Cluster_LOGICAL_DNS), []Fault{{"type", "unknown cluster type LOGICAL_DNS; this client knows EDS"}}},
+		{"a type from the future", ofType(77), []Fault{{"type", "unknown cluster type 77; this client knows EDS"}}},
+		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []Fault{{"type", "the cluster type is not set; this client knows EDS"}}},
+		{
+			"a custom type",
+			edsCluster(func(c *clusterpb.Cluster) {
+				c.ClusterDiscoveryType = &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.x", TypedConfig: unknown}}
+			}),
+			[]Fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `"); this client knows EDS`}},
+		}, {
+			"EDS from a file", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig.EdsConfig = filePath() }),
+			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
+		}, {
+			"no EDS config", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig = nil }),
+			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is not set"}},
+		}, {
+			"an xdstp name and no service name (gRFC A47)", edsCluster(func(c *clusterpb.Cluster) { c.Name = "xdstp://a/b/c" }),
+			[]Fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
+		}, {
+			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
+			[]Fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN"}},
+		}, {
+			"an empty load_balancing_policy", lb(policies()),
+			[]Fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
+		}, {
+			"only unknown policies", lb(policies(unknown, nil)),
+			[]Fault{{lbPath + ".policies", `no known load balancing policy among ["` + unknownURL + `" ""]` + knows}},
+		}, {
+			"many unknown policies", lb(policies(nil, nil, nil, nil, nil, nil, nil)),
+			[]Fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
+		}, {
+			"a known policy at fault before a good one (gRFC A52)",
+			lb(policies(wrrLocality(t, policies(unknown)), mustAny(t, &roundrobinpb.RoundRobin{}))),
+			[]Fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
+		}, {
+			"17 policies within each other (gRFC A52)", lb(nestedWRR(t, 17)),
+			[]Fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
+		}, {
+			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = ads() }),
+			[]Fault{{"lrs_server", "must be self, is ads"}},
+		}, {
+			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_RANDOM, LrsServer: filePath()},
+			[]Fault{
+				{"name", "must not be empty"},
+				{"type", "the cluster type is not set; this client knows EDS"},
+				{"lb_policy", "unknown load balancing policy RANDOM; this client knows ROUND_ROBIN"},
+				{"lrs_server", "must be self, is path"},
+			},
+		},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			checkFaults(t, ClusterType, tc.resource, tc.want)
+		})
+	}
+}
+
+func TestClusterWithUnreadablePolicy(t *testing.T) {
+	t.Parallel()
+	for _, m := range []proto.Message{&roundrobinpb.RoundRobin{}, &wrrpb.WrrLocality{}} {
+		config := mustAny(t, m)
+		config.Value = []byte{0xff}
+		faults := decodeFaults(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(config) }))
+		want := "cannot be read as " + string(m.ProtoReflect().Descriptor().FullName())
+		if len(faults) != 1 || !strings.HasPrefix(faults[0].Message, want) {
+			t.Errorf("faults = %v, want one that starts with %q", faults, want)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package xdsresource
+
+import (
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+func decodeEndpoints(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, EndpointsTypeURL, new(endpointpb.ClusterLoadAssignment), "cluster_name",
+		(*endpointpb.ClusterLoadAssignment).GetClusterName, (*validator).endpoints)
+}
+
+func (v *validator) endpoints(pb *endpointpb.ClusterLoadAssignment) *Endpoints {
+	l := localities{
+		v:          v,
+		weights:    make(map[uint32]uint64),
+		ids:        make(map[localityKey]int),
+		addresses:  make(map[string]position),
+		localities: make([]Locality, 0, len(pb.GetEndpoints())),
+	}
+	for i, locality := range pb.GetEndpoints() {
+		l.add(i, locality)
+	}
+	l.checkPriorities()
+	l.closeGaps()
+	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities}
+}
+
+// localities decodes the localities of one ClusterLoadAssignment.
+type localities struct {
+	v *validator
+	// weights has the sum of the locality weights of each priority.
+	weights map[uint32]uint64
+	// ids has the index of each locality.
+	ids map[localityKey]int
+	// addresses has the place of each endpoint.
+	addresses  map[string]position
+	localities []Locality
+}
+
+type localityKey struct {
+	id       LocalityID
+	priority uint32
+}
+
+type position struct{ locality, endpoint int }
+
+func (l *localities) add(i int, pb *endpointpb.LocalityLbEndpoints) {
+	at := (*path)(nil).item("endpoints", i)
+	weight, priority := pb.GetLoadBalancingWeight().GetValue(), pb.GetPriority()
+	if pb.GetLocality() == nil {
+		l.v.fault(at.field("locality"), "must be set")
+	}
+	if weight == 0 {
+		return // Not to be used, and so not looked into (gRFC A27).
+	}
+	l.checkWeight(at, priority, weight)
+	id := l.v.localityID(pb.GetLocality())
+	key := localityKey{id, priority}
+	if first, taken := l.ids[key]; taken && pb.GetLocality() != nil {
+		l.v.fault(at.field("locality"), "is the same as that of endpoints[%d], in the same priority %d", first, priority)
+	} else {
+		l.ids[key] = i
+	}
+	endpoints := l.endpoints(at, i, pb.GetLbEndpoints())
+	if len(endpoints) > 0 {
+		l.localities = append(l.localities, Locality{ID: id, Priority: priority, Weight: weight, Endpoints: endpoints})
+	}
+}
+
+func (l *localities) checkWeight(at *path, priority, weight uint32) {
+	sum := l.weights[priority]
+	l.weights[priority] = sum + uint64(weight)
+	if sum <= math.MaxUint32 && sum+uint64(weight) > math.MaxUint32 {
+		l.v.fault(at.field("load_balancing_weight"), "the localities of priority %d have a weight of more than %d together",
+			priority, uint32(math.MaxUint32))
+	}
+}
+
+func (v *validator) localityID(pb *corepb.Locality) LocalityID {
+	return LocalityID{
+		Region:  v.intern(pb.GetRegion()),
+		Zone:    v.intern(pb.GetZone()),
+		SubZone: v.intern(pb.GetSubZone()),
+	}
+}
+
+// checkPriorities finds a priority that no locality has although a later one
+// is in use.
+func (l *localities) checkPriorities() {
+	for want, priority := range slices.Sorted(maps.Keys(l.weights)) {
+		if priority != uint32(want) {
+			l.v.fault((*path)(nil).field("endpoints"), "no locality has priority %d although one has priority %d; priorities must have no gaps", want, priority)
+			return
+		}
+	}
+}
+
+// closeGaps renumbers the priorities, so that one without an endpoint leaves
+// no gap.
+func (l *localities) closeGaps() {
+	used := make(map[uint32]uint32, len(l.weights))
+	for i := range l.localities {
+		used[l.localities[i].Priority] = 0
+	}
+	if len(used) == len(l.weights) {
+		return
+	}
+	for to, from := range slices.Sorted(maps.Keys(used)) {
+		used[from] = uint32(to)
+	}
+	for i := range l.localities {
+		l.localities[i].Priority = used[l.localities[i].Priority]
+	}
+}
+
+func (l *localities) endpoints(at *path, locality int, pbs []*endpointpb.LbEndpoint) []Endpoint {
+	endpoints := make([]Endpoint, 0, len(pbs))
+	var total uint64
+	for i, pb := range pbs {
+		e := l.endpoint(at.item("lb_endpoints", i), position{locality, i}, pb)
+		total += uint64(e.Weight)
+		endpoints = append(endpoints, e)
+	}
+	if total > math.MaxUint32 {
+		l.v.fault(at.field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
+	}
+	return endpoints
+}
+
+func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint) Endpoint {
+	e := Endpoint{Weight: 1, Health: HealthStatus(pb.GetHealthStatus())}
+	if weight := pb.GetLoadBalancingWeight(); weight != nil {
+		if e.Weight = weight.GetValue(); e.Weight == 0 {
+			l.v.fault(at.field("load_balancing_weight"), "must be at least 1")
+		}
+	}
+	if pb.GetEndpoint() == nil {
+		l.v.fault(at, "host_identifier must be endpoint, is %s", whichOneof(pb, "host_identifier"))
+		return e
+	}
+	at = at.field("endpoint").field("address")
+	if e.Address = l.v.address(at, pb.GetEndpoint().GetAddress()); e.Address == "" {
+		return e
+	}
+	if first, taken := l.addresses[e.Address]; taken {
+		l.v.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", quote(e.Address), first.locality, first.endpoint)
+		return e
+	}
+	l.addresses[e.Address] = pos
+	return e
+}
+
+// address returns "host:port", or "" after a fault.
+func (v *validator) address(at *path, pb *corepb.Address) string {
+	socket := pb.GetSocketAddress()
+	if socket == nil {
+		v.fault(at, "must be socket_address, is %s", whichOneof(pb, "address"))
+		return ""
+	}
+	at = at.field("socket_address")
+	hostOK, portOK := v.checkHost(at.field("address"), socket.GetAddress()), v.checkPort(at, socket)
+	if !hostOK || !portOK {
+		return ""
+	}
+	return net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))
+}
+
+// checkHost lets IP addresses pass, and names, which gRPC-Go resolves when it
+// connects.
+func (v *validator) checkHost(at *path, host string) bool {
+	if host == "" {
+		v.fault(at, "must not be empty")
+		return false
+	}
+	if !strings.ContainsAny(host, "[]:/%\x00 \t\r\n") {
+		return true
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		v.fault(at, "%s is neither an IP address nor a host name", quote(host))
+		return false
+	}
+	return true
+}
+
+func (v *validator) checkPort(at *path, pb *corepb.SocketAddress) bool {
+	if _, ok := pb.GetPortSpecifier().(*corepb.SocketAddress_PortValue); !ok {
+		v.fault(at, "port_specifier must be port_value, is %s", whichOneof(pb, "port_specifier"))
+		return false
+	}
+	if port := pb.GetPortValue(); port == 0 || port > math.MaxUint16 {
+		v.fault(at.field("port_value"), "must be from 1 to %d, is %d", math.MaxUint16, port)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,216 @@
+package xdsresource
+
+import (
+	"math"
+	"testing"
+	"unsafe"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func tcp(host string, port uint32) *corepb.Address {
+	return &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
+		Address: host, PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+func lbEndpoint(address *corepb.Address) *endpointpb.LbEndpoint {
+	return &endpointpb.LbEndpoint{HostIdentifier: &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: address}}}
+}
+
+func host(h string) *endpointpb.LbEndpoint { return lbEndpoint(tcp(h, 80)) }
+
+func withWeight(e *endpointpb.LbEndpoint, weight uint32) *endpointpb.LbEndpoint {
+	e.LoadBalancingWeight = wrapperspb.UInt32(weight)
+	return e
+}
+
+func locality(zone string, priority, weight uint32, endpoints ...*endpointpb.LbEndpoint) *endpointpb.LocalityLbEndpoints {
+	return &endpointpb.LocalityLbEndpoints{
+		Locality:            &corepb.Locality{Region: "r", Zone: zone, SubZone: "s"},
+		Priority:            priority,
+		LoadBalancingWeight: wrapperspb.UInt32(weight),
+		LbEndpoints:         endpoints,
+	}
+}
+
+func assignment(localities ...*endpointpb.LocalityLbEndpoints) *endpointpb.ClusterLoadAssignment {
+	return &endpointpb.ClusterLoadAssignment{ClusterName: "svc", Endpoints: localities}
+}
+
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	draining := withWeight(host("::1"), 7)
+	draining.HealthStatus = corepb.HealthStatus_DRAINING
+	healthy := lbEndpoint(tcp("backend.example.com", 65535))
+	healthy.HealthStatus = corepb.HealthStatus_HEALTHY
+	id := func(zone string) LocalityID { return LocalityID{Region: "r", Zone: zone, SubZone: "s"} }
+	one := func(h string) []Endpoint { return []Endpoint{{Address: h + ":80", Weight: 1}} }
+	unweighted := locality("none", 0, 0, host("9.9.9.9"))
+	unweighted.LoadBalancingWeight = nil
+	for _, tc := range []struct {
+		given    string
+		resource *endpointpb.ClusterLoadAssignment
+		want     []Locality
+	}{
+		{"nothing", assignment(), []Locality{}},
+		{
+			"addresses, weights, health",
+			assignment(locality("z", 0, 3, host("10.0.0.1"), draining, healthy)),
+			[]Locality{{ID: id("z"), Weight: 3, Endpoints: []Endpoint{
+				{Address: "10.0.0.1:80", Weight: 1, Health: HealthUnknown},
+				{Address: "[::1]:80", Weight: 7, Health: HealthDraining},
+				{Address: "backend.example.com:65535", Weight: 1, Health: HealthHealthy},
+			}}},
+		}, {
+			"priorities in any order, and one locality in two of them",
+			assignment(locality("a", 1, 1, host("1")), locality("a", 0, 2, host("2")), locality("b", 1, math.MaxUint32-1, host("3"))),
+			[]Locality{
+				{ID: id("a"), Priority: 1, Weight: 1, Endpoints: one("1")},
+				{ID: id("a"), Priority: 0, Weight: 2, Endpoints: one("2")},
+				{ID: id("b"), Priority: 1, Weight: math.MaxUint32 - 1, Endpoints: one("3")},
+			},
+		}, {
+			"localities without weight, however wrong else (gRFC A27)",
+			assignment(unweighted, locality("a", 9, 0, &endpointpb.LbEndpoint{}), locality("a", 0, 1, host("9.9.9.9"))),
+			[]Locality{{ID: id("a"), Weight: 1, Endpoints: one("9.9.9.9")}},
+		}, {
+			"a priority without an endpoint",
+			assignment(locality("a", 0, 1), locality("b", 1, 1, host("1")), locality("c", 2, 1), locality("d", 3, 1, host("2"))),
+			[]Locality{
+				{ID: id("b"), Priority: 0, Weight: 1, Endpoints: one("1")},
+				{ID: id("d"), Priority: 1, Weight: 1, Endpoints: one("2")},
+			},
+		}, {
+			"an empty locality beside another of its priority",
+			assignment(locality("a", 0, 1), locality("b", 0, 1, host("1"))),
+			[]Locality{{ID: id("b"), Weight: 1, Endpoints: one("1")}},
+		},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			want := &Endpoints{Name: "svc", Localities: tc.want}
+			if diff := cmp.Diff(want, mustDecode[Endpoints](t, EndpointsType, tc.resource)); diff != "" {
+				t.Errorf("Endpoints (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// gRFC A27: HEALTHY and UNKNOWN get RPCs.
+func TestHealthStatus(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		pb     corepb.HealthStatus
+		want   HealthStatus
+		usable bool
+	}{
+		{corepb.HealthStatus_UNKNOWN, HealthUnknown, true},
+		{corepb.HealthStatus_HEALTHY, HealthHealthy, true},
+		{corepb.HealthStatus_UNHEALTHY, HealthUnhealthy, false},
+		{corepb.HealthStatus_DRAINING, HealthDraining, false},
+		{corepb.HealthStatus_TIMEOUT, HealthTimeout, false},
+		{corepb.HealthStatus_DEGRADED, HealthDegraded, false},
+		{99, 99, false},
+	} {
+		t.Run(tc.pb.String(), func(t *testing.T) {
+			t.Parallel()
+			e := host("a")
+			e.HealthStatus = tc.pb
+			got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0].Health
+			if got != tc.want || got.Usable() != tc.usable {
+				t.Errorf("Health, Usable = %v, %v, want %v, %v", got, got.Usable(), tc.want, tc.usable)
+			}
+		})
+	}
+}
+
+func TestEndpointsFaults(t *testing.T) {
+	t.Parallel()
+	const e0 = "endpoints[0].lb_endpoints[0]"
+	const socket = e0 + ".endpoint.address.socket_address"
+	one := func(e *endpointpb.LbEndpoint) *endpointpb.ClusterLoadAssignment {
+		return assignment(locality("z", 0, 1, e))
+	}
+	nowhere := locality("z", 0, 1)
+	nowhere.Locality = nil
+	nowhereUnweighted := locality("z", 0, 0)
+	nowhereUnweighted.Locality = nil
+	badHost := func(h string) []Fault {
+		return []Fault{{socket + ".address", `"` + h + `" is neither an IP address nor a host name`}}
+	}
+	for _, tc := range []struct {
+		given    string
+		resource *endpointpb.ClusterLoadAssignment
+		want     []Fault
+	}{
+		{
+			"localities without an ID", assignment(nowhere, nowhere, nowhereUnweighted),
+			[]Fault{{"endpoints[0].locality", "must be set"}, {"endpoints[1].locality", "must be set"}, {"endpoints[2].locality", "must be set"}},
+		}, {
+			"one locality twice in a priority", assignment(locality("a", 0, 1), locality("b", 0, 1), locality("a", 0, 1)),
+			[]Fault{{"endpoints[2].locality", "is the same as that of endpoints[0], in the same priority 0"}},
+		}, {
+			"locality weights that overflow",
+			assignment(locality("a", 0, math.MaxUint32), locality("b", 0, 1), locality("c", 0, 1), locality("d", 1, 1)),
+			[]Fault{{"endpoints[1].load_balancing_weight", "the localities of priority 0 have a weight of more than 4294967295 together"}},
+		}, {
+			"a gap in the priorities", assignment(locality("a", 0, 1), locality("b", 3, 1), locality("c", 5, 1)),
+			[]Fault{{"endpoints", "no locality has priority 1 although one has priority 3; priorities must have no gaps"}},
+		}, {
+			"no priority 0", assignment(locality("a", math.MaxUint32, 1)),
+			[]Fault{{"endpoints", "no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"}},
+		},
+		{"an endpoint of weight 0", one(withWeight(host("a"), 0)), []Fault{{e0 + ".load_balancing_weight", "must be at least 1"}}},
+		{
+			"endpoint weights that overflow", assignment(locality("a", 0, 1, withWeight(host("1"), math.MaxUint32), host("2"))),
+			[]Fault{{"endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}},
+		},
+		{"no endpoint", one(&endpointpb.LbEndpoint{}), []Fault{{e0, "host_identifier must be endpoint, is not set"}}},
+		{
+			"a named endpoint", one(&endpointpb.LbEndpoint{HostIdentifier: &endpointpb.LbEndpoint_EndpointName{EndpointName: "n"}}),
+			[]Fault{{e0, "host_identifier must be endpoint, is endpoint_name"}},
+		},
+		{"no address", one(lbEndpoint(nil)), []Fault{{e0 + ".endpoint.address", "must be socket_address, is not set"}}},
+		{
+			"a pipe", one(lbEndpoint(&corepb.Address{Address: &corepb.Address_Pipe{Pipe: &corepb.Pipe{Path: "/p"}}})),
+			[]Fault{{e0 + ".endpoint.address", "must be socket_address, is pipe"}},
+		}, {
+			"a named port and no host",
+			one(lbEndpoint(&corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
+				PortSpecifier: &corepb.SocketAddress_NamedPort{NamedPort: "http"},
+			}}})),
+			[]Fault{{socket + ".address", "must not be empty"}, {socket, "port_specifier must be port_value, is named_port"}},
+		},
+		{"port 0", one(lbEndpoint(tcp("a", 0))), []Fault{{socket + ".port_value", "must be from 1 to 65535, is 0"}}},
+		{"a port out of range", one(lbEndpoint(tcp("a", 65536))), []Fault{{socket + ".port_value", "must be from 1 to 65535, is 65536"}}},
+		{"a host with a port", one(host("a:80")), badHost("a:80")},
+		{"an IPv6 address in brackets", one(host("[::1]")), badHost("[::1]")},
+		{"a URL", one(host("http://a")), badHost("http://a")},
+		{
+			"one address twice, also across localities",
+			assignment(locality("a", 0, 1, host("1"), host("2"), host("1")), locality("b", 1, 1, host("2"))),
+			[]Fault{
+				{"endpoints[0].lb_endpoints[2].endpoint.address", `"1:80" is already the address of endpoints[0].lb_endpoints[0]`},
+				{"endpoints[1].lb_endpoints[0].endpoint.address", `"2:80" is already the address of endpoints[0].lb_endpoints[1]`},
+			},
+		},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			checkFaults(t, EndpointsType, tc.resource, tc.want)
+		})
+	}
+}
+
+func TestEqualLocalityNamesAreKeptOnce(t *testing.T) {
+	t.Parallel()
+	e := mustDecode[Endpoints](t, EndpointsType, assignment(locality("a", 0, 1, host("1")), locality("a", 1, 1, host("2"))))
+	a, b := e.Localities[0].ID.Zone, e.Localities[1].ID.Zone
+	if unsafe.StringData(a) != unsafe.StringData(b) {
+		t.Error("two localities of one zone keep its name twice")
+	}
+}

@@ -1,0 +1,136 @@
+package xdsresource
+
+import (
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+)
+
+// The two messages that carry a configuration as a google.protobuf.Struct,
+// with the type that it stands for in a field (gRFC A39, "Top-Level Filter
+// Configs").
+const (
+	xdsTypedStructTypeURL  = "type.googleapis.com/xds.type.v3.TypedStruct"
+	udpaTypedStructTypeURL = "type.googleapis.com/udpa.type.v1.TypedStruct"
+)
+
+// httpFilters validates HttpConnectionManager.http_filters by the rules of
+// gRFC A39, "Top-Level Filter Configs". at is the path of the manager.
+func (v *validator) httpFilters(at *path, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
+	if len(pbs) == 0 {
+		v.fault(at.field("http_filters"), "must have at least one filter")
+		return nil
+	}
+	chain := filterChain{v: v, byName: make(map[string]int, len(pbs))}
+	for i, pb := range pbs {
+		chain.add(at.item("http_filters", i), i, pb)
+	}
+	chain.checkLast(at)
+	return chain.filters
+}
+
+// filterChain collects the filters of one chain.
+type filterChain struct {
+	v       *validator
+	filters []httpfilter.Instance
+	byName  map[string]int
+	// last is the path of the last filter that was not ignored.
+	last *path
+	// lastUnknown says that this filter was at fault, so that there is no
+	// telling whether it would have been terminal.
+	lastUnknown bool
+}
+
+func (c *filterChain) add(at *path, i int, pb *hcmpb.HttpFilter) {
+	c.checkName(at, i, pb.GetName())
+	config := pb.GetTypedConfig()
+	typeURL, ok := c.v.configType(at.field("typed_config"), pb.GetName(), config)
+	filter := httpfilter.Get(typeURL)
+	if ok && filter == nil && pb.GetIsOptional() {
+		return
+	}
+	c.checkNotTerminal()
+	c.last, c.lastUnknown = at, true
+	if !ok {
+		return
+	}
+	if filter == nil {
+		c.unknown(at, pb, typeURL)
+		return
+	}
+	c.lastUnknown = false
+	parsed, err := filter.ParseConfig(config)
+	if err != nil {
+		c.v.fault(at.field("typed_config"), "filter %s: %v", quote(pb.GetName()), err)
+	}
+	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed})
+}
+
+func (c *filterChain) unknown(at *path, pb *hcmpb.HttpFilter, typeURL string) {
+	if pb.GetTypedConfig() == nil {
+		c.v.fault(at, "filter %s: config_type must be typed_config, is %s", quote(pb.GetName()), whichOneof(pb, "config_type"))
+		return
+	}
+	c.v.fault(at.field("typed_config"), "filter %s: this client has no filter for type %s, and is_optional is not set",
+		quote(pb.GetName()), quote(typeURL))
+}
+
+func (c *filterChain) checkName(at *path, i int, name string) {
+	if name == "" {
+		c.v.fault(at.field("name"), "must not be empty")
+		return
+	}
+	if first, taken := c.byName[name]; taken {
+		c.v.fault(at.field("name"), "%s is already the name of http_filters[%d]", quote(name), first)
+		return
+	}
+	c.byName[name] = i
+}
+
+// checkNotTerminal is called when one more filter follows the last one.
+func (c *filterChain) checkNotTerminal() {
+	if c.last == nil || c.lastUnknown {
+		return
+	}
+	if last := c.filters[len(c.filters)-1]; last.Filter.IsTerminal() {
+		c.v.fault(c.last, "filter %s is terminal and must be the last of the chain", quote(last.Name))
+	}
+}
+
+func (c *filterChain) checkLast(at *path) {
+	switch {
+	case c.last == nil:
+		c.v.fault(at.field("http_filters"), "has only optional filters that this client does not know; the last filter must be a terminal one, such as the router")
+	case c.lastUnknown:
+	default:
+		if last := c.filters[len(c.filters)-1]; !last.Filter.IsTerminal() {
+			c.v.fault(c.last, "filter %s is not terminal; the last filter must be a terminal one, such as the router", quote(last.Name))
+		}
+	}
+}
+
+// configType returns the type that decides which filter a configuration is
+// for. It reports false if there is a fault that leaves the type unknown.
+func (v *validator) configType(at *path, name string, config *anypb.Any) (typeURL string, ok bool) {
+	var s interface {
+		proto.Message
+		GetTypeUrl() string
+	}
+	switch config.GetTypeUrl() {
+	case xdsTypedStructTypeURL:
+		s = new(xdspb.TypedStruct)
+	case udpaTypedStructTypeURL:
+		s = new(udpapb.TypedStruct)
+	default:
+		return config.GetTypeUrl(), true
+	}
+	if err := proto.Unmarshal(config.GetValue(), s); err != nil {
+		v.fault(at, "filter %s: cannot be read as %s: %v", quote(name), s.ProtoReflect().Descriptor().FullName(), err)
+		return "", false
+	}
+	return s.GetTypeUrl(), true
+}

@@ -1,0 +1,69 @@
+package xdsresource
+
+import (
+	"errors"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+func mustAny(t testing.TB, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatalf("anypb.New(%T): %v", m, err)
+	}
+	return a
+}
+
+// mustDecode decodes a resource that has to be valid.
+func mustDecode[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message) *T {
+	t.Helper()
+	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	if err != nil {
+		t.Fatalf("Decode(%s) = %v, want no error", rt.Name, err)
+	}
+	return value.(*T)
+}
+
+// decodeFaults decodes a resource and returns what is wrong with it.
+func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []Fault {
+	t.Helper()
+	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	if err == nil {
+		return nil
+	}
+	if value != nil {
+		t.Errorf("Decode(%s) returned the value %v beside an error", rt.Name, value)
+	}
+	var faults *Faults
+	if !errors.As(err, &faults) {
+		t.Fatalf("Decode(%s) error has type %T, want *Faults", rt.Name, err)
+	}
+	return faults.List
+}
+
+// checkFaults decodes a resource and compares what is wrong with it.
+func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []Fault) {
+	t.Helper()
+	if diff := cmp.Diff(want, decodeFaults(t, rt, m)); diff != "" {
+		t.Errorf("faults differ (-want +got):\n%s", diff)
+	}
+}
+
+func ads() *corepb.ConfigSource {
+	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}}
+}
+
+func self() *corepb.ConfigSource {
+	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{}}
+}
+
+func filePath() *corepb.ConfigSource {
+	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Path{Path: "/etc/x"}}
+}

@@ -1,0 +1,179 @@
+package xdsresource
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// RPC is what routes are matched against.
+type RPC struct {
+	// Method is the full method, "/package.Service/Method".
+	Method string
+	// Metadata returns the outgoing metadata with lower-case keys, as
+	// metadata.FromOutgoingContext does. It is called at most once, and only
+	// when a route that otherwise fits looks at a header. nil: none.
+	Metadata func() metadata.MD
+	// ContentType is the content-type header. Empty: "application/grpc".
+	ContentType string
+	// Random returns random numbers for runtime_fraction; it is called only
+	// when a route that otherwise fits has one. nil: math/rand/v2.Uint64.
+	Random func() uint64
+}
+
+// PathKind says how a RouteMatch looks at the method.
+type PathKind int
+
+// The kinds of RouteMatch.path_specifier.
+const (
+	// PathPrefix matches methods that start with Path.
+	PathPrefix PathKind = iota
+	// PathExact matches the one method Path.
+	PathExact
+	// PathRegex matches methods that as a whole match Regex.
+	PathRegex
+)
+
+// RouteMatch says which RPCs a route is for: those for which path, headers
+// and fraction all match. The zero RouteMatch matches every RPC.
+type RouteMatch struct {
+	PathKind PathKind
+	// Path is the path or prefix as configured.
+	Path string
+	// Regex is set if PathKind is PathRegex, and matches only a whole path.
+	Regex *regexp.Regexp
+	// CaseInsensitive has Path compared without regard to the case of ASCII
+	// letters (case_sensitive: false). Regex is not concerned.
+	CaseInsensitive bool
+	// Headers all have to match.
+	Headers []HeaderMatcher
+	// FractionPerMillion is the share of otherwise matching RPCs that match
+	// (runtime_fraction.default_value; runtime_key is ignored, gRFC A28).
+	// nil: all.
+	FractionPerMillion *uint32
+
+	// regexPrefix starts every path that Regex matches.
+	regexPrefix string
+}
+
+const million = 1_000_000
+
+func (v *validator) routeMatch(at *path, pb *routepb.RouteMatch) RouteMatch {
+	m := RouteMatch{CaseInsensitive: pb.GetCaseSensitive() != nil && !pb.GetCaseSensitive().GetValue()}
+	switch specifier := pb.GetPathSpecifier().(type) {
+	case *routepb.RouteMatch_Prefix:
+		m.Path = specifier.Prefix
+	case *routepb.RouteMatch_Path:
+		m.PathKind, m.Path = PathExact, specifier.Path
+	case *routepb.RouteMatch_SafeRegex:
+		re := v.regex(at.field("safe_regex"), specifier.SafeRegex)
+		m.PathKind, m.Regex, m.regexPrefix = PathRegex, re.Regexp, re.prefix
+		m.CaseInsensitive = false
+	default:
+		v.fault(at, "path_specifier must be prefix, path or safe_regex, is %s", whichOneof(pb, "path_specifier"))
+	}
+	if headers := pb.GetHeaders(); len(headers) > 0 {
+		m.Headers = make([]HeaderMatcher, len(headers))
+		for i, h := range headers {
+			m.Headers[i] = v.headerMatcher(at.item("headers", i), h)
+		}
+	}
+	if fraction := pb.GetRuntimeFraction(); fraction != nil {
+		m.FractionPerMillion = v.fraction(at.field("runtime_fraction"), fraction)
+	}
+	return m
+}
+
+func (v *validator) fraction(at *path, pb *corepb.RuntimeFractionalPercent) *uint32 {
+	at = at.field("default_value")
+	percent := pb.GetDefaultValue()
+	if percent == nil {
+		v.fault(at, "must be set; this client has no runtime to look up runtime_key in")
+		return nil
+	}
+	n := uint64(percent.GetNumerator())
+	switch percent.GetDenominator() {
+	case typepb.FractionalPercent_HUNDRED:
+		n *= million / 100
+	case typepb.FractionalPercent_TEN_THOUSAND:
+		n *= million / 10_000
+	case typepb.FractionalPercent_MILLION:
+	default:
+		v.fault(at.field("denominator"), "is the unknown value %d", percent.GetDenominator())
+	}
+	perMillion := uint32(min(n, million))
+	return &perMillion
+}
+
+// matches reports whether the RPC fits. It asks for the cheapest first, and
+// for the fraction last: a draw is made only if it decides.
+func (m *RouteMatch) matches(rpc *RPC, headers *headers) bool {
+	if !m.matchesPath(rpc.Method) {
+		return false
+	}
+	for i := range m.Headers {
+		if !m.Headers[i].matches(headers) {
+			return false
+		}
+	}
+	return m.FractionPerMillion == nil || rpc.draw() < *m.FractionPerMillion
+}
+
+func (m *RouteMatch) matchesPath(method string) bool {
+	switch {
+	case m.PathKind == PathRegex:
+		return m.Regex.MatchString(method)
+	case m.PathKind == PathExact && m.CaseInsensitive:
+		return len(method) == len(m.Path) && hasPrefixFold(method, m.Path)
+	case m.PathKind == PathExact:
+		return method == m.Path
+	case m.CaseInsensitive:
+		return hasPrefixFold(method, m.Path)
+	default:
+		return strings.HasPrefix(method, m.Path)
+	}
+}
+
+// draw returns a random number below a million. So a fraction of 0 matches
+// nothing and one of a million everything, as in Envoy.
+func (rpc *RPC) draw() uint32 {
+	if rpc.Random == nil {
+		return rand.Uint32N(million)
+	}
+	return uint32(rpc.Random() % million)
+}
+
+// hasPrefixFold is strings.HasPrefix without regard to the case of ASCII
+// letters.
+func hasPrefixFold(s, prefix string) bool {
+	if len(s) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if lower(s[i]) != lower(prefix[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(b byte) byte {
+	if 'A' <= b && b <= 'Z' {
+		b += 'a' - 'A'
+	}
+	return b
+}
+
+// lowerASCII is strings.ToLower for ASCII letters only, as paths are compared.
+func lowerASCII(s string) string {
+	b := []byte(s)
+	for i := range b {
+		b[i] = lower(b[i])
+	}
+	return string(b)
+}

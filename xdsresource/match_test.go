@@ -1,0 +1,330 @@
+package xdsresource
+
+import (
+	"math"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func caseInsensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
+	m.CaseSensitive = wrapperspb.Bool(false)
+	return m
+}
+
+func caseSensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
+	m.CaseSensitive = wrapperspb.Bool(true)
+	return m
+}
+
+// gRFC A28, "Response validation" and "Picking", and Envoy's RouteMatch.
+func TestPathMatch(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given string
+		match *routepb.RouteMatch
+		yes   []string
+		no    []string
+	}{
+		{"the empty prefix", prefixMatch(""), []string{"", "/", "/a/b"}, nil},
+		{"a prefix", prefixMatch("/a.B/"), []string{"/a.B/", "/a.B/m"}, []string{"/a.B", "/a.b/m", "/x/a.B/"}},
+		{"a prefix, case_sensitive", caseSensitive(prefixMatch("/A")), []string{"/A"}, []string{"/a"}},
+		{"a prefix, not case_sensitive", caseInsensitive(prefixMatch("/a.B/")), []string{"/A.b/", "/a.B/m"}, []string{"/a.B", "/aXB/m"}},
+		{"a path", pathMatch("/a.B/m"), []string{"/a.B/m"}, []string{"/a.B/", "/a.B/mm", "/a.b/m"}},
+		{"a path, not case_sensitive", caseInsensitive(pathMatch("/a.B/m")), []string{"/a.B/m", "/A.B/M"}, []string{"/a.B/mm", "/a.B/", "/"}},
+		{"only ASCII letters are folded", caseInsensitive(pathMatch("/É")), []string{"/É"}, []string{"/é"}},
+		{"a regex is for the whole path", regexMatch("/a|/b.*"), []string{"/a", "/b", "/bc"}, []string{"/ac", "x/a", "x/b"}},
+		{"a regex with anchors", regexMatch("^/a$"), []string{"/a"}, []string{"/a\n", "/a/"}},
+		{"a regex that has its own case", regexMatch("(?i)/A"), []string{"/a", "/A"}, []string{"/b"}},
+		{"a regex is not concerned by case_sensitive", caseInsensitive(regexMatch("/A")), []string{"/A"}, []string{"/a"}},
+		{"a regex for U+FFFD, which is also what is not UTF-8", regexMatch("/\uFFFD.*"), []string{"/\uFFFD", "/\xffb"}, []string{"/b"}},
+		{"grpc, tls_context: ignored (gRFC A28)", &routepb.RouteMatch{
+			PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: "/"},
+			Grpc:          &routepb.RouteMatch_GrpcRouteMatchOptions{},
+			TlsContext:    &routepb.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)},
+		}, []string{"/a/b"}, nil},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			vh := decodeRoutes(t, routeTo(tc.match, clusterAction("a")))
+			for _, method := range tc.yes {
+				if vh.Route(RPC{Method: method}) == nil {
+					t.Errorf("%q does not match", method)
+				}
+			}
+			for _, method := range tc.no {
+				if vh.Route(RPC{Method: method}) != nil {
+					t.Errorf("%q matches", method)
+				}
+			}
+		})
+	}
+}
+
+func stringHeader(name string, m *matcherpb.StringMatcher) *routepb.HeaderMatcher {
+	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{StringMatch: m}}
+}
+
+func inverted(m *routepb.HeaderMatcher) *routepb.HeaderMatcher {
+	m.InvertMatch = true
+	return m
+}
+
+func missingAsEmpty(m *routepb.HeaderMatcher) *routepb.HeaderMatcher {
+	m.TreatMissingHeaderAsEmpty = true
+	return m
+}
+
+func present(name string, yes bool) *routepb.HeaderMatcher {
+	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: yes}}
+}
+
+func exact(name, value string) *routepb.HeaderMatcher {
+	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_ExactMatch{ExactMatch: value}}
+}
+
+func inRange(name string, start, end int64) *routepb.HeaderMatcher {
+	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_RangeMatch{RangeMatch: &typepb.Int64Range{Start: start, End: end}}}
+}
+
+// gRFC A28 (header_match_specifier, invert_match) and Envoy's HeaderMatcher.
+func TestHeaderMatch(t *testing.T) {
+	t.Parallel()
+	re := &matcherpb.RegexMatcher{Regex: "a+"}
+	deprecated := func(m routepb.HeaderMatcher) *routepb.HeaderMatcher { m.Name = "h"; return &m }
+	h := func(values ...string) metadata.MD { return metadata.MD{"h": values} }
+	for _, tc := range []struct {
+		given string
+		match *routepb.HeaderMatcher
+		yes   []metadata.MD
+		no    []metadata.MD
+	}{
+		{"string exact", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "Ab"}}),
+			[]metadata.MD{h("Ab")}, []metadata.MD{h("ab"), h("Abc"), h("Ab", "Ab"), nil}},
+		{"string exact ignoring case", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "Ab"}, IgnoreCase: true}),
+			[]metadata.MD{h("Ab"), h("aB")}, []metadata.MD{h("abc")}},
+		{"string exact, empty", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{}}),
+			[]metadata.MD{h("")}, []metadata.MD{h("a"), h(), nil}},
+		{"string prefix", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "A"}}),
+			[]metadata.MD{h("A"), h("Ab"), h("A", "x")}, []metadata.MD{h("a"), h("bA")}},
+		{"string suffix ignoring case", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{Suffix: "Z"}, IgnoreCase: true}),
+			[]metadata.MD{h("z"), h("aZ")}, []metadata.MD{h("za")}},
+		{"string contains", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "m"}}),
+			[]metadata.MD{h("ama")}, []metadata.MD{h("aMa"), h("")}},
+		{"string regex, whole value", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: re}}),
+			[]metadata.MD{h("aa")}, []metadata.MD{h("ba"), h("ab")}},
+		{"string regex has its own case", stringHeader("h", &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: re}, IgnoreCase: true}),
+			[]metadata.MD{h("a")}, []metadata.MD{h("A")}},
+		{"deprecated exact", exact("h", "v"), []metadata.MD{h("v")}, []metadata.MD{h("w"), nil}},
+		{"several values are joined", exact("h", "a,b"), []metadata.MD{h("a", "b"), h("a,b")}, []metadata.MD{h("a"), h("b", "a")}},
+		{"the name in upper case", exact("H", "v"), []metadata.MD{h("v")}, []metadata.MD{h("w")}},
+		{"deprecated prefix", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: "p"}}),
+			[]metadata.MD{h("pq")}, []metadata.MD{h("qp")}},
+		{"deprecated suffix", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{SuffixMatch: "p"}}),
+			[]metadata.MD{h("qp")}, []metadata.MD{h("pq")}},
+		{"deprecated contains", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{ContainsMatch: "p"}}),
+			[]metadata.MD{h("opq")}, []metadata.MD{h("q")}},
+		{"deprecated regex", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: re}}),
+			[]metadata.MD{h("aa")}, []metadata.MD{h("ab")}},
+		{"range", inRange("h", -1, 3), []metadata.MD{h("-1"), h("0"), h("2")}, []metadata.MD{h("3"), h("-2"), h("x"), h("1.0"), h(""), h("1", "2"), nil}},
+		{"range inverted", inverted(inRange("h", 0, 3)), []metadata.MD{h("3"), h("x")}, []metadata.MD{h("0"), nil}},
+		{"present", present("h", true), []metadata.MD{h("x"), h("")}, []metadata.MD{h(), nil}},
+		{"not present", present("h", false), []metadata.MD{nil, h()}, []metadata.MD{h("x")}},
+		{"present inverted", inverted(present("h", true)), []metadata.MD{nil}, []metadata.MD{h("x")}},
+		{"not present inverted", inverted(present("h", false)), []metadata.MD{h("x")}, []metadata.MD{nil}},
+		{"inverted: a missing header does not match", inverted(exact("h", "v")), []metadata.MD{h("w"), h("")}, []metadata.MD{h("v"), nil}},
+		{"missing as empty", missingAsEmpty(exact("h", "")), []metadata.MD{nil, h("")}, []metadata.MD{h("v")}},
+		{"missing as empty, inverted", missingAsEmpty(inverted(exact("h", "v"))), []metadata.MD{nil, h("w")}, []metadata.MD{h("v")}},
+		{"missing as empty does not make a header present", missingAsEmpty(present("h", true)), []metadata.MD{h("")}, []metadata.MD{nil}},
+		{"a binary header is never there", present("h-bin", true), nil, []metadata.MD{{"h-bin": {"x"}}}},
+		{"a binary header is never there, asked for as such", present("h-bin", false), []metadata.MD{{"h-bin": {"x"}}}, nil},
+		{"content-type as gRPC sends it", exact("content-type", "application/grpc"), []metadata.MD{nil, {"content-type": {"x"}}}, nil},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			match := prefixMatch("/")
+			match.Headers = []*routepb.HeaderMatcher{tc.match}
+			vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
+			ask := func(md metadata.MD) bool {
+				return vh.Route(RPC{Method: "/s/m", Metadata: func() metadata.MD { return md }}) != nil
+			}
+			for _, md := range tc.yes {
+				if !ask(md) {
+					t.Errorf("%v does not match", md)
+				}
+			}
+			for _, md := range tc.no {
+				if ask(md) {
+					t.Errorf("%v matches", md)
+				}
+			}
+		})
+	}
+}
+
+func TestHeadersAllHaveToMatch(t *testing.T) {
+	t.Parallel()
+	match := prefixMatch("/")
+	match.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "2")}
+	vh := decodeRoutes(t, routeTo(match, clusterAction("x")))
+	for _, tc := range []struct {
+		md   metadata.MD
+		want bool
+	}{
+		{metadata.Pairs("a", "1", "b", "2"), true},
+		{metadata.Pairs("a", "1", "b", "3"), false},
+		{metadata.Pairs("b", "2"), false},
+	} {
+		if got := vh.Route(RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}) != nil; got != tc.want {
+			t.Errorf("%v: matches = %v, want %v", tc.md, got, tc.want)
+		}
+	}
+}
+
+func TestContentTypeOfTheRPC(t *testing.T) {
+	t.Parallel()
+	match := prefixMatch("/")
+	match.Headers = []*routepb.HeaderMatcher{exact("content-type", "application/grpc+json")}
+	vh := decodeRoutes(t, routeTo(match, clusterAction("x")))
+	if vh.Route(RPC{Method: "/", ContentType: "application/grpc+json"}) == nil || vh.Route(RPC{Method: "/"}) != nil {
+		t.Error("content-type is not compared with that of the RPC")
+	}
+}
+
+func TestHeaderFaults(t *testing.T) {
+	t.Parallel()
+	const at = "virtual_hosts[0].routes[0].match.headers[0]"
+	str := func(m *matcherpb.StringMatcher) *routepb.HeaderMatcher { return stringHeader("h", m) }
+	for _, tc := range []struct {
+		given string
+		match *routepb.HeaderMatcher
+		want  []Fault
+	}{
+		{"no name", exact("", "v"), []Fault{{at + ".name", "must not be empty"}}},
+		{"no kind", &routepb.HeaderMatcher{Name: "h"}, []Fault{{at, "header_match_specifier must be set to a kind of match that this client knows"}}},
+		{"a range upside down", inRange("h", 2, 1), []Fault{{at + ".range_match", "end 1 is below start 2"}}},
+		{"an empty prefix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{}}, []Fault{{at + ".prefix_match", "must not be empty"}}},
+		{"an empty suffix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{}}, []Fault{{at + ".suffix_match", "must not be empty"}}},
+		{"an empty contains", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{}}, []Fault{{at + ".contains_match", "must not be empty"}}},
+		{
+			"an invalid regex",
+			&routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: &matcherpb.RegexMatcher{Regex: "("}}},
+			[]Fault{{at + ".safe_regex_match.regex", "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"}},
+		},
+		{"a string match of no kind", str(&matcherpb.StringMatcher{}), []Fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"}}},
+		{"a custom string match", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Custom{}}), []Fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is custom"}}},
+		{"an empty string prefix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{}}), []Fault{{at + ".string_match.prefix", "must not be empty"}}},
+		{"an empty string suffix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{}}), []Fault{{at + ".string_match.suffix", "must not be empty"}}},
+		{"an empty string contains", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{}}), []Fault{{at + ".string_match.contains", "must not be empty"}}},
+		{
+			"an empty string regex",
+			str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{}}}),
+			[]Fault{{at + ".string_match.safe_regex.regex", "must not be empty"}},
+		},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			match := prefixMatch("/")
+			match.Headers = []*routepb.HeaderMatcher{tc.match}
+			checkFaults(t, RouteConfigurationType, routeConfig(routeTo(match, clusterAction("a"))), tc.want)
+		})
+	}
+}
+
+func fraction(n uint32, of typepb.FractionalPercent_DenominatorType) *corepb.RuntimeFractionalPercent {
+	return &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Numerator: n, Denominator: of}, RuntimeKey: "ignored"}
+}
+
+func TestRuntimeFraction(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given    string
+		fraction *corepb.RuntimeFractionalPercent
+		want     uint32
+	}{
+		{"nothing", fraction(0, typepb.FractionalPercent_HUNDRED), 0},
+		{"per hundred", fraction(25, typepb.FractionalPercent_HUNDRED), 250_000},
+		{"per ten thousand", fraction(25, typepb.FractionalPercent_TEN_THOUSAND), 2_500},
+		{"per million", fraction(25, typepb.FractionalPercent_MILLION), 25},
+		{"all", fraction(100, typepb.FractionalPercent_HUNDRED), million},
+		{"more than all", fraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), million},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			match := prefixMatch("/")
+			match.RuntimeFraction = tc.fraction
+			vh := decodeRoutes(t, routeTo(match, clusterAction("some")), toCluster("/", "rest"))
+			if got := *vh.Routes[0].Match.FractionPerMillion; got != tc.want {
+				t.Fatalf("FractionPerMillion = %d, want %d", got, tc.want)
+			}
+			for _, draw := range []uint32{0, 24, 25, 249_999, 250_000, million - 1} {
+				want := vh.Routes[1]
+				if draw < tc.want {
+					want = vh.Routes[0]
+				}
+				random := func() uint64 { return 3*million + uint64(draw) }
+				if got := vh.Route(RPC{Method: "/", Random: random}); got != want {
+					t.Errorf("draw %d: got the route to %v, want %v", draw, got.Action, want.Action)
+				}
+			}
+		})
+	}
+}
+
+func TestRuntimeFractionDrawsByItself(t *testing.T) {
+	t.Parallel()
+	match := prefixMatch("/")
+	match.RuntimeFraction = fraction(50, typepb.FractionalPercent_HUNDRED)
+	vh := decodeRoutes(t, routeTo(match, clusterAction("some")))
+	const draws = 100_000
+	n := 0
+	for range draws {
+		if vh.Route(RPC{Method: "/"}) != nil {
+			n++
+		}
+	}
+	// 6 standard deviations of a binomial distribution: sqrt(n)/2 each.
+	if bound := 6 * math.Sqrt(draws) / 2; math.Abs(float64(n)-draws/2) > bound {
+		t.Errorf("%d of %d RPCs match, want half of them within %.0f", n, draws, bound)
+	}
+}
+
+func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
+	t.Parallel()
+	withHeader := prefixMatch("/h/")
+	withHeader.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "1")}
+	withFraction := prefixMatch("/f/")
+	withFraction.Headers = []*routepb.HeaderMatcher{exact("a", "1")}
+	withFraction.RuntimeFraction = fraction(100, typepb.FractionalPercent_HUNDRED)
+	contentType := prefixMatch("/c/")
+	contentType.Headers = []*routepb.HeaderMatcher{exact("content-type", "x"), present("x-bin", true)}
+	vh := decodeRoutes(t,
+		routeTo(withHeader, clusterAction("a")), routeTo(withHeader, clusterAction("a")),
+		routeTo(withFraction, clusterAction("a")), routeTo(contentType, clusterAction("a")), toCluster("/", "a"))
+	for _, tc := range []struct {
+		method         string
+		md             metadata.MD
+		copies, random int
+	}{
+		{method: "/other/m"},
+		{method: "/c/m"},
+		{method: "/h/m", md: metadata.Pairs("a", "1"), copies: 1},
+		{method: "/f/m", copies: 1},
+		{method: "/f/m", md: metadata.Pairs("a", "1"), copies: 1, random: 1},
+	} {
+		copies, random := 0, 0
+		vh.Route(RPC{
+			Method:   tc.method,
+			Metadata: func() metadata.MD { copies++; return tc.md },
+			Random:   func() uint64 { random++; return 0 },
+		})
+		if copies != tc.copies || random != tc.random {
+			t.Errorf("%s with %v: metadata copied %d times and %d draws, want %d and %d", tc.method, tc.md, copies, random, tc.copies, tc.random)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package xdsresource
+
+import (
+	"strings"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+func decodeRouteConfiguration(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
+		(*routepb.RouteConfiguration).GetName, (*validator).routeConfiguration)
+}
+
+func (v *validator) routeConfiguration(pb *routepb.RouteConfiguration) *RouteConfiguration {
+	return v.routeConfigurationAt(nil, pb)
+}
+
+// routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
+// own (at is nil) or part of a Listener.
+func (v *validator) routeConfigurationAt(at *path, pb *routepb.RouteConfiguration) *RouteConfiguration {
+	rc := &RouteConfiguration{
+		Name:         pb.GetName(),
+		VirtualHosts: make([]*VirtualHost, 0, len(pb.GetVirtualHosts())),
+	}
+	r := routes{
+		v:       v,
+		plugins: v.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins()),
+		domains: make(map[string]int),
+	}
+	for i, vh := range pb.GetVirtualHosts() {
+		rc.VirtualHosts = append(rc.VirtualHosts, r.virtualHost(at.item("virtual_hosts", i), i, vh))
+	}
+	if !v.failed() {
+		rc.compiled = newDomainTable(rc.VirtualHosts)
+	}
+	return rc
+}
+
+// clusterSpecifierPlugins returns the names of the plugins that may be left
+// out. This client has no plugins; those that are not optional are faults.
+func (v *validator) clusterSpecifierPlugins(at *path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
+	optional := make(map[string]bool, len(pbs))
+	for i, pb := range pbs {
+		name := pb.GetExtension().GetName()
+		optional[name] = true
+		if !pb.GetIsOptional() {
+			v.fault(at.item("cluster_specifier_plugins", i), "plugin %s: this client has no plugin for type %s, and is_optional is not set",
+				quote(name), quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()))
+		}
+	}
+	return optional
+}
+
+// routes decodes the virtual hosts and routes of one RouteConfiguration.
+type routes struct {
+	v *validator
+	// plugins has the names in cluster_specifier_plugins.
+	plugins map[string]bool
+	// domains has the index of the virtual host for each domain so far.
+	domains map[string]int
+}
+
+func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualHost {
+	r.checkDomains(at, i, pb.GetDomains())
+	vh := &VirtualHost{
+		Name:    pb.GetName(),
+		Domains: pb.GetDomains(),
+		Routes:  make([]*Route, 0, len(pb.GetRoutes())),
+	}
+	// One allocation for all routes; they live and die together.
+	all := make([]Route, len(pb.GetRoutes()))
+	for i, route := range pb.GetRoutes() {
+		if r.route(at.item("routes", i), route, &all[i]) {
+			vh.Routes = append(vh.Routes, &all[i])
+		}
+	}
+	if !r.v.failed() {
+		vh.compiled = newRouteTable(vh.Routes)
+	}
+	return vh
+}
+
+func (r *routes) checkDomains(at *path, i int, domains []string) {
+	if len(domains) == 0 {
+		r.v.fault(at.field("domains"), "must have at least one domain")
+	}
+	for j, domain := range domains {
+		if fault := domainFault(domain); fault != "" {
+			r.v.fault(at.item("domains", j), "%s", fault)
+			continue
+		}
+		key := strings.ToLower(domain)
+		if first, taken := r.domains[key]; taken {
+			r.v.fault(at.item("domains", j), "%s is already a domain of virtual_hosts[%d]", quote(domain), first)
+			continue
+		}
+		r.domains[key] = i
+	}
+}
+
+// route decodes one route and reports whether it is to be kept. A route that
+// gRPC ignores (gRFC A28) is not looked into further.
+func (r *routes) route(at *path, pb *routepb.Route, route *Route) bool {
+	if len(pb.GetMatch().GetQueryParameters()) > 0 {
+		return false // A gRPC method has no query, so this can never match.
+	}
+	route.Name = pb.GetName()
+	if pb.GetMatch() == nil {
+		r.v.fault(at.field("match"), "must be set")
+	} else {
+		route.Match = r.v.routeMatch(at.field("match"), pb.GetMatch())
+	}
+	switch action := pb.GetAction().(type) {
+	case *routepb.Route_Route:
+		at = at.field("route")
+		route.MaxStreamDuration = r.v.maxStreamDuration(at.field("max_stream_duration"), action.Route.GetMaxStreamDuration())
+		forward := r.forward(at, action.Route)
+		if forward == nil {
+			return false
+		}
+		route.Action = forward
+	case nil:
+		route.Action = &Unroutable{Reason: "the route has no action"}
+	default:
+		route.Action = &Unroutable{Reason: "the route's action is " + whichOneof(pb, "action") + ", which a gRPC client does not carry out"}
+	}
+	return true
+}

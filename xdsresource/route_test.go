@@ -1,0 +1,333 @@
+package xdsresource
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func prefixMatch(prefix string) *routepb.RouteMatch {
+	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: prefix}}
+}
+
+func pathMatch(path string) *routepb.RouteMatch {
+	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Path{Path: path}}
+}
+
+func regexMatch(pattern string) *routepb.RouteMatch {
+	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: pattern}}}
+}
+
+func clusterAction(cluster string) *routepb.RouteAction {
+	return &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: cluster}}
+}
+
+func routeTo(match *routepb.RouteMatch, action *routepb.RouteAction) *routepb.Route {
+	return &routepb.Route{Match: match, Action: &routepb.Route_Route{Route: action}}
+}
+
+func toCluster(prefix, cluster string) *routepb.Route {
+	return routeTo(prefixMatch(prefix), clusterAction(cluster))
+}
+
+type weighted struct {
+	name   string
+	weight uint32
+}
+
+func weightedAction(entries ...weighted) *routepb.RouteAction {
+	pb := &routepb.WeightedCluster{}
+	for _, e := range entries {
+		pb.Clusters = append(pb.Clusters, &routepb.WeightedCluster_ClusterWeight{Name: e.name, Weight: wrapperspb.UInt32(e.weight)})
+	}
+	return &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_WeightedClusters{WeightedClusters: pb}}
+}
+
+func routeConfig(routes ...*routepb.Route) *routepb.RouteConfiguration {
+	return &routepb.RouteConfiguration{
+		Name:         "routes",
+		VirtualHosts: []*routepb.VirtualHost{{Name: "vh", Domains: []string{"*"}, Routes: routes}},
+	}
+}
+
+func decodeRoutes(t testing.TB, routes ...*routepb.Route) *VirtualHost {
+	t.Helper()
+	return mustDecode[RouteConfiguration](t, RouteConfigurationType, routeConfig(routes...)).VirtualHosts[0]
+}
+
+func TestRouteConfigurationWithoutVirtualHosts(t *testing.T) {
+	t.Parallel()
+	rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, &routepb.RouteConfiguration{Name: "r"})
+	if rc.Name != "r" || rc.VirtualHost("a") != nil || len(rc.Clusters()) != 0 {
+		t.Errorf("got %+v, want an empty RouteConfiguration (gRFC A27: zero or more virtual hosts)", rc)
+	}
+}
+
+func TestRouteActions(t *testing.T) {
+	t.Parallel()
+	total := weightedAction(weighted{"a", 1}, weighted{"none", 0}, weighted{"b", math.MaxUint32 - 1})
+	total.GetWeightedClusters().TotalWeight = wrapperspb.UInt32(7)
+	unweighted := weightedAction(weighted{"a", 3})
+	unweighted.GetWeightedClusters().Clusters = append(unweighted.GetWeightedClusters().Clusters, &routepb.WeightedCluster_ClusterWeight{})
+	const refused = ", which a gRPC client does not carry out"
+	for _, tc := range []struct {
+		given string
+		route *routepb.Route
+		want  Action
+	}{
+		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{"a", 1}}, TotalWeight: 1}},
+		{
+			"weighted clusters, some of weight 0, and the deprecated total_weight",
+			routeTo(prefixMatch("/"), total),
+			&Forward{Clusters: []WeightedCluster{{"a", 1}, {"b", math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
+		},
+		{
+			"a weighted cluster without weight or name",
+			routeTo(prefixMatch("/"), unweighted),
+			&Forward{Clusters: []WeightedCluster{{"a", 3}}, TotalWeight: 3},
+		},
+		{"redirect", &routepb.Route{Action: &routepb.Route_Redirect{}}, &Unroutable{"the route's action is redirect" + refused}},
+		{"direct_response", &routepb.Route{Action: &routepb.Route_DirectResponse{}}, &Unroutable{"the route's action is direct_response" + refused}},
+		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
+		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
+		{"no action", &routepb.Route{}, &Unroutable{"the route has no action"}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			tc.route.Name = "n"
+			tc.route.Match = prefixMatch("/")
+			vh := decodeRoutes(t, tc.route)
+			if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
+				t.Fatalf("routes = %v, want one called n", vh.Routes)
+			}
+			if diff := cmp.Diff(tc.want, vh.Routes[0].Action); diff != "" {
+				t.Errorf("Action (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// gRFC A28, "Response validation": these routes are as good as not there.
+func TestRoutesThatAreIgnored(t *testing.T) {
+	t.Parallel()
+	query := toCluster("/", "a")
+	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
+	queryAndFaults := &routepb.Route{Match: &routepb.RouteMatch{QueryParameters: query.Match.QueryParameters}}
+	for given, route := range map[string]*routepb.Route{
+		"query_parameters":                  query,
+		"query_parameters, else faulty":     queryAndFaults,
+		"cluster_header":                    routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterHeader{ClusterHeader: "h"}}),
+		"no cluster_specifier":              routeTo(prefixMatch("/"), &routepb.RouteAction{}),
+		"inline_cluster_specifier_plugin":   routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
+		"optional cluster_specifier_plugin": routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
+	} {
+		t.Run(given, func(t *testing.T) {
+			t.Parallel()
+			config := routeConfig(route, toCluster("/", "fallback"))
+			config.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{
+				Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
+				IsOptional: true,
+			}}
+			vh := mustDecode[RouteConfiguration](t, RouteConfigurationType, config).VirtualHosts[0]
+			if diff := cmp.Diff([]string{"fallback"}, vh.Clusters()); diff != "" {
+				t.Errorf("Clusters (-want +got):\n%s", diff)
+			}
+			if got := vh.Route(RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {
+				t.Errorf("Route = %v of %d routes, want the fallback alone", got, len(vh.Routes))
+			}
+		})
+	}
+}
+
+// gRFC A31, "Supported Fields".
+func TestMaxStreamDuration(t *testing.T) {
+	t.Parallel()
+	seconds := func(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }
+	is := func(n int64) *time.Duration { d := time.Duration(n) * time.Second; return &d }
+	for _, tc := range []struct {
+		given string
+		pb    *routepb.RouteAction_MaxStreamDuration
+		want  *time.Duration
+	}{
+		{"unset", nil, nil},
+		{"both unset", &routepb.RouteAction_MaxStreamDuration{}, nil},
+		{"only an offset", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderOffset: seconds(1)}, nil},
+		{"max_stream_duration", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2)}, is(2)},
+		{"max_stream_duration 0", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(0)}, is(0)},
+		{"grpc_timeout_header_max", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
+		{"both", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
+		{"both, header 0", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(0)}, is(0)},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			route := toCluster("/", "a")
+			route.GetRoute().MaxStreamDuration = tc.pb
+			if diff := cmp.Diff(tc.want, decodeRoutes(t, route).Routes[0].MaxStreamDuration); diff != "" {
+				t.Errorf("MaxStreamDuration (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRouteConfigurationFaults(t *testing.T) {
+	t.Parallel()
+	const route0 = "virtual_hosts[0].routes[0]"
+	match := func(edit func(*routepb.RouteMatch)) *routepb.RouteConfiguration {
+		route := toCluster("/", "a")
+		edit(route.Match)
+		return routeConfig(route)
+	}
+	action := func(a *routepb.RouteAction) *routepb.RouteConfiguration {
+		return routeConfig(routeTo(prefixMatch("/"), a))
+	}
+	for _, tc := range []struct {
+		given    string
+		resource *routepb.RouteConfiguration
+		want     []Fault
+	}{
+		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []Fault{{route0 + ".match", "must be set"}}},
+		{
+			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
+			[]Fault{{route0 + ".match", "path_specifier must be prefix, path or safe_regex, is not set"}},
+		}, {
+			"an unsupported path_specifier",
+			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathSeparatedPrefix{} }),
+			[]Fault{{route0 + ".match", "path_specifier must be prefix, path or safe_regex, is path_separated_prefix"}},
+		}, {
+			"an invalid regex", routeConfig(routeTo(regexMatch("a)|(b"), clusterAction("a"))),
+			[]Fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},
+		}, {
+			"an empty regex", routeConfig(routeTo(regexMatch(""), clusterAction("a"))),
+			[]Fault{{route0 + ".match.safe_regex.regex", "must not be empty"}},
+		}, {
+			"a regex that explodes", routeConfig(routeTo(regexMatch("(abcdefghij){1000}"), clusterAction("a")), routeTo(regexMatch("((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"), clusterAction("a"))),
+			[]Fault{{"virtual_hosts[0].routes[1].match.safe_regex.regex", `"((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}" is too large a regular expression; repetitions multiply`}},
+		}, {
+			"a regex of many bytes", routeConfig(routeTo(regexMatch(strings.Repeat("a", 8193)), clusterAction("a"))),
+			[]Fault{{route0 + ".match.safe_regex.regex", "has 8193 bytes, more than 8192"}},
+		}, {
+			"a runtime_fraction without default_value",
+			match(func(m *routepb.RouteMatch) {
+				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{RuntimeKey: "k"}
+			}),
+			[]Fault{{route0 + ".match.runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"}},
+		}, {
+			"a runtime_fraction of unknown denominator",
+			match(func(m *routepb.RouteMatch) {
+				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Denominator: 9}}
+			}),
+			[]Fault{{route0 + ".match.runtime_fraction.default_value.denominator", "is the unknown value 9"}},
+		},
+		{"a cluster without name", action(clusterAction("")), []Fault{{route0 + ".route.cluster", "must not be empty"}}},
+		{"no weighted cluster", action(weightedAction()), []Fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}}},
+		{
+			"weighted clusters of weight 0", action(weightedAction(weighted{"a", 0}, weighted{"b", 0})),
+			[]Fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}},
+		}, {
+			"weighted clusters that overflow, one without name",
+			action(weightedAction(weighted{"a", math.MaxUint32}, weighted{"", 1})),
+			[]Fault{
+				{route0 + ".route.weighted_clusters.clusters[1].name", "must not be empty"},
+				{route0 + ".route.weighted_clusters.clusters", "the weights add up to 4294967296, more than 4294967295"},
+			},
+		}, {
+			"a plugin that is nowhere",
+			action(&routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
+			[]Fault{{route0 + ".route.cluster_specifier_plugin", `"p" is not in cluster_specifier_plugins of the RouteConfiguration`}},
+		}, {
+			"a plugin that is not optional",
+			&routepb.RouteConfiguration{Name: "r", ClusterSpecifierPlugins: []*routepb.ClusterSpecifierPlugin{{
+				Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
+			}}},
+			[]Fault{{"cluster_specifier_plugins[0]", `plugin "p": this client has no plugin for type "` + unknownURL + `", and is_optional is not set`}},
+		}, {
+			"durations",
+			action(&routepb.RouteAction{
+				ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: "a"},
+				MaxStreamDuration: &routepb.RouteAction_MaxStreamDuration{
+					MaxStreamDuration: durationpb.New(-time.Second), GrpcTimeoutHeaderMax: durationpb.New(-time.Minute),
+				},
+			}),
+			[]Fault{
+				{route0 + ".route.max_stream_duration.max_stream_duration", "is negative: -1s"},
+				{route0 + ".route.max_stream_duration.grpc_timeout_header_max", "is negative: -1m0s"},
+			},
+		}, {
+			"faults in several virtual hosts and routes",
+			&routepb.RouteConfiguration{VirtualHosts: []*routepb.VirtualHost{
+				{Routes: []*routepb.Route{{}, toCluster("/", "a"), toCluster("/", "")}},
+				{Domains: []string{"a"}},
+				{Domains: []string{"A"}},
+			}},
+			[]Fault{
+				{"name", "must not be empty"},
+				{"virtual_hosts[0].domains", "must have at least one domain"},
+				{"virtual_hosts[0].routes[0].match", "must be set"},
+				{"virtual_hosts[0].routes[2].route.cluster", "must not be empty"},
+				{"virtual_hosts[2].domains[0]", `"A" is already a domain of virtual_hosts[1]`},
+			},
+		},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			checkFaults(t, RouteConfigurationType, tc.resource, tc.want)
+		})
+	}
+}
+
+func TestRegexesAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	// Given patterns that are fine one by one; when there are too many of
+	// them; then that is a fault. The same pattern counts once.
+	var distinct, same []*routepb.Route
+	for i := range 40 {
+		const large = "(abcdefghijklmnopqrstuvwxyzabcdefghijklmnop){900}"
+		distinct = append(distinct, routeTo(regexMatch(strings.Repeat("x", i)+large), clusterAction("a")))
+		same = append(same, routeTo(regexMatch(large), clusterAction("a")))
+	}
+	checkFaults(t, RouteConfigurationType, routeConfig(same...), nil)
+	faults := decodeFaults(t, RouteConfigurationType, routeConfig(distinct...))
+	if len(faults) == 0 || len(faults) == 40 || faults[0].Message != "the regular expressions of this resource are too large together" {
+		t.Errorf("faults = %v, want that only the last patterns are too many", faults)
+	}
+}
+
+func TestRoutesToOneClusterShareTheirAction(t *testing.T) {
+	t.Parallel()
+	vh := decodeRoutes(t, toCluster("/a", "x"), toCluster("/b", "y"), toCluster("/c", "x"))
+	if vh.Routes[0].Action != vh.Routes[2].Action || vh.Routes[0].Action == vh.Routes[1].Action {
+		t.Error("routes to the same cluster do not share one Forward, or routes to different ones do")
+	}
+}
+
+func TestClusters(t *testing.T) {
+	t.Parallel()
+	rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, &routepb.RouteConfiguration{
+		Name: "r",
+		VirtualHosts: []*routepb.VirtualHost{
+			{Domains: []string{"a"}, Routes: []*routepb.Route{
+				toCluster("/1", "b"),
+				routeTo(prefixMatch("/2"), weightedAction(weighted{"a", 1}, weighted{"zero", 0}, weighted{"b", 2})),
+				{Match: prefixMatch("/3")},
+				toCluster("/4", "b"),
+			}},
+			{Domains: []string{"b"}, Routes: []*routepb.Route{toCluster("/", "c"), toCluster("/", "a")}},
+		},
+	})
+	if diff := cmp.Diff([]string{"b", "a"}, rc.VirtualHosts[0].Clusters()); diff != "" {
+		t.Errorf("VirtualHost.Clusters (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"b", "a", "c"}, rc.Clusters()); diff != "" {
+		t.Errorf("RouteConfiguration.Clusters (-want +got):\n%s", diff)
+	}
+}
