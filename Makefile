@@ -26,7 +26,7 @@ bench: ## Run the benchmarks beside the peers
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@for p in $$($(GO) list ./...); do \
 	  for t in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) $$p || exit 1; \
+	    $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p || exit 1; \
 	  done; \
 	done
 

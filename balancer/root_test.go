@@ -47,12 +47,9 @@ func (tr *tree) close() {
 	synctest.Wait()
 }
 
-// update gives the policy a State of the next version, with last's clusters
-// except for the changes; a nil ClusterState removes one.
-func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*balancer.State)) error {
-	s := tr.last
-	s.Version++
-	edit := s.Clusters.Edit()
+// changed returns clusters with the changes; nil removes one.
+func changed(clusters pmap.Map[*balancer.ClusterState], changes map[string]*balancer.ClusterState) pmap.Map[*balancer.ClusterState] {
+	edit := clusters.Edit()
 	for name, c := range changes {
 		if c == nil {
 			edit.Delete(name)
@@ -60,7 +57,15 @@ func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*
 			edit.Set(name, c)
 		}
 	}
-	s.Clusters = edit.Map()
+	return edit.Map()
+}
+
+// update gives the policy a State of the next version, with last's clusters
+// except for the changes.
+func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*balancer.State)) error {
+	s := tr.last
+	s.Version++
+	s.Clusters = changed(s.Clusters, changes)
 	for _, m := range more {
 		m(&s)
 	}

@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"strings"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -91,7 +93,7 @@ func (d *delivery) answered(version, nonce string, detail *statuspb.Status) {
 func shortStatus(s *statuspb.Status) *status.Status {
 	message := s.GetMessage()
 	if len(message) > maxNACKMessage {
-		message = message[:maxNACKMessage]
+		message = strings.ToValidUTF8(message[:maxNACKMessage], "")
 	}
 	return status.New(codes.Code(s.GetCode()), message)
 }

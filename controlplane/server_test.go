@@ -176,4 +176,3 @@ func TestServer_Clients(t *testing.T) {
 		}
 	}
 }
-

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,15 +19,16 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -97,33 +99,98 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 	})
 }
 
+// The schemes of a program that imports both packages, and who resolves each.
+// gRPC-Go has "xds" since Go initializes it after dynxds.
+var resolvedBy = map[string]string{
+	"xds":    grpcUserAgent,
+	"dynxds": bootstrap.UserAgentName,
+}
+
 // TestBothSchemesInOneProcess: given a program that imports both packages and
-// a bootstrap file in the environment, when it dials both schemes, then "xds"
-// is gRPC-Go's, which Go initializes after dynxds, and "dynxds" is dynxds.
+// a bootstrap file in the environment, when it dials both schemes, then RPCs
+// succeed on both, each resolved by its own package.
 //
 // gRPC-Go reads the environment before main, so this is a process of its own.
 func TestBothSchemesInOneProcess(t *testing.T) {
 	t.Parallel()
 	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue")}
-	w.control.Set(t, w.initial()...)
+	snapshot := []proto.Message{xdsmsg.RouteConfig("routes", "*", xdsmsg.PrefixRoute("/", "blue")), cluster("blue", "blue"), w.endpoints("blue", w.blue)}
+	for scheme := range resolvedBy {
+		snapshot = append(snapshot, xdsmsg.DefaultListener(serviceOf(scheme), "routes"))
+	}
+	w.control.Set(t, snapshot...)
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
 	if err := os.WriteFile(file, w.control.Bootstrap(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	for scheme, userAgent := range map[string]string{"xds": grpcUserAgent, "dynxds": bootstrap.UserAgentName} {
-		cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
-		cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"="+scheme)
-		before := len(w.control.Requests())
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%s: %v\n%s", scheme, err, out)
-			continue
-		}
-		for _, r := range w.control.Requests()[before:] {
-			if name := r.Node.GetUserAgentName(); name != "" && name != userAgent {
-				t.Errorf("%s is resolved by %q, want %q", scheme, name, userAgent)
+	cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
+	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"=yes")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	got := map[string]string{}
+	for _, r := range w.control.Requests() {
+		for scheme := range resolvedBy {
+			if r.TypeURL == xdsmsg.ListenerType && slices.Contains(r.Names, serviceOf(scheme)) {
+				got[scheme] = r.Node.GetUserAgentName()
 			}
+		}
+	}
+	if diff := cmp.Diff(resolvedBy, got); diff != "" {
+		t.Errorf("who resolved which scheme (-want +got):\n%s", diff)
+	}
+}
+
+// serviceOf is the service that the child dials by a scheme.
+func serviceOf(scheme string) string { return "by-" + scheme + ".example.com" }
+
+// childVariable makes this test's binary the program of
+// TestBothSchemesInOneProcess.
+const childVariable = "DYNXDS_INTEROP_CHILD"
+
+// child is that program. It returns its exit status.
+func child() int {
+	var channels []*grpc.ClientConn
+	for scheme := range resolvedBy {
+		cc, err := grpc.NewClient(scheme+":///"+serviceOf(scheme), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		defer cc.Close()
+		channels = append(channels, cc)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), testutils.TestTimeout)
+	defer cancel()
+	// More than once each, in turn, so that both are at work at a time.
+	for range 10 {
+		for _, cc := range channels {
+			if err := callAndStream(ctx, testgrpc.NewTestServiceClient(cc)); err != nil {
+				fmt.Printf("%s: %v\n", cc.Target(), err)
+				return 1
+			}
+		}
+	}
+	return 0
+}
+
+// callAndStream makes a unary and a streaming RPC.
+func callAndStream(ctx context.Context, client testgrpc.TestServiceClient) error {
+	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}); err != nil {
+		return err
+	}
+	stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{
+		ResponseParameters: []*testpb.ResponseParameters{{Size: 1}},
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 	}
 }

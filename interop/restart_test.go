@@ -25,17 +25,17 @@ func TestRestartOfTheControlPlane(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		for name, comesBack := range map[string]func(*testing.T, *world){
 			"with what it had before": func(t *testing.T, w *world) {
-				w.control.Set(t, w.initial()...)
+				w.control.Restart(t, w.initial()...)
 				w.resubscribed(t)
 				w.load.WaitForBackends(t, "blue")
 				w.control.Set(t, w.moved()...)
 			},
-			// Its versions count from 1 again, so that the client knows the
-			// version but not the content.
-			"with something else under a version that the client has": func(t *testing.T, w *world) {
-				w.control.Set(t, w.moved()...)
+			// The client has this version, but of another content.
+			"with something else under the version it had before": func(t *testing.T, w *world) {
+				w.control.Restart(t, w.moved()...)
 			},
 			"with nothing to say at first": func(t *testing.T, w *world) {
+				w.control.Restart(t)
 				w.resubscribed(t)
 				w.load.WaitForBackends(t, "blue")
 				w.control.Set(t, w.moved()...)
@@ -46,7 +46,6 @@ func TestRestartOfTheControlPlane(t *testing.T) {
 				w := newWorld(t, mode)
 				w.control.Stop()
 				w.load.WaitForBackends(t, "blue")
-				w.control.Restart(t)
 				comesBack(t, w)
 				w.load.WaitForBackends(t, "green")
 				w.load.Stop(t)

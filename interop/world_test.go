@@ -83,13 +83,14 @@ func dynxdsBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
 	return b
 }
 
-// dial returns a channel that is closed when the test ends.
+// dial returns a channel that is closed when the test ends. b resolves its
+// target, or what is registered with gRPC if b is nil.
 func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	opts = append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithResolvers(b),
-	}, opts...)
+	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if b != nil {
+		opts = append(opts, grpc.WithResolvers(b))
+	}
 	cc, err := grpc.NewClient(target, opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -255,7 +255,7 @@ func (f *FakeServer) StallReads() (resume func()) { return f.reads.shut() }
 
 // OnRequest calls hook for every request after it was recorded and before the
 // control plane sees it, one at a time per stream. An error ends the stream
-// with it. hook may block. nil removes the hook.
+// with it. hook may block; Stop waits for it. nil removes the hook.
 func (f *FakeServer) OnRequest(hook func(Request) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

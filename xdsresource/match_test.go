@@ -96,7 +96,7 @@ func inRange(name string, start, end int64) *routepb.HeaderMatcher {
 func TestHeaderMatch(t *testing.T) {
 	t.Parallel()
 	re := &matcherpb.RegexMatcher{Regex: "a+"}
-	deprecated := func(m routepb.HeaderMatcher) *routepb.HeaderMatcher { m.Name = "h"; return &m }
+	deprecated := func(m *routepb.HeaderMatcher) *routepb.HeaderMatcher { m.Name = "h"; return m }
 	h := func(values ...string) metadata.MD { return metadata.MD{"h": values} }
 	for _, tc := range []struct {
 		given string
@@ -123,13 +123,13 @@ func TestHeaderMatch(t *testing.T) {
 		{"deprecated exact", exact("h", "v"), []metadata.MD{h("v")}, []metadata.MD{h("w"), nil}},
 		{"several values are joined", exact("h", "a,b"), []metadata.MD{h("a", "b"), h("a,b")}, []metadata.MD{h("a"), h("b", "a")}},
 		{"the name in upper case", exact("H", "v"), []metadata.MD{h("v")}, []metadata.MD{h("w")}},
-		{"deprecated prefix", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: "p"}}),
+		{"deprecated prefix", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: "p"}}),
 			[]metadata.MD{h("pq")}, []metadata.MD{h("qp")}},
-		{"deprecated suffix", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{SuffixMatch: "p"}}),
+		{"deprecated suffix", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{SuffixMatch: "p"}}),
 			[]metadata.MD{h("qp")}, []metadata.MD{h("pq")}},
-		{"deprecated contains", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{ContainsMatch: "p"}}),
+		{"deprecated contains", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{ContainsMatch: "p"}}),
 			[]metadata.MD{h("opq")}, []metadata.MD{h("q")}},
-		{"deprecated regex", deprecated(routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: re}}),
+		{"deprecated regex", deprecated(&routepb.HeaderMatcher{HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: re}}),
 			[]metadata.MD{h("aa")}, []metadata.MD{h("ab")}},
 		{"range", inRange("h", -1, 3), []metadata.MD{h("-1"), h("0"), h("2")}, []metadata.MD{h("3"), h("-2"), h("x"), h("1.0"), h(""), h("1", "2"), nil}},
 		{"range inverted", inverted(inRange("h", 0, 3)), []metadata.MD{h("3"), h("x")}, []metadata.MD{h("0"), nil}},

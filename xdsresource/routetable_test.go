@@ -206,7 +206,7 @@ func TestLiteralPrefix(t *testing.T) {
 		"^/a/[bc]":      "/a/",
 		"(/a)(/b|/c)":   "/a/",
 		"(/a/b)x+":      "/a/b",
-		"(?i)/a":        "/",
+		"(?i)/a":        "",
 		"/ab*":          "/a",
 		"/a|/b":         "/",
 		"/a(?:)b$":      "/ab",

@@ -15,8 +15,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/config"
 	sotwv3 "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
-	"google.golang.org/grpc"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -76,7 +76,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	cache    cachev3.SnapshotCache
-	version  int
+	version  int // of the snapshot that was set last
 	streams  int64
 	requests []Request
 	// news is closed and replaced whenever a request was recorded.
@@ -120,8 +120,10 @@ func (s *Server) Stop() {
 }
 
 // Restart stops the server and starts another one on the same address. It has
-// no memory of the one before: no snapshot, and versions count from 1 again.
-func (s *Server) Restart(t testing.TB) {
+// no memory of the one before. From its first request on it serves the
+// resources, under the version that was used last: as a server does that counts
+// its versions from 1. Given none, it leaves every request open until Set.
+func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	t.Helper()
 	s.Stop()
 	s.life.Lock()
@@ -133,8 +135,11 @@ func (s *Server) Restart(t testing.TB) {
 
 	cache := cachev3.NewSnapshotCache(s.mode == ADSMode, cachev3.IDHash{}, nil)
 	s.mu.Lock()
-	s.cache, s.version = cache, 0
+	s.cache = cache
 	s.mu.Unlock()
+	if len(resources) > 0 {
+		s.publish(t, resources)
+	}
 
 	// Stop waits for the handlers, lest one of them outlives the test.
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
@@ -162,9 +167,18 @@ func (m Mode) options() []config.XDSOption {
 	return nil
 }
 
-// Set makes the resources the snapshot that the node gets, under the next
-// version.
+// Set makes the resources the snapshot that the node gets, under a version that
+// was not used before, also not before a restart.
 func (s *Server) Set(t testing.TB, resources ...proto.Message) {
+	t.Helper()
+	s.mu.Lock()
+	s.version++
+	s.mu.Unlock()
+	s.publish(t, resources)
+}
+
+// publish makes the resources the snapshot under the version of the time.
+func (s *Server) publish(t testing.TB, resources []proto.Message) {
 	t.Helper()
 	byType := map[resource.Type][]types.Resource{}
 	for _, r := range resources {
@@ -172,7 +186,6 @@ func (s *Server) Set(t testing.TB, resources ...proto.Message) {
 		byType[typeURL] = append(byType[typeURL], r)
 	}
 	s.mu.Lock()
-	s.version++
 	version, cache := fmt.Sprint(s.version), s.cache
 	s.mu.Unlock()
 	snapshot, err := cachev3.NewSnapshot(version, byType)

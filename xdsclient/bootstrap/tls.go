@@ -121,18 +121,12 @@ func (tlsBundle) NewWithMode(string) (credentials.Bundle, error) {
 // read longer than the refresh interval ago. A connection never sees an older
 // file than with a goroutine that polls, the error for a file that cannot be
 // read goes to the connection that needs it, and there is nothing to stop.
-type reloadingTLS struct {
-	material   *tlsMaterial
-	serverName string // set by OverrideServerName
-}
+type reloadingTLS struct{ material *tlsMaterial }
 
 func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	current, err := c.material.get()
 	if err != nil {
 		return nil, nil, err
-	}
-	if c.serverName != "" {
-		authority = c.serverName
 	}
 	return current.ClientHandshake(ctx, authority, conn)
 }
@@ -142,18 +136,16 @@ func (c *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo
 }
 
 func (c *reloadingTLS) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", ServerName: c.serverName}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 func (c *reloadingTLS) Clone() credentials.TransportCredentials {
-	clone := *c
-	return &clone
+	return &reloadingTLS{material: c.material}
 }
 
-// OverrideServerName is deprecated in gRPC and still part of the interface.
-func (c *reloadingTLS) OverrideServerName(name string) error {
-	c.serverName = name
-	return nil
+// OverrideServerName is part of the interface; gRPC has no use for it any more.
+func (c *reloadingTLS) OverrideServerName(string) error {
+	return errors.New("tls credentials for a management server take the server's name from server_uri")
 }
 
 // tlsMaterial keeps what the files said when they were last read.

@@ -1,0 +1,303 @@
+package balancer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/pmap"
+)
+
+func TestRPCsReachTheirCluster(t *testing.T) {
+	t.Parallel()
+	a, b := startServer(t, "a"), startServer(t, "b")
+	ch := dial(t)
+	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr), "b": serving(b.addr)})
+	ch.expect("a")
+	ch.publish("b", nil)
+	ch.expect("b")
+	s, err := ch.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got, err := s.exchange(); err != nil || got != "b" {
+			t.Fatalf("a stream was answered by %q (error %v), want b", got, err)
+		}
+	}
+	s.CloseSend()
+	if err := s.RecvMsg(new(wrapperspb.StringValue)); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+func TestRPCBeforeItsClusterIsKnownWaits(t *testing.T) {
+	t.Parallel()
+	a := startServer(t, "a")
+	ch := dial(t)
+	ch.publish("a", map[string]*balancer.ClusterState{"a": {}})
+	answer := make(chan string, 1)
+	go func() {
+		name, err := ch.call()
+		answer <- fmt.Sprint(name, err)
+	}()
+	ch.await(connectivity.Connecting) // the RPC has asked for the cluster
+	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	if got := <-answer; got != "a<nil>" {
+		t.Errorf("the RPC that waited ended with %s", got)
+	}
+}
+
+func TestClustersThatNoRPCUsesHaveNoConnection(t *testing.T) {
+	t.Parallel()
+	used, unused := startServer(t, "used"), startServer(t, "unused")
+	ch := dial(t)
+	clusters := make(map[string]*balancer.ClusterState)
+	for i := range 1000 {
+		clusters[fmt.Sprint("unused", i)] = serving(unused.addr)
+	}
+	clusters["used"] = serving(used.addr)
+	ch.publish("used", clusters)
+	ch.expect("used")
+	if u, n := used.conns.Load(), unused.conns.Load(); u != 1 || n != 0 {
+		t.Errorf("%d connections to the cluster in use and %d to the 1,000 others, want 1 and 0", u, n)
+	}
+}
+
+func TestConnectMakesTheChannelReady(t *testing.T) {
+	t.Parallel()
+	a := startServer(t, "a")
+	ch := dial(t)
+	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	ch.cc.Connect()
+	ch.await(connectivity.Idle) // once it has its configuration
+	ch.cc.Connect()
+	ch.await(connectivity.Ready)
+}
+
+// The core of the version rule: whatever order the parts of a snapshot arrive
+// in, no RPC fails because clusters come, go, and change place.
+func TestNoRPCFailsWhileClustersChange(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for i := range 3 {
+		addrs = append(addrs, startServer(t, fmt.Sprint("s", i)).addr)
+	}
+	ch := dial(t)
+	ch.publish("c0", map[string]*balancer.ClusterState{"c0": serving(addrs...)})
+
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := ch.call(); err != nil {
+					t.Errorf("RPC %d failed: %v", n, err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 1000 {
+		now, next := fmt.Sprint("c", i), fmt.Sprint("c", i+1)
+		changes := map[string]*balancer.ClusterState{next: serving(addrs[rand.IntN(3)])}
+		switch rand.IntN(3) {
+		case 0: // moves to a new cluster and drops the old one, in one snapshot
+			changes[now] = nil
+		case 1: // the new cluster comes a snapshot early
+			ch.publish(now, changes, rand.IntN(2) == 0)
+			changes = map[string]*balancer.ClusterState{now: nil}
+		case 2: // the old cluster goes a snapshot late, with new endpoints before
+			ch.publish(next, changes, rand.IntN(2) == 0)
+			ch.publish(next, map[string]*balancer.ClusterState{now: serving(addrs[0])}, rand.IntN(2) == 0)
+			changes = map[string]*balancer.ClusterState{now: nil, next: serving(addrs[1], addrs[2])}
+		}
+		ch.publish(next, changes, rand.IntN(2) == 0)
+	}
+	close(stop)
+	callers.Wait()
+}
+
+func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for i := range 3 {
+		addrs = append(addrs, startServer(t, fmt.Sprint("s", i)).addr)
+	}
+	ch := dial(t)
+	ch.publish("c", map[string]*balancer.ClusterState{"c": serving(addrs...)})
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := ch.call(); err != nil {
+					t.Errorf("an RPC failed: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for n := range 200 {
+		i := rand.IntN(3)
+		c := serving(addrs[i])
+		if rand.IntN(2) == 0 {
+			c = serving(addrs[i], addrs[(i+1)%3])
+		}
+		c.Endpoints.Localities[0].ID.Zone = fmt.Sprint(rand.IntN(3))
+		ch.publish("c", map[string]*balancer.ClusterState{"c": c})
+		if _, err := ch.call(); err != nil {
+			t.Errorf("after update %d an RPC failed: %v", n, err)
+		}
+	}
+	close(stop)
+	callers.Wait()
+}
+
+func TestStreamOutlivesItsCluster(t *testing.T) {
+	t.Parallel()
+	a, b := startServer(t, "a"), startServer(t, "b")
+	ch := dial(t)
+	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	s, err := ch.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.exchange(); err != nil {
+		t.Fatal(err)
+	}
+	ch.publish("b", map[string]*balancer.ClusterState{"a": nil, "b": serving(b.addr)})
+	ch.expect("b")
+	for range 3 {
+		if got, err := s.exchange(); err != nil || got != "a" {
+			t.Fatalf("the stream was answered by %q (error %v), want a", got, err)
+		}
+	}
+}
+
+func TestErrorsThatRPCsSee(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		given func(ch *channel, dead string)
+		want  func(dead string) []string
+	}{
+		{"no endpoint can be reached", func(ch *channel, dead string) {
+			ch.publish("a", map[string]*balancer.ClusterState{"a": serving(dead)})
+		}, func(dead string) []string {
+			return []string{`cluster "a"`, "ClusterLoadAssignment", dead, "connection refused"}
+		}},
+		{"the cluster's resource has an error", func(ch *channel, _ string) {
+			ch.publish("a", map[string]*balancer.ClusterState{"a": {Err: errors.New("resource a: not found")}})
+		}, func(string) []string { return []string{"resource a: not found"} }},
+		{"there is no configuration", func(ch *channel, _ string) {
+			ch.fail(errors.New("Listener l: not found"))
+		}, func(string) []string { return []string{"Listener l: not found"} }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			dead, alive := closedAddr(t), startServer(t, "alive")
+			ch := dial(t)
+			tc.given(ch, dead)
+			_, err := ch.call()
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("code is %v, want UNAVAILABLE", status.Code(err))
+			}
+			for _, part := range tc.want(dead) {
+				if !strings.Contains(fmt.Sprint(err), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+
+			// An RPC that waits for ready gets through once it is mended.
+			answer := make(chan error, 1)
+			go func() {
+				_, err := ch.call(grpc.WaitForReady(true))
+				answer <- err
+			}()
+			ch.publish("a", map[string]*balancer.ClusterState{"a": serving(alive.addr)})
+			if err := <-answer; err != nil {
+				t.Errorf("the RPC that waited for ready failed: %v", err)
+			}
+		})
+	}
+}
+
+func TestRPCWithoutTheInterceptors(t *testing.T) {
+	t.Parallel()
+	a := startServer(t, "a")
+	r := manual.NewBuilderWithScheme("test")
+	cc, err := grpc.NewClient("test:///backend", grpc.WithResolvers(r),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(balancer.ServiceConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	state := &balancer.State{Version: 1, Clusters: changed(pmap.Map[*balancer.ClusterState]{},
+		map[string]*balancer.ClusterState{"a": serving(a.addr)})}
+	r.InitialState(balancer.SetState(grpcresolver.State{}, state))
+	err = cc.Invoke(testContext(t), "/test.Service/Method", wrapperspb.String(""), new(wrapperspb.StringValue),
+		grpc.WaitForReady(true))
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "dynxds.DialOptions") {
+		t.Errorf("the RPC ended with %v, want UNAVAILABLE naming dynxds.DialOptions", err)
+	}
+}
+
+func TestChannelGoesIdleAndBack(t *testing.T) {
+	t.Parallel()
+	a := startServer(t, "a")
+	ch := dial(t, grpc.WithIdleTimeout(100*time.Millisecond))
+	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	for range 2 {
+		ch.expect("a")
+		ch.await(connectivity.Idle)
+	}
+	ch.expect("a")
+}
+
+func TestClosingTheChannelEndsRPCsThatWait(t *testing.T) {
+	t.Parallel()
+	ch := dial(t)
+	ch.publish("a", map[string]*balancer.ClusterState{"a": {}})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := ch.call()
+		ended <- err
+	}()
+	ch.await(connectivity.Connecting)
+	ch.cc.Close()
+	select {
+	case err := <-ended:
+		if status.Code(err) != codes.Canceled && status.Code(err) != codes.Unavailable {
+			t.Errorf("the RPC ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the RPC outlived the channel")
+	}
+}

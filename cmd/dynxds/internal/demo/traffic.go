@@ -1,0 +1,169 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
+)
+
+// The methods that the traffic calls, by short name.
+const (
+	unaryCall      = "UnaryCall"
+	emptyCall      = "EmptyCall"
+	fullDuplexCall = "FullDuplexCall"
+)
+
+func methods() []string { return []string{unaryCall, emptyCall, fullDuplexCall} }
+
+// The traffic at most: four workers with 150 unary RPCs a second each, and four
+// that always have a stream open. A machine that is slower gets less.
+const (
+	unaryWorkers  = 4
+	unaryInterval = time.Second / 150
+	streamWorkers = 4
+	// A stream carries streamMessages responses, streamGap apart.
+	streamMessages = 4
+	streamGap      = 10 * time.Millisecond
+)
+
+// hungAfter is when an RPC counts as failed for want of an answer. It cannot be
+// the RPC's deadline, which carries the number of the configuration.
+const hungAfter = 20 * time.Second
+
+var errHung = fmt.Errorf("no answer within %v", hungAfter)
+
+// traffic makes RPCs until it is stopped.
+type traffic struct {
+	client testgrpc.TestServiceClient
+	record func(scenario.RPC)
+	// ctx ends RPCs at once, stopping only keeps new ones from beginning.
+	ctx      context.Context
+	stopping chan struct{}
+	workers  sync.WaitGroup
+}
+
+// startTraffic begins to make RPCs. The caller has to call stop.
+func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(scenario.RPC)) *traffic {
+	t := &traffic{
+		client: testgrpc.NewTestServiceClient(channel), record: record,
+		ctx: ctx, stopping: make(chan struct{}),
+	}
+	for i := range unaryWorkers {
+		t.workers.Go(func() { t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, t.unary) })
+	}
+	for range streamWorkers {
+		t.workers.Go(func() { t.work(0, 0, t.stream) })
+	}
+	return t
+}
+
+// stop returns when the RPCs under way have ended.
+func (t *traffic) stop() {
+	close(t.stopping)
+	t.workers.Wait()
+}
+
+// work calls rpc, at best once per interval. What was missed is not made up
+// for.
+func (t *traffic) work(interval, first time.Duration, rpc func()) {
+	timer := time.NewTimer(first)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-t.stopping:
+			return
+		case <-t.ctx.Done():
+			return
+		}
+		begun := time.Now()
+		rpc()
+		timer.Reset(max(0, interval-time.Since(begun)))
+	}
+}
+
+// unary draws the method at random: in turns, the method would go in step with
+// the turns of round robin.
+func (t *traffic) unary() {
+	if rand.IntN(2) == 0 {
+		t.call(scenario.RPC{Method: unaryCall}, func(ctx context.Context) (header metadata.MD, err error) {
+			_, err = t.client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header))
+			return header, err
+		})
+		return
+	}
+	t.call(scenario.RPC{Method: emptyCall}, func(ctx context.Context) (header metadata.MD, err error) {
+		_, err = t.client.EmptyCall(ctx, &testpb.Empty{}, grpc.Header(&header))
+		return header, err
+	})
+}
+
+func (t *traffic) stream() {
+	t.call(scenario.RPC{Method: fullDuplexCall, Paced: true}, t.exchange)
+}
+
+// exchange is one bidirectional stream, from its creation to its status.
+func (t *traffic) exchange(ctx context.Context) (metadata.MD, error) {
+	stream, err := t.client.FullDuplexCall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req := &testpb.StreamingOutputCallRequest{}
+	for range streamMessages {
+		req.ResponseParameters = append(req.ResponseParameters,
+			&testpb.ResponseParameters{IntervalUs: int32(streamGap.Microseconds())})
+	}
+	// Where sending fails, the reason is what receiving returns.
+	if err := stream.Send(req); err == nil {
+		_ = stream.CloseSend()
+	}
+	for received := 0; ; received++ {
+		_, err := stream.Recv()
+		switch {
+		case err == nil:
+			continue
+		case !errors.Is(err, io.EOF):
+			return nil, err
+		case received != streamMessages:
+			return nil, fmt.Errorf("the stream ended well with %d responses of %d", received, streamMessages)
+		}
+		return stream.Header()
+	}
+}
+
+// call makes an RPC and records it, unless it failed because the demo was
+// interrupted.
+func (t *traffic) call(rpc scenario.RPC, f func(context.Context) (metadata.MD, error)) {
+	ctx, cancel := context.WithCancelCause(t.ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(hungAfter, func() { cancel(errHung) })
+	defer watchdog.Stop()
+
+	rpc.Start = time.Now()
+	header, err := f(ctx)
+	rpc.End = time.Now()
+
+	if err != nil {
+		if t.ctx.Err() != nil {
+			return
+		}
+		if errors.Is(context.Cause(ctx), errHung) {
+			err = errHung
+		}
+		rpc.Err = err
+	} else {
+		rpc.Backend, rpc.Configuration = answeredBy(header)
+	}
+	t.record(rpc)
+}

@@ -1,0 +1,165 @@
+package interop_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	grpcresolver "google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// routeCounts are the lengths of the route tables that are measured. The route
+// that serves the RPC is the last.
+var routeCounts = []int{1, 100, 1_000, 10_001}
+
+// A peer is one way to get a channel to the backend.
+type peer struct {
+	name string
+	dial func(t testing.TB, control *gocp.Server, backend string) *grpc.ClientConn
+}
+
+var peers = []peer{
+	// What every channel costs.
+	{"plain", func(t testing.TB, _ *gocp.Server, backend string) *grpc.ClientConn {
+		return dial(t, nil, "passthrough:///"+backend,
+			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
+	}},
+	// As in a program that knows nothing of dynxds.
+	{"grpc-go-xds", func(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
+		return dial(t, renamed{grpcGoBuilder(t, control)}, renamedScheme+":///"+service)
+	}},
+	// With the interceptors that dynxds puts on channels of the scheme "xds",
+	// which stand aside.
+	{"grpc-go-xds-beside-dynxds", func(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
+		return dial(t, grpcGoBuilder(t, control), "xds:///"+service)
+	}},
+	{"dynxds", func(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
+		return dial(t, dynxdsBuilder(t, control), "xds:///"+service)
+	}},
+}
+
+// renamed is a builder under a scheme that dynxds has no interceptors for.
+type renamed struct{ grpcresolver.Builder }
+
+const renamedScheme = "renamed"
+
+func (renamed) Scheme() string { return renamedScheme }
+
+// BenchmarkUnary is a unary RPC over loopback, client and server in one
+// process, on each peer: one at a time, and on all processors at once.
+func BenchmarkUnary(b *testing.B) {
+	for _, n := range routeCounts {
+		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
+			control, backend := benchWorld(b, n)
+			for _, p := range peers {
+				b.Run("peer="+p.name, func(b *testing.B) {
+					client := testgrpc.NewTestServiceClient(p.dial(b, control, backend))
+					call(b, client) // Connects.
+					b.Run("sequential", func(b *testing.B) {
+						b.ReportAllocs()
+						for b.Loop() {
+							call(b, client)
+						}
+					})
+					b.Run("parallel", func(b *testing.B) {
+						b.ReportAllocs()
+						b.RunParallel(func(pb *testing.PB) {
+							for pb.Next() {
+								call(b, client)
+							}
+						})
+					})
+				})
+			}
+		})
+	}
+}
+
+// allocationBudget is how many allocations a unary RPC of dynxds may make over
+// one on a plain round_robin channel, however many routes there are.
+const allocationBudget = 5
+
+func TestAllocationsPerUnaryRPC(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector allocates too")
+	}
+	for _, n := range []int{1, 10_001} {
+		t.Run(fmt.Sprintf("%d routes", n), func(t *testing.T) {
+			control, backend := benchWorld(t, n)
+			per := map[string]float64{}
+			for _, p := range peers {
+				if n > 1 && p.name != "plain" && p.name != "dynxds" {
+					continue // Ten thousand times as slow.
+				}
+				client := testgrpc.NewTestServiceClient(p.dial(t, control, backend))
+				call(t, client)
+				per[p.name] = testing.AllocsPerRun(2_000, func() { call(t, client) })
+			}
+			t.Logf("allocations per RPC: %v", per)
+			if over := per["dynxds"] - per["plain"]; over > allocationBudget {
+				t.Errorf("%v allocations over a plain channel, want at most %d", over, allocationBudget)
+			}
+			if n == 1 && per["grpc-go-xds-beside-dynxds"] > per["grpc-go-xds"] {
+				t.Errorf("an RPC of gRPC-Go's xds makes %v allocations in a process with dynxds, %v without",
+					per["grpc-go-xds-beside-dynxds"], per["grpc-go-xds"])
+			}
+		})
+	}
+}
+
+// call makes the RPC that is measured.
+func call(t testing.TB, client testgrpc.TestServiceClient) {
+	if _, err := client.UnaryCall(context.Background(), &testpb.SimpleRequest{ResponseSize: 16}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// benchWorld is a control plane with a table of n routes, and the address of
+// the backend that the last of them leads to.
+func benchWorld(t testing.TB, n int) (control *gocp.Server, backend string) {
+	backend = leanBackend(t)
+	control = gocp.Start(t, gocp.AnyNames)
+	var table []*routepb.Route
+	for i := range n - 1 {
+		table = append(table, xdsmsg.PathRoute(fmt.Sprintf("/some.package.Service%d/Method", i), "cluster"))
+	}
+	table = append(table, xdsmsg.PrefixRoute("/", "cluster"))
+	control.Set(t, listener("routes"), xdsmsg.RouteConfig("routes", service, table...),
+		cluster("cluster", "cluster"), xdsmsg.SimpleEndpoints("endpoints-of-cluster", backend))
+	return control, backend
+}
+
+// leanBackend is a server that does as little as can be, since what it costs
+// is part of every figure.
+func leanBackend(t testing.TB) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	testgrpc.RegisterTestServiceServer(server, lean{})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(l) })
+	t.Cleanup(func() {
+		server.Stop()
+		serving.Wait()
+	})
+	return l.Addr().String()
+}
+
+type lean struct {
+	testgrpc.UnimplementedTestServiceServer
+}
+
+func (lean) UnaryCall(_ context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
+	return &testpb.SimpleResponse{Payload: &testpb.Payload{Body: make([]byte, r.GetResponseSize())}}, nil
+}

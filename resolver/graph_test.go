@@ -1,0 +1,380 @@
+package resolver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// fakeClient is a transport whose resources the test hands out.
+type fakeClient struct {
+	t       *testing.T
+	watches map[string]xdsclient.Watcher
+}
+
+func (c *fakeClient) Bootstrap() *bootstrap.Config {
+	return &bootstrap.Config{Node: &corev3.Node{Id: "node-1"}}
+}
+
+func (c *fakeClient) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
+	key := typ.Name + " " + name
+	if _, ok := c.watches[key]; ok {
+		c.t.Errorf("%s is watched twice", key)
+	}
+	c.watches[key] = w
+	return func() {
+		if c.watches[key] == w {
+			delete(c.watches, key)
+		}
+	}
+}
+
+// answer hands a resource, or an error, to the watch of that type and name.
+func (c *fakeClient) answer(key string, value any, err error) {
+	c.t.Helper()
+	w := c.watches[key]
+	if w == nil {
+		c.t.Fatalf("%s is not watched; only %v", key, c.watched())
+	}
+	done := 0
+	w.ResourceChanged(value, err, func() { done++ })
+	if done != 1 {
+		c.t.Errorf("%s: done was called %d times, want once", key, done)
+	}
+}
+
+func (c *fakeClient) watched() []string {
+	var keys []string
+	for key := range c.watches {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// fixture is a graph over a fake transport.
+type fixture struct {
+	*fakeClient
+	graph   *graph
+	changes int
+	seen    int // changes that a snapshot was taken after
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string]xdsclient.Watcher{}}}
+	f.graph = newGraph(f.fakeClient, "L", "authority", func() { f.changes++ })
+	f.graph.start()
+	return f
+}
+
+// configured is a graph that routes to one resolved cluster.
+func configured(t *testing.T) *fixture {
+	f := newFixture(t)
+	f.answer("Listener L", toRDS("R"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.answer("Cluster a", eds("a"), nil)
+	f.answer("ClusterLoadAssignment a", endpoints("a", "1"), nil)
+	f.expect("R: a=1")
+	return f
+}
+
+// expect checks that the graph changed and what it is now, in the form
+// "routes: cluster=endpoints cluster=!error cluster=?".
+func (f *fixture) expect(want string) {
+	f.t.Helper()
+	if f.changes == f.seen {
+		f.t.Errorf("the graph did not change")
+	}
+	f.seen = f.changes
+	if diff := cmp.Diff(want, f.describe()); diff != "" {
+		f.t.Errorf("snapshot (-want +got):\n%s", diff)
+	}
+}
+
+// expectNothing checks that nothing changed.
+func (f *fixture) expectNothing() {
+	f.t.Helper()
+	if f.changes != f.seen {
+		f.t.Errorf("the graph changed to %s", f.describe())
+	}
+	f.seen = f.changes
+}
+
+func (f *fixture) describe() string {
+	s := f.graph.snapshot()
+	if s.err != nil {
+		return fmt.Sprintf("!%v, %d clusters", s.err, s.clusters.Len())
+	}
+	if s.config == nil {
+		return "nothing"
+	}
+	var parts []string
+	for name, c := range s.clusters.All {
+		switch {
+		case c.Err != nil:
+			parts = append(parts, fmt.Sprintf("%s=!%v", name, c.Err))
+		case c.Endpoints == nil:
+			parts = append(parts, name+"=?")
+		default:
+			parts = append(parts, name+"="+c.Endpoints.Localities[0].Endpoints[0].Address)
+		}
+	}
+	slices.Sort(parts)
+	return s.config.routes.Name + ": " + strings.Join(parts, " ")
+}
+
+func (f *fixture) expectWatches(want ...string) {
+	f.t.Helper()
+	slices.Sort(want)
+	if diff := cmp.Diff(want, f.watched()); diff != "" {
+		f.t.Errorf("watches (-want +got):\n%s", diff)
+	}
+}
+
+func toRDS(name string) *xdsresource.Listener {
+	return &xdsresource.Listener{Name: "L", RouteConfigName: name}
+}
+
+func routes(name string, clusters ...string) *xdsresource.RouteConfiguration {
+	vh := &xdsresource.VirtualHost{Name: "host", Domains: []string{"authority"}}
+	for _, c := range clusters {
+		vh.Routes = append(vh.Routes, &xdsresource.Route{Action: &xdsresource.Forward{
+			Clusters: []xdsresource.WeightedCluster{{Name: c, Weight: 1}}, TotalWeight: 1,
+		}})
+	}
+	return &xdsresource.RouteConfiguration{Name: name, VirtualHosts: []*xdsresource.VirtualHost{vh}}
+}
+
+func eds(service string) *xdsresource.Cluster {
+	return &xdsresource.Cluster{EDSServiceName: service, LBPolicy: "round_robin"}
+}
+
+func endpoints(name, address string) *xdsresource.Endpoints {
+	return &xdsresource.Endpoints{Name: name, Localities: []xdsresource.Locality{{
+		Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: address, Weight: 1}},
+	}}}
+}
+
+func failure(kind xdsclient.ErrorKind, text string) error {
+	return &xdsclient.Error{Kind: kind, Err: errors.New(text)}
+}
+
+func TestTheGraphFollowsLDSToRDSToCDSToEDS(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.expectWatches("Listener L")
+	f.answer("Listener L", toRDS("R"), nil)
+	f.expectWatches("Listener L", "RouteConfiguration R")
+	f.expectNothing()
+	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "Cluster b")
+	f.expect("R: a=? b=?") // The first configuration waits for no cluster.
+	f.answer("Cluster a", eds("ea"), nil)
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "Cluster b", "ClusterLoadAssignment ea")
+	f.answer("ClusterLoadAssignment ea", endpoints("ea", "1"), nil)
+	f.expect("R: a=1 b=?")
+	f.answer("Cluster b", nil, errors.New("no b"))
+	f.expect("R: a=1 b=!no b")
+}
+
+func TestUnchangedPartsKeepTheirPointers(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	before := f.graph.snapshot()
+	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
+	f.answer("Cluster b", eds("b"), nil)
+	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.expect("R: a=1 b=2")
+	after := f.graph.snapshot()
+	a1, _ := before.clusters.Get("a")
+	a2, _ := after.clusters.Get("a")
+	if a1 != a2 {
+		t.Error("the state of cluster a was rebuilt, though nothing of it changed")
+	}
+	if after.version <= before.version {
+		t.Errorf("versions do not grow: %d, %d", before.version, after.version)
+	}
+}
+
+func TestNewRoutesWaitForTheirClusters(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("RouteConfiguration R", routes("R", "b", "c"), nil)
+	f.answer("Cluster b", eds("b"), nil)
+	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.expectNothing()
+	t.Run("while what is in use goes on to change", func(t *testing.T) {
+		f.answer("ClusterLoadAssignment a", endpoints("a", "1a"), nil)
+		f.expect("R: a=1a")
+	})
+	f.answer("Cluster c", nil, errors.New("no c")) // An error is an answer.
+	f.expect("R: b=2 c=!no c")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster b", "ClusterLoadAssignment b", "Cluster c")
+}
+
+func TestRoutesThatAreSupersededBeforeTheirClustersAnsweredAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("RouteConfiguration R", routes("R", "b"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a", "c"), nil)
+	f.expectNothing()
+	f.answer("Cluster b", nil, errors.New("no b")) // Nobody waits for it now.
+	f.expectNothing()
+	f.answer("Cluster c", eds("c"), nil)
+	f.answer("ClusterLoadAssignment c", endpoints("c", "3"), nil)
+	f.expect("R: a=1 c=3")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster c", "ClusterLoadAssignment c")
+}
+
+func TestANewRouteConfigurationReplacesTheOldOneOnceItAnswers(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("Listener L", toRDS("R2"), nil)
+	f.expectNothing()
+	f.expectWatches("Listener L", "RouteConfiguration R", "RouteConfiguration R2", "Cluster a", "ClusterLoadAssignment a")
+	t.Run("and until then the old one may change", func(t *testing.T) {
+		f.answer("RouteConfiguration R", routes("R", "a", "a"), nil)
+		f.expect("R: a=1")
+	})
+	t.Run("but not go away with it", func(t *testing.T) {
+		f.answer("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "R is gone"))
+		f.expectNothing()
+	})
+	t.Run("nor for an error that may pass", func(t *testing.T) {
+		f.answer("RouteConfiguration R2", nil, failure(xdsclient.KindInvalid, "R2 is bad"))
+		f.expectNothing()
+	})
+	f.answer("RouteConfiguration R2", routes("R2", "a"), nil)
+	f.expect("R2: a=1")
+	f.expectWatches("Listener L", "RouteConfiguration R2", "Cluster a", "ClusterLoadAssignment a")
+}
+
+func TestANewRouteConfigurationThatDoesNotExistWithdrawsTheRoutes(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("Listener L", toRDS("R2"), nil)
+	gone := failure(xdsclient.KindDoesNotExist, "R2 does not exist")
+	f.answer("RouteConfiguration R2", nil, gone)
+	f.expect("!" + gone.Error() + ", 0 clusters")
+	f.expectWatches("Listener L", "RouteConfiguration R2")
+}
+
+func TestTheListenerReturnsToTheRouteConfigurationInUse(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("Listener L", toRDS("R2"), nil)
+	f.answer("Listener L", toRDS("R"), nil)
+	f.expect("R: a=1")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a")
+}
+
+func TestRoutesMoveInlineAndBack(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("Listener L", &xdsresource.Listener{Name: "L", RouteConfig: routes("inline", "a")}, nil)
+	f.expect("inline: a=1")
+	f.expectWatches("Listener L", "Cluster a", "ClusterLoadAssignment a")
+	f.answer("Listener L", toRDS("R"), nil)
+	f.expectNothing()
+	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.expect("R: a=1")
+}
+
+func TestAListenerThatGoesTakesEverythingWithItAndMayReturn(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("Listener L", nil, errors.New("gone"))
+	f.expect("!gone, 0 clusters")
+	f.expectWatches("Listener L")
+	f.answer("Listener L", toRDS("R"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.expect("R: a=?")
+}
+
+func TestAClusterKeepsItsEndpointsUntilTheNextAssignmentAnswers(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("Cluster a", eds("other"), nil)
+	f.expect("R: a=1")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment other")
+	f.answer("ClusterLoadAssignment other", endpoints("other", "2"), nil)
+	f.expect("R: a=2")
+	f.answer("ClusterLoadAssignment other", nil, errors.New("gone"))
+	f.expect("R: a=!gone")
+	f.answer("Cluster a", eds("third"), nil)
+	f.expect("R: a=?")
+}
+
+func TestAClusterThatFailsAffectsNoOther(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
+	f.answer("Cluster b", eds("b"), nil)
+	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.expect("R: a=1 b=2")
+	f.answer("Cluster b", nil, errors.New("gone"))
+	f.expect("R: a=1 b=!gone")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster b")
+}
+
+func TestNoVirtualHostForTheAuthority(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	other := routes("R", "a")
+	other.VirtualHosts[0].Domains = []string{"elsewhere"}
+	f.answer("RouteConfiguration R", other, nil)
+	if got := f.describe(); !strings.Contains(got, `no virtual host for authority "authority"`) || !strings.Contains(got, "node-1") {
+		t.Errorf("snapshot: %s", got)
+	}
+	f.seen = f.changes
+	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.expect("R: a=?")
+}
+
+func TestAnUnchangedAnswerChangesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.answer("Listener L", toRDS("R"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	c, e := eds("a"), endpoints("a", "1")
+	f.answer("Cluster a", c, nil)
+	f.answer("ClusterLoadAssignment a", e, nil)
+	f.expect("R: a=1")
+	f.answer("Cluster a", c, nil)
+	f.answer("ClusterLoadAssignment a", e, nil)
+	f.expectNothing()
+}
+
+func TestAClosedGraphWatchesNothingAndHearsNothing(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	late := f.watches["ClusterLoadAssignment a"]
+	f.graph.close()
+	f.expectWatches()
+	done := false
+	late.ResourceChanged(endpoints("a", "late"), nil, func() { done = true })
+	f.expectNothing()
+	if !done {
+		t.Error("done was not called")
+	}
+}
+
+func TestAnAmbientErrorChangesNothing(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	done := false
+	f.watches["Cluster a"].AmbientError(errors.New("the server is away"), func() { done = true })
+	f.expectNothing()
+	if !done {
+		t.Error("done was not called")
+	}
+}

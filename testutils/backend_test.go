@@ -1,0 +1,279 @@
+package testutils_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const unaryMethod = "/grpc.testing.TestService/UnaryCall"
+
+func testClient(t *testing.T, b *testutils.Backend) testgrpc.TestServiceClient {
+	t.Helper()
+	return testgrpc.NewTestServiceClient(dial(t, b.Addr()))
+}
+
+func wantID(t *testing.T, header metadata.MD, want string) {
+	t.Helper()
+	if got := header.Get(testutils.BackendIDHeader); len(got) != 1 || got[0] != want {
+		t.Errorf("%s is %q, want %q", testutils.BackendIDHeader, got, want)
+	}
+}
+
+func TestBackend_EveryKindOfRPCSaysWhoAnswered(t *testing.T) {
+	t.Parallel()
+	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b1")
+	client := testClient(t, b)
+	params := []*testpb.ResponseParameters{{Size: 3}, {Size: 5, IntervalUs: 1}}
+
+	t.Run("unary", func(t *testing.T) {
+		var header metadata.MD
+		resp, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: 7}, grpc.Header(&header))
+		if err != nil || resp.GetHostname() != "b1" || len(resp.GetPayload().GetBody()) != 7 {
+			t.Errorf("response %v, error %v", resp, err)
+		}
+		wantID(t, header, "b1")
+	})
+	t.Run("empty", func(t *testing.T) {
+		var header metadata.MD
+		if _, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.Header(&header)); err != nil {
+			t.Error(err)
+		}
+		wantID(t, header, "b1")
+	})
+	t.Run("server streaming", func(t *testing.T) {
+		stream, err := client.StreamingOutputCall(ctx, &testpb.StreamingOutputCallRequest{ResponseParameters: params})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int{3, 5} {
+			if resp, err := stream.Recv(); err != nil || len(resp.GetPayload().GetBody()) != want {
+				t.Errorf("response %v, error %v", resp, err)
+			}
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("ended with %v", err)
+		}
+		header, err := stream.Header()
+		if err != nil {
+			t.Error(err)
+		}
+		wantID(t, header, "b1")
+	})
+	t.Run("client streaming", func(t *testing.T) {
+		stream, err := client.StreamingInputCall(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := stream.Send(&testpb.StreamingInputCallRequest{Payload: &testpb.Payload{Body: []byte("12")}}); err != nil {
+				t.Error(err)
+			}
+		}
+		if resp, err := stream.CloseAndRecv(); err != nil || resp.GetAggregatedPayloadSize() != 6 {
+			t.Errorf("response %v, error %v", resp, err)
+		}
+		header, err := stream.Header()
+		if err != nil {
+			t.Error(err)
+		}
+		wantID(t, header, "b1")
+	})
+	t.Run("bidirectional", func(t *testing.T) {
+		stream, err := client.FullDuplexCall(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, err := stream.Header() // before anything was sent
+		if err != nil {
+			t.Error(err)
+		}
+		wantID(t, header, "b1")
+		for range 2 {
+			if err := stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: params[:1]}); err != nil {
+				t.Error(err)
+			}
+			if resp, err := stream.Recv(); err != nil || len(resp.GetPayload().GetBody()) != 3 {
+				t.Errorf("response %v, error %v", resp, err)
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+	if got := b.Count(); got != 5 {
+		t.Errorf("%d RPCs were counted, want 5", got)
+	}
+}
+
+func TestBackend_RemembersTheLastRPC(t *testing.T) {
+	t.Parallel()
+	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
+	if got := b.Last(); got.Method != "" {
+		t.Errorf("before any RPC: %+v", got)
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-key", "value")
+	client := testgrpc.NewTestServiceClient(dial(t, b.Addr()))
+	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.CallAuthority("authority.example.com")); err != nil {
+		t.Fatal(err)
+	}
+	last, deadline := b.Last(), time.Time{}
+	deadline, _ = ctx.Deadline()
+	if last.Method != unaryMethod || last.Authority != "authority.example.com" || strings.Join(last.Metadata.Get("x-key"), "") != "value" {
+		t.Errorf("last RPC: %+v", last)
+	}
+	if d := last.Deadline.Sub(deadline); last.Deadline.IsZero() || d.Abs() > 10*time.Second {
+		t.Errorf("deadline %v, the client's is %v", last.Deadline, deadline)
+	}
+	if b.CountOf(unaryMethod) != 1 || b.CountOf("/other") != 0 {
+		t.Errorf("counts: %d, %d", b.CountOf(unaryMethod), b.CountOf("/other"))
+	}
+}
+
+func TestBackend_Fail(t *testing.T) {
+	t.Parallel()
+	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
+	client := testClient(t, b)
+	b.Fail(status.Error(codes.DataLoss, "lost"))
+	var header metadata.MD
+	if _, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.Header(&header)); status.Code(err) != codes.DataLoss {
+		t.Errorf("unary: %v", err)
+	}
+	wantID(t, header, "b")
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.DataLoss {
+		t.Errorf("streaming: %v", err)
+	}
+	b.Fail(nil)
+	if _, err := client.EmptyCall(ctx, &testpb.Empty{}); err != nil {
+		t.Error(err)
+	}
+	// And as the request asks for it.
+	asked := &testpb.EchoStatus{Code: int32(codes.NotFound), Message: "asked"}
+	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseStatus: asked}); status.Code(err) != codes.NotFound {
+		t.Errorf("asked to fail: %v", err)
+	}
+	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: 1 << 30}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("asked for 1 GiB: %v", err)
+	}
+}
+
+func TestBackend_Hold(t *testing.T) {
+	t.Parallel()
+	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
+	client := testClient(t, b)
+	release := b.Hold()
+	ended := make(chan error, 2)
+	call := func(ctx context.Context) {
+		_, err := client.EmptyCall(ctx, &testpb.Empty{})
+		ended <- err
+	}
+	givesUp, cancel := context.WithCancel(ctx)
+	go call(givesUp)
+	if err := b.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; status.Code(err) != codes.Canceled {
+		t.Errorf("the RPC that gave up: %v", err)
+	}
+	go call(ctx)
+	if err := b.Wait(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("a held RPC ended with %v", err)
+	default:
+	}
+	release()
+	release()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := b.Wait(givesUp, 3); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for more than came: %v", err)
+	}
+}
+
+func TestBackend_StopAndRestart(t *testing.T) {
+	t.Parallel()
+	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
+	client := testClient(t, b)
+	release := b.Hold()
+	defer release()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.EmptyCall(ctx, &testpb.Empty{})
+		ended <- err
+	}()
+	if err := b.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.Stop()
+	b.Stop()
+	if err := <-ended; status.Code(err) != codes.Unavailable {
+		t.Errorf("the RPC under way ended with %v", err)
+	}
+	if conn, err := net.Dial("tcp", b.Addr()); err == nil {
+		conn.Close()
+		t.Error("a stopped backend accepts connections")
+	}
+	release()
+	if err := b.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.EmptyCall(ctx, &testpb.Empty{}, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+	if got := b.Count(); got != 2 {
+		t.Errorf("%d RPCs over both runs, want 2", got)
+	}
+}
+
+func TestBackend_GracefulStopLetsRPCsEnd(t *testing.T) {
+	t.Parallel()
+	ctx, b := testutils.Context(t), testutils.StartBackend(t, "b")
+	client := testClient(t, b)
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); b.GracefulStop() }()
+	if err := stream.Send(&testpb.StreamingOutputCallRequest{ResponseParameters: []*testpb.ResponseParameters{{Size: 1}}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Errorf("the RPC under way: %v", err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the RPC under way ended with %v", err)
+	}
+	<-stopped
+}

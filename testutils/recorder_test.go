@@ -1,0 +1,52 @@
+package testutils
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
+	t.Parallel()
+	r := newRecorder()
+	const total = maxRecorded*2 + 10
+	for i := range total {
+		r.add(Request{TypeURL: fmt.Sprint(i)})
+	}
+	all := r.all()
+	if len(all) > maxRecorded || len(all) < maxRecorded/2 || all[len(all)-1].TypeURL != fmt.Sprint(total-1) {
+		t.Fatalf("%d are kept, up to %s", len(all), all[len(all)-1].TypeURL)
+	}
+	first, err := r.wait(context.Background(), AnyRequest())
+	if err != nil || first.TypeURL != all[0].TypeURL {
+		t.Errorf("the first that is left is %s, Wait found %s, %v", all[0].TypeURL, first.TypeURL, err)
+	}
+	last, err := r.wait(context.Background(), OfType(fmt.Sprint(total-1)))
+	if err != nil || last.TypeURL != all[len(all)-1].TypeURL {
+		t.Errorf("Wait found %s, %v", last.TypeURL, err)
+	}
+}
+
+func TestGate_ShutTwiceIsOpenedByEither(t *testing.T) {
+	t.Parallel()
+	var g gate
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	first, second := g.shut(), g.shut()
+	if g.pass(canceled) == nil {
+		t.Error("passed a shut gate")
+	}
+	second()
+	if err := g.pass(canceled); err != nil {
+		t.Error(err)
+	}
+	third := g.shut()
+	first() // of an earlier shutting: must not open this one
+	if g.pass(canceled) == nil {
+		t.Error("an old key opened the gate")
+	}
+	third()
+	if err := g.pass(canceled); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,265 @@
+package xdsclient
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// patience is how long a test waits for what must happen. In a synctest bubble it
+// takes no time, and a test can be certain that nothing more comes.
+const patience = 30 * time.Second
+
+// steady is a backoff without jitter, so that tests can tell when attempts come.
+var steady = backoff.Config{BaseDelay: time.Second, Multiplier: 2, MaxDelay: 8 * time.Second}
+
+// script is an ADS server that does what a test says, message by message.
+type script struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	t       *testing.T
+	streams chan *scriptStream
+
+	mu       sync.Mutex
+	listener *bufconn.Listener
+	server   *grpc.Server
+	serving  sync.WaitGroup
+	// begun are the times at which streams began, relative to the start.
+	begun   []time.Duration
+	started time.Time
+	// refuse ends every stream that begins.
+	refuse error
+	// gate is closed when connections may be made. Until then a client collects
+	// watches.
+	gate chan struct{}
+}
+
+// scriptStream is one stream at the server.
+type scriptStream struct {
+	t        *testing.T
+	wire     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+	requests chan *discoveryv3.DiscoveryRequest
+	end      chan error
+}
+
+func newScript(t *testing.T) *script {
+	s := &script{t: t, streams: make(chan *scriptStream, 1000), started: time.Now(), gate: make(chan struct{})}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+// start makes the server reachable.
+func (s *script) start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listener = bufconn.Listen(1 << 20)
+	s.server = grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.server, s)
+	server, listener := s.server, s.listener
+	s.serving.Go(func() { _ = server.Serve(listener) })
+}
+
+// stop breaks all connections, and refuses further ones.
+func (s *script) stop() {
+	s.mu.Lock()
+	server := s.server
+	s.mu.Unlock()
+	server.Stop()
+	s.serving.Wait()
+}
+
+func (s *script) dial(ctx context.Context, _ string) (net.Conn, error) {
+	s.mu.Lock()
+	gate := s.gate
+	s.mu.Unlock()
+	select {
+	case <-gate:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	listener := s.listener
+	s.mu.Unlock()
+	return listener.DialContext(ctx)
+}
+
+// hold keeps clients from connecting until open.
+func (s *script) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = make(chan struct{})
+}
+
+// open lets clients connect, once everything that goes on has come to rest.
+func (s *script) open() {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.gate:
+	default:
+		close(s.gate)
+	}
+}
+
+func (s *script) setRefuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = err
+}
+
+// attempts returns when streams began.
+func (s *script) attempts() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Duration(nil), s.begun...)
+}
+
+func (s *script) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s.mu.Lock()
+	s.begun = append(s.begun, time.Since(s.started))
+	refuse := s.refuse
+	s.mu.Unlock()
+	if refuse != nil {
+		return refuse
+	}
+	stream := &scriptStream{
+		t:        s.t,
+		wire:     wire,
+		requests: make(chan *discoveryv3.DiscoveryRequest, 1000),
+		end:      make(chan error, 1),
+	}
+	s.streams <- stream
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		for {
+			r, err := wire.Recv()
+			if err != nil {
+				return
+			}
+			stream.requests <- r
+		}
+	}()
+	select {
+	case err := <-stream.end:
+		return err
+	case <-received:
+		return status.FromContextError(wire.Context().Err()).Err()
+	}
+}
+
+// stream lets clients connect and waits for the next stream to begin.
+func (s *script) stream() *scriptStream {
+	s.t.Helper()
+	s.open()
+	select {
+	case stream := <-s.streams:
+		return stream
+	case <-time.After(patience):
+		s.t.Fatal("no stream was opened")
+		return nil
+	}
+}
+
+// request waits for the next request.
+func (s *scriptStream) request() *discoveryv3.DiscoveryRequest {
+	s.t.Helper()
+	select {
+	case r := <-s.requests:
+		return r
+	case <-time.After(patience):
+		s.t.Fatal("no request came")
+		return nil
+	}
+}
+
+// quiet checks that no request is on its way.
+func (s *scriptStream) quiet() {
+	s.t.Helper()
+	synctest.Wait()
+	select {
+	case r := <-s.requests:
+		s.t.Fatalf("got a request that nothing called for: %v", r)
+	default:
+	}
+}
+
+// send sends a response with resources, each a message or an Any.
+func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources ...proto.Message) {
+	s.t.Helper()
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: typ.TypeURL, VersionInfo: version, Nonce: nonce}
+	for _, m := range resources {
+		r.Resources = append(r.Resources, pack(s.t, m))
+	}
+	if err := s.wire.Send(r); err != nil {
+		s.t.Fatalf("cannot send %v: %v", r, err)
+	}
+}
+
+// breakOff ends the stream with an error.
+func (s *scriptStream) breakOff() { s.end <- status.Error(codes.Unavailable, "off for lunch") }
+
+func pack(t testing.TB, m proto.Message) *anypb.Any {
+	t.Helper()
+	if a, ok := m.(*anypb.Any); ok {
+		return a
+	}
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// wrap wraps a resource as a server may.
+func wrap(t testing.TB, name string, m proto.Message) proto.Message {
+	return &discoveryv3.Resource{Name: name, Version: "7", Resource: pack(t, m)}
+}
+
+// parseBootstrap reads a bootstrap for a server at uri.
+func parseBootstrap(t testing.TB, uri string, opts ...testutils.BootstrapOption) *bootstrap.Config {
+	t.Helper()
+	cfg, err := bootstrap.Parse("test", testutils.Bootstrap("node-1", uri, opts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// client makes a client of the server that is closed at the end of the test.
+func (s *script) client(opts ...testutils.BootstrapOption) *XDSClient {
+	s.t.Helper()
+	c, err := New(parseBootstrap(s.t, "passthrough:///script", opts...),
+		WithDialOptions(grpc.WithContextDialer(s.dial)), WithBackoff(steady))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.Close)
+	return c
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
+// bubble runs a test in a synctest bubble.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}

@@ -1,0 +1,219 @@
+package xdsclient
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// testTypes are the resource types of one test.
+type testTypes struct {
+	// clusters have their full state in each SotW response, endpoints do not.
+	clusters, endpoints *ResourceType
+	// decoded counts the resources that were decoded.
+	decoded atomic.Int64
+}
+
+func newTestTypes() *testTypes {
+	types := &testTypes{}
+	types.clusters = &ResourceType{
+		TypeURL:         "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+		Name:            "Cluster",
+		FullStateInSotW: true,
+		Decode: func(a *anypb.Any, _ DecodeOptions) (string, any, error) {
+			types.decoded.Add(1)
+			return decodeCluster(a)
+		},
+	}
+	types.endpoints = &ResourceType{
+		TypeURL: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+		Name:    "ClusterLoadAssignment",
+		Decode: func(a *anypb.Any, _ DecodeOptions) (string, any, error) {
+			types.decoded.Add(1)
+			m := &endpointv3.ClusterLoadAssignment{}
+			if err := a.UnmarshalTo(m); err != nil {
+				return "", nil, err
+			}
+			return m.GetClusterName(), m, nil
+		},
+	}
+	return types
+}
+
+// decodeCluster validates clusters by what their alt_stat_name asks for.
+func decodeCluster(a *anypb.Any) (string, any, error) {
+	m := &clusterv3.Cluster{}
+	if err := a.UnmarshalTo(m); err != nil {
+		return "", nil, err
+	}
+	switch fault, ok := strings.CutPrefix(m.GetAltStatName(), "bad: "); {
+	case ok:
+		return m.GetName(), nil, errors.New(fault)
+	case m.GetAltStatName() == "panic":
+		panic("decoder out of order")
+	case m.GetAltStatName() == "nothing":
+		return m.GetName(), nil, nil
+	}
+	return m.GetName(), m, nil
+}
+
+// cluster makes a cluster whose content differs with text.
+func cluster(name, text string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, AltStatName: text}
+}
+
+// badCluster makes a cluster that does not validate, for the given reason.
+func badCluster(name, reason string) *clusterv3.Cluster { return cluster(name, "bad: "+reason) }
+
+func endpoints(name string) *endpointv3.ClusterLoadAssignment {
+	return &endpointv3.ClusterLoadAssignment{ClusterName: name}
+}
+
+// heard is one call to a watcher.
+type heard struct {
+	value   any
+	err     *Error
+	ambient bool
+	done    func()
+}
+
+func (h heard) String() string {
+	kind := "ResourceChanged"
+	if h.ambient {
+		kind = "AmbientError"
+	}
+	if h.err != nil {
+		return fmt.Sprintf("%s(%v)", kind, h.err)
+	}
+	return fmt.Sprintf("%s(%v)", kind, h.value)
+}
+
+// ear is a watcher that writes down what it hears.
+type ear struct {
+	t     *testing.T
+	calls chan heard
+	// keepDone says that the test calls done.
+	keepDone bool
+	// on, if not nil, is called within each call.
+	on func(heard)
+}
+
+func newEar(t *testing.T) *ear { return &ear{t: t, calls: make(chan heard, 1000)} }
+
+func (e *ear) ResourceChanged(value any, err error, done func()) {
+	e.hear(heard{value: value, err: asError(e.t, err), done: done})
+}
+
+func (e *ear) AmbientError(err error, done func()) {
+	e.hear(heard{err: asError(e.t, err), ambient: true, done: done})
+}
+
+func asError(t *testing.T, err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Errorf("a watcher got a %T, want an *Error", err)
+	}
+	return e
+}
+
+func (e *ear) hear(h heard) {
+	if e.on != nil {
+		e.on(h)
+	}
+	e.calls <- h
+	if !e.keepDone {
+		h.done()
+	}
+}
+
+// next waits for the next call.
+func (e *ear) next() heard {
+	e.t.Helper()
+	select {
+	case h := <-e.calls:
+		return h
+	case <-time.After(patience):
+		e.t.Fatal("the watcher was not called")
+		return heard{}
+	}
+}
+
+// silent checks that no call is on its way.
+func (e *ear) silent() {
+	e.t.Helper()
+	synctest.Wait()
+	select {
+	case h := <-e.calls:
+		e.t.Fatalf("the watcher was called without need: %v", h)
+	default:
+	}
+}
+
+// value waits for a value and returns it.
+func (e *ear) value() any {
+	e.t.Helper()
+	h := e.next()
+	if h.err != nil || h.ambient {
+		e.t.Fatalf("got %v, want a value", h)
+	}
+	return h.value
+}
+
+// cluster waits for a cluster with the text.
+func (e *ear) cluster(text string) *clusterv3.Cluster {
+	e.t.Helper()
+	c, ok := e.value().(*clusterv3.Cluster)
+	if !ok || c.GetAltStatName() != text {
+		e.t.Fatalf("got cluster %v, want one with %q", c, text)
+	}
+	return c
+}
+
+// fault waits for an error of the kind instead of a value.
+func (e *ear) fault(kind ErrorKind) *Error {
+	e.t.Helper()
+	return e.error(kind, false)
+}
+
+// ambient waits for an error of the kind beside the value.
+func (e *ear) ambient(kind ErrorKind) *Error {
+	e.t.Helper()
+	return e.error(kind, true)
+}
+
+func (e *ear) error(kind ErrorKind, ambient bool) *Error {
+	e.t.Helper()
+	h := e.next()
+	if h.err == nil || h.ambient != ambient || h.err.Kind != kind {
+		e.t.Fatalf("got %v, want an error of kind %q, ambient: %v", h, kind, ambient)
+	}
+	return h.err
+}
+
+// listen starts a watch and returns its ear and its end.
+func listen(t *testing.T, c Client, typ *ResourceType, name string) (*ear, func()) {
+	t.Helper()
+	e := newEar(t)
+	return e, c.Watch(typ, name, e)
+}
+
+func mustMarshal(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

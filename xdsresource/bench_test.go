@@ -1,0 +1,105 @@
+package xdsresource
+
+import (
+	"fmt"
+	"testing"
+
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// manyRoutes has n routes of a kind to 100 clusters, and a last one for all.
+func manyRoutes(n int, match func(i int) *routepb.RouteMatch) *routepb.RouteConfiguration {
+	routes := make([]*routepb.Route, 0, n+1)
+	for i := range n {
+		routes = append(routes, routeTo(match(i), clusterAction(fmt.Sprintf("cluster-%d", i%100))))
+	}
+	return routeConfig(append(routes, toCluster("/", "default"))...)
+}
+
+var matchKinds = []struct {
+	name  string
+	match func(i int) *routepb.RouteMatch
+}{
+	{"exact", func(i int) *routepb.RouteMatch { return pathMatch(methodOf(i)) }},
+	{"prefix", func(i int) *routepb.RouteMatch { return prefixMatch(fmt.Sprintf("/package.Service%d/", i)) }},
+	{"regex", func(i int) *routepb.RouteMatch { return regexMatch(fmt.Sprintf(`/package\.Service%d/(Me|Ve).*`, i)) }},
+	{"headers", func(i int) *routepb.RouteMatch {
+		m := pathMatch(methodOf(i))
+		m.Headers = []*routepb.HeaderMatcher{exact("version", "2")}
+		return m
+	}},
+}
+
+func methodOf(i int) string { return fmt.Sprintf("/package.Service%d/Method", i) }
+
+func BenchmarkDecodeRoutes(b *testing.B) {
+	for _, kind := range matchKinds {
+		b.Run(kind.name+"/10000", func(b *testing.B) {
+			resource := mustAny(b, manyRoutes(10_000, kind.match))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkRoute(b *testing.B) {
+	md := metadata.Pairs("version", "2")
+	for _, kind := range matchKinds {
+		for _, n := range []int{1, 100, 10_000} {
+			b.Run(fmt.Sprintf("%s/%d", kind.name, n), func(b *testing.B) {
+				vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(n, kind.match)).VirtualHosts[0]
+				method, want := methodOf(n/2), vh.Routes[n/2]
+				b.ReportAllocs()
+				for b.Loop() {
+					if vh.Route(RPC{Method: method, Metadata: func() metadata.MD { return md }}) != want {
+						b.Fatal("wrong route")
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkVirtualHost(b *testing.B) {
+	domains := []string{"*"}
+	for i := range 10_000 {
+		domains = append(domains, fmt.Sprintf("service-%d.example.com", i), fmt.Sprintf("*.service-%d.example.com", i))
+	}
+	rc := decodeDomains(b, domains...)
+	for _, authority := range []string{"service-77.example.com", "a.service-77.example.com", "elsewhere"} {
+		b.Run(authority, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if rc.VirtualHost(authority) == nil {
+					b.Fatal("no virtual host")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDecodeEndpoints(b *testing.B) {
+	var localities []*endpointpb.LocalityLbEndpoints
+	for z := range 10 {
+		var endpoints []*endpointpb.LbEndpoint
+		for i := range 1_000 {
+			endpoints = append(endpoints, host(fmt.Sprintf("10.%d.%d.%d", z, i/250, i%250)))
+		}
+		localities = append(localities, locality(fmt.Sprint(z), 0, 1, endpoints...))
+	}
+	resource := mustAny(b, assignment(localities...))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
