@@ -170,15 +170,8 @@ func TestConnectWithoutAnRPCMakesTheChannelReady(t *testing.T) {
 	m := newMesh(t)
 	m.serve(service, "cluster", testutils.StartBackend(t, "b1"))
 	cc := m.dial("xds:///" + service)
-	ctx := testutils.Context(t)
-	for s := cc.GetState(); s != connectivity.Ready; s = cc.GetState() {
-		if s == connectivity.Idle {
-			cc.Connect()
-		}
-		if !cc.WaitForStateChange(ctx, s) {
-			t.Fatalf("the channel stays %v", s)
-		}
-	}
+	cc.Connect()
+	awaitState(t, cc, connectivity.Ready)
 }
 
 // recorder is a stats handler that remembers the methods it saw.

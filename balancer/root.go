@@ -112,6 +112,9 @@ func (r *root) update(state *State) {
 		}
 	})
 	r.cells = cells.Map()
+	if state.Connect {
+		r.connectDefault()
+	}
 	r.push()
 	// Only now: a pick that still finds a closed cluster finds this picker next.
 	for _, c := range removed {
@@ -130,13 +133,17 @@ func (r *root) exitIdle() {
 	if r.state == nil {
 		return
 	}
+	r.connectDefault()
+	for _, c := range r.cells.All {
+		c.exitIdle()
+	}
+}
+
+func (r *root) connectDefault() {
 	for _, name := range r.state.Default {
 		if c, ok := r.cells.Get(name); ok {
 			c.activate()
 		}
-	}
-	for _, c := range r.cells.All {
-		c.exitIdle()
 	}
 }
 

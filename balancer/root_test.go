@@ -335,6 +335,20 @@ func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	})
 }
 
+func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")},
+			func(s *balancer.State) { s.Default, s.Connect = []string{"b"}, true })
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"b:1"}, tr.cc.Open()); diff != "" {
+			t.Errorf("open connections (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,10 @@ type State struct {
 	// Default names the clusters to connect when the application asks for a
 	// connection before any RPC did (ClientConn.Connect).
 	Default []string
+	// Connect has the balancer connect Default without an ExitIdle. It is for
+	// the first State of a channel that the application asked to connect: the
+	// ExitIdle of that came before there was a balancer, and gRPC dropped it.
+	Connect bool
 	// Reselect routes the RPC of an older Decision again, by this snapshot.
 	// It returns the new cluster's name, or the status error that the RPC
 	// ends with. It takes no lock.

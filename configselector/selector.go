@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -107,10 +106,7 @@ func (s *Selector) decide(ctx context.Context, method string) (*xdsresource.Rout
 // route finds the first route that matches and draws a cluster from it. The
 // error is the status that the RPC ends with.
 func (s *Selector) route(ctx context.Context, method string) (*xdsresource.Route, string, error) {
-	route := s.c.VirtualHost.Route(xdsresource.RPC{Method: method, Metadata: func() metadata.MD {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		return md
-	}})
+	route := s.c.VirtualHost.Route(xdsresource.RPC{Method: method, Context: ctx})
 	if route == nil {
 		return nil, "", s.failure(method, "no route matches")
 	}

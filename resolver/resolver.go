@@ -36,6 +36,9 @@ type xdsResolver struct {
 	resolverConfig
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
+	// connected: a State with a configuration was published. Only the publisher
+	// uses it.
+	connected bool
 
 	mu         sync.Mutex
 	pending    bool           // the graph has changed since the last snapshot
@@ -116,6 +119,8 @@ func (r *xdsResolver) publish(s *snapshot) {
 				r.channel.ClientConn().Target(), s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
 		}
 		state.Default = s.config.defaultClusters
+		state.Connect = !r.connected && !r.channel.Awaited()
+		r.connected = true
 		state.Reselect = s.config.reselect
 	}
 	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {

@@ -2,15 +2,10 @@ package xdsclient
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -333,81 +328,4 @@ func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 // unreachable makes the Error for a resource while the server is unreachable.
 func (ch *serverChannel) unreachable(r *resource) *Error {
 	return ch.fault(KindUnreachable, r, ch.failure)
-}
-
-// reason says why a stream failed, without the decoration that gRPC adds, and
-// with no more of the server's text than is fit for errors.
-func reason(err error) error {
-	s, ok := status.FromError(err)
-	switch {
-	case ok && s.Code() != codes.OK:
-		return fmt.Errorf("%s: %s", s.Code(), cut(s.Message(), maxServerText))
-	default:
-		return errors.New(cut(err.Error(), maxServerText))
-	}
-}
-
-const (
-	// keepaliveTime is how often gRPC's xDS clients ping an idle management
-	// server, which notices a connection that died silently.
-	keepaliveTime = 5 * time.Minute
-	// keepaliveTimeout and minConnectTimeout are gRPC's defaults.
-	keepaliveTimeout  = 20 * time.Second
-	minConnectTimeout = 20 * time.Second
-)
-
-// connection is the gRPC channel to a server. It is made at the first attempt.
-// For use by one goroutine.
-type connection struct {
-	cc      *grpc.ClientConn
-	release func()
-}
-
-// open makes the gRPC channel unless there is one.
-func (c *connection) open(server *bootstrap.Server, o *options) error {
-	if c.cc != nil {
-		return nil
-	}
-	bundle, release, err := server.Credentials()
-	if err != nil {
-		return err
-	}
-	c.cc, err = grpc.NewClient(server.URI, append([]grpc.DialOption{
-		grpc.WithCredentialsBundle(bundle),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: o.backoff, MinConnectTimeout: minConnectTimeout}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-	}, o.dial...)...)
-	if err != nil {
-		release()
-		return fmt.Errorf("cannot dial: %w", err)
-	}
-	c.release = release
-	return nil
-}
-
-// pause waits before the next attempt. If the last one failed because there was
-// no connection, it waits no longer than until there is one: gRPC, too, backs off
-// before it connects.
-func (c *connection) pause(ctx context.Context, wait time.Duration) {
-	if wait <= 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	if c.cc == nil || c.cc.GetState() != connectivity.TransientFailure {
-		<-ctx.Done()
-		return
-	}
-	for state := connectivity.TransientFailure; state != connectivity.Ready; state = c.cc.GetState() {
-		if !c.cc.WaitForStateChange(ctx, state) {
-			return
-		}
-	}
-}
-
-func (c *connection) close() {
-	if c.cc != nil {
-		c.cc.Close()
-		c.release()
-	}
 }

@@ -29,7 +29,7 @@
 //
 // All state of a client is guarded by one mutex, XDSClient.mu. It is never held
 // while a watcher is called, a resource is decoded, or anything is read or
-// written, so there is no lock order to keep. A server channel has one goroutine
+// written, the log included, so there is no lock order to keep. A server channel has one goroutine
 // that connects and reads, and one that writes while a stream is open; a client
 // has one goroutine that calls the watchers, each after the other. Close ends
 // them all.

@@ -1,11 +1,13 @@
 package xdsclient
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // ErrorKind says what kind of fault an Error reports.
@@ -136,4 +138,13 @@ func cut(text string, limit int) string {
 		end--
 	}
 	return text[:end] + "…"
+}
+
+// reason says why a stream failed, without the decoration that gRPC adds, and
+// with no more of the server's text than is fit for errors.
+func reason(err error) error {
+	if s, ok := status.FromError(err); ok {
+		return fmt.Errorf("%s: %s", s.Code(), cut(s.Message(), maxServerText))
+	}
+	return errors.New(cut(err.Error(), maxServerText))
 }

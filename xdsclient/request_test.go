@@ -242,6 +242,18 @@ func TestWatchStoppedBeforeItsFirstRequestIsNeverSent(t *testing.T) {
 		s := server.stream()
 		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, node: true})
 		s.quiet()
+
+		// The same on an open stream, while requests are held back.
+		busy := newEar(t)
+		busy.keepDone = true
+		c.Watch(types.endpoints, "e", busy)
+		s.send(types.endpoints, "1", "n1", endpoints("e"))
+		h := busy.next()
+		_, stop = listen(t, c, types.clusters, "a")
+		stop()
+		h.done()
+		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, version: "1", nonce: "n1"})
+		s.quiet()
 	})
 }
 
@@ -251,35 +263,27 @@ func TestWatchAgainBeforeTheServerKnows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		types, server := newTestTypes(), newScript(t)
 		c := server.client()
-		listen(t, c, types.clusters, "keep")
 		busy := newEar(t)
 		busy.keepDone = true
-		stop := c.Watch(types.clusters, "a", busy)
+		c.Watch(types.clusters, "busy", busy)
+		a, stop := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("busy", "1"))
 		s.request()
-		busy.cluster("1") // and it is not done, so requests are held back
-		third, stopThird := listen(t, c, types.clusters, "b")
-		stopThird()
-		other, stopOther := listen(t, c, types.clusters, "a")
-		other.cluster("1")
-		stopOther()
-		stop() // counts as done
-		again, _ := listen(t, c, types.clusters, "a")
-		synctest.Wait()
-		select {
-		case h := <-again.calls:
-			if h.err != nil {
-				t.Fatalf("got %v", h)
-			}
-			s.quiet() // it was still subscribed: nothing to say
-		default:
-			// The writer was quicker: the server was told, and is asked again.
-			check(t, s.request(), want{typ: types.clusters, names: []string{"keep"}, version: "1", nonce: "n1"})
-			check(t, s.request(), want{typ: types.clusters, names: []string{"a", "keep"}, version: "1", nonce: "n1"})
-		}
-		third.silent()
+		a.cluster("1")
+		h := busy.next() // not done: requests are held back
+		stop()
+		again, stopAgain := listen(t, c, types.clusters, "a")
+		again.cluster("1")
+		h.done()
+		s.quiet()
+
+		stopAgain()
+		check(t, s.request(), want{typ: types.clusters, names: []string{"busy"}, version: "1", nonce: "n1"})
+		late, _ := listen(t, c, types.clusters, "a")
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "busy"}, version: "1", nonce: "n1"})
+		late.silent() // the server was told, so it has to send it again
 	})
 }
 

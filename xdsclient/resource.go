@@ -118,9 +118,6 @@ func (r *resource) fail(state resourceState, fault *Error, drop bool, d *deliver
 
 // linkDown says that the server cannot be reached.
 func (r *resource) linkDown(err *Error) {
-	if r.link.same(err) {
-		return
-	}
 	r.link = err
 	r.tellError(err, nil)
 }

@@ -23,7 +23,7 @@ import (
 
 // patience is how long a test waits for what must happen. In a synctest bubble it
 // takes no time, and a test can be certain that nothing more comes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // steady is a backoff without jitter, so that tests can tell when attempts come.
 var steady = backoff.Config{BaseDelay: time.Second, Multiplier: 2, MaxDelay: 8 * time.Second}

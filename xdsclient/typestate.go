@@ -85,6 +85,11 @@ type typeState struct {
 	reply     replyState
 	// fault is the text of the NACK that is due.
 	fault string
+	// unasked says that the response to be answered has resources that nobody
+	// watched. They were dropped, but the server takes what it has sent and the
+	// answer names for known: the answer must not name what was subscribed to
+	// since.
+	unasked bool
 }
 
 func newTypeState(t *ResourceType) *typeState {
@@ -147,7 +152,7 @@ func (ts *typeState) sweep() {
 func (ts *typeState) begin() {
 	ts.sweep()
 	ts.forgetVersion()
-	ts.nonce, ts.announced, ts.reply, ts.fault = "", false, replyNone, ""
+	ts.nonce, ts.announced, ts.reply, ts.fault, ts.unasked = "", false, replyNone, "", false
 	ts.changed = true
 	for _, s := range ts.subs {
 		if s.state == subscriptionRequested {
@@ -161,7 +166,7 @@ func (ts *typeState) begin() {
 // answers to responses are due, and they list what the last request did.
 func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	news := false
-	if ts.changed && !held {
+	if ts.changed && !held && !(ts.unasked && ts.announced) {
 		fresh, news = ts.list()
 	}
 	if !news && ts.reply == replyNone {
@@ -178,7 +183,7 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 		names:   ts.names,
 		fault:   ts.fault,
 	}
-	ts.announced, ts.reply, ts.fault = true, replyNone, ""
+	ts.announced, ts.reply, ts.fault, ts.unasked = true, replyNone, "", false
 	return r, fresh
 }
 

@@ -80,7 +80,10 @@ type update struct {
 	faults faultList
 	// nameless counts the faulty resources whose name is not known. Any of them
 	// may be one that seems to be missing.
-	nameless                           int
+	nameless int
+	// panics counts the panics of the decoder.
+	panics int
+
 	total, unchanged, decoded, unasked int
 }
 
@@ -123,9 +126,9 @@ func (u *update) match() []item {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	changed := u.batch[:0]
-	for _, it := range u.batch {
-		if !u.settled(&it) {
-			changed = append(changed, it)
+	for i := range u.batch {
+		if it := &u.batch[i]; !u.settled(it) {
+			changed = append(changed, *it)
 		}
 	}
 	return changed
@@ -172,8 +175,7 @@ func (u *update) received(s *subscription) {
 	s.state = subscriptionReceived
 }
 
-// decode has the type decode a resource. It calls no code of ours, so the lock is
-// not held.
+// decode has the type decode a resource, without the lock.
 func (u *update) decode(it *item) {
 	if it.err != nil {
 		return
@@ -181,8 +183,10 @@ func (u *update) decode(it *item) {
 	u.decoded++
 	defer func() {
 		if p := recover(); p != nil {
-			logger.Errorf("xDS %s: the decoder panicked: %v\n%s", u.types.typ.Name, p, debug.Stack())
 			it.err = fmt.Errorf("the decoder panicked: %v", p)
+			if u.panics++; u.panics == 1 { // of many, one shows where
+				logger.Errorf("xDS %s: %v\n%s", u.types.typ.Name, it.err, debug.Stack())
+			}
 		}
 	}()
 	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
@@ -256,6 +260,7 @@ func (u *update) finish() verdict {
 	if u.unasked > 0 {
 		u.ch.client.infof("xDS management server %s sent %d %s resources that nobody watches", u.ch.server, u.unasked, u.types.typ.Name)
 	}
+	u.types.unasked = u.unasked > 0
 	result := verdictAccepted
 	if u.faults.count == 0 {
 		u.types.version, u.types.reply = u.resp.version, replyACK

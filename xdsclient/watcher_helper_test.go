@@ -60,6 +60,8 @@ func decodeCluster(a *anypb.Any) (string, any, error) {
 		return m.GetName(), nil, errors.New(fault)
 	case m.GetAltStatName() == "panic":
 		panic("decoder out of order")
+	case m.GetAltStatName() == "garbled":
+		return m.GetName(), nil, errors.New("it has \xff in it")
 	case m.GetAltStatName() == "nothing":
 		return m.GetName(), nil, nil
 	}

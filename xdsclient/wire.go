@@ -113,10 +113,11 @@ func unwrap(index int, b []byte, typeURL string) wireResource {
 		}
 		r.name, a = w.name, w.resource
 	}
-	switch string(a.typeURL) {
-	case typeURL:
+	// A switch over string(a.typeURL) would copy it.
+	switch {
+	case string(a.typeURL) == typeURL:
 		r.value = a.value
-	case "":
+	case len(a.typeURL) == 0:
 		r.err = errors.New("there is no resource in the google.protobuf.Any")
 	default:
 		r.err = fmt.Errorf("its type is %q in a response for %q", cut(string(a.typeURL), maxServerText), typeURL)

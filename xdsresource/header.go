@@ -103,6 +103,18 @@ type headers struct {
 	values metadata.MD
 }
 
+func (rpc *RPC) metadata() metadata.MD {
+	switch {
+	case rpc.Metadata != nil:
+		return rpc.Metadata()
+	case rpc.Context != nil:
+		md, _ := metadata.FromOutgoingContext(rpc.Context)
+		return md
+	default:
+		return nil
+	}
+}
+
 func (h *headers) get(name string) (value string, present bool) {
 	if strings.HasSuffix(name, "-bin") {
 		return "", false
@@ -113,10 +125,9 @@ func (h *headers) get(name string) (value string, present bool) {
 		}
 		return "application/grpc", true
 	}
-	if !h.asked && h.rpc.Metadata != nil {
-		h.values = h.rpc.Metadata()
+	if !h.asked {
+		h.values, h.asked = h.rpc.metadata(), true
 	}
-	h.asked = true
 	switch values := h.values[name]; len(values) {
 	case 0:
 		return "", false

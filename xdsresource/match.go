@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"context"
 	"math/rand/v2"
 	"regexp"
 	"strings"
@@ -15,9 +16,13 @@ import (
 type RPC struct {
 	// Method is the full method, "/package.Service/Method".
 	Method string
-	// Metadata returns the outgoing metadata with lower-case keys, as
-	// metadata.FromOutgoingContext does. It is called at most once, and only
-	// when a route that otherwise fits looks at a header. nil: none.
+	// Context holds the outgoing metadata. They are copied out of it at most
+	// once, and only when a route that otherwise fits looks at a header. nil:
+	// there are none.
+	Context context.Context
+	// Metadata, if not nil, is asked for the metadata in the place of Context.
+	// Keys are in lower case. A closure costs its caller an allocation, which
+	// Context does not.
 	Metadata func() metadata.MD
 	// ContentType is the content-type header. Empty: "application/grpc".
 	ContentType string
@@ -73,7 +78,6 @@ func (v *validator) routeMatch(at *path, pb *routepb.RouteMatch) RouteMatch {
 	case *routepb.RouteMatch_SafeRegex:
 		re := v.regex(at.field("safe_regex"), specifier.SafeRegex)
 		m.PathKind, m.Regex, m.regexPrefix = PathRegex, re.Regexp, re.prefix
-		m.CaseInsensitive = false
 	default:
 		v.fault(at, "path_specifier must be prefix, path or safe_regex, is %s", whichOneof(pb, "path_specifier"))
 	}

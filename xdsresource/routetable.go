@@ -2,8 +2,9 @@ package xdsresource
 
 // Route returns the first route, in their order, that matches the RPC, or nil.
 //
-// It takes no lock, does not allocate, and visits only the routes that share
-// the method or a prefix of it. It may be called concurrently.
+// It takes no lock and visits only routes for the method or a prefix of it,
+// unless the routes have more than 16 prefixes of the method. It allocates only
+// when it copies metadata, see RPC.Context. It may be called concurrently.
 func (vh *VirtualHost) Route(rpc RPC) *Route { return vh.table().find(&rpc) }
 
 // Clusters returns the clusters that the routes forward to, each once, in the

@@ -8,7 +8,8 @@
 // configselector (routes and filters) and balancer (clusters and endpoints).
 // All that costs time is done here, once: names are compared, regular
 // expressions compiled, routes and domains indexed. What is left for an RPC
-// is VirtualHost.Route, which neither locks nor allocates.
+// is VirtualHost.Route, which takes no lock and costs the same for one route
+// and for ten thousand.
 //
 // It does not open watches, know streams or run RPCs. It reads the fields that
 // this client acts on and, as gRFC A27 asks, ignores the others.

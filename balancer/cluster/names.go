@@ -38,6 +38,9 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			id := localities[i].ID
 			of[id] = append(of[id], name)
 		}
+		if c.AcrossLocalities {
+			localities = merged(localities)
+		}
 		entries = append(entries, priority.Entry[locality.Config]{
 			Name:   name,
 			Config: locality.Config{LeafPolicy: c.LBPolicy, Localities: localities},
@@ -59,6 +62,15 @@ func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool)
 	}
 	n.made++
 	return strconv.Itoa(n.made)
+}
+
+// merged makes one locality of all, for a policy that is to pick across them.
+func merged(localities []xdsresource.Locality) []xdsresource.Locality {
+	all := xdsresource.Locality{Priority: localities[0].Priority, Weight: 1}
+	for i := range localities {
+		all.Endpoints = append(all.Endpoints, localities[i].Endpoints...)
+	}
+	return []xdsresource.Locality{all}
 }
 
 // byPriority splits localities by their priority, in order.

@@ -85,3 +85,25 @@ func TestEntriesKeepTheOrderWithinAPriority(t *testing.T) {
 		t.Error("the resource was changed")
 	}
 }
+
+// gRFC A52, "Locality Weights": a policy that is not wrapped in WrrLocality
+// picks among all endpoints of the priority.
+func TestAPolicyAcrossLocalitiesGetsAllEndpointsOfThePriority(t *testing.T) {
+	t.Parallel()
+	var n names
+	entries := n.entries(&xdsresource.Cluster{LBPolicy: "round_robin", AcrossLocalities: true}, priorities{{"a", "b"}, {"c"}}.endpoints())
+	var got [][]string
+	for _, e := range entries {
+		if len(e.Config.Localities) != 1 || e.Config.Localities[0].Weight != 1 {
+			t.Fatalf("localities %+v, want one of weight 1", e.Config.Localities)
+		}
+		var addresses []string
+		for _, endpoint := range e.Config.Localities[0].Endpoints {
+			addresses = append(addresses, endpoint.Address)
+		}
+		got = append(got, addresses)
+	}
+	if diff := cmp.Diff([][]string{{"a:1", "b:1"}, {"c:1"}}, got); diff != "" {
+		t.Errorf("addresses by priority (-want +got):\n%s", diff)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -37,11 +38,12 @@ type spy struct {
 	readyOnUpdate bool
 	// inside counts the calls in progress.
 	inside atomic.Int32
-	// reentered is set if two calls overlapped.
-	reentered atomic.Bool
-	closed    bool
-	idleExits int
-	reports   []connectivity.State
+	// reentered gets a value if two calls overlap.
+	reentered chan struct{}
+	// whileInside, if not nil, runs in ExitIdle.
+	whileInside func()
+	closed      bool
+	idleExits   int
 }
 
 type spyBuilder struct{}
@@ -51,14 +53,17 @@ var built = make(chan *spy, 1)
 
 func (spyBuilder) Name() string { return "spy" }
 func (spyBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	s := &spy{cc: cc}
+	s := &spy{cc: cc, reentered: make(chan struct{}, 1)}
 	built <- s
 	return s
 }
 
 func (s *spy) enter() func() {
 	if s.inside.Add(1) > 1 {
-		s.reentered.Store(true)
+		select {
+		case s.reentered <- struct{}{}:
+		default:
+		}
 	}
 	return func() { s.inside.Add(-1) }
 }
@@ -72,12 +77,17 @@ func (s *spy) UpdateClientConnState(c balancer.ClientConnState) error {
 	return s.refuse
 }
 func (s *spy) ResolverError(error) {}
-func (s *spy) UpdateSubConnState(_ balancer.SubConn, c balancer.SubConnState) {
+func (s *spy) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {
 	defer s.enter()()
-	s.reports = append(s.reports, c.ConnectivityState)
 }
-func (s *spy) ExitIdle() { defer s.enter()(); s.idleExits++ }
-func (s *spy) Close()    { defer s.enter()(); s.closed = true }
+func (s *spy) ExitIdle() {
+	defer s.enter()()
+	s.idleExits++
+	if s.whileInside != nil {
+		s.whileInside()
+	}
+}
+func (s *spy) Close() { defer s.enter()(); s.closed = true }
 
 // needyBuilder is a policy that has no configuration by default.
 type needyBuilder struct{ spyBuilder }
@@ -237,21 +247,22 @@ func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
 
 func TestPolicyIsCalledByOneGoroutineAtATime(t *testing.T) {
 	f := newSpied(t)
-	for i := range 20 {
-		sc, err := f.spy.cc.NewSubConn([]resolver.Address{{Addr: "1.1.1.1:1"}}, balancer.NewSubConnOptions{})
-		if err != nil {
-			t.Fatal(err)
+	sc, err := f.spy.cc.NewSubConn([]resolver.Address{{Addr: "1.1.1.1:1"}}, balancer.NewSubConnOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// While the policy is in ExitIdle, on the loop, a SubConn reports from the
+	// channel's goroutine.
+	f.spy.whileInside = func() {
+		sc.Connect()
+		select {
+		case <-f.spy.reentered:
+			t.Error("two goroutines were in the policy at once")
+		case <-time.After(100 * time.Millisecond):
 		}
-		sc.Connect() // reports from the channel's goroutine
-		f.loop.Do(func() {
-			f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", uint32(i+1), 0)})
-			f.leaf.ExitIdle()
-		})
-		sc.Shutdown()
 	}
-	if f.spy.reentered.Load() {
-		t.Error("two goroutines were in the policy at once")
-	}
+	f.loop.Do(f.leaf.ExitIdle)
+	f.loop.Do(f.leaf.Close)
 }
 
 func TestCloseEndsEverything(t *testing.T) {

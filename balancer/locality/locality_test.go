@@ -181,6 +181,11 @@ func TestLocalityWithoutUsableEndpointGetsNoRPC(t *testing.T) {
 		if s := f.cc.State(); s.ConnectivityState != connectivity.TransientFailure {
 			t.Errorf("without any usable endpoint the state is %v, want TRANSIENT_FAILURE", s.ConnectivityState)
 		}
+		for outcome := range f.counts(1) {
+			if outcome != "no locality of the priority has a usable endpoint" {
+				t.Errorf("without any usable endpoint a pick gives %q", outcome)
+			}
+		}
 		if open := f.cc.Open(); len(open) != 0 {
 			t.Errorf("connections %v are open to endpoints that may not be used", open)
 		}

@@ -35,7 +35,6 @@ type fakeChild struct {
 	changed   func()
 	updates   int
 	idleExits int
-	closed    bool
 }
 
 func (c *fakeChild) Update(name string) {
@@ -56,7 +55,7 @@ func (c *fakeChild) State() balancer.State {
 	return s
 }
 func (c *fakeChild) ExitIdle() { c.idleExits++ }
-func (c *fakeChild) Close()    { c.closed = true; delete(c.f.children, c.name) }
+func (c *fakeChild) Close()    { c.f.closed = append(c.f.closed, c.name); delete(c.f.children, c.name) }
 
 type fixture struct {
 	loop     *tree.Loop
@@ -65,6 +64,7 @@ type fixture struct {
 	// initial is the state in which a child is created; CONNECTING by default.
 	initial map[string]connectivity.State
 	built   []string
+	closed  []string
 	changes int
 }
 
@@ -344,6 +344,25 @@ func TestRemovedChildrenAreBounded(t *testing.T) {
 	})
 }
 
+func TestChildThatCameBackIsNotCountedAsRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.initial["kept"] = failed
+		f.update("kept", "p")
+		f.update("p")
+		for i := range 2 * priority.MaxRemoved {
+			name := fmt.Sprint("p", i)
+			f.initial[name] = ready
+			f.update("kept", name)
+		}
+		if slices.Contains(f.closed, "kept") {
+			t.Error("a child that the configuration names was evicted with the removed ones")
+		}
+	})
+}
+
 func TestCloseEndsChildrenAndTimers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -354,8 +373,9 @@ func TestCloseEndsChildrenAndTimers(t *testing.T) {
 		f.close()
 		time.Sleep(time.Hour)
 		f.loop.Do(func() {})
-		if len(f.children) != 0 || len(f.built) != 2 {
-			t.Errorf("after Close there are children %v; built: %v", f.children, f.built)
+		slices.Sort(f.closed)
+		if want := []string{"a", "b"}; !slices.Equal(f.built, want) || !slices.Equal(f.closed, want) {
+			t.Errorf("children %v were built and %v closed, want each of %v once", f.built, f.closed, want)
 		}
 	})
 }

@@ -116,6 +116,15 @@ func AttachFailed(rcc resolver.ClientConn, err error) {
 // ClientConn returns the gRPC channel. It serves as the channel's identity.
 func (ch *Channel) ClientConn() *grpc.ClientConn { return ch.cc }
 
+// Awaited reports whether RPCs wait for a configuration. If none does, it is the
+// application that woke the channel, with ClientConn.Connect or a blocking
+// dial.
+func (ch *Channel) Awaited() bool {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	return ch.waiters > 0
+}
+
 // Publish makes all RPCs from now on, those that wait included, run by r.
 func (ch *Channel) Publish(r Runner) { ch.replace(&state{phase: configured, runner: r}) }
 

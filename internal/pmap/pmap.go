@@ -17,6 +17,9 @@ const width = 256
 var seed = maphash.MakeSeed()
 
 type entry[V comparable] struct {
+	// hash is that of the key. It tells most keys of a shard apart without
+	// looking at them.
+	hash  uint64
 	key   string
 	value V
 }
@@ -30,15 +33,24 @@ type Map[V comparable] struct {
 	n      int
 }
 
-func index(key string) int { return int(maphash.String(seed, key) % width) }
+func hash(key string) uint64 { return maphash.String(seed, key) }
 
-func (s shard[V]) find(key string) int {
+func (s shard[V]) find(hash uint64, key string) int {
 	for i := range s {
-		if s[i].key == key {
+		if s[i].hash == hash && s[i].key == key {
 			return i
 		}
 	}
 	return -1
+}
+
+// findNear is find for a key that is at index i of an earlier or later version
+// of the shard, where most keys have stayed in place.
+func (s shard[V]) findNear(i int, hash uint64, key string) int {
+	if i < len(s) && s[i].hash == hash && s[i].key == key {
+		return i
+	}
+	return s.find(hash, key)
 }
 
 // Len returns the number of entries.
@@ -46,14 +58,14 @@ func (m Map[V]) Len() int { return m.n }
 
 // Get returns the value under key and whether there is one.
 func (m Map[V]) Get(key string) (V, bool) {
+	if m.shards != nil {
+		h := hash(key)
+		s := m.shards[h%width]
+		if i := s.find(h, key); i >= 0 {
+			return s[i].value, true
+		}
+	}
 	var zero V
-	if m.shards == nil {
-		return zero, false
-	}
-	s := m.shards[index(key)]
-	if i := s.find(key); i >= 0 {
-		return s[i].value, true
-	}
 	return zero, false
 }
 
@@ -90,8 +102,8 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 		if same(a[i], b[i]) {
 			continue
 		}
-		for _, e := range a[i] {
-			j := b[i].find(e.key)
+		for k, e := range a[i] {
+			j := b[i].findNear(k, e.hash, e.key)
 			switch {
 			case j < 0:
 				yield(e.key, e.value, zero, true, false)
@@ -99,8 +111,8 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 				yield(e.key, e.value, b[i][j].value, true, true)
 			}
 		}
-		for _, e := range b[i] {
-			if a[i].find(e.key) < 0 {
+		for k, e := range b[i] {
+			if a[i].findNear(k, e.hash, e.key) < 0 {
 				yield(e.key, zero, e.value, false, true)
 			}
 		}
@@ -129,15 +141,15 @@ func (b *Builder[V]) current() *[width]shard[V] {
 	return b.base.shards
 }
 
-// writable returns the builder's own copy of the shard that key falls in.
-func (b *Builder[V]) writable(key string) *shard[V] {
+// writable returns the builder's own copy of the shard for a hash.
+func (b *Builder[V]) writable(hash uint64) *shard[V] {
 	if b.shards == nil {
 		b.shards = new([width]shard[V])
 		if b.base.shards != nil {
 			*b.shards = *b.base.shards
 		}
 	}
-	i := index(key)
+	i := hash % width
 	if !b.own[i] {
 		old := b.shards[i]
 		b.shards[i] = append(make(shard[V], 0, len(old)+1), old...)
@@ -157,12 +169,13 @@ func (b *Builder[V]) Set(key string, value V) {
 	if ok && old == value {
 		return
 	}
-	s := b.writable(key)
+	h := hash(key)
+	s := b.writable(h)
 	if ok {
-		(*s)[s.find(key)].value = value
+		(*s)[s.find(h, key)].value = value
 		return
 	}
-	*s = append(*s, entry[V]{key, value})
+	*s = append(*s, entry[V]{h, key, value})
 	b.n++
 }
 
@@ -171,8 +184,9 @@ func (b *Builder[V]) Delete(key string) {
 	if _, ok := b.Get(key); !ok {
 		return
 	}
-	s := b.writable(key)
-	i := s.find(key)
+	h := hash(key)
+	s := b.writable(h)
+	i := s.find(h, key)
 	last := len(*s) - 1
 	(*s)[i] = (*s)[last]
 	(*s)[last] = entry[V]{}
@@ -180,11 +194,13 @@ func (b *Builder[V]) Delete(key string) {
 	b.n--
 }
 
-// Map returns the result: the map that Edit was called on, if nothing
-// changed. The builder must not be used after.
+// Map returns the result: the map that Edit was called on, if no call changed
+// anything. The builder may be used on; it then changes a copy of the result.
 func (b *Builder[V]) Map() Map[V] {
 	if b.shards == nil {
 		return b.base
 	}
-	return Map[V]{shards: b.shards, n: b.n}
+	m := Map[V]{shards: b.shards, n: b.n}
+	*b = Builder[V]{base: m, n: m.n}
+	return m
 }

@@ -97,6 +97,11 @@ func Start(t testing.TB, mode Mode) *Server {
 				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.GetMessage())
 			}
 		}
+		if t.Failed() {
+			for _, r := range s.Requests() {
+				t.Log(r)
+			}
+		}
 	})
 	return s
 }

@@ -74,12 +74,7 @@ func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 // has failed. It may be called more than once.
 func (l *Load) Stop(t testing.TB) {
 	t.Helper()
-	l.end()
-	l.work.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	failures := l.failures
-	l.failures = nil
+	failures, done := l.take()
 	for i, f := range failures {
 		if i == maxReported {
 			break
@@ -87,8 +82,19 @@ func (l *Load) Stop(t testing.TB) {
 		t.Errorf("%s RPC that began at %s failed after %v: %v", f.Kind, f.Began.Format("15:04:05.000000"), f.Took, f.Err)
 	}
 	if len(failures) > 0 {
-		t.Errorf("%d RPCs failed; succeeded: %v", len(failures), l.done)
+		t.Errorf("%d RPCs failed; succeeded: %v", len(failures), done)
 	}
+}
+
+// take ends the load and returns the failures that nobody was told of yet, and
+// how many RPCs of each kind succeeded.
+func (l *Load) take() (failures []Failure, done map[string]int) {
+	l.end()
+	l.work.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failures, l.failures = l.failures, nil
+	return failures, l.done
 }
 
 // WaitForBackends returns when the last 20 RPCs of every kind, of those that

@@ -1,6 +1,8 @@
 package xdsmsg
 
 import (
+	"slices"
+
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
@@ -16,7 +18,7 @@ func DefaultListener(name, routeConfigName string, filters ...*hcmpb.HttpFilter)
 		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{
 			Rds: &hcmpb.Rds{ConfigSource: ADS(), RouteConfigName: routeConfigName},
 		},
-		HttpFilters: append(filters, Router()),
+		HttpFilters: withRouter(filters),
 	})
 }
 
@@ -25,7 +27,7 @@ func DefaultListener(name, routeConfigName string, filters ...*hcmpb.HttpFilter)
 func InlineListener(name string, routes *routepb.RouteConfiguration, filters ...*hcmpb.HttpFilter) *listenerpb.Listener {
 	return APIListener(name, &hcmpb.HttpConnectionManager{
 		RouteSpecifier: &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: routes},
-		HttpFilters:    append(filters, Router()),
+		HttpFilters:    withRouter(filters),
 	})
 }
 
@@ -36,6 +38,11 @@ func APIListener(name string, manager *hcmpb.HttpConnectionManager) *listenerpb.
 		Name:        name,
 		ApiListener: &listenerpb.ApiListener{ApiListener: Any(manager)},
 	}
+}
+
+// withRouter leaves the caller's slice alone, which append might not.
+func withRouter(filters []*hcmpb.HttpFilter) []*hcmpb.HttpFilter {
+	return slices.Concat(filters, []*hcmpb.HttpFilter{Router()})
 }
 
 // Router is the terminal router filter, named "router".

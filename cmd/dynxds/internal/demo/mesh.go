@@ -2,7 +2,6 @@ package demo
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -43,19 +42,18 @@ func startMesh() (*mesh, error) {
 	m := &mesh{store: controlplane.NewStore(), backends: map[string]*testutils.Backend{}, connections: newConnections()}
 	for _, start := range []func() error{m.startBackends, m.startControlPlane, m.writeBootstrap, m.dial} {
 		if err := start(); err != nil {
-			return nil, errors.Join(err, m.close())
+			m.close()
+			return nil, err
 		}
 	}
 	return m, nil
 }
 
 // close ends all parts and removes the bootstrap file.
-func (m *mesh) close() error {
+func (m *mesh) close() {
 	for _, undo := range slices.Backward(m.undo) {
 		undo()
 	}
-	m.undo = nil
-	return nil
 }
 
 func (m *mesh) startBackends() error {

@@ -78,7 +78,7 @@ func stopBackend(m *mesh) scenario.Step {
 			Groups: []scenario.Group{{
 				Shares: map[string]float64{stable1: 0.50, canary1: 0.50},
 			}},
-			Excuses: func(r scenario.RPC) bool { return !afterLoss(r) },
+			Excuses: func(r scenario.RPC) bool { return r.Peer == addr && !afterLoss(r) },
 		},
 	}
 }

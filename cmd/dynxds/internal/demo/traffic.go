@@ -13,6 +13,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
 )
@@ -26,15 +27,16 @@ const (
 
 func methods() []string { return []string{unaryCall, emptyCall, fullDuplexCall} }
 
-// The traffic at most: four workers with 150 unary RPCs a second each, and four
-// that always have a stream open. A machine that is slower gets less.
+// The traffic at most: four workers with 150 unary RPCs a second each, and
+// eight that always have a stream open, so that a backend which stops has RPCs
+// in flight. A machine that is slower gets less.
 const (
 	unaryWorkers  = 4
 	unaryInterval = time.Second / 150
-	streamWorkers = 4
+	streamWorkers = 8
 	// A stream carries streamMessages responses, streamGap apart.
 	streamMessages = 4
-	streamGap      = 10 * time.Millisecond
+	streamGap      = 20 * time.Millisecond
 )
 
 // hungAfter is when an RPC counts as failed for want of an answer. It cannot be
@@ -47,17 +49,25 @@ var errHung = fmt.Errorf("no answer within %v", hungAfter)
 type traffic struct {
 	client testgrpc.TestServiceClient
 	record func(scenario.RPC)
-	// ctx ends RPCs at once, stopping only keeps new ones from beginning.
+	// ctx ends RPCs at once, stopping only keeps new ones from beginning. ctx
+	// has no deadline.
 	ctx      context.Context
+	release  func()
 	stopping chan struct{}
 	workers  sync.WaitGroup
 }
 
-// startTraffic begins to make RPCs. The caller has to call stop.
+// startTraffic begins to make RPCs, which end when ctx does. The caller has to
+// call stop.
 func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(scenario.RPC)) *traffic {
+	// A deadline of ctx would take the place of the one that carries the number
+	// of the configuration.
+	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unlink := context.AfterFunc(ctx, cancel)
 	t := &traffic{
 		client: testgrpc.NewTestServiceClient(channel), record: record,
-		ctx: ctx, stopping: make(chan struct{}),
+		ctx: timeless, release: func() { unlink(); cancel() },
+		stopping: make(chan struct{}),
 	}
 	for i := range unaryWorkers {
 		t.workers.Go(func() { t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, t.unary) })
@@ -72,6 +82,7 @@ func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record 
 func (t *traffic) stop() {
 	close(t.stopping)
 	t.workers.Wait()
+	t.release()
 }
 
 // work calls rpc, at best once per interval. What was missed is not made up
@@ -97,15 +108,15 @@ func (t *traffic) work(interval, first time.Duration, rpc func()) {
 // the turns of round robin.
 func (t *traffic) unary() {
 	if rand.IntN(2) == 0 {
-		t.call(scenario.RPC{Method: unaryCall}, func(ctx context.Context) (header metadata.MD, err error) {
-			_, err = t.client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.Header(&header))
-			return header, err
+		t.call(scenario.RPC{Method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
+			_, err := t.client.UnaryCall(ctx, &testpb.SimpleRequest{}, opts...)
+			return err
 		})
 		return
 	}
-	t.call(scenario.RPC{Method: emptyCall}, func(ctx context.Context) (header metadata.MD, err error) {
-		_, err = t.client.EmptyCall(ctx, &testpb.Empty{}, grpc.Header(&header))
-		return header, err
+	t.call(scenario.RPC{Method: emptyCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
+		_, err := t.client.EmptyCall(ctx, &testpb.Empty{}, opts...)
+		return err
 	})
 }
 
@@ -114,10 +125,10 @@ func (t *traffic) stream() {
 }
 
 // exchange is one bidirectional stream, from its creation to its status.
-func (t *traffic) exchange(ctx context.Context) (metadata.MD, error) {
-	stream, err := t.client.FullDuplexCall(ctx)
+func (t *traffic) exchange(ctx context.Context, opts ...grpc.CallOption) error {
+	stream, err := t.client.FullDuplexCall(ctx, opts...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	req := &testpb.StreamingOutputCallRequest{}
 	for range streamMessages {
@@ -134,25 +145,30 @@ func (t *traffic) exchange(ctx context.Context) (metadata.MD, error) {
 		case err == nil:
 			continue
 		case !errors.Is(err, io.EOF):
-			return nil, err
+			return err
 		case received != streamMessages:
-			return nil, fmt.Errorf("the stream ended well with %d responses of %d", received, streamMessages)
+			return fmt.Errorf("the stream ended well with %d responses of %d", received, streamMessages)
 		}
-		return stream.Header()
+		return nil
 	}
 }
 
 // call makes an RPC and records it, unless it failed because the demo was
 // interrupted.
-func (t *traffic) call(rpc scenario.RPC, f func(context.Context) (metadata.MD, error)) {
+func (t *traffic) call(rpc scenario.RPC, f func(context.Context, ...grpc.CallOption) error) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(hungAfter, func() { cancel(errHung) })
 	defer watchdog.Stop()
 
+	var (
+		header metadata.MD
+		from   peer.Peer
+	)
 	rpc.Start = time.Now()
-	header, err := f(ctx)
+	err := f(ctx, grpc.Header(&header), grpc.Peer(&from))
 	rpc.End = time.Now()
+	rpc.Peer = addrString(from.Addr)
 
 	if err != nil {
 		if t.ctx.Err() != nil {

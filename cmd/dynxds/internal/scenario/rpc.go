@@ -8,6 +8,9 @@ type RPC struct {
 	Method string
 	// Backend is who answered, empty if nobody did.
 	Backend string
+	// Peer is the address of the connection that the RPC was on, empty if it
+	// was on none.
+	Peer string
 	// Configuration is the number of the configuration that routed the RPC, 0
 	// if that is not known.
 	Configuration int

@@ -135,10 +135,10 @@ func (t *tally) excused() (excused, others int, first RPC) {
 // faults says in words why the step was not observed; none means it was.
 func (t *tally) faults(checks []Check, now time.Time) []string {
 	var faults []string
-	switch answered := t.answered.Of(""); {
+	switch {
 	case t.phase == phaseUnseen:
 		faults = append(faults, fmt.Sprintf("no RPC has shown the change within %v (%d RPCs were answered meanwhile)",
-			roundDuration(now.Sub(t.began)), answered))
+			roundDuration(now.Sub(t.began)), t.answered.Of("")))
 	case t.phase == phaseSpreading:
 		faults = append(faults, fmt.Sprintf("the change arrived after %v, but since then %s has answered no RPC that it should have",
 			roundDuration(t.shown.Sub(t.began)), t.expect.missing(t.spread)))

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/report"
+)
+
+// runDemo is demo.Run.
+type runDemo func(context.Context, demo.Options, report.Reporter) error
+
+const demoHelp = `Runs a control plane, three gRPC backends and a client in this process, on
+loopback, and needs nothing else. The client imports dynxds and dials
+"xds:///echo.example.com" with a bootstrap file in a temporary folder. While it
+makes unary and streaming RPCs, four things happen:
+
+  1. the control plane splits the RPCs 90/10 between two clusters;
+  2. it shifts the split to 50/50;
+  3. a backend dies;
+  4. the control plane moves one method to another cluster.
+
+Each step has to show in the RPCs themselves: in who answered what share, within
+what chance allows for their number, and in that none fails but those on the
+dying backend's connection. The exit status is 0 only if all four steps were
+observed.
+
+A terminal sees a live table (NO_COLOR turns its colours off), a pipe sees
+lines. With --json each line is one object, whose field "event" is "setup",
+"announced", "progress", "observed" or "missed", or "summary"; docs/demo.md has
+their fields. GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
+
+func newDemo(run runDemo) *cobra.Command {
+	var (
+		opts   demo.Options
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show routing at work: a control plane, backends and a client in one process",
+		Long:  demoHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			if asJSON {
+				return run(cmd.Context(), opts, report.NewJSON(out))
+			}
+			return run(cmd.Context(), opts, report.New(out))
+		},
+	}
+	cmd.Flags().DurationVar(&opts.Duration, "duration", demo.DefaultDuration, "how long to run, at least "+demo.MinDuration.String())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	return cmd
+}

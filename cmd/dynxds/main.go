@@ -1,0 +1,48 @@
+// Command dynxds shows and serves dynxds, xDS for gRPC-Go clients.
+//
+// "dynxds demo" runs a control plane, backends and a client in one process;
+// "dynxds help" lists the commands. The command holds no logic of its own:
+// that is in the packages below internal.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+)
+
+func main() {
+	quietGRPC()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr, demo.Run))
+}
+
+// quietGRPC keeps gRPC's log out of the output unless the environment asks for
+// it.
+func quietGRPC() {
+	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
+		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+	}
+}
+
+// execute runs the command line and returns the exit status.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer, run runDemo) int {
+	root := newRoot(run)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(stderr, "dynxds: %v\n", err)
+		return 1
+	}
+	return 0
+}

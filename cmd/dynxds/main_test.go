@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/report"
+)
+
+// runAsCommand makes the test binary the command, so that tests see its real
+// exit status, signals included.
+const runAsCommand = "DYNXDS_TEST_RUN_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runAsCommand) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// command is the command as a process of its own.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), runAsCommand+"=1", "GRPC_GO_LOG_SEVERITY_LEVEL=")
+	return cmd
+}
+
+// Given nothing else, when "dynxds demo" runs, then it ends by itself with exit
+// status 0, each step having been announced and observed, and no log in between.
+func TestDemoForMachines(t *testing.T) {
+	t.Parallel()
+	var stdout, stderr bytes.Buffer
+	cmd := command(t, "demo", "--duration", "2s", "--json")
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("dynxds demo: %v\n%s%s", err, stdout.String(), stderr.String())
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("standard error is not empty: %s", stderr.String())
+	}
+	type event struct {
+		Event          string `json:"event"`
+		Step           int    `json:"step"`
+		OK             bool   `json:"ok"`
+		Failed         int    `json:"failed"`
+		FailedInFlight int    `json:"failed_in_flight"`
+	}
+	var story []event
+	for line := range strings.Lines(stdout.String()) {
+		var e event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		if e.Failed != e.FailedInFlight {
+			t.Errorf("%d RPCs failed, %d of them in flight: %s", e.Failed, e.FailedInFlight, line)
+		}
+		if e.Event != "progress" {
+			story = append(story, event{Event: e.Event, Step: e.Step, OK: e.OK})
+		}
+	}
+	want := []event{{Event: "setup"}}
+	for step := 1; step <= 4; step++ {
+		want = append(want, event{Event: "announced", Step: step}, event{Event: "observed", Step: step})
+	}
+	want = append(want, event{Event: "summary", OK: true})
+	if diff := cmp.Diff(want, story); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// Given a pipe, then the demo prints lines without escapes.
+func TestDemoForAPipe(t *testing.T) {
+	t.Parallel()
+	out, err := command(t, "demo", "--duration", "2s").CombinedOutput()
+	if err != nil {
+		t.Fatalf("dynxds demo: %v\n%s", err, out)
+	}
+	if bytes.ContainsRune(out, '\x1b') {
+		t.Errorf("the output has escapes: %q", out)
+	}
+	for _, want := range []string{"Step 1 of 4: split 90/10\n", "Step 4 of 4: ", "\nAll 4 steps observed, in "} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+// Given an interrupt, then the demo ends soon, in order, with exit status 1.
+func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "demo", "--duration", "1h", "--json")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	for lines := bufio.NewScanner(stdout); lines.Scan(); last = lines.Text() {
+		if strings.Contains(lines.Text(), `"announced"`) {
+			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("exit: %v, want status 1", err)
+	}
+	if want := "step 1 of 4 (split 90/10) was cut short: interrupt"; !strings.Contains(stderr.String(), want) {
+		t.Errorf("standard error is %q, want %q", stderr.String(), want)
+	}
+	if !strings.Contains(last, `"event":"summary","ok":false`) {
+		t.Errorf("the last line is %q, want the summary", last)
+	}
+}
+
+// Errors give exit status 1 and one plain line.
+func TestExitStatus(t *testing.T) {
+	t.Parallel()
+	missed := func(context.Context, demo.Options, report.Reporter) error {
+		return errors.New("step 2 of 4 (shift) was not observed: no RPC has shown the change")
+	}
+	tests := []struct {
+		args   string
+		run    runDemo
+		status int
+		stderr string
+	}{
+		{"demo", missed, 1, "dynxds: step 2 of 4 (shift) was not observed: no RPC has shown the change\n"},
+		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 4 steps need 2s or more\n"},
+		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"\n"},
+		{"demo extra", demo.Run, 1, "dynxds: unknown command \"extra\" for \"dynxds demo\"\n"},
+		{"nonsense", demo.Run, 1, "dynxds: unknown command \"nonsense\" for \"dynxds\"\n"},
+		{"", demo.Run, 0, ""},
+		{"version", demo.Run, 0, ""},
+		{"demo --help", demo.Run, 0, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			if got := execute(t.Context(), strings.Fields(tt.args), &stdout, &stderr, tt.run); got != tt.status {
+				t.Errorf("exit status %d, want %d", got, tt.status)
+			}
+			if diff := cmp.Diff(tt.stderr, stderr.String()); diff != "" {
+				t.Errorf("standard error (-want +got):\n%s", diff)
+			}
+			if tt.status == 0 && !strings.Contains(stdout.String(), "dynxds") {
+				t.Errorf("standard output is %q, want something about dynxds", stdout.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,21 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newRoot(run runDemo) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dynxds",
+		Short: "xDS for gRPC-Go clients: a demonstration",
+		Long: `dynxds is a client-side xDS plugin for gRPC-Go: import it, dial "xds:///service",
+and RPCs are routed and balanced as a control plane says. This command shows it.`,
+		Example: "  dynxds demo",
+		// An error is printed once, by main, and without the usage: most errors
+		// are not about the command line.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.AddCommand(newDemo(run), newVersion())
+	return root
+}

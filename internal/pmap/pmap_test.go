@@ -1,0 +1,328 @@
+package pmap
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// build returns the map with the entries of m.
+func build(m map[string]int) Map[int] {
+	b := Map[int]{}.Edit()
+	for k, v := range m {
+		b.Set(k, v)
+	}
+	return b.Map()
+}
+
+// numbered returns the map of n keys to their numbers.
+func numbered(n int) Map[int] {
+	b := Map[int]{}.Edit()
+	for i := range n {
+		b.Set(key(i), i)
+	}
+	return b.Map()
+}
+
+func key(i int) string { return fmt.Sprintf("cluster-%06d", i) }
+
+// check compares m with what it should be, through all ways of reading it.
+func check(t *testing.T, m Map[int], want map[string]int) {
+	t.Helper()
+	got := maps.Collect(m.All)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("All (-want +got):\n%s", diff)
+	}
+	if m.Len() != len(want) {
+		t.Fatalf("Len = %d, want %d", m.Len(), len(want))
+	}
+	for k, v := range want {
+		if got, ok := m.Get(k); got != v || !ok {
+			t.Fatalf("Get(%q) = %d, %v, want %d, true", k, got, ok, v)
+		}
+	}
+	if got, ok := m.Get("not there"); got != 0 || ok {
+		t.Fatalf("Get of a missing key = %d, %v, want 0, false", got, ok)
+	}
+}
+
+func TestZeroMap(t *testing.T) {
+	t.Parallel()
+	var m Map[int]
+	check(t, m, map[string]int{})
+	check(t, m.Edit().Map(), map[string]int{})
+	m.Diff(m, func(key string, _, _ int, _, _ bool) { t.Errorf("Diff of the empty map with itself names %q", key) })
+}
+
+func TestAllStopsWhenTold(t *testing.T) {
+	t.Parallel()
+	n := 0
+	for range numbered(10).All {
+		if n++; n == 3 {
+			break
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d entries, want 3", n)
+	}
+}
+
+func TestTheSameMapIteratesTheSameWay(t *testing.T) {
+	t.Parallel()
+	m := numbered(1_000)
+	order := func() (keys []string) {
+		for k := range m.All {
+			keys = append(keys, k)
+		}
+		return keys
+	}
+	if diff := cmp.Diff(order(), order()); diff != "" {
+		t.Errorf("two orders of one map:\n%s", diff)
+	}
+}
+
+func TestBuilderReadsItsOwnChanges(t *testing.T) {
+	t.Parallel()
+	b := build(map[string]int{"a": 1, "b": 2}).Edit()
+	b.Set("a", 3)
+	b.Delete("b")
+	b.Set("c", 4)
+	for k, want := range map[string]int{"a": 3, "c": 4} {
+		if got, ok := b.Get(k); got != want || !ok {
+			t.Errorf("Get(%q) = %d, %v, want %d, true", k, got, ok, want)
+		}
+	}
+	if got, ok := b.Get("b"); ok {
+		t.Errorf("Get of a deleted key = %d, true", got)
+	}
+	check(t, b.Map(), map[string]int{"a": 3, "c": 4})
+}
+
+func TestEditsThatChangeNothingReturnTheMapItself(t *testing.T) {
+	m := numbered(100)
+	b := m.Edit()
+	b.Set(key(7), 7)
+	b.Delete("not there")
+	if got := b.Map(); got != m {
+		t.Error("the result is another map")
+	}
+	k := key(7)
+	if allocs := testing.AllocsPerRun(100, func() { b.Set(k, 7) }); allocs != 0 {
+		t.Errorf("%v allocations to set what is there, want 0", allocs)
+	}
+}
+
+func TestBuilderMayGoOnAfterMap(t *testing.T) {
+	t.Parallel()
+	// Given a map that a builder returned, when the builder is used again, then
+	// the map stays what it was.
+	b := Map[int]{}.Edit()
+	b.Set("a", 1)
+	first := b.Map()
+	b.Set("a", 2)
+	b.Set("b", 2)
+	second := b.Map()
+	b.Delete("a")
+	check(t, first, map[string]int{"a": 1})
+	check(t, second, map[string]int{"a": 2, "b": 2})
+	check(t, b.Map(), map[string]int{"b": 2})
+}
+
+// edit makes random changes to a builder and to a plain map.
+func edit(r *rand.Rand, b *Builder[int], model map[string]int) {
+	for range r.IntN(40) {
+		k := key(r.IntN(700))
+		if r.IntN(3) == 0 {
+			b.Delete(k)
+			delete(model, k)
+			continue
+		}
+		v := r.IntN(5)
+		b.Set(k, v)
+		model[k] = v
+	}
+}
+
+type change struct {
+	Before, After int
+	Had, Has      bool
+}
+
+// wantDiff compares two plain maps.
+func wantDiff(before, after map[string]int) map[string]change {
+	want := make(map[string]change)
+	for k, v := range before {
+		if w, ok := after[k]; !ok || v != w {
+			want[k] = change{v, w, true, ok}
+		}
+	}
+	for k, w := range after {
+		if _, ok := before[k]; !ok {
+			want[k] = change{0, w, false, true}
+		}
+	}
+	return want
+}
+
+func gotDiff(t *testing.T, before, after Map[int]) map[string]change {
+	got := make(map[string]change)
+	after.Diff(before, func(key string, before, after int, had, has bool) {
+		if _, twice := got[key]; twice {
+			t.Errorf("Diff names %q twice", key)
+		}
+		got[key] = change{before, after, had, has}
+	})
+	return got
+}
+
+// Random edits, each of a random earlier version, agree with a plain map, and
+// no version changes once it is there.
+func TestMapAgreesWithAPlainMap(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(3, seed))
+		versions := []Map[int]{{}}
+		models := []map[string]int{{}}
+		for range 60 {
+			base := r.IntN(len(versions))
+			b, model := versions[base].Edit(), maps.Clone(models[base])
+			edit(r, b, model)
+			versions, models = append(versions, b.Map()), append(models, model)
+		}
+		for i := range versions {
+			check(t, versions[i], models[i])
+			j := r.IntN(len(versions))
+			if diff := cmp.Diff(wantDiff(models[j], models[i]), gotDiff(t, versions[j], versions[i])); diff != "" {
+				t.Fatalf("seed %d, Diff of versions %d and %d (-want +got):\n%s", seed, j, i, diff)
+			}
+		}
+	}
+}
+
+func TestDiffOfUnrelatedMaps(t *testing.T) {
+	t.Parallel()
+	// Given two maps that share nothing but have equal entries; then Diff names
+	// only those that differ.
+	a := build(map[string]int{"same": 1, "gone": 2, "changed": 3})
+	b := build(map[string]int{"changed": 4, "same": 1, "new": 5})
+	want := map[string]change{
+		"gone":    {2, 0, true, false},
+		"changed": {3, 4, true, true},
+		"new":     {0, 5, false, true},
+	}
+	if diff := cmp.Diff(want, gotDiff(t, a, b)); diff != "" {
+		t.Errorf("Diff (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantDiff(nil, map[string]int{"a": 1}), gotDiff(t, Map[int]{}, build(map[string]int{"a": 1}))); diff != "" {
+		t.Errorf("Diff from the empty map (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantDiff(map[string]int{"a": 1}, nil), gotDiff(t, build(map[string]int{"a": 1}), Map[int]{})); diff != "" {
+		t.Errorf("Diff to the empty map (-want +got):\n%s", diff)
+	}
+}
+
+func TestAChangedCopySharesAllButOneShard(t *testing.T) {
+	t.Parallel()
+	m := numbered(10_000)
+	for what, change := range map[string]func(*Builder[int]){
+		"set":    func(b *Builder[int]) { b.Set(key(77), -1) },
+		"add":    func(b *Builder[int]) { b.Set("new", 1) },
+		"delete": func(b *Builder[int]) { b.Delete(key(77)) },
+	} {
+		b := m.Edit()
+		change(b)
+		n := b.Map()
+		differ := 0
+		for i := range n.shards {
+			if !same(m.shards[i], n.shards[i]) {
+				differ++
+			}
+		}
+		if differ != 1 {
+			t.Errorf("%s: %d shards differ, want 1", what, differ)
+		}
+		if got := gotDiff(t, m, n); len(got) != 1 {
+			t.Errorf("%s: Diff names %d keys, want 1", what, len(got))
+		}
+	}
+}
+
+func TestReadersDoNotSeeEdits(t *testing.T) {
+	t.Parallel()
+	// Meant for the race detector: reads of a map beside edits of copies of it.
+	m := numbered(500)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			b := m.Edit()
+			for i := range 500 {
+				b.Set(key(i), -w)
+				b.Delete(key(i / 2))
+			}
+			if b.Map() == m {
+				t.Error("no change")
+			}
+		})
+		wg.Go(func() {
+			for i := range 500 {
+				if v, ok := m.Get(key(i)); v != i || !ok {
+					t.Errorf("Get(%q) = %d, %v, want %d", key(i), v, ok, i)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+var sizes = []int{1, 100, 10_000, 100_000}
+
+func BenchmarkGet(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m, k := numbered(n), key(n/2)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := m.Get(k); !ok {
+					b.Fatal("not there")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkChangeOne(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m, k := numbered(n), key(n/2)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				e := m.Edit()
+				e.Set(k, -1-i)
+				m = e.Map()
+			}
+		})
+	}
+}
+
+func BenchmarkDiffOne(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := numbered(n)
+			e := m.Edit()
+			e.Set(key(n/2), -1)
+			changed := e.Map()
+			b.ReportAllocs()
+			for b.Loop() {
+				found := 0
+				changed.Diff(m, func(string, int, int, bool, bool) { found++ })
+				if found != 1 {
+					b.Fatalf("%d keys differ, want 1", found)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package xdsclient
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// DESIGN, "The two journeys": the same bytes keep the same value, are not decoded,
+// and wake nobody, but are ACKed.
+func TestUnchangedResourceCostsNothing(t *testing.T) {
+	for name, form := range map[string]func(proto.Message) proto.Message{
+		"bare":             func(m proto.Message) proto.Message { return m },
+		"wrapped":          func(m proto.Message) proto.Message { return wrap(t, "a", m) },
+		"wrapped nameless": func(m proto.Message) proto.Message { return wrap(t, "", m) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, server := newTestTypes(), newScript(t)
+				c := server.client()
+				a, _ := listen(t, c, types.clusters, "a")
+				s := server.stream()
+				s.request()
+				s.send(types.clusters, "1", "n1", form(cluster("a", "1")))
+				s.request()
+				value := a.cluster("1")
+				s.send(types.clusters, "2", "n2", form(cluster("a", "1")))
+				check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "2", nonce: "n2"})
+				a.silent()
+				if got := types.decoded.Load(); got != 1 {
+					t.Errorf("%d resources were decoded, want 1", got)
+				}
+				late, _ := listen(t, c, types.clusters, "a")
+				if late.cluster("1") != value {
+					t.Error("the value was replaced")
+				}
+				// And a change is noticed.
+				s.send(types.clusters, "3", "n3", form(cluster("a", "2")))
+				a.cluster("2")
+				s.send(types.clusters, "4", "n4", form(cluster("a", "1")))
+				a.cluster("1")
+				if got := types.decoded.Load(); got != 3 {
+					t.Errorf("%d resources were decoded, want 3", got)
+				}
+			})
+		})
+	}
+}
+
+// gRFC A88: ResourceChanged clears an ambient error, also if it brings the same
+// value.
+func TestUnchangedResourceClearsNACK(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		value := a.cluster("1")
+		s.send(types.clusters, "2", "n2", badCluster("a", "x"))
+		a.ambient(KindInvalid)
+		s.send(types.clusters, "3", "n3", badCluster("a", "x"))
+		a.silent() // the same error again is no news
+		s.send(types.clusters, "4", "n4", badCluster("a", "y"))
+		a.ambient(KindInvalid)
+		decoded := types.decoded.Load()
+		s.send(types.clusters, "5", "n5", cluster("a", "1"))
+		if a.cluster("1") != value {
+			t.Error("the value was replaced")
+		}
+		if types.decoded.Load() != decoded {
+			t.Error("the cached version was decoded again")
+		}
+	})
+}
+
+// gRFC A88, "Handling Data Errors": with fail_on_data_errors a NACK withdraws the
+// cached resource.
+func TestNACKWithFailOnDataErrors(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client(testutils.ServerFeatures("fail_on_data_errors"))
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+		s.send(types.clusters, "2", "n2", badCluster("a", "x"))
+		a.fault(KindInvalid)
+		late, _ := listen(t, c, types.clusters, "a")
+		late.fault(KindInvalid)
+		s.send(types.clusters, "3", "n3", cluster("a", "1"))
+		a.cluster("1")
+		late.cluster("1")
+	})
+}
+
+// Envoy, xDS protocol, "Deleting Resources".
+func TestOmittedResourceIsDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		bad, _ := listen(t, c, types.clusters, "bad")
+		e, _ := listen(t, c, types.endpoints, "e")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"), badCluster("bad", "x"))
+		a.cluster("1")
+		b.cluster("1")
+		bad.fault(KindInvalid)
+		s.send(types.endpoints, "1", "n2", endpoints("e"))
+		e.value()
+		// A resource that is watched from now on may be later than the response.
+		late, _ := listen(t, c, types.clusters, "late")
+
+		s.send(types.clusters, "2", "n3", cluster("b", "1"))
+		a.fault(KindDoesNotExist)
+		bad.fault(KindDoesNotExist)
+		b.silent()
+		late.silent()
+		// Types without full state are never deleted by omission.
+		s.send(types.endpoints, "2", "n4")
+		e.silent()
+
+		s.send(types.clusters, "3", "n5")
+		b.fault(KindDoesNotExist)
+		a.silent() // told once
+		gone, _ := listen(t, c, types.clusters, "a")
+		gone.fault(KindDoesNotExist)
+		s.send(types.clusters, "4", "n6", cluster("a", "1"))
+		a.cluster("1")
+		gone.cluster("1")
+	})
+}
+
+// gRFC A53; A88 has the watchers hear of it as of an ambient error.
+func TestIgnoreResourceDeletion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client(testutils.ServerFeatures("ignore_resource_deletion"))
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		value := a.cluster("1")
+		s.send(types.clusters, "2", "n2")
+		a.ambient(KindDoesNotExist)
+		late, _ := listen(t, c, types.clusters, "a")
+		late.cluster("1")
+		late.ambient(KindDoesNotExist)
+		s.send(types.clusters, "3", "n3")
+		a.silent()
+		s.send(types.clusters, "4", "n4", cluster("a", "1"))
+		if a.cluster("1") != value {
+			t.Error("the value was replaced")
+		}
+		if got := types.decoded.Load(); got != 1 {
+			t.Errorf("%d resources were decoded, want 1", got)
+		}
+		// The feature is about deletion, not about what never was there.
+		never, _ := listen(t, c, types.clusters, "never")
+		never.fault(KindDoesNotExist)
+	})
+}
+
+// gRFC A53 yields to the feature that A88 replaces it by.
+func TestFailOnDataErrorsWinsOverIgnoreResourceDeletion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client(testutils.ServerFeatures("ignore_resource_deletion", "fail_on_data_errors"))
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+		s.send(types.clusters, "2", "n2")
+		a.fault(KindDoesNotExist)
+	})
+}

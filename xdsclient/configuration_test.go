@@ -1,0 +1,136 @@
+package xdsclient
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// A watch that can never be served says so, and does no harm to others.
+func TestRefusedWatches(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client(testutils.Authority("known", "", nil))
+		listen(t, c, types.endpoints, "e")
+		for name, tc := range map[string]struct {
+			typ    *ResourceType
+			name   string
+			reason string
+		}{
+			"unknown authority": {types.clusters, "xdstp://nobody/envoy.config.cluster.v3.Cluster/a", `authority "nobody" is unknown; authorities has "known"`},
+			"no authority":      {types.clusters, "xdstp:///envoy.config.cluster.v3.Cluster/a", `authorities has no entry ""`},
+			"opaque":            {types.clusters, "xdstp:a", `authorities has no entry ""`},
+			"malformed":         {types.clusters, "xdstp://%zz/a", `invalid URL escape "%zz"`},
+			"no name":           {types.clusters, "", "a resource needs a name"},
+			"wildcard":          {types.clusters, "*", `"*" asks for every resource`},
+			"not UTF-8":         {types.clusters, "\xff", "not valid UTF-8"},
+			"second type":       {newTestTypes().endpoints, "e", "two different ResourceTypes"},
+		} {
+			e, stop := listen(t, c, tc.typ, tc.name)
+			err := e.fault(KindConfiguration)
+			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != tc.name {
+				t.Errorf("%s: got %v, want %q in it", name, err, tc.reason)
+			}
+			stop()
+			stop()
+		}
+		s := server.stream()
+		check(t, s.request(), want{typ: types.endpoints, names: []string{"e"}, node: true})
+		s.quiet()
+	})
+}
+
+// gRFC A47: the authority of a name decides which servers are asked, and a server
+// that several authorities name has one stream.
+func TestAuthoritiesChooseServers(t *testing.T) {
+	ctx := testutils.Context(t)
+	types := newTestTypes()
+	main, own := testutils.StartFakeServer(t), testutils.StartFakeServer(t)
+	c, err := New(parseBootstrap(t, main.Addr(),
+		testutils.Authority("shared", "", nil),
+		testutils.Authority("own", own.Addr(), nil),
+		testutils.Authority("", "", nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const path = "/envoy.config.cluster.v3.Cluster/a"
+	onMain := []string{"a", "xdstp:" + path, "xdstp://shared" + path}
+	var stops []func()
+	for _, name := range onMain {
+		main.Set(t, cluster(name, "main"))
+		e, stop := listen(t, c, types.clusters, name)
+		stops = append(stops, stop)
+		e.cluster("main")
+	}
+	own.Set(t, cluster("xdstp://own"+path, "own"))
+	e, stopOwn := listen(t, c, types.clusters, "xdstp://own"+path)
+	e.cluster("own")
+
+	main.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, onMain...))
+	own.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, "xdstp://own"+path))
+	if n := main.Attempts() + own.Attempts(); n != 2 {
+		t.Errorf("%d streams were opened, want one per server", n)
+	}
+	// One authority leaving does not end what another uses.
+	stops[2]()
+	main.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, onMain[:2]...))
+	stopOwn()
+	if err := own.WaitOpen(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	if err := main.WaitOpen(ctx, 1); err != nil {
+		t.Error(err)
+	}
+	c.mu.Lock()
+	if n := len(c.authorities); n != 2 {
+		t.Errorf("the client has %d authorities, want 2", n)
+	}
+	c.mu.Unlock()
+}
+
+func TestNewRefusesWrongOptions(t *testing.T) {
+	t.Parallel()
+	cfg := parseBootstrap(t, "dns:///localhost:1")
+	for name, tc := range map[string]struct {
+		opts []Option
+		want []string
+	}{
+		"backoff":  {[]Option{WithBackoff(backoff.Config{})}, []string{"WithBackoff"}},
+		"timeout":  {[]Option{WithResourceTimeout(-1)}, []string{"WithResourceTimeout"}},
+		"size":     {[]Option{WithMaxMessageSize(0)}, []string{"WithMaxMessageSize"}},
+		"all told": {[]Option{WithMaxMessageSize(0), WithResourceTimeout(0)}, []string{"WithMaxMessageSize", "WithResourceTimeout"}},
+	} {
+		_, err := New(cfg, tc.opts...)
+		if err == nil || slices.ContainsFunc(tc.want, func(s string) bool { return !strings.Contains(err.Error(), s) }) {
+			t.Errorf("%s: got error %v, want one with %q", name, err, tc.want)
+		}
+	}
+	if _, err := New(nil); err == nil {
+		t.Error("New took no bootstrap")
+	}
+}
+
+// A connection that cannot even be tried is reported as an unreachable server.
+func TestCredentialsThatCannotBeMade(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client(testutils.TopLevel("xds_servers", []map[string]any{{
+			"server_uri": "passthrough:///script",
+			"channel_creds": []map[string]any{{"type": "tls", "config": map[string]any{
+				"ca_certificate_file": "/does/not/exist.pem",
+			}}},
+		}}))
+		a, _ := listen(t, c, types.clusters, "a")
+		server.open()
+		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "exist.pem") {
+			t.Errorf("got %v, want the file in it", err)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package xdsclient
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+)
+
+// DESIGN, "Errors": an error says which resource, which server and which node,
+// and the way out.
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("the reason")
+	for _, tc := range []struct {
+		kind ErrorKind
+		name string
+		want string
+	}{
+		{KindDoesNotExist, "does not exist", `xDS Cluster "c": the reason (management server s, node id "n"); check that the control plane has it for this node`},
+		{KindInvalid, "invalid", `xDS Cluster "c" is invalid: the reason (management server s, node id "n"); correct it in the control plane`},
+		{KindServer, "server error", `xDS Cluster "c": error PermissionDenied from the management server: the reason (management server s, node id "n"); the control plane knows why`},
+		{KindUnreachable, "unreachable", `xDS Cluster "c": the management server is unreachable: the reason (management server s, node id "n"); check that the server runs, and server_uri and channel_creds in the xDS bootstrap`},
+		{KindTimeout, "timeout", `xDS Cluster "c": the reason (management server s, node id "n"); check that the control plane is not overloaded`},
+		{KindConfiguration, "configuration", `xDS Cluster "c": the reason (management server s, node id "n"); check the xDS bootstrap`},
+		{0, "ErrorKind(0)", `xDS Cluster "c": the reason (management server s, node id "n"); check the xDS bootstrap`},
+	} {
+		e := &Error{Kind: tc.kind, Code: codes.PermissionDenied, TypeName: "Cluster", Resource: "c", Server: "s", NodeID: "n", Err: cause}
+		if e.Error() != tc.want {
+			t.Errorf("%v reads\n%s\nwant\n%s", tc.kind, e, tc.want)
+		}
+		if tc.kind.String() != tc.name {
+			t.Errorf("got the name %q, want %q", tc.kind, tc.name)
+		}
+		if !errors.Is(e, cause) {
+			t.Errorf("%v hides its reason", tc.kind)
+		}
+	}
+	e := &Error{Kind: KindConfiguration, TypeName: "Cluster", Resource: "c", Err: cause}
+	if strings.Contains(e.Error(), "management server") {
+		t.Errorf("%q names a server although none was asked", e)
+	}
+}
+
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                     "",
+		"abcd":                 "abcd",
+		"abcde":                "abcd…",
+		"abcéx":                "abc…",
+		"\x80\x80\x80\x80\x80": "…",
+	} {
+		if got := cut(text, 4); got != want {
+			t.Errorf("cut(%q) is %q, want %q", text, got, want)
+		}
+	}
+	if !utf8.ValidString(cut(strings.Repeat("世", 100), 100)) {
+		t.Error("a character was cut in two")
+	}
+}

@@ -1,0 +1,301 @@
+package xdsclient
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+var errTest = errors.New("test")
+
+// gRFC A57, "Handling ADS Stream Termination": a stream that ends without an
+// answer is a connectivity error. gRFC A88, "Handling Transient Errors": it takes
+// the place of a resource that is not cached.
+func TestUnreachableWithoutCachedResource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		server.stream().breakOff()
+		err := a.fault(KindUnreachable)
+		if err.Code != codes.Unavailable || err.Server != "passthrough:///script" || err.NodeID != "node-1" {
+			t.Errorf("got %#v, want UNAVAILABLE from passthrough:///script for node-1", err)
+		}
+		const text = `xDS Cluster "a": the management server is unreachable: Unavailable: off for lunch ` +
+			`(management server passthrough:///script, node id "node-1"); ` +
+			`check that the server runs, and server_uri and channel_creds in the xDS bootstrap`
+		if err.Error() != text {
+			t.Errorf("the error reads\n%s\nwant\n%s", err, text)
+		}
+	})
+}
+
+// gRFC A57: a stream that ends after an answer is no error. gRFC A88: an error
+// beside a cached resource is ambient, and cleared by ResourceChanged.
+func TestUnreachableWithCachedResource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		s.request()
+		value := a.cluster("1")
+		s.breakOff()
+		s = server.stream()
+		a.silent()
+
+		s.breakOff()
+		a.ambient(KindUnreachable)
+		late, _ := listen(t, c, types.clusters, "a")
+		late.cluster("1")
+		late.ambient(KindUnreachable)
+		fresh, _ := listen(t, c, types.clusters, "b")
+		fresh.fault(KindUnreachable) // known before an attempt of its own
+
+		s = server.stream()
+		s.breakOff()
+		pass(10 * time.Second)
+		a.silent() // the same failure is told once
+		s = server.stream()
+		s.request()
+		s.send(types.endpoints, "1", "n1") // any response is an answer
+		if a.cluster("1") != value {
+			t.Error("the value that clears the error is another")
+		}
+		late.cluster("1")
+		fresh.silent() // nothing is known of it but that it was asked for
+		s.send(types.clusters, "1", "n2", cluster("a", "1"), cluster("b", "1"))
+		fresh.cluster("1")
+		a.silent()
+	})
+}
+
+// What held before the connection was lost holds again when it is back.
+func TestStandingErrorComesBackWithTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		bad, _ := listen(t, c, types.clusters, "bad")
+		cached, _ := listen(t, c, types.clusters, "cached")
+		missing, _ := listen(t, c, types.endpoints, "missing")
+		s := server.stream()
+		s.request()
+		s.request()
+		s.send(types.clusters, "1", "n1", badCluster("bad", "x"), cluster("cached", "1"))
+		bad.fault(KindInvalid)
+		cached.cluster("1")
+		s.send(types.clusters, "2", "n2", badCluster("bad", "x"), badCluster("cached", "y"))
+		cached.ambient(KindInvalid)
+		missing.fault(KindDoesNotExist)
+		s.breakOff()
+		server.stream().breakOff()
+		bad.fault(KindUnreachable)
+		cached.ambient(KindUnreachable)
+		missing.fault(KindUnreachable)
+		s = server.stream()
+		s.request()
+		s.send(types.endpoints, "1", "n1")
+		bad.fault(KindInvalid)
+		cached.ambient(KindInvalid)
+		missing.fault(KindDoesNotExist)
+	})
+}
+
+// The server's own words are passed on, but not without end.
+func TestServerTextIsCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		server.stream().end <- status.Error(codes.PermissionDenied, strings.Repeat("é", 3000))
+		err := a.fault(KindUnreachable)
+		want := "PermissionDenied: " + strings.Repeat("é", maxServerText/2) + "…"
+		if err.Err.Error() != want {
+			t.Errorf("the reason is %q, want %q", err.Err, want)
+		}
+	})
+}
+
+// A server that ends a stream with OK and no answer is not reachable either.
+func TestStreamEndedWithOK(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		server.stream().end <- nil
+		if err := a.fault(KindUnreachable); !errors.Is(err, errNoAnswer) && err.Err.Error() != errNoAnswer.Error() {
+			t.Errorf("the reason is %v, want %v", err.Err, errNoAnswer)
+		}
+	})
+}
+
+// The reason that gRPC has for not connecting reaches the watcher.
+func TestConnectionRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		server.stop()
+		a, _ := listen(t, c, types.clusters, "a")
+		server.open()
+		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "closed") {
+			t.Errorf("got %v, want the dialer's reason in it", err)
+		}
+		server.start()
+		s := server.stream()
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+	})
+}
+
+// gRFC A57: exponential backoff between attempts that bring no answer; grpc,
+// doc/connection-backoff.md.
+func TestBackoffGrowsAndIsResetByAGoodResponse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		for range 6 {
+			server.stream().breakOff()
+		}
+		s := server.stream()
+		second := time.Second
+		want := []time.Duration{0, 1 * second, 3 * second, 7 * second, 15 * second, 23 * second, 31 * second}
+		if got := server.attempts(); !slices.Equal(got, want) {
+			t.Fatalf("streams began at %v, want %v", got, want)
+		}
+		// A bad response does not reset the backoff, a good one does.
+		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
+		a.fault(KindUnreachable)
+		a.fault(KindInvalid)
+		s.breakOff()
+		s = server.stream()
+		s.send(types.clusters, "2", "n1", cluster("a", "1"))
+		a.cluster("1")
+		s.breakOff()
+		server.stream().breakOff()
+		server.stream()
+		want = append(want, 39*second, 40*second, 42*second)
+		if got := server.attempts(); !slices.Equal(got, want) {
+			t.Errorf("streams began at %v, want %v", got, want)
+		}
+	})
+}
+
+// A server that resets each stream after a good response is not asked more often
+// than the first step of the backoff allows; a stream that lived longer than that
+// is replaced at once.
+func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		listen(t, c, types.clusters, "a")
+		for range 5 {
+			s := server.stream()
+			s.request()
+			s.send(types.clusters, "1", "n1", cluster("a", "1"))
+			s.request()
+			s.breakOff()
+		}
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		s.request()
+		pass(time.Minute)
+		s.breakOff()
+		server.stream()
+		second := time.Second
+		want := []time.Duration{0, second, 2 * second, 3 * second, 4 * second, 5 * second, 65 * second}
+		if got := server.attempts(); !slices.Equal(got, want) {
+			t.Errorf("streams began at %v, want %v", got, want)
+		}
+	})
+}
+
+// grpc, doc/connection-backoff.md: ±20 % of 1 s × 1.6ⁿ, at most 120 s.
+func TestBackoffJitter(t *testing.T) {
+	t.Parallel()
+	r := retries{config: backoff.DefaultConfig}
+	varied := false
+	for n := range 40 {
+		want := math.Min(math.Pow(1.6, float64(n)), 120)
+		got := r.next().Seconds()
+		if got < want*0.8-1e-6 || got > want*1.2+1e-6 {
+			t.Errorf("wait %d is %v s, want %v s ±20 %%", n, got, want)
+		}
+		varied = varied || math.Abs(got-want) > want*0.01
+	}
+	if !varied {
+		t.Error("no wait differs from the middle")
+	}
+	if r.reset(); r.next() > 1200*time.Millisecond {
+		t.Error("reset did not start over")
+	}
+}
+
+// While a stream waits for its turn, a connection that comes back ends the wait.
+func TestReconnectDoesNotWaitForTheStreamsBackoff(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		server.stop()
+		server.open()
+		a.fault(KindUnreachable)
+		pass(20 * time.Second) // both waits have reached 8 s
+		server.start()
+		began := time.Now()
+		server.stream()
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("it took %v to open a stream, want the 8 s of the connection's backoff at most", took)
+		}
+	})
+}
+
+// A server that answers with garbage is one that does not answer.
+func TestGarbageEndsTheStream(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.request()
+		s.send(&ResourceType{}, "1", "n1")
+		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "malformed DiscoveryResponse: type_url is empty") {
+			t.Errorf("got %v, want the fault of the response in it", err)
+		}
+		synctest.Wait()
+		if s.wire.Context().Err() == nil {
+			t.Error("the stream is still open")
+		}
+		s = server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+	})
+}
+
+func TestMessageSizeLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		c.options.maxMessageSize = 1000
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", &anypb.Any{TypeUrl: types.clusters.TypeURL, Value: make([]byte, 1000)})
+		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "ResourceExhausted") {
+			t.Errorf("got %v, want RESOURCE_EXHAUSTED", err)
+		}
+	})
+}

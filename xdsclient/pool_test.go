@@ -1,0 +1,72 @@
+package xdsclient
+
+import (
+	"testing"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// One client per bootstrap in the process: channels share its streams.
+func TestAcquireSharesByFingerprint(t *testing.T) {
+	t.Parallel()
+	ctx := testutils.Context(t)
+	types := newTestTypes()
+	server := testutils.StartFakeServer(t)
+	server.Set(t, cluster("a", "1"))
+	acquire := func(source, node string) (*XDSClient, func()) {
+		cfg, err := bootstrap.Parse(source, server.Bootstrap(node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, release, err := Acquire(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, release
+	}
+	first, releaseFirst := acquire("one file", "acquire")
+	second, releaseSecond := acquire("another file", "acquire")
+	other, releaseOther := acquire("one file", "other node")
+	defer releaseOther()
+	if first != second {
+		t.Error("equal bootstraps got different clients")
+	}
+	if first == other {
+		t.Error("different bootstraps got the same client")
+	}
+	for _, c := range []*XDSClient{first, second} {
+		e, _ := listen(t, c, types.clusters, "a")
+		e.cluster("1")
+	}
+	if n := server.Attempts(); n != 1 {
+		t.Errorf("%d streams were opened, want 1", n)
+	}
+	releaseFirst()
+	releaseFirst()
+	if first.ctx.Err() != nil {
+		t.Fatal("the client was closed while it was held")
+	}
+	releaseSecond()
+	if err := server.WaitOpen(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	first.running.Wait()
+	third, releaseThird := acquire("one file", "acquire")
+	defer releaseThird()
+	if third == first {
+		t.Error("a closed client was handed out")
+	}
+	e, _ := listen(t, third, types.clusters, "a")
+	e.cluster("1")
+	if third.Bootstrap().Source != "one file" {
+		t.Error("Bootstrap is not that of the client")
+	}
+}
+
+func TestAcquireWithoutBootstrap(t *testing.T) {
+	t.Parallel()
+	if _, _, err := Acquire(nil); err == nil {
+		t.Error("Acquire took no bootstrap")
+	}
+}

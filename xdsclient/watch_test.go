@@ -1,0 +1,213 @@
+package xdsclient
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// gRFC A88 and the Watcher contract: the next response of a stream is read only
+// when every watcher is done with the last one.
+func TestNextResponseWaitsForDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		var ears []*ear
+		for range 2 {
+			e := newEar(t)
+			e.keepDone = true
+			c.Watch(types.clusters, "a", e)
+			ears = append(ears, e)
+		}
+		b, _ := listen(t, c, types.endpoints, "b")
+		s := server.stream()
+		s.request()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		s.send(types.endpoints, "1", "n2", endpoints("b"))
+		first, second := ears[0].next(), ears[1].next()
+		b.silent()
+		first.done()
+		first.done() // idempotent: counts once
+		b.silent()
+		go second.done() // from any goroutine
+		b.value()
+	})
+}
+
+// A watch that ends while its watcher owes a done does not hold the stream up,
+// whether the watcher was called or not.
+func TestStopCountsAsDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		b, _ := listen(t, c, types.endpoints, "b")
+		called, waiting := newEar(t), newEar(t)
+		called.keepDone = true
+		release := make(chan struct{})
+		called.on = func(heard) { <-release }
+		stopCalled := c.Watch(types.clusters, "a", called)
+		stopWaiting := c.Watch(types.clusters, "a", waiting)
+		s := server.stream()
+		s.request()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		s.send(types.endpoints, "1", "n2", endpoints("b"))
+		synctest.Wait() // called is within its call, waiting behind it
+		stopWaiting()
+		stopCalled()
+		close(release)
+		b.value()
+		h := called.next()
+		h.done() // too late to matter
+		waiting.silent()
+	})
+}
+
+func TestStopFromWithinTheWatcher(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		listen(t, c, types.endpoints, "b")
+		e := newEar(t)
+		var stop func()
+		e.on = func(heard) { stop(); stop() }
+		stop = c.Watch(types.clusters, "a", e)
+		s := server.stream()
+		s.request()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		e.cluster("1")
+		// The ACK may come first, or go along.
+		for len(s.request().GetResourceNames()) > 0 {
+		}
+		s.send(types.clusters, "2", "n2", cluster("a", "2"))
+		s.request()
+		e.silent()
+	})
+}
+
+// The calls to one watcher are serial.
+func TestCallsToAWatcherAreSerial(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		e := newEar(t)
+		var within atomic.Int32
+		e.on = func(heard) {
+			if within.Add(1) != 1 {
+				t.Error("the watcher was called while it was called")
+			}
+			synctest.Wait()
+			within.Add(-1)
+		}
+		c.Watch(types.clusters, "a", e)
+		c.Watch(types.clusters, "b", e)
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
+		s.request()
+		e.value()
+		e.value()
+	})
+}
+
+// gRFC A88, "New Watchers Started After Ambient Errors".
+func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		s.request()
+		first := a.cluster("1")
+		late, _ := listen(t, c, types.clusters, "a")
+		if late.cluster("1") != first {
+			t.Error("a late watcher got another value than the first")
+		}
+		late.silent()
+
+		s.send(types.clusters, "2", "n2", badCluster("a", "name"))
+		s.request()
+		a.ambient(KindInvalid)
+		late.ambient(KindInvalid)
+		later, _ := listen(t, c, types.clusters, "a")
+		later.cluster("1")
+		later.ambient(KindInvalid)
+		s.quiet() // one subscription is enough for all
+	})
+}
+
+func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.request()
+		a.fault(KindDoesNotExist)
+		late, _ := listen(t, c, types.clusters, "a")
+		late.fault(KindDoesNotExist)
+		s.quiet()
+	})
+}
+
+// A watcher that is slow is told the latest, not everything.
+func TestSlowWatcherGetsTheFinalState(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		blocker := newEar(t)
+		release := make(chan struct{})
+		blocker.on = func(heard) { <-release }
+		c.Watch(types.endpoints, "b", blocker)
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		s.request()
+		s.request()
+		s.send(types.endpoints, "1", "n0", endpoints("b"))
+		synctest.Wait() // the dispatcher is stuck in blocker
+		c.mu.Lock()
+		w := c.authorities[authorityKey{}].resources[resourceKey{types.clusters, "a"}].watches[0]
+		r := w.resource
+		r.accept(&payload{value: cluster("a", "1")}, nil)
+		r.fail(resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false, nil)
+		r.accept(&payload{value: cluster("a", "2")}, nil)
+		r.fail(resourceMissing, &Error{Kind: KindDoesNotExist, Err: errTest}, true, nil)
+		r.accept(&payload{value: cluster("a", "3")}, nil)
+		r.fail(resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false, nil)
+		c.mu.Unlock()
+		close(release)
+		a.cluster("3")
+		a.ambient(KindInvalid)
+		a.silent()
+	})
+}
+
+// Stopping all watches, closing and releasing leave nothing behind, even if a
+// watcher never was done; goleak and the bubble would notice.
+func TestCloseEndsEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		e := newEar(t)
+		e.keepDone = true
+		stop := c.Watch(types.clusters, "a", e)
+		s := server.stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		h := e.next()
+		c.Close()
+		h.done()
+		c.Close()
+		stop()
+		late, stopLate := listen(t, c, types.clusters, "a")
+		late.silent()
+		stopLate()
+		if n := len(c.authorities) + len(c.channels); n != 0 {
+			t.Errorf("a closed client has %d authorities and channels", n)
+		}
+	})
+}
