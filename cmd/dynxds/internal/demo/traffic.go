@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
@@ -109,13 +108,13 @@ func (t *traffic) work(interval, first time.Duration, rpc func()) {
 func (t *traffic) unary() {
 	if rand.IntN(2) == 0 {
 		t.call(scenario.RPC{Method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
-			_, err := t.client.UnaryCall(ctx, &testpb.SimpleRequest{}, opts...)
+			_, err := t.client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
 			return err
 		})
 		return
 	}
 	t.call(scenario.RPC{Method: emptyCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
-		_, err := t.client.EmptyCall(ctx, &testpb.Empty{}, opts...)
+		_, err := t.client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
 		return err
 	})
 }
@@ -130,10 +129,10 @@ func (t *traffic) exchange(ctx context.Context, opts ...grpc.CallOption) error {
 	if err != nil {
 		return err
 	}
-	req := &testpb.StreamingOutputCallRequest{}
+	req := &testgrpc.StreamingOutputCallRequest{}
 	for range streamMessages {
 		req.ResponseParameters = append(req.ResponseParameters,
-			&testpb.ResponseParameters{IntervalUs: int32(streamGap.Microseconds())})
+			&testgrpc.ResponseParameters{IntervalUs: int32(streamGap.Microseconds())})
 	}
 	// Where sending fails, the reason is what receiving returns.
 	if err := stream.Send(req); err == nil {

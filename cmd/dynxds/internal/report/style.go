@@ -3,10 +3,8 @@ package report
 // style writes text in colour, or as it is.
 type style bool
 
-const (
-	plain    style = false
-	coloured style = true
-)
+// plain leaves text as it is.
+const plain style = false
 
 func (s style) bold(text string) string  { return s.with("1", text) }
 func (s style) good(text string) string  { return s.with("32", text) }

@@ -8,7 +8,8 @@ import (
 )
 
 // Sigmas is how many standard deviations a share may be off. A correct split
-// exceeds five by chance about once in a million draws.
+// exceeds five by chance about once in a million times, and a few times in a
+// million where RPCs are few and the share is far from one half.
 const Sigmas = 5
 
 // MinRPCs is how many RPCs of each Group have to be counted before a step is
