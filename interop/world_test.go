@@ -23,8 +23,8 @@ import (
 // service is the target's endpoint, and so the name of its Listener.
 const service = "echo.example.com"
 
-// world is a control plane, two backends, and a channel of dynxds with RPCs
-// running on it.
+// world is a control plane, two backends, and two channels of dynxds: one with
+// RPCs running on it, and one with a stream that lives as long as the world.
 type world struct {
 	control     *gocp.Server
 	blue, green *testutils.Backend
@@ -41,7 +41,9 @@ func newWorld(t *testing.T, mode gocp.Mode) *world {
 		green:   testutils.StartBackend(t, "green"),
 	}
 	w.control.Set(t, w.initial()...)
-	w.load = load.Start(t, dial(t, dynxdsBuilder(t, w.control), "xds:///"+service))
+	builder := dynxdsBuilder(t, w.control)
+	w.load = load.Start(t, dial(t, builder, "xds:///"+service))
+	w.load.HoldStream(t, dial(t, builder, "xds:///"+service))
 	w.load.WaitForBackends(t, "blue")
 	return w
 }

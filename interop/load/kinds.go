@@ -23,7 +23,7 @@ var kinds = map[string]rpc{
 	"bidirectional":    bidirectional,
 }
 
-// longLived is the kind of the stream that lives as long as the Load.
+// longLived is the kind of the streams of HoldStream.
 const longLived = "long-lived bidirectional"
 
 // messages is how many messages a short stream carries in each direction.

@@ -51,8 +51,8 @@ type Load struct {
 }
 
 // Start begins RPCs of every kind on the channel, one after the other of each
-// kind: unary, the three streaming kinds, and one bidirectional stream that
-// lives until Stop. The test fails when it ends if an RPC has failed.
+// kind: unary and the three streaming kinds. The test fails when it ends if an
+// RPC has failed.
 func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 	t.Helper()
 	l := &Load{
@@ -65,7 +65,6 @@ func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 	for kind, rpc := range kinds {
 		l.work.Go(func() { l.repeat(kind, rpc) })
 	}
-	l.work.Go(l.longStream)
 	t.Cleanup(func() { l.Stop(t) })
 	return l
 }
@@ -164,32 +163,50 @@ func (l *Load) proceed(ticker *time.Ticker) bool {
 	}
 }
 
-// longStream exchanges messages on one stream until Stop. The stream stays
-// with the backend it began on, whatever becomes of the configuration.
-func (l *Load) longStream() {
+// HoldStream adds a stream that lives until Stop, on a channel of its own: it
+// exchanges messages all the time, with the backend it began on whatever
+// becomes of the configuration. It returns when the first message is back.
+//
+// The channel has to be another than Start's, lest the stream keeps open a
+// connection that other RPCs still come to while the channel gives it up:
+// gRPC-Go 1.85 has those wait for the end of that stream or of their deadline
+// (http2Client.NewStream after GracefulClose), on any channel, xDS or not.
+func (l *Load) HoldStream(t testing.TB, cc grpc.ClientConnInterface) {
+	t.Helper()
 	began := time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stream, err := l.client.FullDuplexCall(ctx)
-	if err != nil {
-		l.failed(longLived, began, err)
-		return
-	}
 	hangs := time.AfterFunc(patience, cancel)
-	defer hangs.Stop()
+	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+	if err == nil {
+		err = exchange(stream)
+	}
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	l.work.Go(func() {
+		defer cancel()
+		defer hangs.Stop()
+		if err := l.keepUp(stream, hangs); err != nil {
+			l.failed(longLived, began, err)
+		}
+	})
+	t.Cleanup(func() { l.Stop(t) }) // Before the channel is closed.
+}
+
+// keepUp exchanges messages until Stop and ends the stream. The timer ends a
+// stream that hangs.
+func (l *Load) keepUp(stream testgrpc.TestService_FullDuplexCallClient, hangs *time.Timer) error {
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
 	for l.proceed(ticker) {
 		hangs.Reset(patience)
 		if err := exchange(stream); err != nil {
-			l.failed(longLived, began, err)
-			return
+			return err
 		}
 	}
 	hangs.Reset(patience)
-	if err := finish(stream); err != nil {
-		l.failed(longLived, began, err)
-	}
+	return finish(stream)
 }
 
 // expectation is what one WaitForBackends waits for.

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,21 +68,32 @@ func TestEveryFailureCounts(t *testing.T) {
 	}
 }
 
-// TestBrokenLongStreamCounts: the stream that lives as long as the load fails
-// when its backend does.
-func TestBrokenLongStreamCounts(t *testing.T) {
+// TestHeldStream: a stream that lives as long as the load counts as failed if
+// its backend goes, and only then.
+func TestHeldStream(t *testing.T) {
 	t.Parallel()
-	b := testutils.StartBackend(t, "only")
-	l := Start(t, dial(t, b))
-	l.WaitForBackends(t, "only")
-	b.Stop()
-	failures, _ := l.take()
-	for _, f := range failures {
-		if f.Kind == longLived {
-			return
-		}
+	for _, test := range []struct {
+		name  string
+		after func(*testutils.Backend)
+		fails bool
+	}{
+		{"that is left alone", func(*testutils.Backend) {}, false},
+		{"whose backend goes", (*testutils.Backend).Stop, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := testutils.StartBackend(t, "only")
+			l := Start(t, dial(t, b))
+			l.HoldStream(t, dial(t, b))
+			l.WaitForBackends(t, "only")
+			test.after(b)
+			failures, _ := l.take()
+			failed := slices.ContainsFunc(failures, func(f Failure) bool { return f.Kind == longLived })
+			if failed != test.fails {
+				t.Errorf("it failed: %v, want %v; all failures: %v", failed, test.fails, failures)
+			}
+		})
 	}
-	t.Errorf("no failure of the long-lived stream among %v", failures)
 }
 
 func TestExpectation(t *testing.T) {
