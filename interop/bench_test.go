@@ -9,7 +9,6 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	grpcresolver "google.golang.org/grpc/resolver"
 
@@ -55,7 +54,7 @@ func BenchmarkUnary(b *testing.B) {
 			control, backend := benchWorld(b, n)
 			for _, p := range peers {
 				b.Run("peer="+p.name, func(b *testing.B) {
-					client := testgrpc.NewTestServiceClient(p.dial(b, control, backend))
+					client := testpb.NewTestServiceClient(p.dial(b, control, backend))
 					call(b, client) // Connects.
 					b.Run("sequential", func(b *testing.B) {
 						b.ReportAllocs()
@@ -125,13 +124,13 @@ func allocations(t *testing.T, cc *grpc.ClientConn) float64 {
 	if raceDetector {
 		t.Skip("the race detector allocates too")
 	}
-	client := testgrpc.NewTestServiceClient(cc)
+	client := testpb.NewTestServiceClient(cc)
 	call(t, client) // Connects.
 	return testing.AllocsPerRun(5_000, func() { call(t, client) })
 }
 
 // call makes the RPC that is measured.
-func call(t testing.TB, client testgrpc.TestServiceClient) {
+func call(t testing.TB, client testpb.TestServiceClient) {
 	if _, err := client.UnaryCall(context.Background(), &testpb.SimpleRequest{ResponseSize: 16}); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +159,7 @@ func leanBackend(t testing.TB) (addr string) {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	testgrpc.RegisterTestServiceServer(server, lean{})
+	testpb.RegisterTestServiceServer(server, lean{})
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
@@ -171,7 +170,7 @@ func leanBackend(t testing.TB) (addr string) {
 }
 
 type lean struct {
-	testgrpc.UnimplementedTestServiceServer
+	testpb.UnimplementedTestServiceServer
 }
 
 func (lean) UnaryCall(_ context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {

@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
@@ -80,7 +79,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 		cc := dial(t, grpcGoBuilder(t, control), "xds:///"+service)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
+		_, err := testpb.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
 		if status.Code(err) != codes.DeadlineExceeded || strings.Contains(err.Error(), "xDS configuration") {
 			t.Errorf("the RPC ended with %v, want gRPC's own DEADLINE_EXCEEDED", err)
 		}
@@ -166,7 +165,7 @@ func child() int {
 	// More than once each, in turn, so that both are at work at a time.
 	for range 10 {
 		for _, cc := range channels {
-			if err := callAndStream(ctx, testgrpc.NewTestServiceClient(cc)); err != nil {
+			if err := callAndStream(ctx, testpb.NewTestServiceClient(cc)); err != nil {
 				fmt.Printf("%s: %v\n", cc.Target(), err)
 				return 1
 			}
@@ -176,7 +175,7 @@ func child() int {
 }
 
 // callAndStream makes a unary and a streaming RPC.
-func callAndStream(ctx context.Context, client testgrpc.TestServiceClient) error {
+func callAndStream(ctx context.Context, client testpb.TestServiceClient) error {
 	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}); err != nil {
 		return err
 	}

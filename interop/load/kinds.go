@@ -7,13 +7,12 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 )
 
 // rpc makes one RPC and returns the backend that answered.
-type rpc func(context.Context, testgrpc.TestServiceClient) (backend string, err error)
+type rpc func(context.Context, testpb.TestServiceClient) (backend string, err error)
 
 // kinds is the RPCs that a Load repeats.
 var kinds = map[string]rpc{
@@ -31,7 +30,7 @@ const messages = 3
 
 const messageSize = 16
 
-func unary(ctx context.Context, client testgrpc.TestServiceClient) (string, error) {
+func unary(ctx context.Context, client testpb.TestServiceClient) (string, error) {
 	var header metadata.MD
 	reply, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: messageSize}, grpc.Header(&header))
 	if err != nil {
@@ -43,7 +42,7 @@ func unary(ctx context.Context, client testgrpc.TestServiceClient) (string, erro
 	return backendOf(header.Get)
 }
 
-func clientStreaming(ctx context.Context, client testgrpc.TestServiceClient) (string, error) {
+func clientStreaming(ctx context.Context, client testpb.TestServiceClient) (string, error) {
 	stream, err := client.StreamingInputCall(ctx)
 	if err != nil {
 		return "", err
@@ -67,7 +66,7 @@ func clientStreaming(ctx context.Context, client testgrpc.TestServiceClient) (st
 	return answeredBy(stream)
 }
 
-func serverStreaming(ctx context.Context, client testgrpc.TestServiceClient) (string, error) {
+func serverStreaming(ctx context.Context, client testpb.TestServiceClient) (string, error) {
 	request := &testpb.StreamingOutputCallRequest{}
 	for range messages {
 		request.ResponseParameters = append(request.ResponseParameters, &testpb.ResponseParameters{Size: messageSize})
@@ -89,7 +88,7 @@ func serverStreaming(ctx context.Context, client testgrpc.TestServiceClient) (st
 	}
 }
 
-func bidirectional(ctx context.Context, client testgrpc.TestServiceClient) (string, error) {
+func bidirectional(ctx context.Context, client testpb.TestServiceClient) (string, error) {
 	stream, err := client.FullDuplexCall(ctx)
 	if err != nil {
 		return "", err
@@ -106,7 +105,7 @@ func bidirectional(ctx context.Context, client testgrpc.TestServiceClient) (stri
 }
 
 // exchange sends one message and receives one.
-func exchange(stream testgrpc.TestService_FullDuplexCallClient) error {
+func exchange(stream testpb.TestService_FullDuplexCallClient) error {
 	err := stream.Send(&testpb.StreamingOutputCallRequest{
 		ResponseParameters: []*testpb.ResponseParameters{{Size: messageSize}},
 	})
@@ -120,7 +119,7 @@ func exchange(stream testgrpc.TestService_FullDuplexCallClient) error {
 }
 
 // finish ends the stream and waits for the server to end it too.
-func finish(stream testgrpc.TestService_FullDuplexCallClient) error {
+func finish(stream testpb.TestService_FullDuplexCallClient) error {
 	if err := stream.CloseSend(); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -39,7 +39,7 @@ type Failure struct {
 
 // Load is the RPCs running on one channel. It is safe for concurrent use.
 type Load struct {
-	client testgrpc.TestServiceClient
+	client testpb.TestServiceClient
 	ending chan struct{} // closed: begin no RPC any more
 	end    func()
 	work   sync.WaitGroup
@@ -56,7 +56,7 @@ type Load struct {
 func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 	t.Helper()
 	l := &Load{
-		client: testgrpc.NewTestServiceClient(cc),
+		client: testpb.NewTestServiceClient(cc),
 		ending: make(chan struct{}),
 		done:   map[string]int{},
 		waits:  map[*expectation]struct{}{},
@@ -176,7 +176,7 @@ func (l *Load) HoldStream(t testing.TB, cc grpc.ClientConnInterface) {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	hangs := time.AfterFunc(patience, cancel)
-	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+	stream, err := testpb.NewTestServiceClient(cc).FullDuplexCall(ctx)
 	if err == nil {
 		err = exchange(stream)
 	}
@@ -196,7 +196,7 @@ func (l *Load) HoldStream(t testing.TB, cc grpc.ClientConnInterface) {
 
 // keepUp exchanges messages until Stop and ends the stream. The timer ends a
 // stream that hangs.
-func (l *Load) keepUp(stream testgrpc.TestService_FullDuplexCallClient, hangs *time.Timer) error {
+func (l *Load) keepUp(stream testpb.TestService_FullDuplexCallClient, hangs *time.Timer) error {
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
 	for l.proceed(ticker) {
