@@ -2,11 +2,13 @@ package dynxds_test
 
 import (
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -246,5 +248,46 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 	m.set(clusterOf("missing", backend)...)
 	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty); err != nil {
 		t.Errorf("RPC to the cluster that came late: %v", err)
+	}
+}
+
+// TestConnectionsAreGivenUpUnderLongLivedStreams: a stream keeps the
+// connection that an update gives up open. RPCs that were on their way to the
+// connection must neither fail nor hang with it.
+func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+	m.serve(service, "cluster", a)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, a)
+	ctx := testutils.Context(t)
+	hold := func() testgrpc.TestService_FullDuplexCallClient {
+		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	var held []testgrpc.TestService_FullDuplexCallClient
+	l := startLoad(t, cc)
+	for i := range 20 {
+		held = append(held, hold())
+		backend := []*testutils.Backend{b, a}[i%2]
+		m.set(clusterOf("cluster", backend)...)
+		l.await(t, backend)
+	}
+	l.stop(t)
+	for i, s := range held {
+		s.CloseSend()
+		if _, err := s.Recv(); err != io.EOF {
+			t.Errorf("stream %d, held over the updates: %v", i, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"errors"
+	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -25,7 +26,7 @@ func (builder) Name() string { return Name }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	r := &root{cc: cc}
 	r.loop = tree.NewLoop(r.settle)
-	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts}
+	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Linger: linger}
 	return r
 }
 
@@ -33,6 +34,12 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 // of a channel whose resolver is another one.
 var errNoState = errors.New("dynxds: load-balancing policy " + Name +
 	" works only with the dynxds resolver: dial a target of the scheme xds or dynxds")
+
+// linger covers the moment between the pick of a connection and the opening of
+// the RPC's stream on it. gRPC-Go 1.85 has a fault there: if the connection is
+// shut down in that moment while another stream keeps it open, the RPC hangs
+// until its deadline or until that other stream ends.
+const linger = time.Second
 
 // root is the policy. Its fields but cc, loop and env are for the loop.
 type root struct {
@@ -79,6 +86,7 @@ func (r *root) ExitIdle() { r.loop.Post(r.exitIdle) }
 // connections go on to their end.
 func (r *root) Close() {
 	r.loop.Do(func() {
+		r.env.Closing.Store(true)
 		for _, c := range r.cells.All {
 			c.close()
 		}

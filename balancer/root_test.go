@@ -309,7 +309,7 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 		}
 		// An update to a cluster that no RPC asked for opens nothing either.
 		tr.update(map[string]*balancer.ClusterState{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
-		synctest.Wait()
+		lingered()
 		if diff := cmp.Diff([]string{"c500:2", "c500:3"}, tr.cc.Open()); diff != "" {
 			t.Errorf("open connections after an update (-want +got):\n%s", diff)
 		}
@@ -377,6 +377,36 @@ func (tr *tree) subConn(t *testing.T, cluster string) grpcbalancer.SubConn {
 	return result.SubConn
 }
 
+// lingered waits, in the time of a synctest bubble, until the connections that
+// were given up are shut down.
+func lingered() {
+	time.Sleep(balancer.Linger)
+	synctest.Wait()
+}
+
+// An RPC may have been given a connection a moment before that is given up.
+func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
+		tr.reach(t, "a", "a:1")
+		tr.reach(t, "b", "b:1")
+		tr.update(map[string]*balancer.ClusterState{"a": serving("a:2"), "b": nil})
+		tr.reach(t, "a", "a:2")
+		time.Sleep(balancer.Linger - time.Millisecond)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a:1", "a:2", "b:1"}, tr.cc.Open()); diff != "" {
+			t.Errorf("open connections at first (-want +got):\n%s", diff)
+		}
+		lingered()
+		if diff := cmp.Diff([]string{"a:2"}, tr.cc.Open()); diff != "" {
+			t.Errorf("open connections in the end (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,7 +422,7 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 			}
 		}
 		tr.update(map[string]*balancer.ClusterState{"a": nil, "dormant": nil})
-		synctest.Wait()
+		lingered()
 		if openAtPush != 1 {
 			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
 		}

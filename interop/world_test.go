@@ -41,9 +41,9 @@ func newWorld(t *testing.T, mode gocp.Mode) *world {
 		green:   testutils.StartBackend(t, "green"),
 	}
 	w.control.Set(t, w.initial()...)
-	builder := dynxdsBuilder(t, w.control)
-	w.load = load.Start(t, dial(t, builder, "xds:///"+service))
-	w.load.HoldStream(t, dial(t, builder, "xds:///"+service))
+	cc := dial(t, dynxdsBuilder(t, w.control), "xds:///"+service)
+	w.load = load.Start(t, cc)
+	w.load.HoldStream(t, cc)
 	w.load.WaitForBackends(t, "blue")
 	return w
 }

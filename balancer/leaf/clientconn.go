@@ -17,7 +17,7 @@ var errClosed = errors.New("dynxds: the load-balancing policy is closed")
 // from any goroutine and with any of its locks held.
 type clientConn struct {
 	balancer.ClientConn
-	loop   *tree.Loop
+	env    *tree.Env
 	policy *Policy
 
 	// mu is held for no call to anything outside this type.
@@ -26,7 +26,7 @@ type clientConn struct {
 	reports  reports
 	count    int
 	latest   balancer.State
-	subConns map[balancer.SubConn]struct{}
+	subConns map[*subConn]struct{}
 }
 
 // reports says whether the latest report still waits for the loop. While one
@@ -42,16 +42,16 @@ const (
 func newClientConn(env *tree.Env, p *Policy) *clientConn {
 	return &clientConn{
 		ClientConn: env.ClientConn,
-		loop:       env.Loop,
+		env:        env,
 		policy:     p,
-		subConns:   make(map[balancer.SubConn]struct{}),
+		subConns:   make(map[*subConn]struct{}),
 	}
 }
 
 // UpdateState is the policy's report.
 func (c *clientConn) UpdateState(s balancer.State) {
 	if c.keep(s) {
-		c.loop.Post(c.policy.reported)
+		c.env.Loop.Post(c.policy.reported)
 	}
 }
 
@@ -89,20 +89,22 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	var sc balancer.SubConn
+	sc := &subConn{conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
 		if s.ConnectivityState == connectivity.Shutdown {
 			c.forget(sc)
+		} else if !c.knows(sc) {
+			return
 		}
 		c.policy.subConnChanged(sc, s, listener)
 	}
-	sc, err := c.ClientConn.NewSubConn(addrs, opts)
-	if err != nil {
+	var err error
+	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}
 	if !c.remember(sc) {
-		sc.Shutdown()
+		sc.SubConn.Shutdown()
 		return nil, errClosed
 	}
 	return sc, nil
@@ -116,7 +118,7 @@ func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) {}
 
 // remember is false once the leaf is closed.
-func (c *clientConn) remember(sc balancer.SubConn) bool {
+func (c *clientConn) remember(sc *subConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
@@ -125,10 +127,21 @@ func (c *clientConn) remember(sc balancer.SubConn) bool {
 	return !c.closed
 }
 
-func (c *clientConn) forget(sc balancer.SubConn) {
+// knows reports whether the policy has a SubConn and did not shut it down.
+func (c *clientConn) knows(sc *subConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, ok := c.subConns[sc]
+	return ok
+}
+
+// forget reports whether the SubConn was still remembered.
+func (c *clientConn) forget(sc *subConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.subConns[sc]
 	delete(c.subConns, sc)
+	return ok
 }
 
 func (c *clientConn) close() {
@@ -143,9 +156,45 @@ func (c *clientConn) close() {
 func (c *clientConn) shutdownSubConns() {
 	c.mu.Lock()
 	left := c.subConns
-	c.subConns = make(map[balancer.SubConn]struct{})
+	c.subConns = make(map[*subConn]struct{})
 	c.mu.Unlock()
 	for sc := range left {
-		sc.Shutdown()
+		sc.retire()
 	}
+}
+
+// subConn is a SubConn as the policy sees it. When the policy shuts it down it
+// reports nothing more, but it stays open for Env.Linger.
+type subConn struct {
+	balancer.SubConn
+	conn *clientConn
+}
+
+// Shutdown implements balancer.SubConn.
+func (s *subConn) Shutdown() {
+	if s.conn.forget(s) {
+		s.retire()
+	}
+}
+
+// retire has gRPC shut the SubConn down in a while. If the whole tree is closed
+// before that, gRPC does it by itself.
+func (s *subConn) retire() {
+	env := s.conn.env
+	if env.Linger == 0 || env.Closing.Load() {
+		s.SubConn.Shutdown()
+		return
+	}
+	env.Loop.Post(func() { env.Loop.After(env.Linger, s.SubConn.Shutdown) })
+}
+
+// picker gives gRPC its own SubConns back.
+type picker struct{ balancer.Picker }
+
+func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	r, err := p.Picker.Pick(info)
+	if s, ok := r.SubConn.(*subConn); ok {
+		r.SubConn = s.SubConn
+	}
+	return r, err
 }

@@ -202,8 +202,9 @@ func TestReportsArriveAsEventsOfTheirOwn(t *testing.T) {
 	if during != connectivity.Connecting {
 		t.Errorf("the leaf's state changed to %v within the report", during)
 	}
-	if got := f.leaf.State(); got != ready {
-		t.Errorf("the leaf's state is %v, want the policy's latest", got)
+	got := f.leaf.State()
+	if _, err := got.Picker.Pick(balancer.PickInfo{}); got.ConnectivityState != ready.ConnectivityState || err == nil || err.Error() != "the picker" {
+		t.Errorf("the leaf's state is %v with a picker that says %v, want the policy's latest", got.ConnectivityState, err)
 	}
 	if f.changes != 1 {
 		t.Errorf("6 reports in a row were %d changes, want 1", f.changes)

@@ -163,14 +163,14 @@ func (l *Load) proceed(ticker *time.Ticker) bool {
 	}
 }
 
-// HoldStream adds a stream that lives until Stop, on a channel of its own: it
-// exchanges messages all the time, with the backend it began on whatever
-// becomes of the configuration. It returns when the first message is back.
+// HoldStream adds a stream that lives until Stop: it exchanges messages all the
+// time, with the backend it began on whatever becomes of the configuration. It
+// returns when the first message is back.
 //
-// The channel has to be another than Start's, lest the stream keeps open a
-// connection that other RPCs still come to while the channel gives it up:
-// gRPC-Go 1.85 has those wait for the end of that stream or of their deadline
-// (http2Client.NewStream after GracefulClose), on any channel, xDS or not.
+// On Start's own channel it is the harder test: the stream keeps open the
+// connection that an update gives up, and gRPC-Go 1.85 by itself has RPCs that
+// come to such a connection wait for the end of that stream or of their
+// deadline (http2Client.NewStream after GracefulClose).
 func (l *Load) HoldStream(t testing.TB, cc grpc.ClientConnInterface) {
 	t.Helper()
 	began := time.Now()

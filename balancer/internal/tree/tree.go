@@ -13,6 +13,9 @@
 package tree
 
 import (
+	"sync/atomic"
+	"time"
+
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
@@ -27,6 +30,11 @@ type Env struct {
 	ClientConn balancer.ClientConn
 	// Options are handed to the policies that gRPC's registry builds.
 	Options balancer.BuildOptions
+	// Linger is how long a connection that a policy gives up stays open for
+	// RPCs that were sent its way a moment before.
+	Linger time.Duration
+	// Closing is set when the whole tree ends, and connections with it.
+	Closing atomic.Bool
 }
 
 // Policy is one node of the tree. How it is updated differs from policy to
