@@ -65,8 +65,10 @@ func readyPicker(tb testing.TB, n int) (grpcbalancer.Picker, context.Context) {
 		tb.Fatal(err)
 	}
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big}
-	return tr.cc.State().Picker, context.WithValue(d, struct{}{}, "gRPC wraps the context of an RPC")
+	return tr.cc.State().Picker, context.WithValue(d, wrapped{}, "as gRPC wraps the context of an RPC")
 }
+
+type wrapped struct{}
 
 func TestPickThroughTheWholeTreeAllocatesNothing(t *testing.T) {
 	picker, ctx := readyPicker(t, 1)

@@ -100,6 +100,7 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 		c.policy.subConnChanged(sc, s, listener)
 	}
 	var err error
+	//lint:ignore SA1019 the addresses of one endpoint are the policy's business
 	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}

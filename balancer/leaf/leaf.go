@@ -139,6 +139,7 @@ func (p *Policy) subConnChanged(sc *subConn, s balancer.SubConnState, listener f
 	case listener != nil:
 		listener(s)
 	default:
+		//lint:ignore SA1019 policies without a StateListener still rely on it
 		p.policy.UpdateSubConnState(sc, s)
 	}
 }

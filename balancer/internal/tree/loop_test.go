@@ -71,8 +71,7 @@ func TestLoopSettlesOncePerBurst(t *testing.T) {
 func TestLoopSettlesUnderASteadyStream(t *testing.T) {
 	t.Parallel()
 	settled := make(chan struct{})
-	var l *tree.Loop
-	l = tree.NewLoop(sync.OnceFunc(func() { close(settled) }))
+	l := tree.NewLoop(sync.OnceFunc(func() { close(settled) }))
 	var again func()
 	again = func() {
 		select {
