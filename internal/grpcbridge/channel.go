@@ -52,7 +52,7 @@ type Channel struct {
 	state atomic.Pointer[state]
 
 	// Guarded by registry.mu.
-	attached bool // a resolver, or the error of its Build, owns the Channel
+	attached bool // a resolver, or the error of its Build, owns the Channel, or did
 	waiters  int  // RPCs that wait here
 }
 
@@ -137,7 +137,6 @@ func (ch *Channel) Fail(err error) { ch.replace(&state{phase: failed, err: err})
 // next resolver, or end if the channel was closed.
 func (ch *Channel) Detach() {
 	registry.mu.Lock()
-	ch.attached = false
 	if registry.channels[ch.cc] == ch {
 		delete(registry.channels, ch.cc)
 	}
@@ -167,6 +166,13 @@ func join(cc *grpc.ClientConn) (ch *Channel, attached bool) {
 	ch = channelLocked(cc)
 	ch.waiters++
 	return ch, ch.attached
+}
+
+// owned reports whether a resolver owns the Channel, or did.
+func (ch *Channel) owned() bool {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	return ch.attached
 }
 
 // leave undoes join. A Channel that has neither resolver nor waiter goes, lest

@@ -135,12 +135,6 @@ func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []gr
 		ch, attached := join(cc)
 		if !attached {
 			cc.Connect()
-			// A channel that is closed by now builds no resolver; one that
-			// is closed later closes the resolver it built.
-			if cc.GetState() == connectivity.Shutdown {
-				ch.leave()
-				return nil, errClosing
-			}
 		}
 		r, again, err := ch.await(ctx, failFast)
 		ch.leave()
@@ -156,6 +150,20 @@ var errClosing = status.Error(codes.Canceled, "grpc: the client connection is cl
 // await waits until the Channel can say what becomes of an RPC. again means
 // that the RPC has to look for the channel's next Channel.
 func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bool, err error) {
+	if !ch.owned() {
+		// Connect has built no resolver, so nobody would end this wait.
+		switch ch.cc.GetState() {
+		case connectivity.Shutdown:
+			return nil, false, errClosing
+		case connectivity.Idle:
+			// The channel is about to close: it no longer leaves idleness, and
+			// does not say so yet. Or it has gone idle again since.
+			if !ch.cc.WaitForStateChange(ctx, connectivity.Idle) {
+				return nil, false, ch.gaveUp(ctx, nil)
+			}
+			return nil, true, nil
+		}
+	}
 	var reason error
 	for {
 		s := ch.state.Load()
