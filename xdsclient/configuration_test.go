@@ -61,7 +61,7 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 	}
 	defer c.Close()
 	const path = "/envoy.config.cluster.v3.Cluster/a"
-	onMain := []string{"a", "xdstp:" + path, "xdstp://shared" + path}
+	onMain := []string{"a", "xdstp://" + path, "xdstp://shared" + path}
 	var stops []func()
 	for _, name := range onMain {
 		main.Set(t, cluster(name, "main"))
