@@ -213,13 +213,18 @@ func (a *authority) forget(r *resource) {
 // engage subscribes to what is watched at the next server, which is then the one
 // in use.
 func (a *authority) engage() {
-	ch := a.client.channelTo(a.servers[len(a.channels)])
+	from, ch := a.inUse(), a.client.channelTo(a.servers[len(a.channels)])
 	ch.authorities[a] = struct{}{}
 	a.channels = append(a.channels, ch)
-	for _, r := range a.resources {
-		if len(r.watches) > 0 {
-			ch.subscribe(r)
-			ch.reinstate(r, nil)
+	if from == nil {
+		return
+	}
+	for _, ts := range from.types { // the types in the order of their dependencies
+		for _, s := range ts.subs {
+			if s.resource.authority == a && s.wanted() {
+				ch.subscribe(s.resource)
+				ch.reinstate(s.resource, nil)
+			}
 		}
 	}
 }

@@ -118,8 +118,14 @@ func (ch *serverChannel) subscribe(r *resource) {
 	s := &subscription{resource: r}
 	ts.subs[r.key.name] = s
 	r.subscriptions++
-	if r.payload != nil { // it may be what this server has as well
-		ts.index(s, maphash.Bytes(ch.client.seed, r.payload.raw))
+	ch.expect(ts, s)
+}
+
+// expect makes a resource found by the bytes that the cache has from another
+// server, as this one may send the same.
+func (ch *serverChannel) expect(ts *typeState, s *subscription) {
+	if p := s.resource.payload; p != nil {
+		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
 	}
 }
 
@@ -241,6 +247,7 @@ func (ch *serverChannel) forgetReplaced() {
 			}
 			s.state, s.payload, s.held = subscriptionUnsent, nil, nil
 			ts.version = ""
+			ch.expect(ts, s)
 		}
 	}
 }

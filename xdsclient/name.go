@@ -42,38 +42,35 @@ type resourceName struct {
 	authority authorityKey
 	// typeName is the type that a new-style name gives.
 	typeName string
-	// glob says that the name stands for a collection (xRFC TP1, "Glob").
-	glob bool
 }
 
-// isGlob reports whether the name stands for all resources below a path, and not
-// for one of them.
-func (n *resourceName) isGlob() bool { return n.glob }
+// isGlob reports whether the name stands for the resources of a directory, and
+// not for one of them (xRFC TP1, "Glob").
+func (n *resourceName) isGlob() bool {
+	path, _, _ := strings.Cut(n.text, "?")
+	return n.authority.newStyle && strings.HasSuffix(path, "/*")
+}
 
 // checkType finds a new-style name of another type than the one it is used with.
 func (n *resourceName) checkType(t *ResourceType) error {
 	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.authority.newStyle && n.typeName != want {
-		return fmt.Errorf("the name is that of a %s, not of a %s", quoteName(n.typeName), want)
+		return fmt.Errorf("the type in the name is %s, want %q", quoteName(n.typeName), want)
 	}
 	return nil
 }
 
 // canonicalName returns the name under which the cache has what a server calls
-// name. Names that the cache has already are best looked up as they are.
-func canonicalName(name string) (string, error) {
-	n, err := parseName(name)
-	return n.text, err
+// name. What cannot be a name is returned as it is: nobody can have asked for it.
+// Names that the cache has are best looked up as they are first.
+func canonicalName(name string) string {
+	if n, err := parseName(name); err == nil {
+		return n.text
+	}
+	return name
 }
 
 // sameName reports whether two names are the same but for their spelling.
-func sameName(a, b string) bool {
-	if a == b {
-		return true
-	}
-	a, errA := canonicalName(a)
-	b, errB := canonicalName(b)
-	return errA == nil && errB == nil && a == b
-}
+func sameName(a, b string) bool { return a == b || canonicalName(a) == canonicalName(b) }
 
 // parseName takes a resource name apart. It allocates nothing for an old-style
 // name and for one in canonical spelling. An error says what is wrong with the
@@ -92,7 +89,7 @@ func parseName(name string) (resourceName, error) {
 		}
 		return resourceName{text: name}, nil
 	}
-	raw, err := splitName(name)
+	raw, err := splitParts(name)
 	if err != nil {
 		return resourceName{}, err
 	}
@@ -105,7 +102,6 @@ func parseName(name string) (resourceName, error) {
 		}
 	}
 	n := resourceName{text: name, authority: authorityKey{newStyle: true}}
-	n.glob = raw.id == "*" || strings.HasSuffix(raw.id, "/*")
 	// What is canonical can be decoded.
 	n.authority.name, _ = url.PathUnescape(raw.authority)
 	n.typeName, _ = url.PathUnescape(raw.typeName)
@@ -133,8 +129,8 @@ func (p nameParts) String() string {
 	return name
 }
 
-// splitName finds the parts of a new-style name.
-func splitName(name string) (nameParts, error) {
+// splitParts finds the parts of a new-style name.
+func splitParts(name string) (nameParts, error) {
 	var p nameParts
 	rest := strings.TrimPrefix(name, newStylePrefix)
 	if !strings.HasPrefix(rest, "/") {

@@ -162,14 +162,12 @@ func (ts *typeState) sweep() {
 	}
 }
 
-// named returns the subscription to what a server calls name, or nil. An error
-// says that it is no name.
-func (ts *typeState) named(name []byte) (*subscription, error) {
+// named returns the subscription to what a server calls name, or nil.
+func (ts *typeState) named(name []byte) *subscription {
 	if s := ts.subs[string(name)]; s != nil || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		return s, nil
+		return s
 	}
-	canonical, err := canonicalName(string(name))
-	return ts.subs[canonical], err
+	return ts.subs[canonicalName(string(name))]
 }
 
 // begin prepares for a new stream, on which nothing was said yet.

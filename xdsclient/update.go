@@ -138,12 +138,7 @@ func (u *update) match() []item {
 func (u *update) settled(it *item) bool {
 	var s *subscription
 	if len(it.name) > 0 {
-		var err error
-		if s, err = u.types.named(it.name); err != nil {
-			it.err = err
-			return false
-		}
-		if s == nil {
+		if s = u.types.named(it.name); s == nil {
 			u.unasked++
 			return true
 		}
@@ -220,12 +215,9 @@ func (u *update) apply(items []item) {
 		if len(it.name) == 0 {
 			it.name = []byte(it.decoded)
 		}
-		s, err := u.types.named(it.name)
-		if err != nil {
-			it.err = fmt.Errorf("its name %s is none: %w", quoteName(string(it.name)), err)
-		}
+		s := u.types.named(it.name)
 		switch {
-		case len(it.name) == 0 || err != nil:
+		case len(it.name) == 0:
 			u.nameless++
 			u.faults.add(fmt.Sprintf("resources[%d]", it.index), it.err)
 		case s == nil:

@@ -172,6 +172,7 @@ func (c *XDSClient) shutDown() {
 			for _, w := range r.watches {
 				w.abandon()
 			}
+			r.watches = nil
 		}
 	}
 	for _, ch := range c.channels {
