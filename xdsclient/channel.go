@@ -214,7 +214,8 @@ func (ch *serverChannel) attempt(ctx context.Context, conn *connection) (verdict
 }
 
 // opened notes that a stream is open. Everything is subscribed to anew, with the
-// last accepted versions where the cache still has them. Types that nobody watches are forgotten.
+// last accepted versions where the cache still has them. Types that nobody watches
+// are forgotten.
 func (ch *serverChannel) opened() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
