@@ -45,13 +45,15 @@ func TestSameBytesFromAnotherServer(t *testing.T) {
 		f[0].setRefuse(nil)
 		high := f[0].stream()
 		high.request()
-		high.send(types.clusters, "1", "n1", cluster("a", "2"), cluster("b", "1"))
+		low.send(types.clusters, "9", "n3", cluster("a", "3"), cluster("b", "1"), cluster("n", "low"))
+		a.cluster("3")
+		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
 		high.request()
 		a.silent()
 		b.silent()
 		low.gone()
-		if got := types.decoded.Load(); got != 4 {
-			t.Errorf("%d resources were decoded, want 4", got)
+		if got := types.decoded.Load(); got != 5 {
+			t.Errorf("%d resources were decoded, want 5", got)
 		}
 		checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0), "n": uri(1)})
 	})
