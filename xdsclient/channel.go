@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -103,25 +104,39 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 	return nil
 }
 
-// subscribe asks the server for a resource that is about to be watched. If the
-// server still has the subscription of an earlier watch, that one goes on.
+// subscribe asks the server for a resource. If the server still has the
+// subscription of an earlier watch, that one goes on.
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
 	ts.changed = true
-	if ts.subs[r.key.name] != nil {
+	ch.notify()
+	if s := ts.subs[r.key.name]; s != nil {
+		s.released = false
 		return
 	}
-	ts.subs[r.key.name] = &subscription{resource: r}
-	if ch.failure != nil {
-		r.linkDown(ch.unreachable(r))
-	}
-	ch.notify()
+	s := &subscription{resource: r}
+	ts.subs[r.key.name] = s
+	r.subscriptions++
+	ch.expect(ts, s)
 }
 
-// unsubscribe notes that a resource is no longer watched. If the server knows of
-// the subscription, it stays until the server is told. With the last one the
-// channel closes.
+// expect makes a resource found by the bytes that the cache has from another
+// server, as this one may send the same.
+func (ch *serverChannel) expect(ts *typeState, s *subscription) {
+	if p := s.resource.payload; p != nil {
+		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
+	}
+}
+
+// subscriptionTo returns the subscription to a resource, or nil.
+func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
+	return ch.typeState(r.key.typ).subs[r.key.name]
+}
+
+// unsubscribe notes that a resource is no longer watched, or not from this
+// server. If the server knows of the subscription, it stays until the server is
+// told. With the last one the channel closes.
 func (ch *serverChannel) unsubscribe(r *resource) {
 	if ch.watched--; ch.watched == 0 {
 		ch.close()
@@ -129,7 +144,9 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	ts.changed = true
-	if s := ts.subs[r.key.name]; s.state == subscriptionUnsent || !ch.streaming() {
+	s := ts.subs[r.key.name]
+	s.released = true
+	if s.state == subscriptionUnsent || !ch.streaming() {
 		ts.drop(s)
 	}
 	if !ch.streaming() {
@@ -142,6 +159,13 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 func (ch *serverChannel) streaming() bool {
 	return ch.state == linkOpen || ch.state == linkAnswered
 }
+
+// healthy reports whether the server is not known to be unreachable.
+func (ch *serverChannel) healthy() bool { return ch.failure == nil }
+
+// unreachable reports whether the server cannot be reached (gRFC A57). While a
+// stream is open that has not brought an answer, that is undecided.
+func (ch *serverChannel) unreachable() bool { return ch.failure != nil && !ch.streaming() }
 
 // close ends all subscriptions, the stream and the connection. The goroutines end
 // soon after; a watch that starts before that gets a new channel.
@@ -190,7 +214,8 @@ func (ch *serverChannel) attempt(ctx context.Context, conn *connection) (verdict
 }
 
 // opened notes that a stream is open. Everything is subscribed to anew, with the
-// last accepted versions. Types that nobody watches are forgotten.
+// last accepted versions where the cache still has them. Types that nobody watches
+// are forgotten.
 func (ch *serverChannel) opened() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
@@ -199,6 +224,7 @@ func (ch *serverChannel) opened() {
 		return
 	}
 	ch.state = linkOpen
+	ch.forgetReplaced()
 	kept := ch.types[:0]
 	for _, ts := range ch.types {
 		if ts.begin(); len(ts.subs) > 0 {
@@ -209,6 +235,22 @@ func (ch *serverChannel) opened() {
 	ch.types = kept
 	ch.expiry.start()
 	ch.notify()
+}
+
+// forgetReplaced forgets what the server sent of authorities that follow another
+// server. The cache has that server's versions now, so this one is to send its
+// own again, and not to be told that the client has them.
+func (ch *serverChannel) forgetReplaced() {
+	for _, ts := range ch.types {
+		for _, s := range ts.subs {
+			if a := s.resource.authority; a.inUse() == ch || a.state == authorityIdle {
+				continue
+			}
+			s.state, s.payload, s.held = subscriptionUnsent, nil, nil
+			ts.version = ""
+			ch.expect(ts, s)
+		}
+	}
 }
 
 // answered notes that the server answered on the stream, which ends every
@@ -224,7 +266,7 @@ func (ch *serverChannel) answered() {
 	ch.failure = nil
 	ch.client.infof("xDS management server %s answers again", ch.server)
 	for a := range ch.authorities {
-		a.serverUp()
+		a.serverUp(ch)
 	}
 }
 
@@ -250,13 +292,75 @@ func (ch *serverChannel) ended(err error) {
 	}
 	ch.state = linkDown
 	failure := reason(err)
-	if ch.failure != nil && ch.failure.Error() == failure.Error() {
+	news := ch.failure == nil || ch.failure.Error() != failure.Error()
+	if news {
+		ch.failure = failure
+		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
+	}
+	for a := range ch.authorities {
+		a.serverDown(news)
+	}
+}
+
+// index makes a resource found by the hash of its new bytes, at this server and
+// at the others that the authority has engaged.
+func (ch *serverChannel) index(ts *typeState, s *subscription, it *item) {
+	ts.index(s, it.hash)
+	others := s.resource.authority.channels
+	if len(others) < 2 {
 		return
 	}
-	ch.failure = failure
-	ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
-	for a := range ch.authorities {
-		a.serverDown(ch)
+	hash := it.hash
+	if hash == 0 {
+		hash = maphash.Bytes(ch.client.seed, it.payload.raw)
+	}
+	for _, other := range others {
+		if os := other.subscriptionTo(s.resource); other != ch && os != nil {
+			other.typeState(s.resource.key.typ).index(os, hash)
+		}
+	}
+}
+
+// accept notes that the server sent a valid version, be it the one in use. The
+// cache takes it over if it follows the server.
+func (ch *serverChannel) accept(s *subscription, p *payload, d *delivery) {
+	s.payload, s.held = p.from(ch.server), nil
+	if s.resource.authority.heeds(ch, true, d) {
+		s.resource.take(s.payload, d)
+	}
+}
+
+// fail notes that the server's last word on a resource is an error. The cache
+// takes it over if it follows the server.
+func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
+	if !s.resource.authority.heeds(ch, b.fault.final(), d) {
+		s.held = &b
+		return
+	}
+	s.held = nil
+	if b.drop {
+		s.payload = nil
+	}
+	s.resource.fail(b.state, b.fault, b.drop, d)
+}
+
+// reinstate makes the cache say of a resource what the server said of it before
+// the cache followed it, and starts the resource timer anew if that expired
+// before.
+func (ch *serverChannel) reinstate(r *resource, d *delivery) {
+	s := ch.subscriptionTo(r)
+	if s.payload != nil {
+		r.take(s.payload, d)
+	}
+	if s.held != nil {
+		ch.fail(s, *s.held, d)
+	}
+	if s.state != subscriptionMissing || r.cached() {
+		return
+	}
+	if s.state = subscriptionUnsent; ch.streaming() {
+		s.state, s.deadline = subscriptionRequested, ch.expiry.deadline()
+		ch.expiry.arm(s.deadline)
 	}
 }
 
@@ -298,9 +402,13 @@ func (ch *serverChannel) rearm() {
 }
 
 // overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
-// Behavior").
+// Behavior"). That says nothing of one that is cached (gRFC A57), or while the
+// cache follows another server.
 func (ch *serverChannel) overdue(s *subscription) {
 	s.state = subscriptionMissing
+	if s.resource.authority.inUse() != ch || s.resource.cached() {
+		return
+	}
 	kind, state := KindDoesNotExist, resourceMissing
 	text := "does not exist: the server did not send it within %v"
 	if ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
@@ -309,7 +417,7 @@ func (ch *serverChannel) overdue(s *subscription) {
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
 	ch.client.warningf("%v", fault)
-	s.resource.fail(state, fault, false, nil)
+	ch.fail(s, setback{state, fault, false}, nil)
 }
 
 // fault makes an Error about a resource.
@@ -323,9 +431,4 @@ func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 		NodeID:   ch.client.config.Node.GetId(),
 		Err:      err,
 	}
-}
-
-// unreachable makes the Error for a resource while the server is unreachable.
-func (ch *serverChannel) unreachable(r *resource) *Error {
-	return ch.fault(KindUnreachable, r, ch.failure)
 }

@@ -25,8 +25,11 @@ func TestRefusedWatches(t *testing.T) {
 		}{
 			"unknown authority": {types.clusters, "xdstp://nobody/envoy.config.cluster.v3.Cluster/a", `authority "nobody" is unknown; authorities has "known"`},
 			"no authority":      {types.clusters, "xdstp:///envoy.config.cluster.v3.Cluster/a", `authorities has no entry ""`},
-			"opaque":            {types.clusters, "xdstp:a", `authorities has no entry ""`},
-			"malformed":         {types.clusters, "xdstp://%zz/a", `invalid URL escape "%zz"`},
+			"opaque":            {types.clusters, "xdstp:a", "expected xdstp://AUTHORITY/TYPE/ID"},
+			"malformed":         {types.clusters, "xdstp://%zz/envoy.config.cluster.v3.Cluster/a", `authority: invalid URL escape "%zz"`},
+			"another type":      {types.clusters, "xdstp://known/envoy.config.route.v3.RouteConfiguration/a", `the type in the name is "envoy.config.route.v3.RouteConfiguration", want "envoy.config.cluster.v3.Cluster"`},
+			"directive":         {types.clusters, "xdstp://known/envoy.config.cluster.v3.Cluster/a#alt=xdstp://b/c/d", "the directive alt is not supported"},
+			"endless":           {types.clusters, strings.Repeat("a", maxNameLength+1), "longer than 8192 bytes"},
 			"no name":           {types.clusters, "", "a resource needs a name"},
 			"wildcard":          {types.clusters, "*", `"*" asks for every resource`},
 			"not UTF-8":         {types.clusters, "\xff", "not valid UTF-8"},
@@ -34,7 +37,7 @@ func TestRefusedWatches(t *testing.T) {
 		} {
 			e, stop := listen(t, c, tc.typ, tc.name)
 			err := e.fault(KindConfiguration)
-			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != tc.name {
+			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != cut(tc.name, maxNameLength) {
 				t.Errorf("%s: got %v, want %q in it", name, err, tc.reason)
 			}
 			stop()
@@ -61,7 +64,7 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 	}
 	defer c.Close()
 	const path = "/envoy.config.cluster.v3.Cluster/a"
-	onMain := []string{"a", "xdstp:" + path, "xdstp://shared" + path}
+	onMain := []string{"a", "xdstp://" + path, "xdstp://shared" + path}
 	var stops []func()
 	for _, name := range onMain {
 		main.Set(t, cluster(name, "main"))

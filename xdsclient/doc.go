@@ -15,7 +15,7 @@
 //	   ├─ protocol a variant of the wire protocol (sotw)
 //	   │
 //	authority      the cache of one authority: its resources by type and name,
-//	   │           and its ordered list of servers
+//	   │           its ordered list of servers, and which of them is in use
 //	   └─ resource one cache entry: the accepted version, the standing error
 //	        └─ watch   one watcher, and what it is still to be told
 //

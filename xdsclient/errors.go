@@ -87,7 +87,8 @@ type Error struct {
 	// Resource is the name of the resource.
 	Resource string
 	// Server is the URI of the management server. It is empty if none was asked
-	// (KindConfiguration).
+	// (KindConfiguration). If several cannot be reached it is their list, with a
+	// comma and a space in between, the preferred one first.
 	Server string
 	// NodeID is Node.id of the bootstrap, by which the control plane knows this
 	// client. It may be empty.
@@ -107,15 +108,25 @@ func (e *Error) Error() string {
 	case KindServer:
 		fmt.Fprintf(&b, ": error %s from the management server", e.Code)
 	case KindUnreachable:
-		b.WriteString(": the management server is unreachable")
+		if e.several() {
+			b.WriteString(": no management server is reachable")
+		} else {
+			b.WriteString(": the management server is unreachable")
+		}
 	}
 	fmt.Fprintf(&b, ": %v", e.Err)
-	if e.Server != "" {
+	switch {
+	case e.several():
+		fmt.Fprintf(&b, " (management servers %s, node id %q)", e.Server, e.NodeID)
+	case e.Server != "":
 		fmt.Fprintf(&b, " (management server %s, node id %q)", e.Server, e.NodeID)
 	}
 	fmt.Fprintf(&b, "; %s", e.Kind.wayOut())
 	return b.String()
 }
+
+// several reports whether Server is a list. A URI has no white space.
+func (e *Error) several() bool { return strings.Contains(e.Server, " ") }
 
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }

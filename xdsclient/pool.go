@@ -48,9 +48,13 @@ func Acquire(cfg *bootstrap.Config) (c *XDSClient, release func(), err error) {
 
 func (s *shared) release(fingerprint string) {
 	pool.Lock()
-	defer pool.Unlock()
-	if s.users--; s.users == 0 {
+	s.users--
+	last := s.users == 0
+	if last {
 		delete(pool.clients, fingerprint)
+	}
+	pool.Unlock()
+	if last { // nobody can get hold of it any more
 		s.client.shutDown()
 	}
 }

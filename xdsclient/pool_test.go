@@ -1,7 +1,9 @@
 package xdsclient
 
 import (
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -61,6 +63,58 @@ func TestAcquireSharesByFingerprint(t *testing.T) {
 	e.cluster("1")
 	if third.Bootstrap().Source != "one file" {
 		t.Error("Bootstrap is not that of the client")
+	}
+}
+
+// Holders that come and go while the servers restart never get a client that is
+// closed.
+func TestAcquireAndReleaseAtOnce(t *testing.T) {
+	t.Parallel()
+	types := newTestTypes()
+	high, low := testutils.StartFakeServer(t), testutils.StartFakeServer(t)
+	for _, server := range []*testutils.FakeServer{high, low} {
+		server.Set(t, cluster("a", "1"))
+	}
+	document := testutils.Bootstrap("at-once", high.Addr(), testutils.FurtherServer(low.Addr()))
+	var holders sync.WaitGroup
+	for range 8 {
+		holders.Go(func() {
+			for range 10 {
+				cfg, err := bootstrap.Parse("test", document)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c, release, err := Acquire(cfg)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				e, stop := listen(t, c, types.clusters, "a")
+				select {
+				case <-e.calls:
+				case <-time.After(patience):
+					t.Error("the watcher was not called")
+				}
+				stop()
+				release()
+			}
+		})
+	}
+	for range 5 {
+		if err := high.Restart(); err != nil {
+			t.Error(err)
+		}
+	}
+	holders.Wait()
+	cfg, err := bootstrap.Parse("test", document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Lock()
+	defer pool.Unlock()
+	if pool.clients[cfg.Fingerprint()] != nil {
+		t.Error("a client is left that nobody holds")
 	}
 }
 

@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -35,9 +36,22 @@ type payload struct {
 	// raw is what the server sent, the only copy that is kept.
 	raw   []byte
 	value any
-	// server is who sent it. The same bytes from another server may decode to
-	// something else, because features differ.
+	// server is who sent it.
 	server *bootstrap.Server
+}
+
+// of reports whether the payload is what the bytes mean that come from a server.
+// ResourceType.Decode may go by the features of the server, not by which it is.
+func (p *payload) of(server *bootstrap.Server) bool {
+	return p.server == server || slices.Equal(p.server.Features, server.Features)
+}
+
+// from returns the payload as one that a server sent.
+func (p *payload) from(server *bootstrap.Server) *payload {
+	if p.server == server {
+		return p
+	}
+	return &payload{raw: p.raw, value: p.value, server: server}
 }
 
 // resource is one cache entry: what is known of a resource, and who watches it.
@@ -56,6 +70,8 @@ type resource struct {
 	// link is the standing connectivity error, or nil. It comes before fault.
 	link    *Error
 	watches []*watch
+	// subscriptions counts the subscriptions of all channels.
+	subscriptions int
 }
 
 // join adds a watcher and tells it what others know: the value, and then the
@@ -92,6 +108,16 @@ func (r *resource) accept(p *payload, d *delivery) {
 	r.tellChange(nil, d)
 }
 
+// take takes a version that is perhaps the one in use.
+func (r *resource) take(p *payload, d *delivery) {
+	if now := r.payload; now == nil || !now.of(p.server) || !bytes.Equal(now.raw, p.raw) {
+		r.accept(p, d)
+		return
+	}
+	r.payload = p
+	r.confirm(d)
+}
+
 // confirm says that the server sent the version in use again. Watchers hear of it
 // if they heard of an error since, which it clears.
 func (r *resource) confirm(d *delivery) {
@@ -100,6 +126,13 @@ func (r *resource) confirm(d *delivery) {
 	}
 	r.state, r.fault, r.link = resourceAccepted, nil, nil
 	r.tellChange(nil, d)
+}
+
+// setback is what fail notes.
+type setback struct {
+	state resourceState
+	fault *Error
+	drop  bool
 }
 
 // fail notes that the server's last word on the resource is an error. If drop is

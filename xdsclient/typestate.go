@@ -29,6 +29,15 @@ const (
 type subscription struct {
 	resource *resource
 	state    subscriptionState
+	// released says that the resource is not subscribed to at this server any
+	// more, although it may be at another one.
+	released bool
+	// payload is the last valid version that this server sent, or nil. The cache
+	// has it too, unless it follows another server.
+	payload *payload
+	// held is an error that this server reported and that is kept back while the
+	// cache follows another server, or nil.
+	held *setback
 	// hash is that of the accepted bytes if they name the resource, or 0.
 	hash uint64
 	// seen is the number of the last response with the resource.
@@ -37,14 +46,19 @@ type subscription struct {
 	deadline stopwatchTime
 }
 
-// wanted reports whether the resource is watched.
-func (s *subscription) wanted() bool { return len(s.resource.watches) > 0 }
+// wanted reports whether the resource is to be asked for.
+func (s *subscription) wanted() bool { return !s.released && len(s.resource.watches) > 0 }
 
-// holds reports whether the bytes are those of the version in use, from the same
-// server.
-func (s *subscription) holds(raw []byte, server *bootstrap.Server) bool {
-	p := s.resource.payload
-	return p != nil && p.server == server && bytes.Equal(p.raw, raw)
+// known returns what was decoded of these very bytes, or nil: the version that
+// the server sent last, or the one in the cache, if it came from a server of the
+// same features, so that the bytes mean the same.
+func (s *subscription) known(raw []byte, server *bootstrap.Server) *payload {
+	for _, p := range [...]*payload{s.payload, s.resource.payload} {
+		if p != nil && p.of(server) && bytes.Equal(p.raw, raw) {
+			return p
+		}
+	}
+	return nil
 }
 
 // replyState says whether a response still has to be answered.
@@ -122,9 +136,9 @@ func (ts *typeState) unindex(s *subscription) {
 	}
 }
 
-// find returns the subscription that holds these very bytes, or nil.
+// find returns the subscription of which these very bytes are known, or nil.
 func (ts *typeState) find(raw []byte, hash uint64, server *bootstrap.Server) *subscription {
-	if s := ts.byHash[hash]; s != nil && s.holds(raw, server) {
+	if s := ts.byHash[hash]; s != nil && s.known(raw, server) != nil {
 		return s
 	}
 	return nil
@@ -146,6 +160,14 @@ func (ts *typeState) sweep() {
 			ts.drop(s)
 		}
 	}
+}
+
+// named returns the subscription to what a server calls name, or nil.
+func (ts *typeState) named(name []byte) *subscription {
+	if s := ts.subs[string(name)]; s != nil || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+		return s
+	}
+	return ts.subs[canonicalName(string(name))]
 }
 
 // begin prepares for a new stream, on which nothing was said yet.

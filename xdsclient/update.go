@@ -138,20 +138,21 @@ func (u *update) match() []item {
 func (u *update) settled(it *item) bool {
 	var s *subscription
 	if len(it.name) > 0 {
-		if s = u.types.subs[string(it.name)]; s == nil {
+		if s = u.types.named(it.name); s == nil {
 			u.unasked++
 			return true
 		}
-		if it.err != nil || !s.holds(it.value, u.ch.server) {
-			return false
-		}
-	} else if s = u.types.find(it.value, it.hash, u.ch.server); it.err != nil || s == nil {
+	} else if s = u.types.find(it.value, it.hash, u.ch.server); s == nil {
+		return false
+	}
+	known := s.known(it.value, u.ch.server)
+	if it.err != nil || known == nil {
 		return false
 	}
 	u.unchanged++
 	if u.once(s) {
 		u.received(s)
-		s.resource.confirm(u.delivery)
+		u.ch.accept(s, known, u.delivery)
 	}
 	return true
 }
@@ -198,7 +199,7 @@ func (u *update) decode(it *item) {
 		it.err = errors.New("the decoder made nothing of it")
 	case it.decoded == "" && len(it.name) == 0:
 		it.err = errors.New("it has no name")
-	case it.decoded != "" && len(it.name) > 0 && it.decoded != string(it.name):
+	case it.decoded != "" && len(it.name) > 0 && !sameName(it.decoded, string(it.name)):
 		it.err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decoded)
 	default:
 		it.payload = p
@@ -211,13 +212,12 @@ func (u *update) apply(items []item) {
 	defer u.ch.client.unlock()
 	for i := range items {
 		it := &items[i]
-		name := string(it.name)
-		if name == "" {
-			name = it.decoded
+		if len(it.name) == 0 {
+			it.name = []byte(it.decoded)
 		}
-		s := u.types.subs[name]
+		s := u.types.named(it.name)
 		switch {
-		case name == "":
+		case len(it.name) == 0:
 			u.nameless++
 			u.faults.add(fmt.Sprintf("resources[%d]", it.index), it.err)
 		case s == nil:
@@ -227,8 +227,8 @@ func (u *update) apply(items []item) {
 			u.reject(s, it.err)
 		default:
 			u.received(s)
-			u.types.index(s, it.hash)
-			s.resource.accept(it.payload, u.delivery)
+			u.ch.index(u.types, s, it)
+			u.ch.accept(s, it.payload, u.delivery)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (u *update) reject(s *subscription, err error) {
 	if drop {
 		u.types.unindex(s)
 	}
-	s.resource.fail(resourceRejected, u.ch.fault(KindInvalid, s.resource, err), drop, u.delivery)
+	u.ch.fail(s, setback{resourceRejected, u.ch.fault(KindInvalid, s.resource, err), drop}, u.delivery)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
@@ -294,7 +294,7 @@ func (u *update) deleteOthers() {
 			u.ch.client.infof("%v", fault)
 			u.types.unindex(s)
 		}
-		s.resource.fail(resourceMissing, fault, !keep, u.delivery)
+		u.ch.fail(s, setback{resourceMissing, fault, !keep}, u.delivery)
 	}
 }
 

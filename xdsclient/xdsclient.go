@@ -80,11 +80,11 @@ func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop f
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, err := c.authorityFor(t, name); err != nil {
+	if a, canonical, err := c.authorityFor(t, name); err != nil {
 		w.tellChange(nil, c.refusal(t, name, err), nil)
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(resourceKey{t, name}, w)
+		a.watch(resourceKey{t, canonical}, w)
 	}
 	return func() { c.stop(w) }
 }
@@ -101,29 +101,31 @@ func (c *XDSClient) stop(w *watch) {
 	}
 }
 
-// authorityFor returns the authority that serves a watch.
-func (c *XDSClient) authorityFor(t *ResourceType, name string) (*authority, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
+// authorityFor returns the authority that serves a watch, and the name by which
+// it does.
+func (c *XDSClient) authorityFor(t *ResourceType, name string) (*authority, string, error) {
+	n, err := parseName(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := n.checkType(t); err != nil {
+		return nil, "", err
 	}
 	if known, ok := c.types[t.TypeURL]; ok && known != t {
-		return nil, fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
+		return nil, "", fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
 	}
-	key, err := authorityOf(name)
+	if a, ok := c.authorities[n.authority]; ok {
+		c.types[t.TypeURL] = t
+		return a, n.text, nil
+	}
+	servers, err := serversFor(c.config, n.authority)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	c.types[t.TypeURL] = t
-	if a, ok := c.authorities[key]; ok {
-		return a, nil
-	}
-	servers, err := serversFor(c.config, key)
-	if err != nil {
-		return nil, err
-	}
-	a := &authority{client: c, key: key, servers: servers, resources: make(map[resourceKey]*resource)}
-	c.authorities[key] = a
-	return a, nil
+	a := &authority{client: c, key: n.authority, servers: servers, resources: make(map[resourceKey]*resource)}
+	c.authorities[n.authority] = a
+	return a, n.text, nil
 }
 
 // refusal is what the watcher of a watch that cannot be served gets.
@@ -132,7 +134,7 @@ func (c *XDSClient) refusal(t *ResourceType, name string, reason error) *Error {
 		Kind:     KindConfiguration,
 		Code:     codes.Unavailable,
 		TypeName: t.Name,
-		Resource: name,
+		Resource: cut(name, maxNameLength),
 		NodeID:   c.config.Node.GetId(),
 		Err:      reason,
 	}
@@ -170,6 +172,7 @@ func (c *XDSClient) shutDown() {
 			for _, w := range r.watches {
 				w.abandon()
 			}
+			r.watches = nil
 		}
 	}
 	for _, ch := range c.channels {

@@ -1,0 +1,321 @@
+package xdsclient
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// gRFC A71, "Change XdsClient to support fallback within each xDS authority": a
+// connectivity failure (gRFC A57) and a watched resource that is not cached start
+// the fallback. All watched resources are subscribed to at the next server.
+// Watchers hear nothing of the failure.
+func TestFallbackWhenUnreachableAndSomethingIsMissing(t *testing.T) {
+	for name, fault := range map[string]struct{ before, after func(*script) }{
+		"the stream ends without an answer":     {before: func(s *script) { s.setRefuse(errRefused) }},
+		"the stream ends with OK and no answer": {after: func(s *script) { s.stream().end <- nil }},
+		"the stream brings garbage":             {after: func(s *script) { s.stream().send(&ResourceType{}, "1", "n1") }},
+		"the channel reports TRANSIENT_FAILURE": {before: func(s *script) { s.stop() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, f := newTestTypes(), newFleet(t, 2)
+				if fault.before != nil {
+					fault.before(f[0])
+				}
+				f[0].hold()
+				c := f.client()
+				a, _ := listen(t, c, types.clusters, "a")
+				e, _ := listen(t, c, types.endpoints, "e")
+				f[0].open()
+				if fault.after != nil {
+					fault.after(f[0])
+				}
+				low := f[1].stream()
+				check(t, low.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
+				check(t, low.request(), want{typ: types.endpoints, names: []string{"e"}})
+				a.silent()
+				low.send(types.clusters, "1", "n1", cluster("a", "low"))
+				a.cluster("low")
+				low.send(types.endpoints, "1", "n1", endpoints("e"))
+				e.value()
+			})
+		})
+	}
+}
+
+// gRFC A71: a server that is reachable is not left, whatever it does not say.
+func TestNoFallbackFromAServerThatIsReachable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c := f.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
+		a.fault(KindInvalid)
+		b.fault(KindDoesNotExist)
+		// gRFC A57: a stream that ends after an answer is no failure.
+		s.breakOff()
+		f[0].stream()
+		f[1].untouched()
+	})
+}
+
+// gRFC A71: what is cached starts no fallback, and what is known not to exist is
+// cached. As the servers below were not tried, watchers hear of no failure.
+func TestNoFallbackWhileEverythingIsCached(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c := f.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		missing, _ := listen(t, c, types.clusters, "missing")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+		missing.fault(KindDoesNotExist)
+		s.request()
+		f[0].setRefuse(errRefused)
+		s.breakOff()
+		pass(time.Minute)
+		f[1].untouched()
+		a.silent()
+		missing.silent()
+		late, stop := listen(t, c, types.clusters, "a")
+		late.cluster("1")
+		late.silent()
+		stop()
+		f[1].untouched()
+
+		// A watch of something else changes that, for all that is watched
+		// (mid-config update).
+		b, _ := listen(t, c, types.clusters, "b")
+		low := f[1].stream()
+		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b", "missing"}, node: true})
+		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))
+		a.cluster("low")
+		b.cluster("low")
+		missing.silent()
+	})
+}
+
+// gRFC A71: cached is what can be used. A resource that was never valid is not.
+func TestInvalidResourceIsNotCached(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c := f.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", badCluster("a", "x"))
+		a.fault(KindInvalid)
+		f[0].setRefuse(errRefused)
+		s.breakOff()
+		low := f[1].stream()
+		low.request()
+		low.send(types.clusters, "1", "n1", cluster("a", "low"))
+		a.cluster("low")
+	})
+}
+
+// gRFC A71: the client keeps trying the higher server. Once that sends a resource
+// it is used, and the lower one is left.
+func TestHigherServerTakesOverWithAResource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		_, a, b, low := fallenBack(t, f, types)
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
+		pass(time.Minute) // it is silent: no resource timer counts against it
+		a.silent()
+		b.silent()
+		low.send(types.clusters, "2", "n2", cluster("a", "low 2"), cluster("b", "low"))
+		a.cluster("low 2")
+		low.request()
+		high.send(types.endpoints, "1", "n1") // an answer, but no resource
+		a.silent()
+		high.send(types.clusters, "1", "n1", cluster("a", "high"))
+		a.cluster("high")
+		low.gone()
+		// What it did not send stays in use.
+		b.silent()
+		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "1", nonce: "n1"})
+		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster("b", "high"))
+		b.cluster("high")
+		a.silent()
+		if n := len(f[1].attempts()); n != 1 {
+			t.Errorf("%d streams were opened at the lower server, want 1", n)
+		}
+	})
+}
+
+// What a higher server says that is of no use is held until it says something that
+// is: then it counts.
+func TestHigherServerWithInvalidResourcesDoesNotTakeOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		_, a, b, low := fallenBack(t, f, types)
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
+		check(t, high.request(), want{typ: types.clusters, names: []string{"a", "b"}, nonce: "n1", nack: true})
+		a.silent()
+		low.send(types.clusters, "2", "n2", cluster("a", "low 2"), cluster("b", "low"))
+		a.cluster("low 2")
+		high.send(types.clusters, "2", "n2", badCluster("a", "y"), cluster("b", "high"))
+		b.cluster("high")
+		if err := a.ambient(KindInvalid); err.Server != uri(0) || !strings.Contains(err.Error(), "y") {
+			t.Errorf("got %v, want what the higher server said last", err)
+		}
+		low.gone()
+	})
+}
+
+// A higher server that says that a resource is not there, or not for this client,
+// is believed.
+func TestHigherServerTakesOverWithItsLastWord(t *testing.T) {
+	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Unavailable} {
+		t.Run(code.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, f := newTestTypes(), newFleet(t, 2)
+				c, a, b, low := fallenBack(t, f, types)
+				f[0].setRefuse(nil)
+				f[0].stream().request()
+				synctest.Wait()
+				c.mu.Lock()
+				ch := c.channels[c.config.Servers[0].Key()]
+				s := ch.typeState(types.clusters).subs["a"]
+				fault := ch.fault(KindServer, s.resource, errTest)
+				fault.Code = code
+				ch.fail(s, setback{resourceMissing, fault, false}, nil)
+				c.unlock()
+				if code == codes.Unavailable {
+					a.silent()
+					low.quiet()
+					return
+				}
+				a.ambient(KindServer)
+				low.gone()
+				b.silent()
+			})
+		})
+	}
+}
+
+// gRFC A71: watchers are notified of connectivity failures after all servers have
+// become unreachable. The error names each of them and its reason.
+func TestAllServersUnreachable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 3)
+		c := f.client()
+		cached, _ := listen(t, c, types.clusters, "cached")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("cached", "1"))
+		cached.cluster("1")
+		f[0].setRefuse(status.Error(codes.Unavailable, "first"))
+		f[1].setRefuse(status.Error(codes.Internal, "second"))
+		f[2].setRefuse(status.Error(codes.Unavailable, "third"))
+		s.breakOff()
+		pass(time.Second)
+		cached.silent()
+		a, _ := listen(t, c, types.clusters, "a")
+		err := a.fault(KindUnreachable)
+		const text = `xDS Cluster "a": no management server is reachable: ` +
+			`passthrough:///0: Unavailable: first; passthrough:///1: Internal: second; passthrough:///2: Unavailable: third ` +
+			`(management servers passthrough:///0, passthrough:///1, passthrough:///2, node id "node-1"); ` +
+			`check that the server runs, and server_uri and channel_creds in the xDS bootstrap`
+		if err.Error() != text {
+			t.Errorf("the error reads\n%s\nwant\n%s", err, text)
+		}
+		cached.ambient(KindUnreachable)
+		late, _ := listen(t, c, types.clusters, "late")
+		late.fault(KindUnreachable)
+		pass(time.Minute)
+		cached.silent() // told once
+
+		// Another reason is news.
+		f[1].setRefuse(status.Error(codes.Internal, "still second"))
+		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "still second") {
+			t.Errorf("got %v, want the new reason in it", err)
+		}
+		cached.ambient(KindUnreachable)
+		late.fault(KindUnreachable)
+
+		// Any server ends it; one below the first is used, as it answers.
+		f[1].setRefuse(nil)
+		middle := f[1].stream()
+		middle.request()
+		a.silent()
+		middle.send(types.endpoints, "1", "n1")
+		cached.cluster("1")
+		middle.send(types.clusters, "1", "n1", cluster("a", "middle"), cluster("late", "middle"))
+		a.cluster("middle")
+		late.cluster("middle")
+		cached.silent()
+		tries := len(f[2].attempts())
+		pass(time.Minute)
+		if n := len(f[2].attempts()); n != tries {
+			t.Errorf("the lowest server was tried %d times after a higher one took over", n-tries)
+		}
+		if before := len(f[0].attempts()); before == 0 {
+			t.Error("the highest server is not tried any more")
+		}
+	})
+}
+
+// gRFC A71 moves to "the next xDS control plane": one after the other, and not by
+// way of one that is known to be unreachable.
+func TestFallbackSkipsServersKnownToBeUnreachable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 3)
+		for i := range 2 {
+			f[i].setRefuse(errRefused)
+		}
+		c := f.client(testutils.Authority("x", uri(1), nil), testutils.Authority("y", "", nil))
+		other, _ := listen(t, c, types.clusters, "xdstp://x/envoy.config.cluster.v3.Cluster/o")
+		other.fault(KindUnreachable)
+		synctest.Wait()
+		a, _ := listen(t, c, types.clusters, "a")
+		low := f[2].stream()
+		check(t, low.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
+		low.send(types.clusters, "1", "n1", cluster("a", "low"))
+		a.cluster("low")
+		low.request()
+		// Now all is known when the watch starts: it gets there at once.
+		const name = "xdstp://y/envoy.config.cluster.v3.Cluster/b"
+		b, _ := listen(t, c, types.clusters, name)
+		synctest.Wait()
+		check(t, low.request(), want{typ: types.clusters, names: []string{"a", name}, version: "1", nonce: "n1"})
+		b.silent()
+	})
+}
+
+// A server that is listed twice is one server.
+func TestServerListedTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 1)
+		f[0].setRefuse(errRefused)
+		c := f.client(testutils.FurtherServer(uri(0)))
+		a, stop := listen(t, c, types.clusters, "a")
+		if err := a.fault(KindUnreachable); err.Server != uri(0) {
+			t.Errorf("the error names %s, want the server once", err.Server)
+		}
+		stop()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := len(c.channels) + len(c.authorities); n > 0 {
+			t.Errorf("%d channels and authorities are left", n)
+		}
+	})
+}

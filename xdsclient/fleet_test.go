@@ -1,0 +1,87 @@
+package xdsclient
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+var errRefused = status.Error(codes.Unavailable, "no more streams")
+
+// fleet is a list of servers, the preferred one first.
+type fleet []*script
+
+// newFleet starts servers that are reached as passthrough:///0, 1 and so on. They
+// let clients connect at once.
+func newFleet(t *testing.T, n int) fleet {
+	f := make(fleet, n)
+	for i := range f {
+		f[i] = newScript(t)
+		close(f[i].gate)
+	}
+	return f
+}
+
+func uri(i int) string { return fmt.Sprint("passthrough:///", i) }
+
+func (f fleet) dial(ctx context.Context, addr string) (net.Conn, error) {
+	return f[addr[0]-'0'].dial(ctx, addr)
+}
+
+// client makes a client of the fleet.
+func (f fleet) client(opts ...testutils.BootstrapOption) *XDSClient {
+	t := f[0].t
+	t.Helper()
+	for i := 1; i < len(f); i++ {
+		opts = append([]testutils.BootstrapOption{testutils.FurtherServer(uri(len(f) - i))}, opts...)
+	}
+	c, err := New(parseBootstrap(t, uri(0), opts...), WithDialOptions(grpc.WithContextDialer(f.dial)), WithBackoff(steady))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// untouched checks that no stream was opened at a server.
+func (s *script) untouched() {
+	s.t.Helper()
+	synctest.Wait()
+	if n := len(s.attempts()); n > 0 {
+		s.t.Fatalf("%d streams were opened at a server that is not to be used", n)
+	}
+}
+
+// gone checks that the client has left a stream.
+func (s *scriptStream) gone() {
+	s.t.Helper()
+	synctest.Wait()
+	if s.wire.Context().Err() == nil {
+		s.t.Fatal("the stream is still open")
+	}
+}
+
+// fallenBack returns a client whose primary server refuses streams, and which
+// has the clusters "a" and "b" of the secondary, as version "low".
+func fallenBack(t *testing.T, f fleet, types *testTypes) (c *XDSClient, a, b *ear, low *scriptStream) {
+	t.Helper()
+	f[0].setRefuse(errRefused)
+	c = f.client()
+	a, _ = listen(t, c, types.clusters, "a")
+	b, _ = listen(t, c, types.clusters, "b")
+	low = f[1].stream()
+	check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
+	low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))
+	a.cluster("low")
+	b.cluster("low")
+	check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "1", nonce: "n1"})
+	return c, a, b, low
+}

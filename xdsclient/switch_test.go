@@ -1,0 +1,422 @@
+package xdsclient
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// The same bytes from another server wake no watcher and are not decoded, on the
+// way down and on the way up, whether or not the resource is wrapped.
+func TestSameBytesFromAnotherServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c := f.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"), wrap(t, "b", cluster("b", "1")))
+		a.cluster("1")
+		b.cluster("1")
+		s.request()
+		f[0].setRefuse(errRefused)
+		s.breakOff()
+		synctest.Wait()
+		n, _ := listen(t, c, types.clusters, "n")
+		low := f[1].stream()
+		low.request()
+		low.send(types.clusters, "7", "n1", cluster("a", "1"), cluster("b", "1"), cluster("n", "low"))
+		n.cluster("low")
+		low.request()
+		a.silent()
+		b.silent()
+		if got := types.decoded.Load(); got != 3 {
+			t.Errorf("%d resources were decoded, want 3", got)
+		}
+		checkServers(t, c, map[string]string{"a": uri(1), "b": uri(1), "n": uri(1)})
+
+		low.send(types.clusters, "8", "n2", wrap(t, "a", cluster("a", "2")), cluster("b", "1"), cluster("n", "low"))
+		a.cluster("2")
+		low.request()
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		low.send(types.clusters, "9", "n3", cluster("a", "3"), cluster("b", "1"), cluster("n", "low"))
+		a.cluster("3")
+		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
+		high.request()
+		a.silent()
+		b.silent()
+		low.gone()
+		if got := types.decoded.Load(); got != 5 {
+			t.Errorf("%d resources were decoded, want 5", got)
+		}
+		checkServers(t, c, map[string]string{"a": uri(0), "b": uri(0), "n": uri(1)})
+	})
+}
+
+// checkServers checks where the versions in use came from.
+func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.authorities[authorityKey{}].resources {
+		if got := r.payload.server.URI; got != want[r.key.name] {
+			t.Errorf("%q is from %s, want %s", r.key.name, got, want[r.key.name])
+		}
+	}
+}
+
+// What bytes mean may depend on the features of the server that sent them.
+func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c := f.client(testutils.ServerFeatures("trusted_xds_server"))
+		a, _ := listen(t, c, types.clusters, "a")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+		f[0].setRefuse(errRefused)
+		s.breakOff()
+		synctest.Wait()
+		listen(t, c, types.clusters, "n")
+		low := f[1].stream()
+		low.request()
+		low.send(types.clusters, "1", "n1", cluster("a", "1"))
+		a.cluster("1")
+		if got := types.decoded.Load(); got != 2 {
+			t.Errorf("%d resources were decoded, want 2", got)
+		}
+	})
+}
+
+// Versions and ACKs are per server. A server that is not the one in use is asked
+// for everything again, as one that is told a version does not repeat what it is.
+func TestVersionsOnTheWayBackUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c := f.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := f[0].stream()
+		s.request()
+		s.send(types.clusters, "v7", "n1", cluster("a", "high"))
+		a.cluster("high")
+		s.request()
+		s.breakOff()
+		s = f[0].stream() // in use: the version is kept
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "v7", node: true})
+		f[0].setRefuse(errRefused)
+		s.breakOff()
+		synctest.Wait()
+		b, _ := listen(t, c, types.clusters, "b")
+		low := f[1].stream()
+		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
+		low.send(types.clusters, "v1", "n1", cluster("a", "low"), cluster("b", "low"))
+		a.cluster("low")
+		b.cluster("low")
+		low.request()
+		f[0].setRefuse(nil)
+		s = f[0].stream()
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
+		s.send(types.clusters, "v7", "n1", cluster("a", "high"), cluster("b", "high"))
+		a.cluster("high")
+		b.cluster("high")
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a", "b"}, version: "v7", nonce: "n1"})
+	})
+}
+
+// gRFC A57: the resource timer runs where the resource is asked for. After a
+// fallback that is the server in use, and a timer that ran out elsewhere says
+// nothing until its server takes over.
+func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c, a, b, _ := fallenBack(t, f, types)
+		n, _ := listen(t, c, types.clusters, "n")
+		pass(10 * time.Second)
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		began := time.Now()
+		if err := n.fault(KindDoesNotExist); err.Server != uri(1) {
+			t.Errorf("got %v, want it from the server in use", err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the timer fired %v after the higher server was asked, want it not to start anew", took)
+		}
+		m, _ := listen(t, c, types.endpoints, "m")
+		low := f[1].attempts()
+		pass(time.Second)
+		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("b", "low"))
+		a.cluster("high")
+		b.silent()
+		n.silent()
+		began = time.Now()
+		if err := m.fault(KindDoesNotExist); err.Server != uri(0) {
+			t.Errorf("got %v, want it from the server that took over", err)
+		}
+		if took := time.Since(began); took < 13*time.Second || took > 15*time.Second {
+			t.Errorf("the timer fired after %v, want 15 s after the request at the higher server", took)
+		}
+		pass(time.Minute)
+		a.silent()
+		b.silent()
+		n.silent()
+		if len(f[1].attempts()) != len(low) {
+			t.Error("the lower server was asked again")
+		}
+	})
+}
+
+// A timer that ran out at a server that was not in use starts anew when it takes
+// over.
+func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c, a, b, low := fallenBack(t, f, types)
+		// While a watcher is busy, nothing more is asked of the lower server.
+		synctest.Wait()
+		b.keepDone = true
+		low.send(types.clusters, "2", "n2", cluster("a", "low"), cluster("b", "low 2"))
+		defer b.next().done()
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		n, _ := listen(t, c, types.clusters, "n")
+		pass(time.Minute)
+		n.silent()
+		high.send(types.clusters, "1", "n1", cluster("a", "high"))
+		a.cluster("high")
+		began := time.Now()
+		if err := n.fault(KindDoesNotExist); err.Server != uri(0) || time.Since(began) != 15*time.Second {
+			t.Errorf("got %v after %v, want it from the higher server after 15 s", err, time.Since(began))
+		}
+	})
+}
+
+// A server that another authority uses is not closed when it is left, and what it
+// says of resources that it is no longer asked for does not count.
+func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		f[0].setRefuse(errRefused)
+		c := f.client(testutils.Authority("x", uri(1), nil))
+		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
+		other, _ := listen(t, c, types.clusters, name)
+		a, _ := listen(t, c, types.clusters, "a")
+		low := f[1].stream()
+		low.request()
+		synctest.Wait()
+		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "1"))
+		other.cluster("1")
+		a.cluster("low")
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		// While a watcher is busy with a response of the lower server, that
+		// server is not told anything.
+		synctest.Wait()
+		other.keepDone = true
+		low.send(types.clusters, "2", "n2", cluster("a", "low"), cluster(name, "2"))
+		busy := other.next()
+		high.send(types.clusters, "1", "n1", cluster("a", "high"))
+		a.cluster("high")
+		synctest.Wait()
+		other.keepDone = false
+		low.send(types.clusters, "3", "n3", cluster("a", "low 3"), cluster(name, "3"))
+		busy.done()
+		other.cluster("3")
+		a.silent()
+		for {
+			if r := low.request(); len(r.GetResourceNames()) == 1 && r.GetResourceNames()[0] == name {
+				break
+			}
+		}
+		a.silent()
+		checkServers(t, c, map[string]string{"a": uri(0)})
+	})
+}
+
+// A server takes over for an authority with a resource of that authority.
+func TestTakeOverIsPerAuthority(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		f[0].setRefuse(errRefused)
+		c := f.client(testutils.Authority("x", "", nil))
+		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
+		a, _ := listen(t, c, types.clusters, "a")
+		other, _ := listen(t, c, types.clusters, name)
+		low := f[1].stream()
+		low.request()
+		synctest.Wait()
+		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))
+		a.cluster("low")
+		other.cluster("low")
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		high.send(types.clusters, "1", "n1", cluster("a", "high"))
+		a.cluster("high")
+		synctest.Wait()
+		low.send(types.clusters, "2", "n2", cluster(name, "low 2"))
+		other.cluster("low 2")
+		high.send(types.clusters, "2", "n2", cluster("a", "high"), cluster(name, "high"))
+		other.cluster("high")
+		low.gone()
+	})
+}
+
+// An authority that nothing was watched of starts at the preferred server again.
+func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		f[0].setRefuse(errRefused)
+		c := f.client()
+		_, stop := listen(t, c, types.clusters, "a")
+		low := f[1].stream()
+		stop()
+		low.gone()
+		f[0].setRefuse(nil)
+		a, _ := listen(t, c, types.clusters, "a")
+		high := f[0].stream()
+		high.request()
+		high.send(types.clusters, "1", "n1", cluster("a", "high"))
+		a.cluster("high")
+		if n := len(f[1].attempts()); n != 1 {
+			t.Errorf("%d streams were opened at the lower server, want 1", n)
+		}
+	})
+}
+
+// Whether a server that was unreachable still is shows when the stream that it
+// has let the client open ends or brings an answer.
+func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		t.Run(fmt.Sprint("answers: ", answers), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, f := newTestTypes(), newFleet(t, 2)
+				c := f.client()
+				a, _ := listen(t, c, types.clusters, "a")
+				s := f[0].stream()
+				s.request()
+				s.send(types.clusters, "1", "n1", cluster("a", "1"))
+				a.cluster("1")
+				f[0].setRefuse(errRefused)
+				s.breakOff()
+				pass(2 * time.Second)
+				f[0].setRefuse(nil)
+				s = f[0].stream()
+				b, _ := listen(t, c, types.clusters, "b")
+				f[1].untouched()
+				if answers {
+					s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
+					b.cluster("1")
+					f[1].untouched()
+					return
+				}
+				s.end <- errRefused
+				low := f[1].stream()
+				check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
+				b.silent()
+			})
+		})
+	}
+}
+
+// gRFC A71, "Flapping": a primary that dies after its first resource each time
+// costs the servers one attempt per step of the backoff, and watchers nothing.
+func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		_, a, b, _ := fallenBack(t, f, types)
+		f[0].setRefuse(nil)
+		for range 5 {
+			s := f[0].stream()
+			s.request()
+			s.send(types.clusters, "1", "n1", cluster("a", "high"))
+			s.breakOff()
+		}
+		a.cluster("high")
+		a.silent()
+		b.silent()
+		began := f[0].attempts()
+		if took, n := began[len(began)-1]-began[0], len(began); took < time.Duration(n-2)*time.Second {
+			t.Errorf("%d streams were opened within %v", n, took)
+		}
+		if n := len(f[1].attempts()); n != 1 {
+			t.Errorf("%d streams were opened at the lower server, want 1: all is cached", n)
+		}
+	})
+}
+
+// The lower server is lost while the higher one answers, but has nothing of use:
+// that one is asked again.
+func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 3)
+		_, a, b, low := fallenBack(t, f, types)
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		high.request()
+		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
+		high.request()
+		f[1].setRefuse(errRefused)
+		low.breakOff()
+		if err := a.ambient(KindInvalid); err.Server != uri(0) {
+			t.Errorf("got %v, want what the higher server said", err)
+		}
+		b.silent()
+		f[2].untouched()
+		tries := len(f[1].attempts())
+		pass(time.Minute)
+		if len(f[1].attempts()) != tries {
+			t.Error("the lower server is still tried")
+		}
+	})
+}
+
+// Each switch subscribes in one request per type.
+func TestSwitchIsOneRequestPerType(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		f[0].hold()
+		f[0].setRefuse(errRefused)
+		c := f.client()
+		for i := range 100 {
+			listen(t, c, types.clusters, fmt.Sprint("c", i))
+			listen(t, c, types.endpoints, fmt.Sprint("e", i))
+		}
+		f[0].open()
+		low := f[1].stream()
+		for _, typ := range []*ResourceType{types.clusters, types.endpoints} {
+			if r := low.request(); r.GetTypeUrl() != typ.TypeURL || len(r.GetResourceNames()) != 100 {
+				t.Errorf("got a request for %d resources of type %s, want all of type %s", len(r.GetResourceNames()), r.GetTypeUrl(), typ.TypeURL)
+			}
+		}
+		low.quiet()
+	})
+}
+
+// A client may be closed in the middle of a fallback.
+func TestCloseDuringFallback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, f := newTestTypes(), newFleet(t, 2)
+		c, a, _, low := fallenBack(t, f, types)
+		f[0].setRefuse(nil)
+		high := f[0].stream()
+		c.Close()
+		low.gone()
+		high.gone()
+		a.silent()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := len(c.channels) + len(c.authorities); n > 0 {
+			t.Errorf("a closed client has %d authorities and channels", n)
+		}
+	})
+}
