@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Parameters tell the variants of a resource from one another
@@ -45,26 +46,21 @@ func NewParameters(values map[string]string) (Parameters, error) {
 	}
 	slices.SortFunc(list, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
 	for i := range list {
+		if utf8.ValidString(list[i].key) && utf8.ValidString(list[i].value) {
+			continue
+		}
 		at := root.entry(list[i].key)
 		checkText(list[i].key, at, &faults)
 		checkText(list[i].value, at, &faults)
 	}
-	wire := appendParameters(nil, list)
+	wire := parametersWire(list)
 	if len(wire) > MaxSize {
 		faults.add(root, tooLarge, MaxSize, len(wire))
 	}
 	if err := faults.err(whatParameters); err != nil || len(list) == 0 {
 		return Parameters{}, err
 	}
-	return Parameters{&params{list: list, wire: string(wire)}}, nil
-}
-
-// appendParameters appends the field Resource.dynamic_parameters.
-func appendParameters(b []byte, list []parameter) []byte {
-	for i := range list {
-		b = appendBytes(b, 8, appendText(appendText(nil, 1, list[i].key), 2, list[i].value))
-	}
-	return b
+	return Parameters{&params{list: list, wire: wire}}, nil
 }
 
 // parseInteger reads an integer from 0 to 2^64-1 in decimal digits.

@@ -53,6 +53,26 @@ func appendRange(b []byte, r Range) []byte {
 // always has a min_value.
 func (r Range) bounded() bool { return r.Max != math.MaxUint64 }
 
+// parametersWire returns the field Resource.dynamic_parameters.
+func parametersWire(list []parameter) string {
+	size := 0
+	for i := range list {
+		size += fieldSize(entrySize(&list[i]))
+	}
+	b := make([]byte, 0, size)
+	for i := range list {
+		b = protowire.AppendTag(b, 8, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(entrySize(&list[i])))
+		b = appendText(appendText(b, 1, list[i].key), 2, list[i].value)
+	}
+	return string(b)
+}
+
+func entrySize(p *parameter) int { return fieldSize(len(p.key)) + fieldSize(len(p.value)) }
+
+// fieldSize is the size of a length-delimited field whose number is below 16.
+func fieldSize(length int) int { return 1 + protowire.SizeBytes(length) }
+
 func appendText(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
