@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -220,6 +221,11 @@ func TestLimits(t *testing.T) {
 		{"a large value", func() error { _, err := Exact(map[string]string{"k": strings.Repeat("x", MaxSize)}); return err },
 			[]string{"expected at most 65536 bytes, found 65555"}},
 		{"a large value in a message", func() error { _, err := FromProto(huge); return err }, []string{"expected at most 65536 bytes, found 65555"}},
+		{"one constraint ten thousand times", func() error {
+			key := &protoKey{Constraints: slices.Repeat([]*protoConstraint{{Constraint: &protoValue{Value: "value"}}}, 10_000)}
+			_, err := FromProto(&discoveryv3.DynamicParameterConstraints{KeyConstraints: map[string]*protoKey{"k": key}})
+			return err
+		}, []string{"expected at most 65536 bytes, found 90011"}},
 		{"a large value on the wire", func() error { _, err := Unmarshal(must(proto.Marshal(huge))); return err },
 			[]string{"expected at most 65536 bytes, found 65555"}},
 		{"a large value in JSON", func() error { _, err := ParseJSON(hugeText); return err }, []string{"expected at most 65536 bytes, found 65555"}},
