@@ -30,6 +30,11 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	  done; \
 	done
 
+.PHONY: generate
+generate: ## Generate the Go code of the .proto files in proto/
+	rm -f $$(find proto -name '*.pb.go')
+	cd tools && $(GO) run ./protogen -proto ../proto -out ../proto
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck and the direction of imports
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }

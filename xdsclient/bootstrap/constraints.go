@@ -5,10 +5,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// The limits that xdsclient/dynparam has for constraints. Those on size are its
+// limits on the wire; the same constraints in JSON are never smaller.
+const (
+	maxConstraintTypes = 128
+	maxConstraintKeys  = 128
+	maxConstraintsSize = 64 << 10
 )
 
 // parseClientConstraints checks the shape of DynamicParameterConstraints
@@ -26,10 +35,21 @@ func parseClientConstraints(v value) map[string]json.RawMessage {
 		checkConstraints(entry)
 		constraints[name] = entry.raw
 	}
+	if n := len(constraints); n > maxConstraintTypes {
+		v.fail("expected at most %d types, found %d", maxConstraintTypes, n)
+	}
 	return constraints
 }
 
 func checkConstraints(v value) {
+	switch {
+	case len(v.raw) > maxConstraintsSize:
+		v.fail("expected at most %d bytes, found %d", maxConstraintsSize, len(v.raw))
+		return
+	case !utf8.Valid(v.raw):
+		v.fail("expected UTF-8, found other bytes")
+		return
+	}
 	o, ok := v.object("key_constraints", "keyConstraints")
 	if !ok {
 		return
@@ -38,8 +58,13 @@ func checkConstraints(v value) {
 	if keys.absent() {
 		return
 	}
+	n := 0
 	for _, key := range keys.entries() {
 		checkKeyConstraints(key)
+		n++
+	}
+	if n > maxConstraintKeys {
+		keys.fail("expected at most %d keys, found %d", maxConstraintKeys, n)
 	}
 }
 
@@ -142,6 +167,9 @@ func parseMetadataConstraints(v value, metadata *structpb.Struct) []string {
 			seen[key] = true
 			keys = append(keys, key)
 		}
+	}
+	if len(keys) > maxConstraintKeys {
+		v.fail("expected at most %d keys, found %d", maxConstraintKeys, len(keys))
 	}
 	return keys
 }

@@ -1,0 +1,121 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The table is also dynparam's, which gives the constraints their meaning: what is
+// accepted here has to be accepted there.
+func TestConstraintsAreReadAsDynparamReadsThem(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../dynparam/testdata/constraints.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests []struct {
+		Given  string
+		JSON   json.RawMessage
+		Faults []string
+	}
+	if err := json.Unmarshal(data, &tests); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests {
+		t.Run(test.Given, func(t *testing.T) {
+			t.Parallel()
+			const at = `dynamic_parameter_constraints["*"]`
+			want := []string{}
+			for _, fault := range test.Faults {
+				if !strings.HasPrefix(fault, ":") {
+					fault = "." + fault
+				}
+				want = append(want, at+fault)
+			}
+			_, err := Parse("test", fmt.Appendf(nil, `{%s, "dynamic_parameter_constraints": {"*": %s}}`, servers, test.JSON))
+			got := []string{}
+			if faults := (*Faults)(nil); errors.As(err, &faults) {
+				for _, fault := range faults.List {
+					got = append(got, fault.String())
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Each of the keys becomes a constraint.
+func TestMetadataConstraintsAreBounded(t *testing.T) {
+	t.Parallel()
+	metadata, keys := make(map[string]string), make([]string, 0, 129)
+	for i := range 129 {
+		keys = append(keys, fmt.Sprint(i))
+		metadata[keys[i]] = "v"
+	}
+	for _, test := range []struct {
+		given []string
+		then  string
+	}{
+		{keys[:128], ""},
+		{keys, "xDS bootstrap test: node_metadata_constraints: expected at most 128 keys, found 129"},
+	} {
+		document, err := json.Marshal(map[string]any{"node": map[string]any{"metadata": metadata}, "node_metadata_constraints": test.given})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if _, err := Parse("test", fmt.Appendf(nil, `{%s, %s`, servers, document[1:])); err != nil {
+			got = err.Error()
+		}
+		if diff := cmp.Diff(test.then, got); diff != "" {
+			t.Errorf("given %d keys: error (-want +got):\n%s", len(test.given), diff)
+		}
+	}
+}
+
+// What goes beyond dynparam's limits is found here, where the key can be named.
+func TestConstraintsAreBounded(t *testing.T) {
+	t.Parallel()
+	many := func(n int, format string) string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(format, i)
+		}
+		return "{" + strings.Join(all, ", ") + "}"
+	}
+	const key = `"%d": {"constraints": [{"value": ""}]}`
+	tests := []struct{ given, constraints, then string }{
+		{"as many keys as may be", `{"*": {"key_constraints": ` + many(128, key) + `}}`, ""},
+		{"one key more", `{"*": {"key_constraints": ` + many(129, key) + `}}`,
+			`dynamic_parameter_constraints["*"].key_constraints: expected at most 128 keys, found 129`},
+		{"as many types as may be", many(128, `"%d": {}`), ""},
+		{"one type more", many(129, `"%d": {}`), `dynamic_parameter_constraints: expected at most 128 types, found 129`},
+		{"a value of 64 KiB", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + strings.Repeat("x", 64<<10) + `"}]}}}}`,
+			`dynamic_parameter_constraints["*"]: expected at most 65536 bytes, found 65596`},
+		{"text that is not UTF-8", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + "\xff" + `"}]}}}}`,
+			`dynamic_parameter_constraints["*"]: expected UTF-8, found other bytes`},
+	}
+	for _, test := range tests {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			_, err := Parse("test", []byte(`{`+servers+`, "dynamic_parameter_constraints": `+test.constraints+`}`))
+			got := ""
+			if err != nil {
+				got = strings.TrimPrefix(err.Error(), "xDS bootstrap test: ")
+			}
+			if diff := cmp.Diff(test.then, got); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

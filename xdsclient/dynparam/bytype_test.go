@@ -1,0 +1,172 @@
+package dynparam
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
+)
+
+func exact(pairs ...string) Constraints {
+	values := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		values[pairs[i]] = pairs[i+1]
+	}
+	return must(Exact(values))
+}
+
+func TestByType(t *testing.T) {
+	t.Parallel()
+	own := must(NewByType(map[string]Constraints{
+		AnyType: exact("env", "prod", "v", "1"), "T": exact("v", "2"), "U": {},
+	}))
+	other := must(NewByType(map[string]Constraints{"T": exact("env", "test"), "V": exact("s", "3")}))
+	tests := []struct {
+		given   string
+		b       ByType
+		typeURL string
+		then    Constraints
+	}{
+		{"nothing", ByType{}, "T", Constraints{}},
+		{"a type of its own, over those of every type", own, "T", exact("env", "prod", "v", "2")},
+		{"its URL", own, "type.googleapis.com/T", exact("env", "prod", "v", "2")},
+		{"a type without constraints of its own", own, "U", exact("env", "prod", "v", "1")},
+		{"a type that is not named", own, "x/W", exact("env", "prod", "v", "1")},
+		{"nothing for every type", other, "U", Constraints{}},
+		{"a merge, of a type of both", own.Merge(other), "T", exact("env", "test", "v", "2")},
+		{"a merge, of a type of the upper one", own.Merge(other), "V", exact("env", "prod", "v", "1", "s", "3")},
+		{"a merge, of another type", own.Merge(other), "W", exact("env", "prod", "v", "1")},
+		{"a merge the other way round", other.Merge(own), "T", exact("env", "prod", "v", "2")},
+		{"a merge the other way round, of a type of the lower one", other.Merge(own), "V", exact("env", "prod", "v", "1", "s", "3")},
+		{"a merge with nothing", own.Merge(ByType{}), "T", exact("env", "prod", "v", "2")},
+		{"a merge over nothing", ByType{}.Merge(other), "T", exact("env", "test")},
+	}
+	for _, test := range tests {
+		if got := test.b.For(test.typeURL); !got.Equal(test.then) {
+			t.Errorf("given %s: the constraints are %v, want %v", test.given, got, test.then)
+		}
+	}
+	if !own.Equal(own.Merge(own)) || own.Equal(other) || own.Equal(ByType{}) || !other.Equal(must(ByTypeFromProto(other.ToProto()))) {
+		t.Error("Equal is wrong")
+	}
+}
+
+func TestNewByTypeFaults(t *testing.T) {
+	t.Parallel()
+	_, err := NewByType(map[string]Constraints{"": {}, "type.googleapis.com/T": {}, AnyType: {}, "\xff": {}})
+	want := []string{
+		`[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found ""`,
+		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "type.googleapis.com/T"`,
+		`["\xff"]: expected UTF-8, found other bytes`,
+	}
+	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	many := map[string]Constraints{}
+	for i := range MaxTypes + 1 {
+		many[fmt.Sprint(i)] = Constraints{}
+	}
+	_, err = NewByType(many)
+	if diff := cmp.Diff([]string{"expected at most 128 types, found 129"}, problems(t, err)); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func TestByTypeFromProtoFaults(t *testing.T) {
+	t.Parallel()
+	tooMany := &discoveryv3.DynamicParameterConstraints{KeyConstraints: map[string]*protoKey{}}
+	for i := range MaxKeys + 1 {
+		tooMany.KeyConstraints[fmt.Sprint(i)] = &protoKey{Constraints: []*protoConstraint{{Constraint: &protoValue{}}}}
+	}
+	m := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{
+		"":    nil,
+		"*":   exact("env", "prod").ToProto(),
+		"A":   {KeyConstraints: map[string]*protoKey{"k": nil}},
+		"B":   exact("env", "prod").ToProto(),
+		"C":   tooMany,
+		"D":   message(t, `{key_constraints:{key:"k" value:{constraints:{value:"`+strings.Repeat("x", MaxSize)+`"}}}}`),
+		"u/T": {},
+	}}
+	b, err := ByTypeFromProto(m)
+	want := []string{
+		`resource_type_constraints[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found ""`,
+		`resource_type_constraints["*"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "*"`,
+		`resource_type_constraints["A"].key_constraints["k"].constraints: expected a list with at least one constraint, found an empty list`,
+		`resource_type_constraints["C"].key_constraints: expected at most 128 keys, found 129`,
+		`resource_type_constraints["D"]: expected at most 65536 bytes, found 65555`,
+		`resource_type_constraints["u/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "u/T"`,
+	}
+	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	if !b.Equal(ByType{}) {
+		t.Errorf("there are constraints beside the error: %v", b)
+	}
+	many := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{}}
+	for i := range MaxTypes + 1 {
+		many.ResourceTypeConstraints[fmt.Sprint(i)] = nil
+	}
+	_, err = ByTypeFromProto(many)
+	if diff := cmp.Diff([]string{"resource_type_constraints: expected at most 128 types, found 129"}, problems(t, err)); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+// "DPDS Example": the resource's type is
+// envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap, the package that
+// "Server-Specified Constraints" gives it.
+func TestMapInAny(t *testing.T) {
+	t.Parallel()
+	b := must(NewByType(map[string]Constraints{"T": exact("env", "prod", "v", "1"), "U": exact("env", "test")}))
+	a, err := MarshalMap(b.ToProto())
+	if err != nil || a.GetTypeUrl() != "type.googleapis.com/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap" {
+		t.Fatalf("got %v, %v", a, err)
+	}
+	for range 20 {
+		if again := must(MarshalMap(b.ToProto())); !bytes.Equal(again.GetValue(), a.GetValue()) {
+			t.Fatal("the same map gives other bytes")
+		}
+	}
+	m, err := UnmarshalMap(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.ToProto(), m, protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for given, wrong := range map[string]*anypb.Any{
+		"nothing":          nil,
+		"our own name":     {TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m))},
+		"no such message":  {TypeUrl: MapTypeURL, Value: []byte{0x0a}},
+		"something longer": {TypeUrl: strings.Repeat("x", 10_000)},
+	} {
+		if m, err := UnmarshalMap(wrong); err == nil || m != nil || len(err.Error()) > 500 {
+			t.Errorf("given %s: got %v, %v", given, m, err)
+		}
+	}
+	m.ResourceTypeConstraints["\xff"] = nil
+	if a, err := MarshalMap(m); err == nil {
+		t.Errorf("text that is not UTF-8 is marshalled: %v", a)
+	}
+}
+
+// What constraints for every type gave each type goes into a DPDS resource; there is no
+// such type in it.
+func TestByTypeToProtoHasNoAnyType(t *testing.T) {
+	t.Parallel()
+	b := must(NewByType(map[string]Constraints{AnyType: exact("env", "prod"), "T": exact("v", "1")}))
+	want := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{
+		"T": exact("env", "prod", "v", "1").ToProto(),
+	}}
+	if diff := cmp.Diff(want, b.ToProto(), protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,198 @@
+package dynparam
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+func TestCanonicalForm(t *testing.T) {
+	t.Parallel()
+	ranges := func(r ...Range) Constraints { return must(New(Require("k", InRanges(r...)))) }
+	tests := []struct {
+		given string
+		a, b  Constraints
+		equal bool
+	}{
+		{"nothing", Constraints{}, must(New()), true},
+		{"keys in another order", must(New(Require("a", Value("1")), Require("b", Value("2")))), must(New(Require("b", Value("2")), Require("a", Value("1")))), true},
+		{"constraints in another order", must(New(Require("k", Value("1"), InRanges(Range{1, 2})))), must(New(Require("k", InRanges(Range{1, 2}), Value("1")))), true},
+		{"a constraint twice", must(New(Require("k", Value("1"), Value("1")))), must(New(Require("k", Value("1")))), true},
+		{"ranges in another order", ranges(Range{1, 2}, Range{5, 6}), ranges(Range{5, 6}, Range{1, 2}), true},
+		{"ranges that overlap", ranges(Range{1, 4}, Range{3, 6}), ranges(Range{1, 6}), true},
+		{"ranges that touch", ranges(Range{1, 3}, Range{4, 6}), ranges(Range{1, 6}), true},
+		{"a range in another", ranges(Range{1, 9}, Range{3, 4}), ranges(Range{1, 9}), true},
+		{"all integers in two ranges", ranges(AtMost(math.MaxUint64-1), AtLeast(math.MaxUint64)), ranges(AtLeast(0)), true},
+		{"ranges with a gap", ranges(Range{1, 3}, Range{5, 6}), ranges(Range{1, 6}), false},
+		{"another value", must(New(Require("k", Value("1")))), must(New(Require("k", Value("2")))), false},
+		{"another key", must(New(Require("k", Value("1")))), must(New(Require("l", Value("1")))), false},
+		{"invert", must(New(Require("k", Value("1")))), must(New(Exclude("k", Value("1")))), false},
+		{"a value and a range of it alone", must(New(Require("k", Value("1")))), ranges(Range{1, 1}), false},
+		{"nothing and something", Constraints{}, ranges(Range{1, 1}), false},
+		{"text that runs on", must(New(Require("k", Value("1")), Require("l", Value("")))), must(New(Require("k", Value("")), Require("l", Value("1")))), false},
+	}
+	for _, test := range tests {
+		if got := test.a.Key() == test.b.Key(); got != test.equal {
+			t.Errorf("given %s: the keys are equal: %t, want %t", test.given, got, test.equal)
+		}
+		if got := test.a.Equal(test.b); got != test.equal {
+			t.Errorf("given %s: the constraints are equal: %t, want %t", test.given, got, test.equal)
+		}
+	}
+}
+
+// disguise returns a message that says the same in other words.
+func disguise(r *rand.Rand, m *discoveryv3.DynamicParameterConstraints) *discoveryv3.DynamicParameterConstraints {
+	m = proto.CloneOf(m)
+	for _, key := range m.GetKeyConstraints() {
+		key.Constraints = append(key.Constraints, proto.CloneOf(pick(r, key.Constraints)))
+		r.Shuffle(len(key.Constraints), func(i, j int) {
+			key.Constraints[i], key.Constraints[j] = key.Constraints[j], key.Constraints[i]
+		})
+		for _, c := range key.Constraints {
+			list := c.GetIntegerRangeList()
+			if list == nil {
+				continue
+			}
+			for _, bounds := range list.GetRange() {
+				low, high := bounds.GetMinValue(), uint64(math.MaxUint64)
+				if bounds.MaxValue != nil {
+					high = *bounds.MaxValue
+				}
+				if middle := low + (high-low)/2; middle < high {
+					list.Range = append(list.Range, &protoRange{MinValue: proto.Uint64(middle + 1), MaxValue: &high})
+					bounds.MinValue, bounds.MaxValue = &low, &middle
+				}
+			}
+			r.Shuffle(len(list.Range), func(i, j int) { list.Range[i], list.Range[j] = list.Range[j], list.Range[i] })
+		}
+	}
+	return m
+}
+
+// Equal sets have equal keys, whatever the order; sets that accept different
+// variants have different ones; and every form that constraints are written in reads
+// back as the same constraints.
+func TestCanonicalFormOfRandomConstraints(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 1_000 {
+		m := randomMessage(r)
+		c := must(FromProto(m))
+		if other := must(FromProto(disguise(r, m))); other.Key() != c.Key() {
+			t.Fatalf("equal sets have different keys:\n%v\n%v", c, other)
+		}
+		checkForms(t, c)
+		different := randomMessage(r)
+		for range 20 {
+			params := randomParameters(r)
+			if oracle(m, params) != oracle(different, params) && must(FromProto(different)).Key() == c.Key() {
+				t.Fatalf("%v and %v have one key", m, different)
+			}
+		}
+	}
+}
+
+// checkForms checks the forms of constraints against one another and against
+// protobuf's own.
+func checkForms(t testing.TB, c Constraints) {
+	t.Helper()
+	m := c.ToProto()
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(wire) != c.Key() {
+		t.Errorf("%v: Key is not the message on the wire:\n%x\n%x", c, c.Key(), wire)
+	}
+	if again, err := FromProto(m); err != nil || again.Key() != c.Key() {
+		t.Errorf("%v: as a message it is %v, %v", c, again, err)
+	}
+	if again, err := Unmarshal([]byte(c.Key())); err != nil || again.Key() != c.Key() {
+		t.Errorf("%v: on the wire it is %v, %v", c, again, err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ParseJSON(text); err != nil || again.Key() != c.Key() {
+		t.Errorf("%v: as JSON it is %v, %v", c, again, err)
+	}
+	standard := new(discoveryv3.DynamicParameterConstraints)
+	if err := protojson.Unmarshal(text, standard); err != nil {
+		t.Errorf("%s is not proto JSON: %v", text, err)
+	}
+	if !proto.Equal(m, standard) {
+		t.Errorf("the JSON is another message (-want +got):\n%s", cmp.Diff(m, standard, protocmp.Transform()))
+	}
+	fromStandard, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ParseJSON(fromStandard); err != nil || again.Key() != c.Key() {
+		t.Errorf("%s reads as %v, %v", fromStandard, again, err)
+	}
+}
+
+// Constraints go on the wire as TP2 writes them.
+func TestToProtoKeepsWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	for _, given := range []string{
+		`{}`,
+		`{key_constraints:{key:"env" value:{constraints:{value:"prod"} invert:true}}}`,
+		`{key_constraints:{key:"shard" value:{constraints:{integer_range_list:{range:{min_value:0 max_value:5}}}}}}`,
+		`{key_constraints:{key:"shard" value:{constraints:{integer_range_list:{range:{min_value:0 max_value:0} range:{min_value:46}}}}}}`,
+	} {
+		if diff := cmp.Diff(message(t, given), constraints(t, given).ToProto(), protocmp.Transform()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	t.Parallel()
+	a, b := Require("a", Value("1")), Require("b", Value("2"))
+	c, other := Require("c", Value("3")), Exclude("a", Value("9"))
+	tests := []struct {
+		given       string
+		under, over []KeyConstraints
+		then        []KeyConstraints
+	}{
+		{"nothing over nothing", nil, nil, nil},
+		{"nothing over something", []KeyConstraints{a}, nil, []KeyConstraints{a}},
+		{"something over nothing", nil, []KeyConstraints{a}, []KeyConstraints{a}},
+		{"the same", []KeyConstraints{a, b}, []KeyConstraints{a, b}, []KeyConstraints{a, b}},
+		{"other keys", []KeyConstraints{b}, []KeyConstraints{a, c}, []KeyConstraints{a, b, c}},
+		{"a key of both", []KeyConstraints{a, b}, []KeyConstraints{other}, []KeyConstraints{other, b}},
+		{"a key of both among others", []KeyConstraints{a, c}, []KeyConstraints{b, other}, []KeyConstraints{other, b, c}},
+	}
+	for _, test := range tests {
+		under, over := must(New(test.under...)), must(New(test.over...))
+		if got, want := under.Merge(over), must(New(test.then...)); got.Key() != want.Key() {
+			t.Errorf("given %s: %v over %v is %v, want %v", test.given, over, under, got, want)
+		}
+	}
+}
+
+// A merge decides as if the two were looked up one after the other.
+func TestMergeOfRandomConstraints(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 5_000 {
+		under, over := randomMessage(r), randomMessage(r)
+		want := &discoveryv3.DynamicParameterConstraints{KeyConstraints: maps.Clone(under.GetKeyConstraints())}
+		maps.Copy(want.KeyConstraints, over.GetKeyConstraints())
+		if got := must(FromProto(under)).Merge(must(FromProto(over))); got.Key() != must(FromProto(want)).Key() {
+			t.Fatalf("%v over %v is %v", over, under, got)
+		}
+	}
+}

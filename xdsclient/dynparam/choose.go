@@ -1,0 +1,156 @@
+package dynparam
+
+import (
+	"cmp"
+	"strings"
+)
+
+// TP2 decides between variants that match in one case only: "the largest possible
+// matching value is preferred". That can be said of integers, and, if several keys
+// are constrained, of a variant that is behind in none of them. What it leaves open
+// ("free to pick one of the variants at random") is settled here by an order that
+// always gives the same answer, and reported:
+//
+//   - of the keys that are constrained, in order, the first in which the variants
+//     differ: an integer wins over other text, the larger of two over the smaller,
+//     and any value over none, as it was asked for;
+//   - then of the keys that are not constrained the first in which they differ, and
+//     there it is the other way round: a client that does not ask for a key is more
+//     likely to be meant by a variant from before the key, or its later values, came
+//     into use.
+
+// Choice is the outcome of Choose.
+type Choice struct {
+	// Index is the chosen variant, or -1 if none matches.
+	Index int
+	// Rival is the first other variant that matches and that TP2 does not place
+	// behind the chosen one, or -1. If there is one, another implementation might
+	// have chosen it: the deployment breaks one of the text's best practices.
+	Rival int
+	// Matching counts the variants that match.
+	Matching int
+}
+
+// Ambiguous reports whether TP2 leaves the choice open.
+func (c Choice) Ambiguous() bool { return c.Rival >= 0 }
+
+// Choose returns the variant that a subscription to a single resource gets, of all
+// variants of that resource. The choice does not depend on their order; of equal
+// ones it is the first. It does not allocate. (A subscription to a glob collection
+// gets all variants that match.)
+func (c Constraints) Choose(variants []Parameters) Choice {
+	choice := Choice{Index: -1, Rival: -1}
+	for i, candidate := range variants {
+		if !c.Match(candidate) {
+			continue
+		}
+		choice.Matching++
+		if choice.Index < 0 {
+			choice.Index = i
+		} else if order, _ := c.Compare(candidate, variants[choice.Index]); order > 0 {
+			choice.Index = i
+		}
+	}
+	if choice.Matching < 2 {
+		return choice
+	}
+	for i, other := range variants {
+		if order, decided := c.Compare(variants[choice.Index], other); order != 0 && !decided && c.Match(other) {
+			choice.Rival = i
+			break
+		}
+	}
+	return choice
+}
+
+// Compare returns which of two variants that match is preferred: a positive number
+// for a, a negative one for b, and 0 only if they are equal. decided reports whether
+// TP2 says so itself; if not, the order is ours (see [Choice.Rival]).
+func (c Constraints) Compare(a, b Parameters) (order int, decided bool) {
+	ahead, behind, open := false, false, false
+	restA, restB := a.list(), b.list()
+	for i := range c.keys() {
+		var inA, inB *parameter
+		inA, restA = seek(restA, c.set.keys[i].key)
+		inB, restB = seek(restB, c.set.keys[i].key)
+		o := compareValues(inA, inB)
+		if o == 0 {
+			continue
+		}
+		if order == 0 {
+			order = o
+		}
+		ahead, behind = ahead || o > 0, behind || o < 0
+		open = open || !decides(inA, inB)
+	}
+	if order != 0 {
+		return order, !open && ahead != behind
+	}
+	return c.compareOthers(b, a), false
+}
+
+// compareOthers compares the first key, among those that are not constrained, in
+// which the variants differ.
+func (c Constraints) compareOthers(a, b Parameters) int {
+	restA, restB := a.list(), b.list()
+	constrained := c.keys()
+	for len(restA) > 0 || len(restB) > 0 {
+		var inA, inB *parameter
+		order := compareHeads(restA, restB)
+		if order <= 0 {
+			inA, restA = &restA[0], restA[1:]
+		}
+		if order >= 0 {
+			inB, restB = &restB[0], restB[1:]
+		}
+		key := cmp.Or(inA, inB).key
+		for len(constrained) > 0 && constrained[0].key < key {
+			constrained = constrained[1:]
+		}
+		if len(constrained) > 0 && constrained[0].key == key {
+			continue
+		}
+		if o := compareValues(inA, inB); o != 0 {
+			return o
+		}
+	}
+	return 0
+}
+
+// compareHeads compares the keys of what comes first. An empty list comes last. One
+// of the lists is not empty.
+func compareHeads(a, b []parameter) int {
+	switch {
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	return strings.Compare(a[0].key, b[0].key)
+}
+
+// compareValues puts the values of one key in order: none, text, integers.
+func compareValues(a, b *parameter) int {
+	if a == nil || b == nil {
+		return cmp.Compare(present(a), present(b))
+	}
+	if a.integer != b.integer {
+		if a.integer {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.value, b.value))
+}
+
+func present(p *parameter) int {
+	if p == nil {
+		return 0
+	}
+	return 1
+}
+
+// decides reports whether one of the values is larger in the sense of TP2.
+func decides(a, b *parameter) bool {
+	return a != nil && b != nil && a.integer && b.integer && a.number != b.number
+}

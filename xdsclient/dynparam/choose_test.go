@@ -1,0 +1,149 @@
+package dynparam
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What TP2 says, and what it leaves open.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	all := InRanges(AtLeast(0))
+	tests := []struct {
+		rule     string
+		given    []KeyConstraints
+		variants []string
+		then     Choice
+	}{
+		{"no variants", nil, nil, Choice{-1, -1, 0}},
+		{"no variant matches", []KeyConstraints{Require("k", Value("1"))}, []string{"{k=2}"}, Choice{-1, -1, 0}},
+		{"one matches", []KeyConstraints{Require("k", Value("1"))}, []string{"{k=2}", "{k=1}"}, Choice{1, -1, 1}},
+		{"the largest value, as a number", []KeyConstraints{Require("k", all)}, []string{"{k=9}", "{k=10}"}, Choice{1, -1, 2}},
+		{"the largest value in two keys", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=1}", "{j=2,k=1}", "{j=2,k=3}"}, Choice{2, -1, 3}},
+		{"the largest value, whatever a key that was not asked for", []KeyConstraints{Require("k", all)}, []string{"{a=9,k=1}", "{a=1,k=2}"}, Choice{1, -1, 2}},
+		{"the largest value outside excluded ranges", []KeyConstraints{Exclude("k", InRanges(Range{5, 9}))}, []string{"{k=4}", "{k=10}", "{k=7}"}, Choice{1, -1, 2}},
+		{"open: ahead in one key, behind in another", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=2}", "{j=2,k=1}"}, Choice{1, 0, 2}},
+		{"open: text that is not excluded", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=canary}", "{k=test}"}, Choice{1, 0, 2}},
+		{"open: an integer and other text", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=z}", "{k=1}"}, Choice{1, 0, 2}},
+		{"open: one number in two spellings", []KeyConstraints{Require("k", all)}, []string{"{k=5}", "{k=05}"}, Choice{0, 1, 2}},
+		{"open: a variant that has the key, and one that has not", []KeyConstraints{Require("k", all)}, []string{"{}", "{k=0}"}, Choice{1, 0, 2}},
+		{"open: a key that was not asked for", nil, []string{"{k=2}", "{k=1}", "{k=10}"}, Choice{1, 0, 3}},
+		{"open: keys that were not asked for", nil, []string{"{j=1,k=1}", "{k=1}", "{j=1}"}, Choice{1, 0, 3}},
+		{"open: the variant without a key that was not asked for", nil, []string{"{k=2}", "{}", "{k=1}"}, Choice{1, 0, 3}},
+		{"a variant twice is no rival", []KeyConstraints{Require("k", all)}, []string{"{k=1}", "{k=1}"}, Choice{0, -1, 2}},
+		{"a rival is not one that the choice beats", []KeyConstraints{Require("k", all)}, []string{"{k=1}", "{a=1,k=2}", "{a=2,k=2}"}, Choice{1, 2, 3}},
+	}
+	for _, test := range tests {
+		t.Run(test.rule, func(t *testing.T) {
+			t.Parallel()
+			got := must(New(test.given...)).Choose(variants(t, test.variants...))
+			if diff := cmp.Diff(test.then, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if want := test.then.Rival >= 0; got.Ambiguous() != want {
+				t.Errorf("Ambiguous is %t, want %t", got.Ambiguous(), want)
+			}
+		})
+	}
+}
+
+// larger is TP2's rule: of the keys that are constrained none is smaller in a than in
+// b, one is larger, and the others are the same.
+func larger(c Constraints, a, b Parameters) bool {
+	ahead := false
+	for key := range c.Keys() {
+		inA, okA := a.Get(key)
+		inB, okB := b.Get(key)
+		if okA == okB && inA == inB {
+			continue
+		}
+		numberA, errA := strconv.ParseUint(inA, 10, 64)
+		numberB, errB := strconv.ParseUint(inB, 10, 64)
+		if !okA || !okB || errA != nil || errB != nil || numberA <= numberB {
+			return false
+		}
+		ahead = true
+	}
+	return ahead
+}
+
+// The preference is an order, says that TP2 decides when it does, and is the same
+// whatever the order of the variants.
+func TestChooseAmongRandomVariants(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 3_000 {
+		c := must(FromProto(randomMessage(r)))
+		all := []Parameters{}
+		for range 6 {
+			all = append(all, must(NewParameters(randomParameters(r))))
+		}
+		for _, x := range all {
+			for _, y := range all {
+				checkPair(t, c, x, y)
+				for _, z := range all {
+					if above(c, x, y) && above(c, y, z) && !above(c, x, z) {
+						t.Fatalf("%v: %v, %v, %v are not in order", c, x, y, z)
+					}
+				}
+			}
+		}
+		checkChoice(t, c, all)
+		chosen := c.Choose(all)
+		shuffled := append([]Parameters(nil), all...)
+		r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		again := c.Choose(shuffled)
+		if (chosen.Index < 0) != (again.Index < 0) || chosen.Index >= 0 && !all[chosen.Index].Equal(shuffled[again.Index]) ||
+			chosen.Ambiguous() != again.Ambiguous() || chosen.Matching != again.Matching {
+			t.Fatalf("%v: the choice among %v is %+v, among %v it is %+v", c, all, chosen, shuffled, again)
+		}
+	}
+}
+
+func above(c Constraints, a, b Parameters) bool {
+	order, _ := c.Compare(a, b)
+	return order > 0
+}
+
+func checkPair(t *testing.T, c Constraints, x, y Parameters) {
+	t.Helper()
+	order, decided := c.Compare(x, y)
+	back, decidedBack := c.Compare(y, x)
+	switch {
+	case (order > 0) != (back < 0) || (order < 0) != (back > 0) || decided != decidedBack:
+		t.Fatalf("%v: %v and %v compare to %d, the other way round to %d", c, x, y, order, back)
+	case (order == 0) != x.Equal(y):
+		t.Fatalf("%v: %v and %v compare to %d", c, x, y, order)
+	case decided != (larger(c, x, y) || larger(c, y, x)):
+		t.Fatalf("%v: that TP2 decides between %v and %v is %t", c, x, y, decided)
+	case larger(c, x, y) && order < 0:
+		t.Fatalf("%v: %v is preferred to %v", c, y, x)
+	}
+}
+
+func checkChoice(t *testing.T, c Constraints, all []Parameters) {
+	t.Helper()
+	choice := c.Choose(all)
+	matching, rivals := 0, 0
+	for _, p := range all {
+		if !c.Match(p) {
+			continue
+		}
+		matching++
+		if choice.Index < 0 || larger(c, p, all[choice.Index]) {
+			t.Fatalf("%v: %+v is not the largest of %v", c, choice, all)
+		}
+		if !p.Equal(all[choice.Index]) && !larger(c, all[choice.Index], p) {
+			rivals++
+		}
+	}
+	if matching != choice.Matching || (rivals > 0) != choice.Ambiguous() {
+		t.Fatalf("%v: %+v of %v, where %d match and %d are rivals", c, choice, all, matching, rivals)
+	}
+	if choice.Index >= 0 && !c.Match(all[choice.Index]) {
+		t.Fatalf("%v: %+v of %v does not match", c, choice, all)
+	}
+}

@@ -1,0 +1,163 @@
+package dynparam
+
+import (
+	"iter"
+)
+
+// Constraints choose among the variants of a resource: what the value of a
+// dynamic parameter has to be, for each of a set of keys. The zero value
+// constrains nothing and matches every variant.
+//
+// Compare with Equal, or by Key; == may tell equal ones apart.
+type Constraints struct {
+	set *set
+}
+
+// set is not empty and in canonical form.
+type set struct {
+	keys []KeyConstraints // by key, each once
+	wire string
+}
+
+// KeyConstraints are the constraints on the value of one key; see [Require] and
+// [Exclude].
+type KeyConstraints struct {
+	key string
+	// all have to be satisfied, or, if inverted, not all.
+	all    []Constraint
+	invert bool
+}
+
+// Constraint is one demand on a value; see [Value] and [InRanges].
+type Constraint struct {
+	kind   kind
+	value  string
+	ranges []Range // in order and apart, in canonical form
+}
+
+type kind int
+
+const (
+	exactly kind = iota
+	inRanges
+)
+
+// Range is a range of integers that includes both bounds.
+type Range struct {
+	Min, Max uint64
+}
+
+// keys returns the constraints in order.
+func (c Constraints) keys() []KeyConstraints {
+	if c.set == nil {
+		return nil
+	}
+	return c.set.keys
+}
+
+// IsZero reports whether nothing is constrained.
+func (c Constraints) IsZero() bool { return c.set == nil }
+
+// Len returns the number of keys that are constrained.
+func (c Constraints) Len() int { return len(c.keys()) }
+
+// Keys returns the keys that are constrained, in order.
+func (c Constraints) Keys() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, k := range c.keys() {
+			if !yield(k.key) {
+				return
+			}
+		}
+	}
+}
+
+// Key returns the same string for equal constraints, and for no others. It is
+// empty for the zero value. It was computed when the constraints were made.
+//
+// The string is the constraints as a serialized DynamicParameterConstraints
+// message. As such it may be put on the wire: appended after the tag and the
+// length of ResourceLocator.dynamic_parameter_constraints. It is not for people;
+// see String.
+func (c Constraints) Key() string {
+	if c.set == nil {
+		return ""
+	}
+	return c.set.wire
+}
+
+// Equal reports whether both are the same constraints, whatever their origin.
+func (c Constraints) Equal(other Constraints) bool {
+	return c.set == other.set || c.Key() == other.Key()
+}
+
+// Match reports whether a resource with the parameters is a variant that the
+// constraints accept: for each key that is constrained, the resource does not have
+// the key, or its value satisfies all constraints on it (with invert: not all of
+// them). Keys that are not constrained do not count. It does not allocate.
+func (c Constraints) Match(p Parameters) bool {
+	params := p.list()
+	for i := range c.keys() {
+		k := &c.set.keys[i]
+		param, rest := seek(params, k.key)
+		params = rest
+		if param != nil && !k.match(param) {
+			return false
+		}
+	}
+	return true
+}
+
+// match reports whether the value satisfies the constraints on its key.
+func (k *KeyConstraints) match(p *parameter) bool {
+	for i := range k.all {
+		if !k.all[i].match(p) {
+			return k.invert
+		}
+	}
+	return !k.invert
+}
+
+func (c *Constraint) match(p *parameter) bool {
+	if c.kind == exactly {
+		return c.value == p.value
+	}
+	return p.integer && contains(c.ranges, p.number)
+}
+
+// contains looks for the only range that can hold the number, the first that does
+// not end before it.
+func contains(ranges []Range, n uint64) bool {
+	low, high := 0, len(ranges)
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		if ranges[middle].Max < n {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low < len(ranges) && ranges[low].Min <= n
+}
+
+// Merge returns the constraints of both. Where both constrain a key, over wins. The
+// limits of the package hold for each of the two, not for the result.
+func (c Constraints) Merge(over Constraints) Constraints {
+	if over.IsZero() || c.Equal(over) {
+		return c
+	}
+	if c.IsZero() {
+		return over
+	}
+	below, above := c.keys(), over.keys()
+	merged := make([]KeyConstraints, 0, len(below)+len(above))
+	for _, k := range below {
+		for len(above) > 0 && above[0].key < k.key {
+			merged, above = append(merged, above[0]), above[1:]
+		}
+		if len(above) == 0 || above[0].key != k.key {
+			merged = append(merged, k)
+		}
+	}
+	return seal(append(merged, above...))
+}

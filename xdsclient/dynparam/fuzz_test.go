@@ -1,0 +1,102 @@
+package dynparam
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+// checkRead checks what constraints that were read, or the error, have to be.
+func checkRead(t *testing.T, c Constraints, err error) {
+	t.Helper()
+	if err == nil {
+		checkForms(t, c)
+		if text := c.String(); !utf8.ValidString(text) || len(text) > 1100 {
+			t.Errorf("String returns %q", text)
+		}
+		if len(c.Key()) > MaxSize || c.Len() > MaxKeys {
+			t.Errorf("%d keys and %d bytes are beyond the limits", c.Len(), len(c.Key()))
+		}
+		return
+	}
+	if !c.IsZero() || !utf8.ValidString(err.Error()) || len(err.Error()) > 1<<17 {
+		t.Errorf("got %v beside the error %q", c, err)
+	}
+	if faults := (*Faults)(nil); errors.As(err, &faults) && len(faults.List) == 0 {
+		t.Error("the report is empty")
+	}
+}
+
+// FuzzUnmarshal checks that no message from a peer does harm, and that what is accepted
+// matches what the text says it does.
+func FuzzUnmarshal(f *testing.F) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for range 50 {
+		f.Add(must(proto.Marshal(randomMessage(r))), "a", "5", "b", "prod")
+	}
+	f.Add([]byte{0x0a, 0x00}, "", "", "", "")
+	f.Fuzz(func(t *testing.T, data []byte, key1, value1, key2, value2 string) {
+		c, err := Unmarshal(data)
+		checkRead(t, c, err)
+		values := map[string]string{key1: value1, key2: value2}
+		p, paramsErr := NewParameters(values)
+		if paramsErr != nil || err != nil {
+			return
+		}
+		m := new(discoveryv3.DynamicParameterConstraints)
+		if err := proto.Unmarshal(data, m); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := c.Match(p), oracle(m, values); got != want {
+			t.Errorf("%v matches %v: %t, want %t", c, p, got, want)
+		}
+		if got := c.Choose([]Parameters{p, {}}); got.Index < 0 {
+			t.Errorf("%v does not match a resource without parameters", c)
+		}
+	})
+}
+
+// FuzzParseJSON checks that no text in a bootstrap file does harm.
+func FuzzParseJSON(f *testing.F) {
+	for _, example := range examples(f) {
+		f.Add([]byte(example.JSON))
+	}
+	r := rand.New(rand.NewPCG(11, 12))
+	for range 20 {
+		f.Add(must(must(FromProto(randomMessage(r))).MarshalJSON()))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseJSON(data)
+		checkRead(t, c, err)
+	})
+}
+
+// FuzzUnmarshalMap checks that no DPDS resource does harm.
+func FuzzUnmarshalMap(f *testing.F) {
+	f.Add(must(MarshalMap(must(NewByType(map[string]Constraints{"T": exact("env", "prod"), "U": exact("v", "1")})).ToProto())).GetValue())
+	f.Add([]byte{0x0a, 0x00})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a := must(MarshalMap(nil))
+		a.Value = data
+		m, err := UnmarshalMap(a)
+		if err != nil {
+			return
+		}
+		b, err := ByTypeFromProto(m)
+		if err != nil {
+			checkRead(t, Constraints{}, err)
+			return
+		}
+		if again, err := ByTypeFromProto(b.ToProto()); err != nil || !again.Equal(b) {
+			t.Errorf("it reads back as %v, %v", again, err)
+		}
+		for name := range m.GetResourceTypeConstraints() {
+			checkRead(t, b.For(name), nil)
+		}
+	})
+}

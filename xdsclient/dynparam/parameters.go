@@ -1,0 +1,153 @@
+package dynparam
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Parameters tell the variants of a resource from one another
+// (Resource.dynamic_parameters): values by key. The zero value has no keys; it
+// belongs to a resource without variants and matches all constraints.
+//
+// Compare with Equal, or by Key; == may tell equal ones apart.
+type Parameters struct {
+	params *params
+}
+
+// params is not empty.
+type params struct {
+	list []parameter // by key, each once
+	wire string
+}
+
+type parameter struct {
+	key, value string
+	// number is what the value is if it is an integer.
+	number  uint64
+	integer bool
+}
+
+// NewParameters returns parameters with the values by key. The error is a
+// *[Faults], with paths such as `dynamic_parameters["env"]`: text that is not
+// UTF-8, or more than the limits allow.
+func NewParameters(values map[string]string) (Parameters, error) {
+	var faults collector
+	root := (*path)(nil).field("dynamic_parameters")
+	if len(values) > MaxKeys {
+		faults.add(root, "expected at most %d keys, found %d", MaxKeys, len(values))
+		return Parameters{}, faults.err(whatParameters)
+	}
+	list := make([]parameter, 0, len(values))
+	for key, value := range values {
+		number, integer := parseInteger(value)
+		list = append(list, parameter{key: key, value: value, number: number, integer: integer})
+	}
+	slices.SortFunc(list, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
+	for i := range list {
+		if utf8.ValidString(list[i].key) && utf8.ValidString(list[i].value) {
+			continue
+		}
+		at := root.entry(list[i].key)
+		checkText(list[i].key, at, &faults)
+		checkText(list[i].value, at, &faults)
+	}
+	wire := parametersWire(list)
+	if len(wire) > MaxSize {
+		faults.add(root, tooLarge, MaxSize, len(wire))
+	}
+	if err := faults.err(whatParameters); err != nil || len(list) == 0 {
+		return Parameters{}, err
+	}
+	return Parameters{&params{list: list, wire: wire}}, nil
+}
+
+// parseInteger reads an integer from 0 to 2^64-1 in decimal digits.
+func parseInteger(s string) (n uint64, ok bool) {
+	const beforeLast = (1<<64 - 1) / 10
+	for i := range len(s) {
+		digit := uint64(s[i]) - '0'
+		if digit > 9 || n > beforeLast || n*10 > 1<<64-1-digit {
+			return 0, false
+		}
+		n = n*10 + digit
+	}
+	return n, s != ""
+}
+
+// list returns the parameters in order.
+func (p Parameters) list() []parameter {
+	if p.params == nil {
+		return nil
+	}
+	return p.params.list
+}
+
+// seek returns the parameter with the key, or nil, and what follows it.
+func seek(list []parameter, key string) (found *parameter, rest []parameter) {
+	for i := range list {
+		switch order := strings.Compare(list[i].key, key); {
+		case order == 0:
+			return &list[i], list[i+1:]
+		case order > 0:
+			return nil, list[i:]
+		}
+	}
+	return nil, nil
+}
+
+// IsZero reports whether there are no parameters.
+func (p Parameters) IsZero() bool { return p.params == nil }
+
+// Len returns the number of keys.
+func (p Parameters) Len() int { return len(p.list()) }
+
+// Get returns the value of a key.
+func (p Parameters) Get(key string) (value string, ok bool) {
+	if found, _ := seek(p.list(), key); found != nil {
+		return found.value, true
+	}
+	return "", false
+}
+
+// All returns the keys, in order, and their values.
+func (p Parameters) All() iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		for _, param := range p.list() {
+			if !yield(param.key, param.value) {
+				return
+			}
+		}
+	}
+}
+
+// Map returns the values by key in a map of the caller's own, as messages have it.
+// It is nil if there are none.
+func (p Parameters) Map() map[string]string {
+	if p.IsZero() {
+		return nil
+	}
+	values := make(map[string]string, p.Len())
+	for key, value := range p.All() {
+		values[key] = value
+	}
+	return values
+}
+
+// Key returns the same string for equal parameters, and for no others. It is empty
+// for the zero value. It was computed when the parameters were made.
+//
+// The string is the field Resource.dynamic_parameters in serialized form, which may
+// be appended to the rest of a Resource. It is not for people; see String.
+func (p Parameters) Key() string {
+	if p.params == nil {
+		return ""
+	}
+	return p.params.wire
+}
+
+// Equal reports whether both have the same keys with the same values.
+func (p Parameters) Equal(other Parameters) bool {
+	return p.params == other.params || p.Key() == other.Key()
+}

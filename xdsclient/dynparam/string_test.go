@@ -1,0 +1,151 @@
+package dynparam
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+func TestConstraintsString(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		given []KeyConstraints
+		then  string
+	}{
+		{nil, `{}`},
+		{[]KeyConstraints{Require("env", Value("prod"))}, `{env=prod}`},
+		{[]KeyConstraints{Exclude("env", Value("prod")), Require("v", Value("a b"))}, `{env!=prod, v="a b"}`},
+		{[]KeyConstraints{Require("s", InRanges(AtLeast(46), Range{4, 6}))}, `{s in [4-6] or [46-]}`},
+		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)))}, `{s not in [0-6]}`},
+		{[]KeyConstraints{Require("s", InRanges(AtMost(6)), Value("4"))}, `{s=4 and s in [0-6]}`},
+		{[]KeyConstraints{Exclude("s", InRanges(AtMost(6)), Value(""))}, `{not (s="" and s in [0-6])}`},
+		{[]KeyConstraints{Require("a\nb", Value("=,{}"))}, `{"a\nb"="=,{}"}`},
+	} {
+		if diff := cmp.Diff(test.then, must(New(test.given...)).String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestParametersString(t *testing.T) {
+	t.Parallel()
+	for then, given := range map[string]map[string]string{
+		`{}`:                    nil,
+		`{env=prod,version=v1}`: {"version": "v1", "env": "prod"},
+		`{""="a,b"}`:            {"": "a,b"},
+	} {
+		if diff := cmp.Diff(then, must(NewParameters(given)).String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// Whatever a peer sends, a log line stays a line.
+func TestStringsAreBounded(t *testing.T) {
+	t.Parallel()
+	var ranges []Range
+	for i := range uint64(2_000) {
+		ranges = append(ranges, Range{10 * i, 10*i + 1})
+	}
+	long := strings.Repeat("é\n", 1000)
+	texts := map[string]string{
+		"many ranges":     must(New(Require("s", InRanges(ranges...)))).String(),
+		"a long value":    must(New(Require(long, Value(long)), Exclude("b", Value(long), Value(long+"x")))).String(),
+		"a long variant":  must(NewParameters(map[string]string{long: long, "b": long})).String(),
+		"many parameters": must(NewParameters(manyParameters())).String(),
+		"many keys":       must(Exact(manyParameters())).String(),
+	}
+	for given, text := range texts {
+		if len(text) > 1100 || strings.Contains(text, "\n") || !utf8.ValidString(text) || !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "}") {
+			t.Errorf("given %s: %d bytes: %s", given, len(text), text)
+		}
+	}
+}
+
+func manyParameters() map[string]string {
+	values := map[string]string{}
+	for i := range MaxKeys {
+		values[strings.Repeat("k", i)] = "v"
+	}
+	return values
+}
+
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	given := map[string]string{"b": "2", "a": "1", "": "x"}
+	p := must(NewParameters(given))
+	keys := []string{}
+	for key, value := range p.All() {
+		keys = append(keys, key)
+		if got, ok := p.Get(key); !ok || got != value {
+			t.Errorf("%q is %q, %t", key, got, ok)
+		}
+	}
+	if !slices.Equal(keys, []string{"", "a", "b"}) || p.Len() != 3 || p.IsZero() {
+		t.Errorf("the keys are %q of %d", keys, p.Len())
+	}
+	if _, ok := p.Get("aa"); ok {
+		t.Error("there is a value of a key that is not there")
+	}
+	if diff := cmp.Diff(given, p.Map()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p.Map()["a"] = "changed"
+	given["a"] = "changed"
+	if value, _ := p.Get("a"); value != "1" {
+		t.Error("the parameters have changed")
+	}
+	var none Parameters
+	if _, ok := none.Get(""); ok || none.Len() != 0 || none.Key() != "" || none.Map() != nil || !none.IsZero() || !none.Equal(must(NewParameters(nil))) {
+		t.Error("the zero value is not empty")
+	}
+	for _, other := range []map[string]string{nil, {"a": "1"}, {"b": "2", "a": "2", "": "x"}, {"b": "2", "a": "1", "c": "x"}} {
+		if q := must(NewParameters(other)); p.Equal(q) || p.Key() == q.Key() {
+			t.Errorf("%v and %v are equal", p, q)
+		}
+	}
+	if q := must(NewParameters(map[string]string{"": "x", "a": "1", "b": "2"})); !p.Equal(q) || p.Key() != q.Key() {
+		t.Errorf("%v and %v are not equal", p, q)
+	}
+}
+
+// Key is what the parameters are on the wire, in a Resource.
+func TestParametersOnTheWire(t *testing.T) {
+	t.Parallel()
+	for _, given := range []map[string]string{nil, {"": ""}, {"env": "prod", "version": "v1"}, {"long": strings.Repeat("x", 300), "": "y"}} {
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(&discoveryv3.Resource{DynamicParameters: given})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := must(NewParameters(given)).Key(); got != string(want) {
+			t.Errorf("%q is %x, want %x", given, got, want)
+		}
+	}
+}
+
+// What is constrained, in order.
+func TestConstraintsKeys(t *testing.T) {
+	t.Parallel()
+	c := must(New(Require("b", Value("")), Require("a", Value(""))))
+	if got := slices.Collect(c.Keys()); !slices.Equal(got, []string{"a", "b"}) || c.Len() != 2 {
+		t.Errorf("the keys are %q of %d", got, c.Len())
+	}
+	for key := range c.Keys() {
+		if key != "a" {
+			t.Error("the loop went on")
+		}
+		break
+	}
+	for key := range must(NewParameters(map[string]string{"a": "", "b": ""})).All() {
+		if key != "a" {
+			t.Error("the loop went on")
+		}
+		break
+	}
+}
