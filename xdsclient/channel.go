@@ -14,9 +14,11 @@ import (
 type linkState int
 
 const (
+	// linkNew: no stream was opened yet.
+	linkNew linkState = iota
 	// linkConnecting: there is no stream, and none failed since the server last
 	// answered.
-	linkConnecting linkState = iota
+	linkConnecting
 	// linkOpen: a stream is open, and the server has not answered on it.
 	linkOpen
 	// linkAnswered: a stream is open, and the server answered on it.
@@ -172,7 +174,9 @@ func (ch *serverChannel) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		ch.ended(err)
+		if ch.ended(err) {
+			ch.client.attached.serverFailed(ch.server.URI)
+		}
 		if verdict == verdictAccepted {
 			tries.reset()
 		}
@@ -230,12 +234,13 @@ func (ch *serverChannel) answered() {
 
 // ended notes that a stream ended, or could not be opened. It counts as a
 // connectivity error only if the server did not answer on it (gRFC A57, "Handling
-// ADS Stream Termination").
-func (ch *serverChannel) ended(err error) {
+// ADS Stream Termination"). It reports whether the server became unreachable by
+// that.
+func (ch *serverChannel) ended(err error) (lost bool) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.state == linkClosed {
-		return
+		return false
 	}
 	ch.delivery = nil
 	ch.expiry.stop()
@@ -246,18 +251,19 @@ func (ch *serverChannel) ended(err error) {
 	if ch.state == linkAnswered {
 		ch.state = linkConnecting
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, reason(err))
-		return
+		return false
 	}
 	ch.state = linkDown
 	failure := reason(err)
 	if ch.failure != nil && ch.failure.Error() == failure.Error() {
-		return
+		return false
 	}
-	ch.failure = failure
+	lost, ch.failure = ch.failure == nil, failure
 	ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
 	for a := range ch.authorities {
 		a.serverDown(ch)
 	}
+	return lost
 }
 
 // expire declares the resources overdue that the server did not send in time.
@@ -322,6 +328,7 @@ func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 		Server:   ch.server.URI,
 		NodeID:   ch.client.config.Node.GetId(),
 		Err:      err,
+		stamp:    stampNow(""),
 	}
 }
 

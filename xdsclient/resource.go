@@ -51,6 +51,8 @@ type resource struct {
 	state     resourceState
 	// payload is the version in use, or nil.
 	payload *payload
+	// taken is when, and with which version, the server last sent payload.
+	taken stamp
 	// fault is why state is neither requested nor accepted.
 	fault *Error
 	// link is the standing connectivity error, or nil. It comes before fault.
