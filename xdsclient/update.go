@@ -42,7 +42,7 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 		u.add(r)
 	}
 	u.flush()
-	u.count()
+	u.record()
 	return u.finish(), u.delivery, nil
 }
 
@@ -257,8 +257,8 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 	return fault
 }
 
-// count has the metrics count the resources. The lock is not held.
-func (u *update) count() {
+// record has the metrics count the resources. The lock is not held.
+func (u *update) record() {
 	invalid := u.faults.count
 	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-invalid, invalid)
 }
