@@ -171,6 +171,10 @@ func child() int {
 			}
 		}
 	}
+	if err := compareCSDS(ctx); err != nil {
+		fmt.Println(err)
+		return 1
+	}
 	return 0
 }
 

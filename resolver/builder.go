@@ -21,7 +21,10 @@ const (
 	AliasScheme = "dynxds"
 )
 
-func init() { grpcbridge.Install(Scheme, AliasScheme) }
+func init() {
+	grpcbridge.Install(Scheme, AliasScheme)
+	grpcbridge.RegisterMetrics(xdsclient.Metrics()...)
+}
 
 // Register registers both schemes with gRPC, configured by the environment:
 // GRPC_XDS_BOOTSTRAP (a file) or else GRPC_XDS_BOOTSTRAP_CONFIG (its content).
@@ -116,11 +119,12 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		release()
 		return nil, err
 	}
+	detach := client.Attach(target.String(), opts.MetricsRecorder)
 	return newResolver(resolverConfig{
 		cc:        cc,
 		channel:   channel,
 		client:    client,
-		release:   release,
+		release:   func() { detach(); release() },
 		listener:  listener,
 		authority: opts.Authority,
 	}), nil

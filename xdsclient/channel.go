@@ -15,9 +15,11 @@ import (
 type linkState int
 
 const (
+	// linkNew: no stream was opened yet.
+	linkNew linkState = iota
 	// linkConnecting: there is no stream, and none failed since the server last
 	// answered.
-	linkConnecting linkState = iota
+	linkConnecting
 	// linkOpen: a stream is open, and the server has not answered on it.
 	linkOpen
 	// linkAnswered: a stream is open, and the server answered on it.
@@ -196,7 +198,9 @@ func (ch *serverChannel) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		ch.ended(err)
+		if ch.ended(err) {
+			ch.client.attached.serverFailed(ch.server.URI)
+		}
 		if verdict == verdictAccepted {
 			tries.reset()
 		}
@@ -246,7 +250,7 @@ func (ch *serverChannel) forgetReplaced() {
 			if a := s.resource.authority; a.inUse() == ch || a.state == authorityIdle {
 				continue
 			}
-			s.state, s.payload, s.held = subscriptionUnsent, nil, nil
+			s.state, s.payload, s.taken, s.held = subscriptionUnsent, nil, stamp{}, nil
 			ts.version = ""
 			ch.expect(ts, s)
 		}
@@ -272,12 +276,13 @@ func (ch *serverChannel) answered() {
 
 // ended notes that a stream ended, or could not be opened. It counts as a
 // connectivity error only if the server did not answer on it (gRFC A57, "Handling
-// ADS Stream Termination").
-func (ch *serverChannel) ended(err error) {
+// ADS Stream Termination"). It reports whether the server became unreachable by
+// that.
+func (ch *serverChannel) ended(err error) (lost bool) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.state == linkClosed {
-		return
+		return false
 	}
 	ch.delivery = nil
 	ch.expiry.stop()
@@ -288,11 +293,12 @@ func (ch *serverChannel) ended(err error) {
 	if ch.state == linkAnswered {
 		ch.state = linkConnecting
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, reason(err))
-		return
+		return false
 	}
 	ch.state = linkDown
 	failure := reason(err)
-	news := ch.failure == nil || ch.failure.Error() != failure.Error()
+	lost = ch.failure == nil
+	news := lost || ch.failure.Error() != failure.Error()
 	if news {
 		ch.failure = failure
 		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
@@ -300,6 +306,7 @@ func (ch *serverChannel) ended(err error) {
 	for a := range ch.authorities {
 		a.serverDown(news)
 	}
+	return lost
 }
 
 // index makes a resource found by the hash of its new bytes, at this server and
@@ -323,10 +330,10 @@ func (ch *serverChannel) index(ts *typeState, s *subscription, it *item) {
 
 // accept notes that the server sent a valid version, be it the one in use. The
 // cache takes it over if it follows the server.
-func (ch *serverChannel) accept(s *subscription, p *payload, d *delivery) {
-	s.payload, s.held = p.from(ch.server), nil
+func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
+	s.payload, s.taken, s.held = p.from(ch.server), taken, nil
 	if s.resource.authority.heeds(ch, true, d) {
-		s.resource.take(s.payload, d)
+		s.resource.take(s.payload, taken, d)
 	}
 }
 
@@ -339,7 +346,7 @@ func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 	}
 	s.held = nil
 	if b.drop {
-		s.payload = nil
+		s.payload, s.taken = nil, stamp{}
 	}
 	s.resource.fail(b.state, b.fault, b.drop, d)
 }
@@ -350,7 +357,7 @@ func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 func (ch *serverChannel) reinstate(r *resource, d *delivery) {
 	s := ch.subscriptionTo(r)
 	if s.payload != nil {
-		r.take(s.payload, d)
+		r.take(s.payload, s.taken, d)
 	}
 	if s.held != nil {
 		ch.fail(s, *s.held, d)
@@ -430,5 +437,6 @@ func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 		Server:   ch.server.URI,
 		NodeID:   ch.client.config.Node.GetId(),
 		Err:      err,
+		stamp:    stampNow(""),
 	}
 }

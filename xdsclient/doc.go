@@ -19,6 +19,12 @@
 //	   └─ resource one cache entry: the accepted version, the standing error
 //	        └─ watch   one watcher, and what it is still to be told
 //
+// # Looking in
+//
+// Dump tells what a client holds, and Clients which clients there are; package
+// csds serves both. A channel that uses a client attaches its recorder of metrics
+// to it (Attach).
+//
 // # What costs nothing
 //
 // A resource whose bytes are those of the accepted version is neither decoded

@@ -95,6 +95,9 @@ type Error struct {
 	NodeID string
 	// Err is the reason. It is never nil.
 	Err error
+
+	// stamp is that of the response with the fault, or of the moment.
+	stamp stamp
 }
 
 // Error names the resource, the reason, the server and the node, and the way

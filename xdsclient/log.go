@@ -25,10 +25,11 @@ func (c *XDSClient) warningf(format string, args ...any) {
 	c.log = append(c.log, logLine{logger.Warning, fmt.Sprintf(format, args...)})
 }
 
-// unlock releases the lock and then writes the log.
+// unlock releases the lock after a change and then writes the log.
 func (c *XDSClient) unlock() {
 	lines := c.log
 	c.log = nil
+	c.changes++
 	c.mu.Unlock()
 	for _, l := range lines {
 		l.write(l.text)

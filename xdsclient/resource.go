@@ -65,6 +65,8 @@ type resource struct {
 	state     resourceState
 	// payload is the version in use, or nil.
 	payload *payload
+	// taken is when, and with which version, the server last sent payload.
+	taken stamp
 	// fault is why state is neither requested nor accepted.
 	fault *Error
 	// link is the standing connectivity error, or nil. It comes before fault.
@@ -102,26 +104,13 @@ func (r *resource) leave(w *watch) {
 	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
 }
 
-// accept takes a new version.
-func (r *resource) accept(p *payload, d *delivery) {
-	r.state, r.payload, r.fault, r.link = resourceAccepted, p, nil, nil
-	r.tellChange(nil, d)
-}
-
-// take takes a version that is perhaps the one in use.
-func (r *resource) take(p *payload, d *delivery) {
-	if now := r.payload; now == nil || !now.of(p.server) || !bytes.Equal(now.raw, p.raw) {
-		r.accept(p, d)
-		return
-	}
-	r.payload = p
-	r.confirm(d)
-}
-
-// confirm says that the server sent the version in use again. Watchers hear of it
-// if they heard of an error since, which it clears.
-func (r *resource) confirm(d *delivery) {
-	if r.state == resourceAccepted && r.link == nil {
+// take takes a valid version. If it is the one in use, watchers hear of it only if
+// they heard of an error since, which it clears.
+func (r *resource) take(p *payload, taken stamp, d *delivery) {
+	now := r.payload
+	same := now != nil && now.of(p.server) && bytes.Equal(now.raw, p.raw)
+	r.payload, r.taken = p, taken
+	if same && r.state == resourceAccepted && r.link == nil {
 		return
 	}
 	r.state, r.fault, r.link = resourceAccepted, nil, nil
@@ -142,7 +131,7 @@ func (r *resource) fail(state resourceState, fault *Error, drop bool, d *deliver
 	withdrawn := drop && r.payload != nil
 	r.state, r.fault, r.link = state, fault, nil
 	if drop {
-		r.payload = nil
+		r.payload, r.taken = nil, stamp{}
 	}
 	if !known || withdrawn {
 		r.tellError(fault, d)

@@ -35,6 +35,8 @@ type subscription struct {
 	// payload is the last valid version that this server sent, or nil. The cache
 	// has it too, unless it follows another server.
 	payload *payload
+	// taken is when, and with which version, the server last sent payload.
+	taken stamp
 	// held is an error that this server reported and that is kept back while the
 	// cache follows another server, or nil.
 	held *setback

@@ -42,6 +42,7 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 		u.add(r)
 	}
 	u.flush()
+	u.record()
 	return u.finish(), u.delivery, nil
 }
 
@@ -60,7 +61,7 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 	ts.nonce = resp.nonce
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ts.responses}
+	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ts.responses, stamp: stampNow(resp.version)}
 }
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
@@ -76,6 +77,8 @@ type update struct {
 	delivery *delivery
 	// number is that of the response among those for the type.
 	number uint64
+	// stamp is what the resources in the response are marked with.
+	stamp  stamp
 	batch  []item
 	faults faultList
 	// nameless counts the faulty resources whose name is not known. Any of them
@@ -152,7 +155,7 @@ func (u *update) settled(it *item) bool {
 	u.unchanged++
 	if u.once(s) {
 		u.received(s)
-		u.ch.accept(s, known, u.delivery)
+		u.ch.accept(s, known, u.stamp, u.delivery)
 	}
 	return true
 }
@@ -228,7 +231,7 @@ func (u *update) apply(items []item) {
 		default:
 			u.received(s)
 			u.ch.index(u.types, s, it)
-			u.ch.accept(s, it.payload, u.delivery)
+			u.ch.accept(s, it.payload, u.stamp, u.delivery)
 		}
 	}
 }
@@ -242,7 +245,20 @@ func (u *update) reject(s *subscription, err error) {
 	if drop {
 		u.types.unindex(s)
 	}
-	u.ch.fail(s, setback{resourceRejected, u.ch.fault(KindInvalid, s.resource, err), drop}, u.delivery)
+	u.ch.fail(s, setback{resourceRejected, u.fault(KindInvalid, s.resource, err), drop}, u.delivery)
+}
+
+// fault makes an Error that the response caused.
+func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
+	fault := u.ch.fault(kind, r, err)
+	fault.stamp = u.stamp
+	return fault
+}
+
+// record has the metrics count the resources. The lock is not held.
+func (u *update) record() {
+	invalid := u.faults.count
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-invalid, invalid)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
@@ -287,7 +303,7 @@ func (u *update) deleteOthers() {
 		s.state = subscriptionMissing
 		server := u.ch.server
 		keep := server.HasFeature(bootstrap.FeatureIgnoreResourceDeletion) && !server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-		fault := u.ch.fault(KindDoesNotExist, s.resource, errors.New("does not exist: the server deleted it"))
+		fault := u.fault(KindDoesNotExist, s.resource, errors.New("does not exist: the server deleted it"))
 		if keep && s.resource.payload != nil {
 			u.ch.client.warningf("%v; the deletion is ignored, as server_features has ignore_resource_deletion", fault)
 		} else {

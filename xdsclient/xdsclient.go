@@ -24,6 +24,8 @@ type XDSClient struct {
 	cancel context.CancelFunc
 	// running counts the goroutines.
 	running sync.WaitGroup
+	// attached are the channels that use the client.
+	attached attachments
 
 	// mu guards what follows and everything that is reached from it.
 	mu          sync.Mutex
@@ -36,6 +38,9 @@ type XDSClient struct {
 	stats Stats
 	// log holds what unlock writes.
 	log []logLine
+	// changes counts the times that mu was held to change something.
+	changes uint64
+	census  census
 }
 
 var _ Client = (*XDSClient)(nil)
@@ -61,6 +66,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	c.running.Go(func() { c.dispatcher.run(c.ctx) })
+	addClient(c)
 	return c, nil
 }
 
@@ -164,6 +170,7 @@ func (c *XDSClient) Close() {
 
 // shutDown does what Close does, but does not wait.
 func (c *XDSClient) shutDown() {
+	removeClient(c)
 	c.mu.Lock()
 	defer c.unlock()
 	c.cancel()

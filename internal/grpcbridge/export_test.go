@@ -4,3 +4,11 @@ import "google.golang.org/grpc"
 
 // Known reports whether there is a Channel for cc.
 func Known(cc *grpc.ClientConn) bool { return lookup(cc) != nil }
+
+// WithoutRegistry calls f as if gRPC had no registry of metrics.
+func WithoutRegistry(f func()) {
+	names := registeredMetrics
+	defer func() { registeredMetrics = names }()
+	registeredMetrics = nil
+	f()
+}

@@ -1,0 +1,73 @@
+package csds
+
+import (
+	"strings"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// clientConfig is what CSDS says of one client.
+func clientConfig(d *xdsclient.Dump, contents bool) *statusv3.ClientConfig {
+	config := &statusv3.ClientConfig{
+		Node:              d.Node,
+		ClientScope:       strings.Join(d.Targets, ", "),
+		GenericXdsConfigs: make([]*statusv3.ClientConfig_GenericXdsConfig, len(d.Resources)),
+	}
+	for i := range d.Resources {
+		config.GenericXdsConfigs[i] = resourceConfig(&d.Resources[i], contents)
+	}
+	return config
+}
+
+// resourceConfig is what CSDS says of one resource.
+func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+	config := &statusv3.ClientConfig_GenericXdsConfig{
+		TypeUrl:      r.TypeURL,
+		Name:         r.Name,
+		ClientStatus: clientStatus(r.State),
+	}
+	if r.Cached() {
+		config.VersionInfo = valid(r.Version)
+		config.LastUpdated = timestamppb.New(r.LastUpdated)
+		if contents {
+			config.XdsConfig = r.Any()
+		}
+	}
+	if f := r.Failure; f != nil {
+		config.ErrorState = &adminv3.UpdateFailureState{
+			VersionInfo:       valid(f.Version),
+			LastUpdateAttempt: timestamppb.New(f.Time),
+			Details:           valid(f.Err.Error()),
+		}
+	}
+	return config
+}
+
+// valid makes a server's text fit for a string of a protobuf message. One that is
+// not would make the whole answer fail.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// clientStatus maps the states to those of CSDS, which have the same names (gRFC
+// A88, "Cache Entry States, CSDS, and XdsClient Metrics").
+func clientStatus(s xdsclient.CacheState) adminv3.ClientResourceStatus {
+	switch s {
+	case xdsclient.StateRequested:
+		return adminv3.ClientResourceStatus_REQUESTED
+	case xdsclient.StateDoesNotExist:
+		return adminv3.ClientResourceStatus_DOES_NOT_EXIST
+	case xdsclient.StateACKed:
+		return adminv3.ClientResourceStatus_ACKED
+	case xdsclient.StateNACKed:
+		return adminv3.ClientResourceStatus_NACKED
+	case xdsclient.StateReceivedError:
+		return adminv3.ClientResourceStatus_RECEIVED_ERROR
+	case xdsclient.StateTimeout:
+		return adminv3.ClientResourceStatus_TIMEOUT
+	default:
+		return adminv3.ClientResourceStatus_UNKNOWN
+	}
+}

@@ -1,0 +1,59 @@
+package csds
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": "Those states map
+// directly to the states in the CSDS ClientResourceStatus enum."
+func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
+	t.Parallel()
+	// Every state of CSDS but UNKNOWN has one of ours.
+	for number := range adminv3.ClientResourceStatus_name {
+		if number == int32(adminv3.ClientResourceStatus_UNKNOWN) {
+			continue
+		}
+		state := xdsclient.CacheState(number)
+		if got := clientStatus(state); got.String() != state.String() {
+			t.Errorf("%v became %v", state, got)
+		}
+	}
+	if got := clientStatus(0); got != adminv3.ClientResourceStatus_UNKNOWN {
+		t.Errorf("no state became %v, want UNKNOWN", got)
+	}
+}
+
+// A server's text that is not UTF-8 does not cost the answer.
+func TestTextOfAServerIsMadeValid(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1000, 7)
+	fault := &xdsclient.Error{Kind: xdsclient.KindServer, TypeName: "Cluster", Resource: "a", Err: errors.New("\xff")}
+	got := resourceConfig(&xdsclient.ResourceDump{
+		TypeURL: "type.googleapis.com/t", Name: "a", State: xdsclient.StateReceivedError,
+		Failure: &xdsclient.Failure{Version: "v\xff", Time: at, Err: fault},
+	}, true)
+	want := &statusv3.ClientConfig_GenericXdsConfig{
+		TypeUrl: "type.googleapis.com/t", Name: "a", ClientStatus: adminv3.ClientResourceStatus_RECEIVED_ERROR,
+		ErrorState: &adminv3.UpdateFailureState{
+			VersionInfo: "v\uFFFD", LastUpdateAttempt: timestamppb.New(at),
+			Details: `xDS Cluster "a": error OK from the management server: ` + "\uFFFD" + `; the control plane knows why`,
+		},
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := proto.Marshal(got); err != nil {
+		t.Error(err)
+	}
+}

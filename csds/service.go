@@ -1,0 +1,80 @@
+package csds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// Register registers the service, envoy.service.status.v3.ClientStatusDiscoveryService,
+// for all clients of the process, those to come included. It must be called
+// before the server serves.
+//
+// It is an error, and s stays as it is, if s tells of its services, as a
+// *grpc.Server does, and has this one. gRPC's admin.Register adds the CSDS of
+// gRPC-Go's own xds if that is linked, which knows only its own clients. A second
+// registration would end the process; that is why this service is not in the list
+// of admin.Register, and why that has to be called first where both are.
+func Register(s grpc.ServiceRegistrar) error {
+	name := statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName
+	if known, ok := s.(interface {
+		GetServiceInfo() map[string]grpc.ServiceInfo
+	}); ok {
+		if _, taken := known.GetServiceInfo()[name]; taken {
+			return fmt.Errorf("csds: the server already has a service %s, perhaps that of gRPC-Go's own xds through admin.Register; use another server", name)
+		}
+	}
+	statusv3.RegisterClientStatusDiscoveryServiceServer(s, service{})
+	return nil
+}
+
+// service implements the two methods over the clients of the process.
+type service struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
+}
+
+// FetchClientStatus answers one request.
+func (service) FetchClientStatus(_ context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	return answer(req)
+}
+
+// StreamClientStatus answers each request of the stream once. It does not watch
+// (gRFC A40, "Background").
+func (service) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		resp, err := answer(req)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func answer(req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	// gRFC A40, "Node Matching".
+	if n := len(req.GetNodeMatchers()); n > 0 {
+		return nil, status.Errorf(codes.InvalidArgument, "node_matchers: %d given, none supported: this process answers for itself only", n)
+	}
+	resp := &statusv3.ClientStatusResponse{}
+	for _, c := range xdsclient.Clients() {
+		resp.Config = append(resp.Config, clientConfig(c.Dump(), !req.GetExcludeResourceContents()))
+	}
+	return resp, nil
+}

@@ -1,0 +1,58 @@
+package grpcbridge_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+var runs atomic.Int64
+
+// metricName returns a name that no other run of a test has.
+func metricName(what string) string { return fmt.Sprint("bridgetest.", what, runs.Add(1)) }
+
+// Two packages of a process may have a metric of one name, whichever comes first.
+// If they could not, gRPC would end this test's process.
+func TestMetricsAreSharedWithTheirOtherOwner(t *testing.T) {
+	counter := estats.MetricDescriptor{Name: metricName("counter"), Labels: []string{"l"}, Type: estats.MetricTypeIntCount}
+	gauge := estats.MetricDescriptor{Name: metricName("gauge"), Labels: []string{"l"}, Type: estats.MetricTypeIntAsyncGauge}
+	late := estats.MetricDescriptor{Name: metricName("late"), Labels: []string{"l"}, Type: estats.MetricTypeIntCount}
+	theirsFirst := estats.RegisterInt64Count(late)
+
+	if !grpcbridge.RegisterMetrics(counter, gauge, late) {
+		t.Fatal("this gRPC has no registry of metrics as RegisterMetrics knows it")
+	}
+	for _, want := range []estats.MetricDescriptor{counter, gauge} {
+		if got := estats.DescriptorForMetric(want.Name); got == nil || got.Type != want.Type {
+			t.Errorf("%s is registered as %+v", want.Name, got)
+		}
+	}
+	if got := estats.DescriptorForMetric(late.Name); got != theirsFirst.Descriptor() {
+		t.Errorf("%s, which was there, was replaced", late.Name)
+	}
+
+	theirs := estats.RegisterInt64AsyncGauge(gauge)
+	if got := estats.DescriptorForMetric(gauge.Name); got != theirs.Descriptor() {
+		t.Error("the other owner's descriptor did not take the place of ours")
+	}
+	grpcbridge.RegisterMetrics(gauge)
+	if got := estats.DescriptorForMetric(gauge.Name); got != theirs.Descriptor() {
+		t.Error("the other owner's descriptor was replaced")
+	}
+}
+
+// Without the hook a registration would end a process that links gRPC-Go's xds.
+func TestMetricsWithoutRegistry(t *testing.T) {
+	grpcbridge.WithoutRegistry(func() {
+		if grpcbridge.RegisterMetrics(estats.MetricDescriptor{Name: "bridgetest.none", Type: estats.MetricTypeIntCount}) {
+			t.Error("RegisterMetrics says that it registered something")
+		}
+	})
+	if estats.DescriptorForMetric("bridgetest.none") != nil {
+		t.Error("the metric is registered")
+	}
+}

@@ -1,0 +1,193 @@
+package xdsclient
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	estats "google.golang.org/grpc/experimental/stats"
+)
+
+// Attach says that the channel with the given target uses the client, until
+// detach is called: the client then reports metrics to the channel's recorder
+// (resolver.BuildOptions.MetricsRecorder), labelled with the target, and Dump
+// lists the target. recorder may be nil. Attach is not for init functions.
+//
+// The metrics of a channel are those of the whole client, which it may share with
+// others. Of several channels with one target only the one that attached first
+// reports, until it detaches: to whoever collects the metrics, all of them are the
+// same. A channel without a recorder does not count in that.
+//
+// detach may be called again. A recorder may still be called by something that is
+// under way when detach returns.
+func (c *XDSClient) Attach(target string, recorder estats.MetricsRecorder) (detach func()) {
+	a := &attachment{target: target, recorder: recorder, labels: make(map[labelKey][]string)}
+	unregister := func() {}
+	if recorder != nil {
+		a.handles = registeredHandles()
+		unregister = a.registerGauges(c)
+	}
+	c.attached.add(a)
+	return sync.OnceFunc(func() {
+		c.attached.remove(a)
+		unregister()
+	})
+}
+
+// attachment is a channel that uses a client.
+type attachment struct {
+	target string
+	// recorder may be nil.
+	recorder estats.MetricsRecorder
+	handles  handles
+	// reports says that the attachment is the one of its target that reports.
+	reports atomic.Bool
+
+	mu sync.Mutex
+	// labels are the label values that were used already, so that recording
+	// allocates nothing. There are as many as servers and types of them.
+	labels map[labelKey][]string
+}
+
+type labelKey struct{ server, typ string }
+
+// labelsFor returns the label values of a counter. typ is empty for those that
+// have no resource type.
+func (a *attachment) labelsFor(server, typ string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := labelKey{server, typ}
+	labels := a.labels[key]
+	if labels == nil {
+		labels = []string{a.target, server}
+		if typ != "" {
+			labels = append(labels, typ)
+		}
+		a.labels[key] = labels
+	}
+	return labels
+}
+
+// registerGauges has the recorder ask for the gauges when it needs them.
+func (a *attachment) registerGauges(c *XDSClient) (unregister func()) {
+	var gauges []estats.AsyncMetric
+	if a.handles.connected != nil {
+		gauges = append(gauges, a.handles.connected)
+	}
+	if a.handles.resources != nil {
+		gauges = append(gauges, a.handles.resources)
+	}
+	if len(gauges) == 0 {
+		return func() {}
+	}
+	return a.recorder.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(func(to estats.AsyncMetricsRecorder) error {
+		if a.reports.Load() {
+			a.reportGauges(c.takeCensus(), to)
+		}
+		return nil
+	}), gauges...)
+}
+
+func (a *attachment) reportGauges(n census, to estats.AsyncMetricsRecorder) {
+	if h := a.handles.connected; h != nil {
+		for server, connected := range n.connected {
+			value := int64(0)
+			if connected {
+				value = 1
+			}
+			h.Record(to, value, a.target, server)
+		}
+	}
+	if h := a.handles.resources; h != nil {
+		for key, count := range n.resources {
+			h.Record(to, count, a.target, key.authority, key.state, key.typ)
+		}
+	}
+}
+
+// attachments are the channels that use a client. The zero value is empty. Its
+// lock is not held while a recorder is called.
+type attachments struct {
+	mu sync.Mutex
+	// byTarget are the attachments of each target in the order in which they
+	// came.
+	byTarget map[string][]*attachment
+	// reporting are those that report. The slice is replaced, not changed; it is
+	// nil as long as nobody cares for metrics.
+	reporting atomic.Pointer[[]*attachment]
+}
+
+func (s *attachments) add(a *attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byTarget == nil {
+		s.byTarget = make(map[string][]*attachment)
+	}
+	s.byTarget[a.target] = append(s.byTarget[a.target], a)
+	s.appoint(a.target)
+}
+
+func (s *attachments) remove(a *attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rest := slices.DeleteFunc(s.byTarget[a.target], func(x *attachment) bool { return x == a })
+	if s.byTarget[a.target] = rest; len(rest) == 0 {
+		delete(s.byTarget, a.target)
+	}
+	if a.reports.Swap(false) {
+		others := slices.DeleteFunc(slices.Clone(s.who()), func(x *attachment) bool { return x == a })
+		s.reporting.Store(&others)
+		s.appoint(a.target)
+	}
+}
+
+// appoint has the first attachment of a target that has a recorder report.
+func (s *attachments) appoint(target string) {
+	for _, a := range s.byTarget[target] {
+		if a.recorder == nil {
+			continue
+		}
+		if !a.reports.Swap(true) {
+			all := append(slices.Clip(s.who()), a)
+			s.reporting.Store(&all)
+		}
+		return
+	}
+}
+
+// targets returns the targets in order, each once.
+func (s *attachments) targets() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.byTarget))
+}
+
+// who returns the attachments that report.
+func (s *attachments) who() []*attachment {
+	if p := s.reporting.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// received counts the resources of a response.
+func (s *attachments) received(server string, t *ResourceType, valid, invalid int) {
+	for _, a := range s.who() {
+		if a.handles.valid != nil && valid > 0 {
+			a.handles.valid.Record(a.recorder, int64(valid), a.labelsFor(server, t.label())...)
+		}
+		if a.handles.invalid != nil && invalid > 0 {
+			a.handles.invalid.Record(a.recorder, int64(invalid), a.labelsFor(server, t.label())...)
+		}
+	}
+}
+
+// serverFailed counts that a server became unreachable.
+func (s *attachments) serverFailed(server string) {
+	for _, a := range s.who() {
+		if a.handles.serverFailure != nil {
+			a.handles.serverFailure.Record(a.recorder, 1, a.labelsFor(server, "")...)
+		}
+	}
+}

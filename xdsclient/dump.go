@@ -1,0 +1,245 @@
+package xdsclient
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// stamp says with which version, and when, a server said something of a
+// resource. Each cache entry has one, so it is small.
+type stamp struct {
+	version string
+	// at is in nanoseconds since 1970.
+	at int64
+}
+
+func stampNow(version string) stamp { return stamp{version: version, at: time.Now().UnixNano()} }
+
+func (s stamp) time() time.Time { return time.Unix(0, s.at) }
+
+// CacheState is the state of a cache entry (gRFC A88, "Cache Entry States, CSDS,
+// and XdsClient Metrics"). Whether a resource is cached beside it is another
+// question.
+type CacheState int
+
+const (
+	// StateRequested: the server has said nothing yet.
+	StateRequested CacheState = iota + 1
+	// StateDoesNotExist: the server deleted the resource, or did not send it in
+	// time.
+	StateDoesNotExist
+	// StateACKed: the last version the server sent is valid, and in use.
+	StateACKed
+	// StateNACKed: the last version the server sent is invalid.
+	StateNACKed
+	// StateReceivedError: the server sent an error instead (xRFC TP3).
+	StateReceivedError
+	// StateTimeout: the server did not send the resource in time, and that is no
+	// sign that it does not exist (resource_timer_is_transient_error).
+	StateTimeout
+)
+
+// String returns the state as gRFC A88 writes it.
+func (s CacheState) String() string {
+	switch s {
+	case StateRequested:
+		return "REQUESTED"
+	case StateDoesNotExist:
+		return "DOES_NOT_EXIST"
+	case StateACKed:
+		return "ACKED"
+	case StateNACKed:
+		return "NACKED"
+	case StateReceivedError:
+		return "RECEIVED_ERROR"
+	case StateTimeout:
+		return "TIMEOUT"
+	default:
+		return fmt.Sprintf("CacheState(%d)", int(s))
+	}
+}
+
+// Dump is what a client held at one moment. It is a copy that the caller may
+// keep; the messages and bytes in it are shared with the client and must not be
+// changed.
+type Dump struct {
+	// Node is what the client tells its servers of itself.
+	Node *corev3.Node
+	// BootstrapSource names where the bootstrap came from, and
+	// BootstrapFingerprint is equal for bootstraps that say the same.
+	BootstrapSource, BootstrapFingerprint string
+	// Targets are the targets of the channels that use the client, in order,
+	// each once. See XDSClient.Attach.
+	Targets []string
+	// Servers are the servers in use, by URI.
+	Servers []ServerDump
+	// Resources are the resources that are watched, ordered by type URL, name
+	// and authority.
+	Resources []ResourceDump
+}
+
+// ServerDump is how a client stands with one server.
+type ServerDump struct {
+	// URI is server_uri of the bootstrap.
+	URI string
+	// Connected says that there is a working stream, as gRFC A78 defines it for
+	// the metric grpc.xds_client.connected: a stream was opened, and the last
+	// one did not fail before the server answered on it.
+	Connected bool
+	// Err is why the server counts as unreachable, or nil.
+	Err error
+}
+
+// ResourceDump is one cache entry.
+type ResourceDump struct {
+	// TypeURL is the type, and Name the name it is watched by.
+	TypeURL, Name string
+	// Authority is that of the name, percent-decoded, or OldStyleAuthority.
+	Authority string
+	// Server is the URI of the server that sent the resource, or else of the one
+	// that Failure is from. It is empty as long as there is neither.
+	Server string
+	State  CacheState
+	// Version is that of the last response that carried the resource and in
+	// which it was valid, and LastUpdated when that response came. Both move
+	// when a server sends the same bytes under another version: the control
+	// plane then knows the client to have that version. Version is the resource's
+	// own where the protocol gives it one. They are empty and zero if no resource
+	// is cached.
+	Version     string
+	LastUpdated time.Time
+	// Failure is why State is neither StateRequested nor StateACKed, or nil.
+	Failure *Failure
+
+	cached bool
+	raw    []byte
+}
+
+// OldStyleAuthority stands for the authority of names that have none, because
+// they are not xdstp names (gRFC A78).
+const OldStyleAuthority = "#old"
+
+// Failure is the last word of a server on a resource, if it is an error. That a
+// server cannot be reached is not one: see ServerDump.Err.
+type Failure struct {
+	// Version is that of the response with the fault: the version that was
+	// rejected, or the one in which the resource was missing. It is empty if
+	// there was no response.
+	Version string
+	// Time is when the response came, or the time was up.
+	Time time.Time
+	// Err says what is wrong. The rejected resource is not kept.
+	Err *Error
+}
+
+// Cached reports whether there is a resource in use.
+func (r *ResourceDump) Cached() bool { return r.cached }
+
+// Any returns the resource in use as the server sent it, or nil. Its Value is
+// shared with the client.
+func (r *ResourceDump) Any() *anypb.Any {
+	if !r.Cached() {
+		return nil
+	}
+	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
+}
+
+// Dump returns what the client holds. The client stands still while its entries
+// are listed, so that they are those of one moment; their bytes are not copied.
+func (c *XDSClient) Dump() *Dump {
+	d := &Dump{
+		Node:                 c.config.Node,
+		BootstrapSource:      c.config.Source,
+		BootstrapFingerprint: c.config.Fingerprint(),
+		Targets:              c.attached.targets(),
+	}
+	c.list(d)
+	slices.SortFunc(d.Servers, func(a, b ServerDump) int { return strings.Compare(a.URI, b.URI) })
+	slices.SortFunc(d.Resources, func(a, b ResourceDump) int {
+		return cmp.Or(strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Authority, b.Authority))
+	})
+	return d
+}
+
+// list adds the servers and the entries to a dump.
+func (c *XDSClient) list(d *Dump) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := 0
+	for _, a := range c.authorities {
+		total += len(a.resources)
+	}
+	d.Resources = make([]ResourceDump, 0, total)
+	for _, ch := range c.channels {
+		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.connected(), Err: ch.failure})
+	}
+	for _, a := range c.authorities {
+		for _, r := range a.resources {
+			if len(r.watches) > 0 {
+				d.Resources = append(d.Resources, r.dump())
+			}
+		}
+	}
+}
+
+// label is the authority as dumps and metrics name it.
+func (k authorityKey) label() string {
+	if !k.newStyle {
+		return OldStyleAuthority
+	}
+	return k.name
+}
+
+// connected reports whether there is a working stream (gRFC A78, "XdsClient").
+func (ch *serverChannel) connected() bool { return ch.failure == nil && ch.state != linkNew }
+
+// cacheState returns the state for the outside.
+func (r *resource) cacheState() CacheState {
+	switch {
+	case r.fault != nil:
+		return r.fault.Kind.cacheState()
+	case r.payload != nil:
+		return StateACKed
+	default:
+		return StateRequested
+	}
+}
+
+// cacheState returns the state of an entry whose last word is an error of the
+// kind.
+func (k ErrorKind) cacheState() CacheState {
+	switch k {
+	case KindInvalid:
+		return StateNACKed
+	case KindServer:
+		return StateReceivedError
+	case KindTimeout:
+		return StateTimeout
+	default:
+		return StateDoesNotExist
+	}
+}
+
+func (r *resource) dump() ResourceDump {
+	d := ResourceDump{
+		TypeURL:   r.key.typ.TypeURL,
+		Name:      r.key.name,
+		Authority: r.authority.key.label(),
+		State:     r.cacheState(),
+	}
+	if f := r.fault; f != nil {
+		d.Server = f.Server
+		d.Failure = &Failure{Version: f.stamp.version, Time: f.stamp.time(), Err: f}
+	}
+	if p := r.payload; p != nil {
+		d.Server, d.cached, d.raw = p.server.URI, true, p.raw
+		d.Version, d.LastUpdated = r.taken.version, r.taken.time()
+	}
+	return d
+}
