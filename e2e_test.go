@@ -43,11 +43,13 @@ const service = "echo.example.com"
 type mesh struct {
 	*testutils.FakeServer
 	t testing.TB
+	// features are the server's features in the bootstrap.
+	features []string
 }
 
-func newMesh(t testing.TB) *mesh {
+func newMesh(t testing.TB, features ...string) *mesh {
 	t.Helper()
-	return &mesh{FakeServer: testutils.StartFakeServer(t), t: t}
+	return &mesh{FakeServer: testutils.StartFakeServer(t), t: t, features: features}
 }
 
 // set puts resources into the store in one update.
@@ -57,7 +59,9 @@ func (m *mesh) set(resources ...proto.Message) {
 }
 
 // bootstrap returns a bootstrap for the mesh. The node id is the test's name.
-func (m *mesh) bootstrap() []byte { return m.Bootstrap(m.t.Name()) }
+func (m *mesh) bootstrap() []byte {
+	return m.Bootstrap(m.t.Name(), testutils.ServerFeatures(m.features...))
+}
 
 // The type URLs of the resources that tests delete or wait for.
 const (

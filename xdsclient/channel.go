@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -31,13 +29,15 @@ const (
 // at a time, and what is subscribed to on it. It exists while a resource of the
 // server is watched.
 type serverChannel struct {
-	client   *XDSClient
-	server   *bootstrap.Server
-	protocol protocol
-	cancel   context.CancelFunc
+	client *XDSClient
+	server *bootstrap.Server
+	cancel context.CancelFunc
 	// wake tells the writer that a request may be due. It has room for one, so
 	// that a wake-up is never lost.
 	wake chan struct{}
+
+	// protocol is changed between two streams only, under XDSClient.mu.
+	protocol protocol
 
 	// What follows is guarded by XDSClient.mu.
 
@@ -56,13 +56,16 @@ type serverChannel struct {
 	// the response caused go out together.
 	delivery *delivery
 	expiry   expiry
+	// responses and finds number the responses, and the searches for what
+	// something in a response is for.
+	responses, finds uint64
 }
 
 func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	ch := &serverChannel{
 		client:      c,
 		server:      server,
-		protocol:    sotw{},
+		protocol:    c.protocolFor(server),
 		wake:        make(chan struct{}, 1),
 		authorities: make(map[*authority]struct{}),
 	}
@@ -88,7 +91,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 			return ts
 		}
 	}
-	ts := newTypeState(t)
+	ts := newTypeState(t, ch.server, ch.protocol.incremental())
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -108,11 +111,12 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	ts.changed = true
 	if ts.subs[r.key.name] != nil {
 		return
 	}
-	ts.subs[r.key.name] = &subscription{resource: r}
+	if s := ts.add(r); !ts.served(s) {
+		ch.unserved(s)
+	}
 	if ch.failure != nil {
 		r.linkDown(ch.unreachable(r))
 	}
@@ -128,8 +132,8 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 		return
 	}
 	ts := ch.typeState(r.key.typ)
-	ts.changed = true
-	if s := ts.subs[r.key.name]; s.state == subscriptionUnsent || !ch.streaming() {
+	s := ts.subs[r.key.name]
+	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
 		ts.drop(s)
 	}
 	if !ch.streaming() {
@@ -154,7 +158,7 @@ func (ch *serverChannel) close() {
 	delete(ch.client.channels, ch.server.Key())
 	ch.state = linkClosed
 	ch.expiry.stop()
-	ch.expiry.disarm()
+	ch.expiry.clear()
 	ch.cancel()
 }
 
@@ -171,6 +175,9 @@ func (ch *serverChannel) run(ctx context.Context) {
 		verdict, err := ch.attempt(ctx, &conn)
 		if ctx.Err() != nil {
 			return
+		}
+		if ch.refused(err) {
+			continue
 		}
 		ch.ended(err)
 		if verdict == verdictAccepted {
@@ -207,6 +214,9 @@ func (ch *serverChannel) opened() {
 	}
 	clear(ch.types[len(kept):])
 	ch.types = kept
+	if len(kept) > 0 {
+		kept[0].probe = ch.failure != nil
+	}
 	ch.expiry.start()
 	ch.notify()
 }
@@ -228,6 +238,16 @@ func (ch *serverChannel) answered() {
 	}
 }
 
+// reset forgets what is of a stream that ended.
+func (ch *serverChannel) reset() {
+	ch.delivery = nil
+	ch.expiry.stop()
+	ch.expiry.clear()
+	for _, ts := range ch.types {
+		ts.begin()
+	}
+}
+
 // ended notes that a stream ended, or could not be opened. It counts as a
 // connectivity error only if the server did not answer on it (gRFC A57, "Handling
 // ADS Stream Termination").
@@ -237,12 +257,7 @@ func (ch *serverChannel) ended(err error) {
 	if ch.state == linkClosed {
 		return
 	}
-	ch.delivery = nil
-	ch.expiry.stop()
-	ch.expiry.disarm()
-	for _, ts := range ch.types {
-		ts.begin()
-	}
+	ch.reset()
 	if ch.state == linkAnswered {
 		ch.state = linkConnecting
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, reason(err))
@@ -268,42 +283,23 @@ func (ch *serverChannel) expire() {
 	if !ch.expiry.running() {
 		return
 	}
-	now := ch.expiry.read()
-	for _, ts := range ch.types {
-		for _, s := range ts.subs {
-			if s.state == subscriptionRequested && s.deadline <= now {
-				ch.overdue(s)
-			}
-		}
+	for x, ok := ch.expiry.next(); ok; x, ok = ch.expiry.next() {
+		ch.overdue(x.types, x.sub)
 	}
-	ch.rearm()
-}
-
-// rearm sets the timer for the earliest deadline.
-func (ch *serverChannel) rearm() {
-	if ch.expiry.armed {
-		return
-	}
-	var earliest stopwatchTime
-	for _, ts := range ch.types {
-		for _, s := range ts.subs {
-			if s.state == subscriptionRequested && (earliest == 0 || s.deadline < earliest) {
-				earliest = s.deadline
-			}
-		}
-	}
-	if earliest != 0 {
-		ch.expiry.arm(earliest)
-	}
+	ch.expiry.arm()
 }
 
 // overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
-// Behavior").
-func (ch *serverChannel) overdue(s *subscription) {
+// Behavior"). A server of an incremental variant that has answered for the type on
+// this stream says what does not exist, so that its silence only means that it is
+// late. It must not go unnoticed all the same: there are servers that say so only
+// of what they had before, and clients are "encouraged to use a timeout" (Envoy,
+// xDS protocol, "Knowing When a Requested Resource Does Not Exist").
+func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	s.state = subscriptionMissing
 	kind, state := KindDoesNotExist, resourceMissing
 	text := "does not exist: the server did not send it within %v"
-	if ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+	if ts.incremental && ts.answered || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		kind, state = KindTimeout, resourceTimedOut
 		text = "the server did not send it within %v"
 	}
@@ -316,7 +312,7 @@ func (ch *serverChannel) overdue(s *subscription) {
 func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 	return &Error{
 		Kind:     kind,
-		Code:     codes.Unavailable,
+		Code:     kind.code(),
 		TypeName: r.key.typ.Name,
 		Resource: r.key.name,
 		Server:   ch.server.URI,

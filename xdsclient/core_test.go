@@ -59,7 +59,7 @@ func (k *core) answer() (sent int) {
 			k.t.Fatal(err)
 		}
 		sent += len(message)
-		k.channel.sent(fresh)
+		k.channel.sent(r.typeURL, fresh)
 	}
 }
 

@@ -28,6 +28,9 @@ const (
 	// resourceTimedOut: the server did not send the resource in time, and that
 	// does not mean that it has none.
 	resourceTimedOut
+	// resourceFailed: the server sent an error in place of the resource (xRFC
+	// TP3).
+	resourceFailed
 )
 
 // payload is an accepted version of a resource. It is immutable.
@@ -49,36 +52,64 @@ type resource struct {
 	key       resourceKey
 	authority *authority
 	state     resourceState
-	// payload is the version in use, or nil.
+	// payload is the version in use, or nil. version is what the server calls
+	// it; it may change while the bytes do not.
 	payload *payload
+	version string
 	// fault is why state is neither requested nor accepted.
 	fault *Error
 	// link is the standing connectivity error, or nil. It comes before fault.
 	link    *Error
 	watches []*watch
+	// members are the members of a collection by name. It is nil for all else.
+	members map[string]*resource
+	// collection is that which the resource is a member of, or nil. A member is
+	// watched by the watches of its collection.
+	collection *resource
+}
+
+// audience is who hears of the resource.
+func (r *resource) audience() []*watch {
+	if r.collection != nil {
+		return r.collection.watches
+	}
+	return r.watches
 }
 
 // join adds a watcher and tells it what others know: the value, and then the
-// standing error (gRFC A88, "New Watchers Started After Ambient Errors").
+// standing error (gRFC A88, "New Watchers Started After Ambient Errors"); of a
+// collection first those of the members.
 func (r *resource) join(w *watch) {
 	w.resource = r
 	r.watches = append(r.watches, w)
+	told := r.recount(w)
+	for _, m := range r.members {
+		told = m.recount(w) || told
+	}
+	if told {
+		r.authority.client.dispatcher.enqueue(w)
+	}
+}
+
+// recount has a watcher be told all there is to tell of a resource. It reports
+// whether there is anything.
+func (r *resource) recount(w *watch) bool {
 	standing := r.link
 	if standing == nil {
 		standing = r.fault
 	}
 	switch {
 	case r.payload != nil:
-		w.tellChange(r.payload.value, nil, nil)
+		w.tellChangeOf(r, nil, nil)
 		if standing != nil {
-			w.tellAmbient(standing, nil)
+			w.tellAmbientOf(r, standing, nil)
 		}
 	case standing != nil:
-		w.tellChange(nil, standing, nil)
+		w.tellChangeOf(r, standing, nil)
 	default:
-		return
+		return false
 	}
-	r.authority.client.dispatcher.enqueue(w)
+	return true
 }
 
 // leave removes a watcher.
@@ -87,14 +118,15 @@ func (r *resource) leave(w *watch) {
 }
 
 // accept takes a new version.
-func (r *resource) accept(p *payload, d *delivery) {
-	r.state, r.payload, r.fault, r.link = resourceAccepted, p, nil, nil
+func (r *resource) accept(p *payload, version string, d *delivery) {
+	r.state, r.payload, r.version, r.fault, r.link = resourceAccepted, p, version, nil, nil
 	r.tellChange(nil, d)
 }
 
 // confirm says that the server sent the version in use again. Watchers hear of it
 // if they heard of an error since, which it clears.
-func (r *resource) confirm(d *delivery) {
+func (r *resource) confirm(version string, d *delivery) {
+	r.version = version
 	if r.state == resourceAccepted && r.link == nil {
 		return
 	}
@@ -109,7 +141,7 @@ func (r *resource) fail(state resourceState, fault *Error, drop bool, d *deliver
 	withdrawn := drop && r.payload != nil
 	r.state, r.fault, r.link = state, fault, nil
 	if drop {
-		r.payload = nil
+		r.payload, r.version = nil, ""
 	}
 	if !known || withdrawn {
 		r.tellError(fault, d)
@@ -144,20 +176,16 @@ func (r *resource) tellError(err *Error, d *delivery) {
 		r.tellChange(err, d)
 		return
 	}
-	for _, w := range r.watches {
-		w.tellAmbient(err, d)
+	for _, w := range r.audience() {
+		w.tellAmbientOf(r, err, d)
 		r.authority.client.dispatcher.enqueue(w)
 	}
 }
 
 // tellChange tells all watchers what the resource is: err, or the payload.
 func (r *resource) tellChange(err *Error, d *delivery) {
-	var value any
-	if err == nil {
-		value = r.payload.value
-	}
-	for _, w := range r.watches {
-		w.tellChange(value, err, d)
+	for _, w := range r.audience() {
+		w.tellChangeOf(r, err, d)
 		r.authority.client.dispatcher.enqueue(w)
 	}
 }

@@ -172,11 +172,11 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 		c.mu.Lock()
 		w := c.authorities[authorityKey{}].resources[resourceKey{types.clusters, "a"}].watches[0]
 		r := w.resource
-		r.accept(&payload{value: cluster("a", "1")}, nil)
+		r.accept(&payload{value: cluster("a", "1")}, "1", nil)
 		r.fail(resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false, nil)
-		r.accept(&payload{value: cluster("a", "2")}, nil)
+		r.accept(&payload{value: cluster("a", "2")}, "2", nil)
 		r.fail(resourceMissing, &Error{Kind: KindDoesNotExist, Err: errTest}, true, nil)
-		r.accept(&payload{value: cluster("a", "3")}, nil)
+		r.accept(&payload{value: cluster("a", "3")}, "3", nil)
 		r.fail(resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false, nil)
 		c.mu.Unlock()
 		close(release)

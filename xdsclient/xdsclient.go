@@ -33,7 +33,10 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
-	stats Stats
+	// refused holds the variants of the protocol that servers turned out not to
+	// implement.
+	refused map[refusedVariant]struct{}
+	stats   Stats
 	// log holds what unlock writes.
 	log []logLine
 }
@@ -57,6 +60,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[string]*serverChannel),
 		types:       make(map[string]*ResourceType),
+		refused:     make(map[refusedVariant]struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
@@ -74,17 +78,30 @@ func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 // is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
 // Close, Watch does nothing and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
+	var err error
+	if isCollection(canonicalName(name)) {
+		err = errors.New("this is the name of a collection; use WatchCollection")
+	}
+	return c.watch(t, name, &watch{watcher: watcher}, err)
+}
+
+// watch starts a watch of a resource or a collection, or refuses it for the given
+// reason.
+func (c *XDSClient) watch(t *ResourceType, name string, w *watch, refused error) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
-	w := &watch{watcher: watcher}
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, err := c.authorityFor(t, name); err != nil {
+	var a *authority
+	if refused == nil {
+		a, refused = c.authorityFor(t, name)
+	}
+	if err := refused; err != nil {
 		w.tellChange(nil, c.refusal(t, name, err), nil)
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(resourceKey{t, name}, w)
+		a.watch(resourceKey{t, canonicalName(name)}, w)
 	}
 	return func() { c.stop(w) }
 }
@@ -195,9 +212,12 @@ type Stats struct {
 	// Decoded is the number of resources that were decoded, and Unchanged of
 	// those that did not have to be.
 	Decoded, Unchanged uint64
-	// Unasked is the number of resources that were dropped because nobody
-	// watches them.
+	// Unasked is the number of resources, and of errors for resources, that were
+	// dropped because nobody watches them.
 	Unasked uint64
+	// ServerErrors is the number of errors that servers sent in place of
+	// resources that are watched (xRFC TP3).
+	ServerErrors uint64
 }
 
 // Stats returns what the client did up to now.
