@@ -192,8 +192,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 			m.set(clusterOf("other", after)...)
 			m.set(xdsmsg.RouteConfig(service, service,
 				xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
-			mustReach(t, cc, serverStreaming, after)
-			mustReach(t, cc, unary, backend)
+			l.await(t, backend, after)
 			l.stop(t)
 		})
 	}

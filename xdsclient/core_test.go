@@ -8,6 +8,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // core is a client with one channel that has no server: a test hands the
@@ -18,9 +20,9 @@ type core struct {
 	channel *serverChannel
 }
 
-func newCore(t testing.TB) *core {
+func newCore(t testing.TB, features ...string) *core {
 	t.Helper()
-	c, err := New(parseBootstrap(t, "passthrough:///nowhere"))
+	c, err := New(parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures(features...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +33,14 @@ func newCore(t testing.TB) *core {
 	t.Cleanup(c.Close)
 	ch.opened()
 	return &core{t, c, ch}
+}
+
+func newDeltaCore(t testing.TB) *core { return newCore(t, "delta") }
+
+// delta makes an incremental response.
+func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
+	k.t.Helper()
+	return mustMarshal(k.t, deltaResponse(typ, nonce, parts...))
 }
 
 // push hands over a response and waits until the watchers are done with it.

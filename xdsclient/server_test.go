@@ -43,6 +43,9 @@ type script struct {
 	started time.Time
 	// refuse ends every stream that begins.
 	refuse error
+	// sotwOnly has the server not implement the incremental variant.
+	sotwOnly bool
+	deltas   chan *deltaStream
 	// gate is closed when connections may be made. Until then a client collects
 	// watches.
 	gate chan struct{}
@@ -57,7 +60,7 @@ type scriptStream struct {
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, streams: make(chan *scriptStream, 1000), started: time.Now(), gate: make(chan struct{})}
+	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), started: time.Now(), gate: make(chan struct{})}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
