@@ -75,7 +75,7 @@ func (u *update) absent(name []byte, enter bool) []*subscription {
 	}
 	collection, member := u.types.member(name)
 	if member == nil && collection != nil && enter {
-		member = collection.enter(canonicalName(string(name)))
+		member = u.enter(collection, name)
 	}
 	if member != nil {
 		u.found = append(u.found, member)
@@ -100,6 +100,7 @@ func (u *update) contradiction(s *subscription) {
 func (u *update) report(e wireError) {
 	if e.err != nil {
 		u.nameless++
+		u.total++
 		u.faults.add(fmt.Sprintf("resource_errors[%d]", e.index), e.err)
 		return
 	}

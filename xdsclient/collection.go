@@ -96,11 +96,6 @@ func collectionOf(name string) string {
 	return path[:strings.LastIndexByte(path, '/')+1] + "*" + rest
 }
 
-// maxMembers bounds a collection, whose size is up to the server.
-const maxMembers = 1 << 20
-
-var errTooManyMembers = fmt.Errorf("the collection has more than %d members", maxMembers)
-
 // member returns the collection that is subscribed to and has resources of this
 // name, or nil, and its member, or nil.
 func (ts *typeState) member(name []byte) (collection, member *subscription) {
@@ -129,11 +124,16 @@ func (ts *typeState) named(name []byte) *subscription {
 }
 
 // enter makes a member of a collection, of which nothing is known yet. It returns
-// nil if there are too many.
-func (s *subscription) enter(name string) *subscription {
-	if len(s.members) >= maxMembers {
+// nil if there are too many: how many there are is up to the server.
+func (u *update) enter(s *subscription, name []byte) *subscription {
+	if limit := u.ch.client.options.maxMembers; len(s.members) >= limit {
+		u.faults.add(fmt.Sprintf("%s %q", u.types.typ.Name, name), fmt.Errorf("the collection has more than %d members", limit))
 		return nil
 	}
+	return s.enter(canonicalName(string(name)))
+}
+
+func (s *subscription) enter(name string) *subscription {
 	c := s.resource
 	r := c.members[name]
 	if r == nil {

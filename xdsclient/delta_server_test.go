@@ -62,12 +62,15 @@ func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoverySe
 	}
 }
 
-// delta lets clients connect and waits for the next incremental stream to begin.
+// delta lets clients connect and waits for the next incremental stream to begin,
+// and for what the client has to say: an answer before the question counts for
+// nothing.
 func (s *script) delta() *deltaStream {
 	s.t.Helper()
 	s.open()
 	select {
 	case stream := <-s.deltas:
+		synctest.Wait()
 		return stream
 	case <-time.After(patience):
 		s.t.Fatal("no stream was opened")

@@ -339,9 +339,8 @@ func (u *update) apply(items []item) {
 func (u *update) applyTo(it *item) {
 	found, collection := u.find(it.name, &it.wireResource)
 	if collection != nil {
-		m := collection.enter(canonicalName(string(it.name)))
+		m := u.enter(collection, it.name)
 		if m == nil {
-			u.faults.add(fmt.Sprintf("%s %q", u.types.typ.Name, it.name), errTooManyMembers)
 			return
 		}
 		found = append(found, m)
