@@ -136,12 +136,9 @@ func has(name, version string, m proto.Message, aliases ...string) part {
 		var a *anypb.Any
 		if m != nil {
 			var err error
-			if a, err = anypb.New(m); err != nil {
+			if a, err = anyOf(m); err != nil {
 				panic(err)
 			}
-		}
-		if bare, ok := m.(*anypb.Any); ok {
-			a = bare
 		}
 		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a, Aliases: aliases})
 	}

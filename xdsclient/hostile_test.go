@@ -14,7 +14,7 @@ import (
 // One good resource goes along, and must be used (gRFC A46).
 func TestFaultyResources(t *testing.T) {
 	types := newTestTypes()
-	anyOf := func(typeURL string, value []byte) proto.Message {
+	rawAny := func(typeURL string, value []byte) proto.Message {
 		return &anypb.Any{TypeUrl: typeURL, Value: value}
 	}
 	const wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource"
@@ -70,11 +70,11 @@ func TestFaultyResources(t *testing.T) {
 			a:         "invalid",
 		},
 		"garbled wrapper": {
-			resources: []proto.Message{anyOf(wrapper, []byte{0xff})},
+			resources: []proto.Message{rawAny(wrapper, []byte{0xff})},
 			nack:      `; resources[1]: malformed envoy.service.discovery.v3.Resource: unexpected EOF`,
 		},
 		"wrapper whose name is not UTF-8": {
-			resources: []proto.Message{anyOf(wrapper, []byte{3<<3 | 2, 1, 0xff})},
+			resources: []proto.Message{rawAny(wrapper, []byte{3<<3 | 2, 1, 0xff})},
 			nack:      `; resources[1]: name: not valid UTF-8`,
 		},
 		"decoder panics": {

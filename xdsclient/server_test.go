@@ -218,12 +218,17 @@ func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources 
 // breakOff ends the stream with an error.
 func (s *scriptStream) breakOff() { s.end <- status.Error(codes.Unavailable, "off for lunch") }
 
+// anyOf puts a message, unless it is one, into an Any.
+func anyOf(m proto.Message) (*anypb.Any, error) {
+	if a, ok := m.(*anypb.Any); ok {
+		return a, nil
+	}
+	return anypb.New(m)
+}
+
 func pack(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
-	if a, ok := m.(*anypb.Any); ok {
-		return a
-	}
-	a, err := anypb.New(m)
+	a, err := anyOf(m)
 	if err != nil {
 		t.Fatal(err)
 	}
