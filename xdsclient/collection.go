@@ -39,7 +39,7 @@ type CollectionWatcher interface {
 func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
 	w := &watch{
 		watcher: wholeWatcher{watcher},
-		member:  func(name string) Watcher { return memberWatcher{watcher, name} },
+		members: &membersNews{watcher: func(name string) Watcher { return memberWatcher{watcher, name} }},
 	}
 	var err error
 	if !isCollection(canonicalName(name)) {
@@ -133,6 +133,7 @@ func (u *update) enter(s *subscription, name []byte) *subscription {
 	return s.enter(canonicalName(string(name)))
 }
 
+// enter makes a member of the collection.
 func (s *subscription) enter(name string) *subscription {
 	c := s.resource
 	r := c.members[name]

@@ -169,25 +169,6 @@ func BenchmarkUnchangedPush(b *testing.B) {
 	}
 }
 
-func BenchmarkOneChangedResource(b *testing.B) {
-	for _, n := range []int{1000, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			types := newTestTypes()
-			k := newCore(b)
-			k.watchClusters(types, n)
-			messages := [][]byte{sotwPush(b, types.clusters, n, 5, "x"), sotwPush(b, types.clusters, n, 5, "y")}
-			k.push(messages[0])
-			k.answer()
-			b.ReportAllocs()
-			for i := 1; b.Loop(); i++ {
-				k.push(messages[i%2])
-				k.answer()
-			}
-			b.ReportMetric(float64(types.decoded.Load()-int64(n))/float64(b.N), "decodes/op")
-		})
-	}
-}
-
 // BenchmarkFirstRequest is the cost of asking for many resources.
 func BenchmarkFirstRequest(b *testing.B) {
 	types := newTestTypes()
@@ -204,12 +185,6 @@ func BenchmarkFirstRequest(b *testing.B) {
 // its name, its bytes and its decoded value.
 func BenchmarkMemoryPerResource(b *testing.B) {
 	const n = 10_000
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	var overhead, raw float64
 	for b.Loop() {
 		types := newTestTypes()

@@ -48,9 +48,6 @@ type subscription struct {
 	seen, found uint64
 	// deadline is when the resource timer fires, on the channel's stopwatch.
 	deadline stopwatchTime
-	// own is the resource's own name if it was subscribed to by an alias, or
-	// empty.
-	own string
 	// members are those of a collection by name. It is nil for a resource.
 	members map[string]*subscription
 }

@@ -30,7 +30,9 @@ type typeState struct {
 	// byHash finds the subscription whose accepted bytes have a hash. Of two
 	// with the same hash it knows one; the other is decoded each time.
 	byHash map[uint64]*subscription
-	// byOwn finds the subscriptions to aliases by the resource's own name.
+	// own has the resources' own names of the subscriptions to aliases, and byOwn
+	// finds these by them.
+	own   map[*subscription]string
 	byOwn map[string][]*subscription
 	// collections counts the subscriptions to collections.
 	collections int
@@ -72,6 +74,7 @@ func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *
 		incremental: incremental,
 		subs:        make(map[string]*subscription),
 		byHash:      make(map[uint64]*subscription),
+		own:         make(map[*subscription]string),
 		byOwn:       make(map[string][]*subscription),
 		touched:     make(map[*subscription]struct{}),
 	}
@@ -132,16 +135,19 @@ func (ts *typeState) setOwn(s *subscription, own string) {
 	if own == s.resource.key.name {
 		own = ""
 	}
-	if s.own == own {
+	old := ts.own[s]
+	if old == own {
 		return
 	}
-	if s.own != "" {
-		ts.byOwn[s.own] = slices.DeleteFunc(ts.byOwn[s.own], func(x *subscription) bool { return x == s })
-		if len(ts.byOwn[s.own]) == 0 {
-			delete(ts.byOwn, s.own)
+	if old != "" {
+		delete(ts.own, s)
+		ts.byOwn[old] = slices.DeleteFunc(ts.byOwn[old], func(x *subscription) bool { return x == s })
+		if len(ts.byOwn[old]) == 0 {
+			delete(ts.byOwn, old)
 		}
 	}
-	if s.own = own; own != "" {
+	if own != "" {
+		ts.own[s] = own
 		ts.byOwn[own] = append(ts.byOwn[own], s)
 	}
 }
@@ -317,8 +323,8 @@ func (ts *typeState) listChanges(r *request) (fresh []*subscription, news bool) 
 func (ts *typeState) cached() map[string]string {
 	versions := make(map[string]string)
 	for name, s := range ts.subs {
-		if s.own != "" {
-			name = s.own
+		if own := ts.own[s]; own != "" {
+			name = own
 		}
 		ts.cachedVersion(versions, name, s.resource)
 		for name, m := range s.members {

@@ -282,7 +282,7 @@ func (u *update) received(s *subscription, it *item) {
 	switch c := s.resource.collection; {
 	case c != nil:
 		u.answer(u.types.subs[c.key.name])
-	case it != nil && len(it.name) > 0 && (s.own != "" || s.resource.key.name != string(it.name)):
+	case it != nil && len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)):
 		u.types.setOwn(s, canonicalName(string(it.name)))
 	}
 }

@@ -28,23 +28,74 @@ type watch struct {
 	state    watchState
 	// news is what is to be told of the resource.
 	news news
-	// member makes the watcher of one member. It is nil if the watch is not that
-	// of a collection.
-	member func(name string) Watcher
-	// queue is what is to be told of members, in order, and members finds it by
-	// name.
-	queue   []*news
-	members map[string]*news
+	// members is what is to be told of the members of a collection. It is nil for
+	// a resource.
+	members *membersNews
 	// called holds the events that were passed to the watcher and still hold
 	// back a response.
 	called []*event
 }
 
-// news is what a watcher is still to be told of a resource. name is that of a
-// member.
-type news struct {
-	name            string
-	change, ambient *event
+// news is what a watcher is still to be told of a resource.
+type news struct{ change, ambient *event }
+
+// memberNews is what a watcher is still to be told of a member.
+type memberNews struct {
+	news
+	name string
+}
+
+// membersNews is what a watcher is still to be told of the members of a
+// collection.
+type membersNews struct {
+	// watcher makes the watcher of one member.
+	watcher func(name string) Watcher
+	// queue is in the order of telling, and byName finds what is in it.
+	queue  []*memberNews
+	byName map[string]*memberNews
+}
+
+// about returns the news of a member.
+func (ms *membersNews) about(name string) *news {
+	n := ms.byName[name]
+	if n == nil {
+		n = &memberNews{name: name}
+		if ms.byName == nil {
+			ms.byName = make(map[string]*memberNews)
+		}
+		ms.byName[name] = n
+		ms.queue = append(ms.queue, n)
+	}
+	return &n.news
+}
+
+// take returns the next event, or nil.
+func (ms *membersNews) take() *event {
+	if ms == nil || len(ms.queue) == 0 {
+		return nil
+	}
+	n := ms.queue[0]
+	e := n.take()
+	if n.empty() {
+		delete(ms.byName, n.name)
+		ms.queue[0] = nil
+		if ms.queue = ms.queue[1:]; len(ms.queue) == 0 {
+			ms.queue, ms.byName = nil, nil
+		}
+	}
+	return e
+}
+
+// clear forgets all news and returns the events.
+func (ms *membersNews) clear() (events []*event) {
+	if ms == nil {
+		return nil
+	}
+	for _, n := range ms.queue {
+		events = append(events, n.change, n.ambient)
+	}
+	ms.queue, ms.byName = nil, nil
+	return events
 }
 
 // take returns the next event, or nil.
@@ -145,23 +196,13 @@ func (w *watch) about(r *resource) (*news, Watcher) {
 	if r.collection == nil {
 		return &w.news, w.watcher
 	}
-	name := r.key.name
-	n := w.members[name]
-	if n == nil {
-		n = &news{name: name}
-		if w.members == nil {
-			w.members = make(map[string]*news)
-		}
-		w.members[name] = n
-		w.queue = append(w.queue, n)
-	}
-	return n, w.member(name)
+	return w.members.about(r.key.name), w.members.watcher(r.key.name)
 }
 
 // take returns the next event to call, or nil. What is to be told of a collection
 // comes after what is to be told of its members.
 func (w *watch) take() *event {
-	e := w.takeMember()
+	e := w.members.take()
 	if e == nil {
 		e = w.news.take()
 	}
@@ -171,30 +212,11 @@ func (w *watch) take() *event {
 	return e
 }
 
-func (w *watch) takeMember() *event {
-	if len(w.queue) == 0 {
-		return nil
-	}
-	n := w.queue[0]
-	e := n.take()
-	if n.empty() {
-		delete(w.members, n.name)
-		w.queue[0] = nil
-		if w.queue = w.queue[1:]; len(w.queue) == 0 {
-			w.queue, w.members = nil, nil
-		}
-	}
-	return e
-}
-
 // abandon ends the watch. What it owed counts as done.
 func (w *watch) abandon() {
 	w.state = watchStopped
-	owed := slices.Clone(w.called)
-	for _, n := range append(w.queue, &w.news) {
-		owed = append(owed, n.change, n.ambient)
-	}
-	w.called, w.queue, w.members, w.news = nil, nil, nil, news{}
+	owed := slices.Concat(w.called, w.members.clear(), []*event{w.news.change, w.news.ambient})
+	w.called, w.news = nil, news{}
 	for _, e := range owed {
 		if e != nil {
 			e.settle()
