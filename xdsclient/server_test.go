@@ -46,6 +46,8 @@ type script struct {
 	// sotwOnly has the server not implement the incremental variant.
 	sotwOnly bool
 	deltas   chan *deltaStream
+	// wire, if not nil, stands between a client and the connection it dials.
+	wire func(net.Conn) net.Conn
 	// gate is closed when connections may be made. Until then a client collects
 	// watches.
 	gate chan struct{}
@@ -96,9 +98,13 @@ func (s *script) dial(ctx context.Context, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
-	listener := s.listener
+	listener, wire := s.listener, s.wire
 	s.mu.Unlock()
-	return listener.DialContext(ctx)
+	conn, err := listener.DialContext(ctx)
+	if err == nil && wire != nil {
+		conn = wire(conn)
+	}
+	return conn, err
 }
 
 // hold keeps clients from connecting until open.
