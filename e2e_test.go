@@ -32,7 +32,24 @@ func TestMain(m *testing.M) {
 	if code, ok := runChild(); ok {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(overEachVariant{m})
+}
+
+// variant is the feature of the variant of the xDS protocol that tests run over.
+// It changes between two runs of all tests only.
+var variant string
+
+// overEachVariant runs all tests over SotW and then over delta.
+type overEachVariant struct{ m *testing.M }
+
+func (o overEachVariant) Run() int {
+	for _, variant = range []string{"", "delta"} {
+		if code := o.m.Run(); code != 0 {
+			fmt.Printf("the tests failed over variant %q of the xDS protocol\n", variant)
+			return code
+		}
+	}
+	return 0
 }
 
 // service is the target that most tests dial; its resources are of the same
@@ -49,6 +66,9 @@ type mesh struct {
 
 func newMesh(t testing.TB, features ...string) *mesh {
 	t.Helper()
+	if variant != "" {
+		features = append(features, variant)
+	}
 	return &mesh{FakeServer: testutils.StartFakeServer(t), t: t, features: features}
 }
 
