@@ -32,7 +32,24 @@ func TestMain(m *testing.M) {
 	if code, ok := runChild(); ok {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(overEachVariant{m})
+}
+
+// variant is the feature of the variant of the xDS protocol that tests run over.
+// It changes between two runs of all tests only.
+var variant string
+
+// overEachVariant runs all tests over SotW and then over delta.
+type overEachVariant struct{ m *testing.M }
+
+func (o overEachVariant) Run() int {
+	for _, variant = range []string{"", "delta"} {
+		if code := o.m.Run(); code != 0 {
+			fmt.Printf("the tests failed over variant %q of the xDS protocol\n", variant)
+			return code
+		}
+	}
+	return 0
 }
 
 // service is the target that most tests dial; its resources are of the same
@@ -43,11 +60,16 @@ const service = "echo.example.com"
 type mesh struct {
 	*testutils.FakeServer
 	t testing.TB
+	// features are the server's features in the bootstrap.
+	features []string
 }
 
-func newMesh(t testing.TB) *mesh {
+func newMesh(t testing.TB, features ...string) *mesh {
 	t.Helper()
-	return &mesh{FakeServer: testutils.StartFakeServer(t), t: t}
+	if variant != "" {
+		features = append(features, variant)
+	}
+	return &mesh{FakeServer: testutils.StartFakeServer(t), t: t, features: features}
 }
 
 // set puts resources into the store in one update.
@@ -57,7 +79,9 @@ func (m *mesh) set(resources ...proto.Message) {
 }
 
 // bootstrap returns a bootstrap for the mesh. The node id is the test's name.
-func (m *mesh) bootstrap() []byte { return m.Bootstrap(m.t.Name()) }
+func (m *mesh) bootstrap() []byte {
+	return m.Bootstrap(m.t.Name(), testutils.ServerFeatures(m.features...))
+}
 
 // The type URLs of the resources that tests delete or wait for.
 const (

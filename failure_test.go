@@ -142,9 +142,12 @@ func TestEndpointsThatCannotBeReachedAreReadByTheUser(t *testing.T) {
 	mustFail(t, m.dial("xds:///"+service), `"cluster"`, backend.Addr(), "connection refused")
 }
 
+// failOnDataErrors has a deletion withdraw what is in use (gRFC A88).
+const failOnDataErrors = "fail_on_data_errors"
+
 func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := newMesh(t, failOnDataErrors)
 	backend := testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	cc := m.dial("xds:///" + service)
@@ -163,9 +166,41 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
+// gRFC A88, "Handling Data Errors": unless the bootstrap says otherwise, what the
+// control plane deletes stays in use.
+func TestDeletionFailsNoRPC(t *testing.T) {
+	t.Parallel()
+	for _, deleted := range []struct{ what, typeURL, name string }{
+		{"listener", listenerURL, service},
+		{"cluster", clusterURL, "cluster"},
+	} {
+		t.Run(deleted.what, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			backend := testutils.StartBackend(t, "b1")
+			m.serve(service, "cluster", backend)
+			cc := m.dial("xds:///" + service)
+			mustReach(t, cc, unary, backend)
+			l := startLoad(t, cc)
+			m.Skip()
+			m.Delete(t, deleted.typeURL, deleted.name)
+			m.MustWait(testutils.Context(t), t, testutils.ACKOf(deleted.typeURL))
+
+			// The deletion has been taken in when an update that came after it is
+			// in use.
+			after := testutils.StartBackend(t, "b2")
+			m.set(clusterOf("other", after)...)
+			m.set(xdsmsg.RouteConfig(service, service,
+				xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
+			l.await(t, backend, after)
+			l.stop(t)
+		})
+	}
+}
+
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := newMesh(t, failOnDataErrors)
 	backend := testutils.StartBackend(t, "b1")
 	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), xdsmsg.PrefixRoute("", "cluster"))...)
 	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)

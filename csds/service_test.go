@@ -14,6 +14,7 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/google/go-cmp/cmp"
@@ -323,6 +324,39 @@ func TestStates(t *testing.T) {
 			},
 			details: "the server deleted it",
 		},
+		// xRFC TP3, "Protocol Behavior".
+		"RECEIVED_ERROR: nothing in use": {
+			timeout: never,
+			when: func(g given) {
+				g.server.OnResponse(withError("a", codes.Internal, "oops"))
+				g.server.Set(g.t, cluster("b", "one"))
+				watch(g.t, g.client, "b")
+				watch(g.t, g.client, "a").until("server error")
+			},
+			then: &statusv3.ClientConfig_GenericXdsConfig{
+				ClientStatus: adminv3.ClientResourceStatus_RECEIVED_ERROR,
+				ErrorState:   &adminv3.UpdateFailureState{VersionInfo: "1"},
+			},
+			details: "oops",
+		},
+		"RECEIVED_ERROR: the last good version in use": {
+			timeout: never,
+			when: func(g given) {
+				g.server.Set(g.t, cluster("a", "one"), cluster("b", "one"))
+				a, b := watch(g.t, g.client, "a"), watch(g.t, g.client, "b")
+				a.until("one")
+				b.until("one")
+				g.server.OnResponse(withError("a", codes.Internal, "oops"))
+				g.server.Delete(g.t, clusterURL, "a")
+				a.until("ambient server error")
+			},
+			then: &statusv3.ClientConfig_GenericXdsConfig{
+				ClientStatus: adminv3.ClientResourceStatus_RECEIVED_ERROR,
+				VersionInfo:  "1", XdsConfig: xdsmsg.Any(cluster("a", "one")),
+				ErrorState: &adminv3.UpdateFailureState{VersionInfo: "2"},
+			},
+			details: "oops",
+		},
 		"TIMEOUT: did not come in time (resource_timer_is_transient_error)": {
 			features: []bootstrap.Feature{bootstrap.FeatureResourceTimerIsTransientError},
 			timeout:  soon,
@@ -366,6 +400,17 @@ func TestStates(t *testing.T) {
 				t.Errorf("error_state.details is %q, want %q in it", details, test.details)
 			}
 		})
+	}
+}
+
+// withError adds an error for a resource to every response.
+func withError(name string, code codes.Code, text string) func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+	return func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		resp.ResourceErrors = append(resp.ResourceErrors, &discoverypb.ResourceError{
+			ResourceName: &discoverypb.ResourceName{Name: name},
+			ErrorDetail:  status.New(code, text).Proto(),
+		})
+		return resp
 	}
 }
 

@@ -25,6 +25,11 @@ func (c *fakeClient) Bootstrap() *bootstrap.Config {
 	return &bootstrap.Config{Node: &corev3.Node{Id: "node-1"}}
 }
 
+func (c *fakeClient) WatchCollection(typ *xdsclient.ResourceType, name string, _ xdsclient.CollectionWatcher) func() {
+	c.t.Errorf("collection %s %s is watched", typ.Name, name)
+	return func() {}
+}
+
 func (c *fakeClient) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
 	key := typ.Name + " " + name
 	if _, ok := c.watches[key]; ok {

@@ -151,7 +151,7 @@ func (a *authority) inUse() *serverChannel {
 func (a *authority) watch(key resourceKey, w *watch) {
 	r, ok := a.resources[key]
 	if !ok {
-		r = &resource{key: key, authority: a}
+		r = newResource(a, key)
 		a.resources[key] = r
 	}
 	if len(r.watches) > 0 {
@@ -372,5 +372,5 @@ func (r *resource) cached() bool {
 // final reports whether the error is a server's last word on a resource, of which
 // another server would know no better.
 func (e *Error) final() bool {
-	return e.Kind == KindDoesNotExist || e.Kind == KindServer && (e.Code == codes.NotFound || e.Code == codes.PermissionDenied)
+	return e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied
 }

@@ -1,8 +1,10 @@
 package xdsclient
 
 import (
+	"fmt"
 	"testing"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -96,11 +98,12 @@ func TestNACKWithFailOnDataErrors(t *testing.T) {
 	})
 }
 
-// Envoy, xDS protocol, "Deleting Resources".
+// Envoy, xDS protocol, "Deleting Resources"; gRFC A88, "Handling Data Errors": with
+// fail_on_data_errors a deletion withdraws the cached resource.
 func TestOmittedResourceIsDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+		c := server.client(testutils.ServerFeatures("fail_on_data_errors"))
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		bad, _ := listen(t, c, types.clusters, "bad")
@@ -116,7 +119,9 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 		late, _ := listen(t, c, types.clusters, "late")
 
 		s.send(types.clusters, "2", "n3", cluster("b", "1"))
-		a.fault(KindDoesNotExist)
+		if err := a.fault(KindDoesNotExist); err.Code != codes.NotFound {
+			t.Errorf("the error has code %v, want NOT_FOUND (gRFC A88)", err.Code)
+		}
 		bad.fault(KindDoesNotExist)
 		b.silent()
 		late.silent()
@@ -135,33 +140,42 @@ func TestOmittedResourceIsDeleted(t *testing.T) {
 	})
 }
 
-// gRFC A53; A88 has the watchers hear of it as of an ambient error.
-func TestIgnoreResourceDeletion(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client(testutils.ServerFeatures("ignore_resource_deletion"))
-		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.send(types.clusters, "1", "n1", cluster("a", "1"))
-		value := a.cluster("1")
-		s.send(types.clusters, "2", "n2")
-		a.ambient(KindDoesNotExist)
-		late, _ := listen(t, c, types.clusters, "a")
-		late.cluster("1")
-		late.ambient(KindDoesNotExist)
-		s.send(types.clusters, "3", "n3")
-		a.silent()
-		s.send(types.clusters, "4", "n4", cluster("a", "1"))
-		if a.cluster("1") != value {
-			t.Error("the value was replaced")
-		}
-		if got := types.decoded.Load(); got != 1 {
-			t.Errorf("%d resources were decoded, want 1", got)
-		}
-		// The feature is about deletion, not about what never was there.
-		never, _ := listen(t, c, types.clusters, "never")
-		never.fault(KindDoesNotExist)
-	})
+// gRFC A88, "Handling Data Errors" and "Deprecating ignore_resource_deletion": a
+// deletion leaves the cached resource in use, with or without the feature of gRFC
+// A53.
+func TestDeletionIsAmbientByDefault(t *testing.T) {
+	for _, features := range [][]string{nil, {"ignore_resource_deletion"}} {
+		t.Run(fmt.Sprint(features), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, server := newTestTypes(), newScript(t)
+				c := server.client(testutils.ServerFeatures(features...))
+				a, _ := listen(t, c, types.clusters, "a")
+				s := server.stream()
+				s.send(types.clusters, "1", "n1", cluster("a", "1"))
+				value := a.cluster("1")
+				s.send(types.clusters, "2", "n2")
+				if err := a.ambient(KindDoesNotExist); err.Code != codes.NotFound {
+					t.Errorf("the error has code %v, want NOT_FOUND", err.Code)
+				}
+				late, _ := listen(t, c, types.clusters, "a")
+				late.cluster("1")
+				late.ambient(KindDoesNotExist)
+				s.send(types.clusters, "3", "n3")
+				a.silent()
+				// That it is back clears the error.
+				s.send(types.clusters, "4", "n4", cluster("a", "1"))
+				if a.cluster("1") != value {
+					t.Error("the value was replaced")
+				}
+				if got := types.decoded.Load(); got != 1 {
+					t.Errorf("%d resources were decoded, want 1", got)
+				}
+				// What never was there has nothing to stay in use.
+				never, _ := listen(t, c, types.clusters, "never")
+				never.fault(KindDoesNotExist)
+			})
+		})
+	}
 }
 
 // gRFC A53 yields to the feature that A88 replaces it by.

@@ -6,8 +6,6 @@ import (
 	"hash/maphash"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -34,13 +32,15 @@ const (
 // at a time, and what is subscribed to on it. It exists while a resource of the
 // server is watched.
 type serverChannel struct {
-	client   *XDSClient
-	server   *bootstrap.Server
-	protocol protocol
-	cancel   context.CancelFunc
+	client *XDSClient
+	server *bootstrap.Server
+	cancel context.CancelFunc
 	// wake tells the writer that a request may be due. It has room for one, so
 	// that a wake-up is never lost.
 	wake chan struct{}
+
+	// protocol is changed between two streams only, under XDSClient.mu.
+	protocol protocol
 
 	// What follows is guarded by XDSClient.mu.
 
@@ -59,13 +59,16 @@ type serverChannel struct {
 	// the response caused go out together.
 	delivery *delivery
 	expiry   expiry
+	// responses and finds number the responses, and the searches for what
+	// something in a response is for.
+	responses, finds uint64
 }
 
 func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	ch := &serverChannel{
 		client:      c,
 		server:      server,
-		protocol:    sotw{},
+		protocol:    c.protocolFor(server),
 		wake:        make(chan struct{}, 1),
 		authorities: make(map[*authority]struct{}),
 	}
@@ -91,7 +94,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 			return ts
 		}
 	}
-	ts := newTypeState(t)
+	ts := newTypeState(t, ch.server, ch.protocol.incremental())
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -111,22 +114,23 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	ts.changed = true
-	ch.notify()
-	if s := ts.subs[r.key.name]; s != nil {
-		s.released = false
-		return
+	s := ts.subs[r.key.name]
+	if s == nil {
+		s = ts.add(r)
+		ch.expect(ts, s)
 	}
-	s := &subscription{resource: r}
-	ts.subs[r.key.name] = s
-	r.subscriptions++
-	ch.expect(ts, s)
+	s.released = false
+	ch.notify()
 }
 
-// expect makes a resource found by the bytes that the cache has from another
-// server, as this one may send the same.
+// expect prepares for the first thing that the server says of a resource: it may
+// send the bytes that the cache has from another server, and by these the resource
+// is found.
 func (ch *serverChannel) expect(ts *typeState, s *subscription) {
-	if p := s.resource.payload; p != nil {
+	switch p := s.resource.payload; {
+	case !ts.served(s):
+		ch.unserved(s)
+	case p != nil && s.members == nil:
 		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
 	}
 }
@@ -145,10 +149,9 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 		return
 	}
 	ts := ch.typeState(r.key.typ)
-	ts.changed = true
 	s := ts.subs[r.key.name]
 	s.released = true
-	if s.state == subscriptionUnsent || !ch.streaming() {
+	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
 		ts.drop(s)
 	}
 	if !ch.streaming() {
@@ -180,7 +183,7 @@ func (ch *serverChannel) close() {
 	delete(ch.client.channels, ch.server.Key())
 	ch.state = linkClosed
 	ch.expiry.stop()
-	ch.expiry.disarm()
+	ch.expiry.clear()
 	ch.cancel()
 }
 
@@ -197,6 +200,9 @@ func (ch *serverChannel) run(ctx context.Context) {
 		verdict, err := ch.attempt(ctx, &conn)
 		if ctx.Err() != nil {
 			return
+		}
+		if ch.refused(err) {
+			continue
 		}
 		if ch.ended(err) {
 			ch.client.attached.serverFailed(ch.server.URI)
@@ -237,6 +243,9 @@ func (ch *serverChannel) opened() {
 	}
 	clear(ch.types[len(kept):])
 	ch.types = kept
+	if len(kept) > 0 {
+		kept[0].probe = ch.failure != nil
+	}
 	ch.expiry.start()
 	ch.notify()
 }
@@ -250,8 +259,7 @@ func (ch *serverChannel) forgetReplaced() {
 			if a := s.resource.authority; a.inUse() == ch || a.state == authorityIdle {
 				continue
 			}
-			s.state, s.payload, s.taken, s.held = subscriptionUnsent, nil, stamp{}, nil
-			ts.version = ""
+			ts.forgetWord(s)
 			ch.expect(ts, s)
 		}
 	}
@@ -274,6 +282,16 @@ func (ch *serverChannel) answered() {
 	}
 }
 
+// reset forgets what is of a stream that ended.
+func (ch *serverChannel) reset() {
+	ch.delivery = nil
+	ch.expiry.stop()
+	ch.expiry.clear()
+	for _, ts := range ch.types {
+		ts.begin()
+	}
+}
+
 // ended notes that a stream ended, or could not be opened. It counts as a
 // connectivity error only if the server did not answer on it (gRFC A57, "Handling
 // ADS Stream Termination"). It reports whether the server became unreachable by
@@ -284,12 +302,7 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 	if ch.state == linkClosed {
 		return false
 	}
-	ch.delivery = nil
-	ch.expiry.stop()
-	ch.expiry.disarm()
-	for _, ts := range ch.types {
-		ts.begin()
-	}
+	ch.reset()
 	if ch.state == linkAnswered {
 		ch.state = linkConnecting
 		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, reason(err))
@@ -314,7 +327,7 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 func (ch *serverChannel) index(ts *typeState, s *subscription, it *item) {
 	ts.index(s, it.hash)
 	others := s.resource.authority.channels
-	if len(others) < 2 {
+	if len(others) < 2 || s.resource.collection != nil {
 		return
 	}
 	hash := it.hash
@@ -331,8 +344,9 @@ func (ch *serverChannel) index(ts *typeState, s *subscription, it *item) {
 // accept notes that the server sent a valid version, be it the one in use. The
 // cache takes it over if it follows the server.
 func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.held = p.from(ch.server), taken, nil
+	s.payload, s.taken, s.setback = p.from(ch.server), taken, nil
 	if s.resource.authority.heeds(ch, true, d) {
+		s.admit()
 		s.resource.take(s.payload, taken, d)
 	}
 }
@@ -340,34 +354,47 @@ func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *del
 // fail notes that the server's last word on a resource is an error. The cache
 // takes it over if it follows the server.
 func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
+	s.setback = &b
 	if !s.resource.authority.heeds(ch, b.fault.final(), d) {
-		s.held = &b
 		return
 	}
-	s.held = nil
+	s.admit()
 	if b.drop {
 		s.payload, s.taken = nil, stamp{}
+		ch.typeState(s.resource.key.typ).dropMembers(s)
+		s.resource.disband(b, d)
 	}
 	s.resource.fail(b.state, b.fault, b.drop, d)
 }
 
 // reinstate makes the cache say of a resource what the server said of it before
 // the cache followed it, and starts the resource timer anew if that expired
-// before.
+// before. d is the response that is being worked on, or nil.
 func (ch *serverChannel) reinstate(r *resource, d *delivery) {
 	s := ch.subscriptionTo(r)
-	if s.payload != nil {
-		r.take(s.payload, s.taken, d)
+	ch.repeat(s, d)
+	for _, m := range s.members {
+		ch.repeat(m, d)
 	}
-	if s.held != nil {
-		ch.fail(s, *s.held, d)
+	if d == nil { // or else the response may have more of them
+		ch.cull(s, nil)
 	}
 	if s.state != subscriptionMissing || r.cached() {
 		return
 	}
 	if s.state = subscriptionUnsent; ch.streaming() {
-		s.state, s.deadline = subscriptionRequested, ch.expiry.deadline()
-		ch.expiry.arm(s.deadline)
+		ch.expiry.expect(ch.typeState(r.key.typ), s)
+	}
+}
+
+// repeat makes the cache say of one resource what the server said of it.
+func (ch *serverChannel) repeat(s *subscription, d *delivery) {
+	if s.payload != nil {
+		s.admit()
+		s.resource.take(s.payload, s.taken, d)
+	}
+	if s.setback != nil {
+		ch.fail(s, *s.setback, d)
 	}
 }
 
@@ -379,46 +406,29 @@ func (ch *serverChannel) expire() {
 	if !ch.expiry.running() {
 		return
 	}
-	now := ch.expiry.read()
-	for _, ts := range ch.types {
-		for _, s := range ts.subs {
-			if s.state == subscriptionRequested && s.deadline <= now {
-				ch.overdue(s)
-			}
-		}
+	for x, ok := ch.expiry.next(); ok; x, ok = ch.expiry.next() {
+		ch.overdue(x.types, x.sub)
 	}
-	ch.rearm()
-}
-
-// rearm sets the timer for the earliest deadline.
-func (ch *serverChannel) rearm() {
-	if ch.expiry.armed {
-		return
-	}
-	var earliest stopwatchTime
-	for _, ts := range ch.types {
-		for _, s := range ts.subs {
-			if s.state == subscriptionRequested && (earliest == 0 || s.deadline < earliest) {
-				earliest = s.deadline
-			}
-		}
-	}
-	if earliest != 0 {
-		ch.expiry.arm(earliest)
-	}
+	ch.expiry.arm()
 }
 
 // overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
 // Behavior"). That says nothing of one that is cached (gRFC A57), or while the
 // cache follows another server.
-func (ch *serverChannel) overdue(s *subscription) {
+//
+// A server of an incremental variant that has answered for the type on this stream
+// says what does not exist, so that its silence only means that it is late. It must
+// not go unnoticed all the same: there are servers that say so only of what they
+// had before, and clients are "encouraged to use a timeout" (Envoy, xDS protocol,
+// "Knowing When a Requested Resource Does Not Exist").
+func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	s.state = subscriptionMissing
 	if s.resource.authority.inUse() != ch || s.resource.cached() {
 		return
 	}
 	kind, state := KindDoesNotExist, resourceMissing
 	text := "does not exist: the server did not send it within %v"
-	if ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+	if ts.incremental && ts.answered || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		kind, state = KindTimeout, resourceTimedOut
 		text = "the server did not send it within %v"
 	}
@@ -431,7 +441,7 @@ func (ch *serverChannel) overdue(s *subscription) {
 func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 	return &Error{
 		Kind:     kind,
-		Code:     codes.Unavailable,
+		Code:     kind.code(),
 		TypeName: r.key.typ.Name,
 		Resource: r.key.name,
 		Server:   ch.server.URI,

@@ -18,6 +18,10 @@ type Client interface {
 	// Watch never blocks on the network and calls the watcher back only
 	// from another goroutine.
 	Watch(t *ResourceType, name string, w Watcher) (stop func())
+	// WatchCollection does for a glob collection what Watch does for one
+	// resource (xRFC TP1, "Glob"). name is that of the collection: it starts
+	// with "xdstp:" and its path ends in "/*".
+	WatchCollection(t *ResourceType, name string, w CollectionWatcher) (stop func())
 	// Bootstrap returns the configuration the client was made from.
 	Bootstrap() *bootstrap.Config
 }

@@ -6,8 +6,9 @@ import (
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // core is a client with one channel that has no server: a test hands the
@@ -18,9 +19,9 @@ type core struct {
 	channel *serverChannel
 }
 
-func newCore(t testing.TB) *core {
+func newCore(t testing.TB, features ...string) *core {
 	t.Helper()
-	c, err := New(parseBootstrap(t, "passthrough:///nowhere"))
+	c, err := New(parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures(features...)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +32,14 @@ func newCore(t testing.TB) *core {
 	t.Cleanup(c.Close)
 	ch.opened()
 	return &core{t, c, ch}
+}
+
+func newDeltaCore(t testing.TB) *core { return newCore(t, "delta") }
+
+// delta makes an incremental response.
+func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
+	k.t.Helper()
+	return mustMarshal(k.t, deltaResponse(typ, nonce, parts...))
 }
 
 // push hands over a response and waits until the watchers are done with it.
@@ -59,7 +68,7 @@ func (k *core) answer() (sent int) {
 			k.t.Fatal(err)
 		}
 		sent += len(message)
-		k.channel.sent(fresh)
+		k.channel.sent(r.typeURL, fresh)
 	}
 }
 
@@ -159,25 +168,6 @@ func BenchmarkUnchangedPush(b *testing.B) {
 	}
 }
 
-func BenchmarkOneChangedResource(b *testing.B) {
-	for _, n := range []int{1000, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			types := newTestTypes()
-			k := newCore(b)
-			k.watchClusters(types, n)
-			messages := [][]byte{sotwPush(b, types.clusters, n, 5, "x"), sotwPush(b, types.clusters, n, 5, "y")}
-			k.push(messages[0])
-			k.answer()
-			b.ReportAllocs()
-			for i := 1; b.Loop(); i++ {
-				k.push(messages[i%2])
-				k.answer()
-			}
-			b.ReportMetric(float64(types.decoded.Load()-int64(n))/float64(b.N), "decodes/op")
-		})
-	}
-}
-
 // BenchmarkFirstRequest is the cost of asking for many resources.
 func BenchmarkFirstRequest(b *testing.B) {
 	types := newTestTypes()
@@ -194,12 +184,6 @@ func BenchmarkFirstRequest(b *testing.B) {
 // its name, its bytes and its decoded value.
 func BenchmarkMemoryPerResource(b *testing.B) {
 	const n = 10_000
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	var overhead, raw float64
 	for b.Loop() {
 		types := newTestTypes()
@@ -215,6 +199,7 @@ func BenchmarkMemoryPerResource(b *testing.B) {
 		raw = float64(len(message)) / n
 		overhead = total/n - raw
 		runtime.KeepAlive(k)
+		runtime.KeepAlive(message)
 	}
 	b.ReportMetric(overhead, "B/resource")
 	b.ReportMetric(raw, "serialized-B/resource")
@@ -227,111 +212,5 @@ func nameOnly(decode decoder) decoder {
 	return func(resource *anypb.Any, opts DecodeOptions) (string, any, error) {
 		name, _, err := decode(resource, opts)
 		return name, struct{}{}, err
-	}
-}
-
-// A response is not more than its bytes while it is worked on.
-func FuzzHandle(f *testing.F) {
-	types := newTestTypes()
-	f.Add(sotwPush(f, types.clusters, 3, 1, "x"))
-	f.Add(sotwPush(f, types.clusters, 2, 1, "panic"))
-	f.Add(sotwPush(f, types.endpoints, 1, 0, "bad: x"))
-	f.Add(mustMarshal(f, &discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL, Nonce: "n"}))
-	f.Add(mustMarshal(f, &discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL,
-		Resources: []*anypb.Any{pack(f, wrap(f, "cluster-1", cluster("cluster-1", ""))), pack(f, wrap(f, "", endpoints("b")))}}))
-	f.Fuzz(func(t *testing.T, message []byte) {
-		types := newTestTypes()
-		k := newCore(t)
-		k.watchClusters(types, 3)
-		k.push(sotwPush(t, types.clusters, 2, -1, "")) // the third stays unknown
-		before := k.c.Stats()
-		k.answer()
-		for range 2 {
-			v, d, err := k.channel.handle(message)
-			if d == nil {
-				if v != verdictNone {
-					t.Fatalf("verdict %v without a delivery", v)
-				}
-				continue
-			}
-			if err != nil {
-				t.Fatalf("a delivery beside error %v", err)
-			}
-			<-d.finished
-			k.channel.delivered(d)
-			if v == verdictNone {
-				t.Fatal("a response was neither accepted nor rejected")
-			}
-			if sent := k.answer(); sent == 0 || sent > maxFaultText+4<<10 {
-				t.Fatalf("the answer has %d bytes", sent)
-			}
-		}
-		// Whatever came, the next good response counts.
-		k.push(sotwPush(t, types.clusters, 3, -1, "final"))
-		after := k.c.Stats()
-		if after.Responses <= before.Responses {
-			t.Fatal("a good response was not counted")
-		}
-		for _, s := range k.channel.types[0].subs {
-			if s.resource.state != resourceAccepted || s.resource.payload == nil {
-				t.Fatalf("%s is in state %d at the end", s.resource.key.name, s.resource.state)
-			}
-		}
-	})
-}
-
-// What proto.Unmarshal accepts is read alike.
-func FuzzSotWDecode(f *testing.F) {
-	types := newTestTypes()
-	f.Add(sotwPush(f, types.clusters, 3, 1, "x"))
-	f.Add([]byte{2<<3 | 2, 0, 4<<3 | 2, 1, 'x', 4<<3 | 0, 1})
-	f.Add(mustMarshal(f, &discoveryv3.DiscoveryResponse{TypeUrl: "x", Canary: true, Nonce: "n",
-		Resources: []*anypb.Any{pack(f, wrap(f, "w", cluster("c", "")))}}))
-	f.Fuzz(func(t *testing.T, message []byte) {
-		var want discoveryv3.DiscoveryResponse
-		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
-			// Parts that do not matter here may be malformed: no panic is enough.
-			if r, err := (sotw{}).decode(message); err == nil {
-				for range r.resources {
-				}
-			}
-			return
-		}
-		got, err := sotw{}.decode(message)
-		if err != nil {
-			t.Fatalf("proto.Unmarshal accepts what decode does not: %v", err)
-		}
-		if got.typeURL != want.GetTypeUrl() || got.version != want.GetVersionInfo() || got.nonce != want.GetNonce() {
-			t.Fatalf("got %+v, want %v", got, &want)
-		}
-		n := 0
-		for r := range got.resources {
-			checkResource(t, r, want.GetResources()[n], got.typeURL)
-			n++
-		}
-		if n != len(want.GetResources()) {
-			t.Fatalf("got %d resources, want %d", n, len(want.GetResources()))
-		}
-	})
-}
-
-func checkResource(t *testing.T, got wireResource, want *anypb.Any, typeURL string) {
-	t.Helper()
-	name := ""
-	if want.GetTypeUrl() == wrapperType {
-		var w discoveryv3.Resource
-		if proto.Unmarshal(want.GetValue(), &w) != nil {
-			return
-		}
-		name, want = w.GetName(), w.GetResource()
-	}
-	if string(got.name) != name {
-		t.Fatalf("resource %d has the name %q, want %q", got.index, got.name, name)
-	}
-	if (got.err == nil) != (want.GetTypeUrl() == typeURL) {
-		t.Fatalf("resource %d of type %q: got error %v", got.index, want.GetTypeUrl(), got.err)
-	}
-	if got.err == nil && string(got.value) != string(want.GetValue()) {
-		t.Fatalf("resource %d has the value %x, want %x", got.index, got.value, want.GetValue())
 	}
 }

@@ -12,8 +12,9 @@
 //	serverChannel  one server: a connection, one ADS stream at a time, the
 //	   │           subscriptions of each type, backoff, timers; shared by all
 //	   │           authorities that name the server
-//	   ├─ protocol a variant of the wire protocol (sotw)
-//	   │
+//	   ├─ protocol a variant of the wire protocol (delta, sotw)
+//	   ├─ typeState what a type is subscribed to, and what the server has to
+//	   │           be told of that: one state machine for every variant
 //	authority      the cache of one authority: its resources by type and name,
 //	   │           its ordered list of servers, and which of them is in use
 //	   └─ resource one cache entry: the accepted version, the standing error
@@ -31,6 +32,32 @@
 // nor copied, keeps its value, and wakes no watcher. It is found by a hash of its
 // bytes, as a bare resource has no name outside of them.
 //
+// In the incremental variant (delta) the work for a response, and for a change of
+// subscriptions, is proportional to that response or change, however much is
+// subscribed to.
+//
+// # What a server can say of a resource
+//
+// It can send it, valid or not; say that it does not have it, by omitting it from
+// the full state (SotW) or by naming it as removed (delta); send an error in its
+// place (xRFC TP3), once, which is remembered; or keep silent. gRFC A88 says what
+// becomes of the version in use: it stays, beside an ambient error, unless the
+// error is one of the data and the server has the feature fail_on_data_errors.
+//
+// Silence lasts 15 s, on a stream that works. Then the resource does not exist,
+// except in the incremental variant once the server has answered for the type on
+// the stream: such a server says what does not exist, so that this one is only
+// late (KindTimeout). The timer runs all the same, as Envoy's description of the
+// protocol advises, because there are servers that only say so of what they had
+// before, go-control-plane's among them, and a watcher must not wait for ever.
+//
+// # Collections
+//
+// A glob collection (xRFC TP1) is watched with WatchCollection. Its members have
+// cache entries of their own, beside that of a resource that is also watched by
+// its name. A member that leaves the collection is gone, whatever the features of
+// the server: that is the content of the collection, and no error in the data.
+//
 // # Concurrency
 //
 // All state of a client is guarded by one mutex, XDSClient.mu. It is never held
@@ -43,7 +70,8 @@
 // # Bounds
 //
 // What a watcher is still to be told is its latest state, not a history. A
-// response is worked on in pieces, and of the resources in it only those that are
-// watched are kept. The next response is not read before the watchers are done
-// with the last one.
+// response is worked on in pieces, and of what is in it only what is watched is
+// kept. A collection has at most 1,048,576 members. A server that does not read
+// the answers to its responses loses the stream before 4 MiB of them wait. The
+// next response is not read before the watchers are done with the last one.
 package xdsclient

@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ const (
 	StateACKed
 	// StateNACKed: the last version the server sent is invalid.
 	StateNACKed
-	// StateReceivedError: the server sent an error instead (xRFC TP3).
+	// StateReceivedError: the server sent an error instead, be it that the
+	// resource does not exist (xRFC TP3).
 	StateReceivedError
 	// StateTimeout: the server did not send the resource in time, and that is no
 	// sign that it does not exist (resource_timer_is_transient_error).
@@ -114,11 +116,13 @@ type ResourceDump struct {
 	// is cached.
 	Version     string
 	LastUpdated time.Time
-	// Failure is why State is neither StateRequested nor StateACKed, or nil.
+	// Failure is the last word on the resource if it is an error: why State is
+	// neither StateRequested nor StateACKed, or why a collection cannot be
+	// requested from its server. Otherwise it is nil.
 	Failure *Failure
 
-	cached bool
-	raw    []byte
+	cached, collection bool
+	raw                []byte
 }
 
 // OldStyleAuthority stands for the authority of names that have none, because
@@ -141,10 +145,10 @@ type Failure struct {
 // Cached reports whether there is a resource in use.
 func (r *ResourceDump) Cached() bool { return r.cached }
 
-// Any returns the resource in use as the server sent it, or nil. Its Value is
-// shared with the client.
+// Any returns the resource in use as the server sent it, or nil. A collection is
+// none: its members have entries of their own. Value is shared with the client.
 func (r *ResourceDump) Any() *anypb.Any {
-	if !r.Cached() {
+	if !r.Cached() || r.collection {
 		return nil
 	}
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
@@ -179,10 +183,27 @@ func (c *XDSClient) list(d *Dump) {
 	for _, ch := range c.channels {
 		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.connected(), Err: ch.failure})
 	}
-	for _, a := range c.authorities {
-		for _, r := range a.resources {
-			if len(r.watches) > 0 {
-				d.Resources = append(d.Resources, r.dump())
+	for r := range c.entries() {
+		d.Resources = append(d.Resources, r.dump())
+	}
+}
+
+// entries iterates what is watched, members of collections included.
+func (c *XDSClient) entries() iter.Seq[*resource] {
+	return func(yield func(*resource) bool) {
+		for _, a := range c.authorities {
+			for _, r := range a.resources {
+				if len(r.watches) == 0 {
+					continue
+				}
+				if !yield(r) {
+					return
+				}
+				for _, m := range r.members {
+					if !yield(m) {
+						return
+					}
+				}
 			}
 		}
 	}
@@ -201,28 +222,19 @@ func (ch *serverChannel) connected() bool { return ch.failure == nil && ch.state
 
 // cacheState returns the state for the outside.
 func (r *resource) cacheState() CacheState {
-	switch {
-	case r.fault != nil:
-		return r.fault.Kind.cacheState()
-	case r.payload != nil:
+	switch r.state {
+	case resourceAccepted:
 		return StateACKed
+	case resourceRejected:
+		return StateNACKed
+	case resourceMissing:
+		return StateDoesNotExist
+	case resourceTimedOut:
+		return StateTimeout
+	case resourceFailed:
+		return StateReceivedError
 	default:
 		return StateRequested
-	}
-}
-
-// cacheState returns the state of an entry whose last word is an error of the
-// kind.
-func (k ErrorKind) cacheState() CacheState {
-	switch k {
-	case KindInvalid:
-		return StateNACKed
-	case KindServer:
-		return StateReceivedError
-	case KindTimeout:
-		return StateTimeout
-	default:
-		return StateDoesNotExist
 	}
 }
 
@@ -232,6 +244,8 @@ func (r *resource) dump() ResourceDump {
 		Name:      r.key.name,
 		Authority: r.authority.key.label(),
 		State:     r.cacheState(),
+
+		collection: r.members != nil,
 	}
 	if f := r.fault; f != nil {
 		d.Server = f.Server

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,31 +112,37 @@ func TestDumpFollowsTheResource(t *testing.T) {
 	})
 }
 
-// An xRFC TP3 error is RECEIVED_ERROR, whether or not a resource is cached.
+// gRFC A88, "Support for Errors Provided by the xDS server": an xRFC TP3 error is
+// RECEIVED_ERROR, whatever its code, and whether or not a resource is cached.
 func TestDumpOfReceivedError(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
-		listen(t, c, types.clusters, "a")
-		listen(t, c, types.clusters, "b")
-		server.stream().send(types.clusters, "1", "n1", cluster("a", "x"))
-		synctest.Wait()
-		start := time.Now()
-		c.mu.Lock()
-		for _, a := range c.authorities {
-			for _, r := range a.resources {
-				r.fault = &Error{Kind: KindServer, Code: codes.Internal, Err: errors.New("oops"), Server: "s", stamp: stampNow("2")}
-			}
-		}
-		c.unlock()
-		want := []entry{
-			{Name: "a", State: StateReceivedError, Server: "passthrough:///script", Version: "1", Text: "x", FailedVersion: "2", FailedText: "oops"},
-			{Name: "b", State: StateReceivedError, Server: "s", FailedVersion: "2", FailedText: "oops"},
-		}
-		if diff := cmp.Diff(want, entries(t, c.Dump(), start)); diff != "" {
-			t.Error(diff)
-		}
-	})
+	for _, code := range []codes.Code{codes.Internal, codes.NotFound, codes.PermissionDenied} {
+		t.Run(code.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, server := newTestTypes(), newScript(t)
+				c := server.client()
+				listen(t, c, types.clusters, "a")
+				listen(t, c, types.clusters, "b")
+				s := server.stream()
+				s.send(types.clusters, "1", "n1", cluster("a", "x"))
+				synctest.Wait()
+				start := time.Now()
+				s.say(types.clusters, "2", nil, resourceError("a", code, "oops"), resourceError("b", code, "oops"))
+				synctest.Wait()
+				text := "oops"
+				if code == codes.NotFound {
+					text = "does not exist: oops"
+				}
+				const uri = "passthrough:///script"
+				want := []entry{
+					{Name: "a", State: StateReceivedError, Server: uri, Version: "1", Text: "x", FailedVersion: "2", FailedText: text},
+					{Name: "b", State: StateReceivedError, Server: uri, FailedVersion: "2", FailedText: text},
+				}
+				if diff := cmp.Diff(want, entries(t, c.Dump(), start)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
 }
 
 // gRFC A88: what the resource timer makes of a resource, at its time.

@@ -70,14 +70,14 @@ func TestEndToEnd(t *testing.T) {
 	server.Set(t, cluster("a", "3"))
 	a.cluster("3")
 	server.Delete(t, types.clusters.TypeURL, "a")
-	a.fault(KindDoesNotExist)
+	a.ambient(KindDoesNotExist)
 
 	server.Stop()
 	if h := b.untilError(KindUnreachable); !h.ambient {
 		t.Errorf("got %v for a cached resource, want an ambient error", h)
 	}
-	if h := a.untilError(KindUnreachable); h.ambient {
-		t.Errorf("got %v for a deleted resource, want no ambient error", h)
+	if h := a.untilError(KindUnreachable); !h.ambient {
+		t.Errorf("got %v for a deleted resource that is in use, want an ambient error", h)
 	}
 	server.Set(t, cluster("a", "4"))
 	if err := server.Restart(); err != nil {

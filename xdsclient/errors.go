@@ -15,14 +15,14 @@ type ErrorKind int
 
 const (
 	// KindDoesNotExist: the server does not have the resource. It deleted it,
-	// or did not send it in time (gRFC A57, "Handling Resources That Do Not
-	// Exist").
+	// said so with the code NOT_FOUND (xRFC TP3), or did not send it in time
+	// (gRFC A57, "Handling Resources That Do Not Exist").
 	KindDoesNotExist ErrorKind = iota + 1
 	// KindInvalid: the resource that the server sent does not validate and was
 	// NACKed (gRFC A46). Error.Err lists the faults.
 	KindInvalid
-	// KindServer: the server reported an error for the resource (xRFC TP3).
-	// Error.Code is the code it gave.
+	// KindServer: the server reported an error for the resource other than that
+	// it does not exist (xRFC TP3). Error.Code is the code it gave.
 	KindServer
 	// KindUnreachable: the server cannot be reached, or ended the stream before
 	// it answered (gRFC A57).
@@ -35,6 +35,14 @@ const (
 	// example because the resource's authority is unknown.
 	KindConfiguration
 )
+
+// code is that of an Error of the kind, unless the server gave another.
+func (k ErrorKind) code() codes.Code {
+	if k == KindDoesNotExist {
+		return codes.NotFound
+	}
+	return codes.Unavailable
+}
 
 // String names the kind as logs do.
 func (k ErrorKind) String() string {
@@ -78,8 +86,9 @@ func (k ErrorKind) wayOut() string {
 // immutable and may be shared by watchers.
 type Error struct {
 	Kind ErrorKind
-	// Code is the code that the server sent for KindServer, and Unavailable
-	// for every other kind. It is not meant for RPCs: those fail with
+	// Code is the code that the server sent for KindServer, Unknown if it is
+	// none of gRPC's; NotFound for KindDoesNotExist; and Unavailable for every
+	// other kind. It is not meant for RPCs: those fail with
 	// UNAVAILABLE, whatever a control plane says (gRFC A54).
 	Code codes.Code
 	// TypeName is ResourceType.Name.
@@ -133,6 +142,13 @@ func (e *Error) several() bool { return strings.Contains(e.Server, " ") }
 
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
+
+// about returns the same error for another resource.
+func (e *Error) about(r *resource) *Error {
+	other := *e
+	other.Resource = r.key.name
+	return &other
+}
 
 // same reports whether telling a watcher f after e would tell it nothing.
 func (e *Error) same(f *Error) bool {

@@ -45,19 +45,64 @@ type expiry struct {
 	timer *time.Timer
 	// armed says that the timer is going to fire.
 	armed bool
+	// queue holds the subscriptions that were asked for, in the order of their
+	// deadlines: all have the same time. Those that were answered since stay in
+	// it until they come to its front.
+	queue []expecting
 }
 
-// deadline returns when a resource that is asked for now is overdue.
-func (e *expiry) deadline() stopwatchTime { return e.read() + stopwatchTime(e.timeout) }
+// expecting is a subscription whose timer runs, unless it was answered.
+type expecting struct {
+	types *typeState
+	sub   *subscription
+	// deadline tells a subscription from one that was asked for again.
+	deadline stopwatchTime
+}
 
-// arm has the timer fire no later than at the deadline. As all resources have the
-// same time, a timer that is set already is set for an earlier one.
-func (e *expiry) arm(deadline stopwatchTime) {
-	if e.armed || !e.running() {
+func (x *expecting) answered() bool {
+	return x.sub.state != subscriptionRequested || x.sub.deadline != x.deadline
+}
+
+// expect starts the timer of a subscription.
+func (e *expiry) expect(ts *typeState, s *subscription) {
+	e.skip()
+	s.state, s.deadline = subscriptionRequested, e.read()+stopwatchTime(e.timeout)
+	e.queue = append(e.queue, expecting{ts, s, s.deadline})
+	e.arm()
+}
+
+// skip takes those that were answered off the front of the queue.
+func (e *expiry) skip() {
+	for len(e.queue) > 0 && e.queue[0].answered() {
+		e.pop()
+	}
+}
+
+func (e *expiry) pop() expecting {
+	first := e.queue[0]
+	e.queue[0] = expecting{}
+	if e.queue = e.queue[1:]; len(e.queue) == 0 {
+		e.queue = nil
+	}
+	return first
+}
+
+// next takes the next subscription that is overdue off the queue.
+func (e *expiry) next() (expecting, bool) {
+	if e.skip(); len(e.queue) == 0 || e.queue[0].deadline > e.read() {
+		return expecting{}, false
+	}
+	return e.pop(), true
+}
+
+// arm sets the timer for the earliest deadline, if there is one. A timer that is
+// set already is set for an earlier one.
+func (e *expiry) arm() {
+	if e.skip(); e.armed || !e.running() || len(e.queue) == 0 {
 		return
 	}
 	e.armed = true
-	wait := time.Duration(deadline - e.read())
+	wait := time.Duration(e.queue[0].deadline - e.read())
 	if e.timer == nil {
 		e.timer = time.AfterFunc(wait, e.fire)
 		return
@@ -65,10 +110,10 @@ func (e *expiry) arm(deadline stopwatchTime) {
 	e.timer.Reset(wait)
 }
 
-// disarm stops the timer.
-func (e *expiry) disarm() {
+// clear stops all timers.
+func (e *expiry) clear() {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	e.armed = false
+	e.armed, e.queue = false, nil
 }

@@ -184,27 +184,27 @@ func TestHigherServerWithInvalidResourcesDoesNotTakeOver(t *testing.T) {
 // A higher server that says that a resource is not there, or not for this client,
 // is believed.
 func TestHigherServerTakesOverWithItsLastWord(t *testing.T) {
-	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Unavailable} {
+	for code, kind := range map[codes.Code]ErrorKind{
+		codes.NotFound:         KindDoesNotExist,
+		codes.PermissionDenied: KindServer,
+		codes.Unavailable:      0,
+	} {
 		t.Run(code.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				types, f := newTestTypes(), newFleet(t, 2)
-				c, a, b, low := fallenBack(t, f, types)
+				_, a, b, low := fallenBack(t, f, types)
 				f[0].setRefuse(nil)
-				f[0].stream().request()
-				synctest.Wait()
-				c.mu.Lock()
-				ch := c.channels[c.config.Servers[0].Key()]
-				s := ch.typeState(types.clusters).subs["a"]
-				fault := ch.fault(KindServer, s.resource, errTest)
-				fault.Code = code
-				ch.fail(s, setback{resourceMissing, fault, false}, nil)
-				c.unlock()
-				if code == codes.Unavailable {
+				high := f[0].stream()
+				high.request()
+				high.say(types.clusters, "1", nil, resourceError("a", code, "x"))
+				if kind == 0 {
 					a.silent()
 					low.quiet()
 					return
 				}
-				a.ambient(KindServer)
+				if err := a.ambient(kind); err.Code != code || err.Server != uri(0) {
+					t.Errorf("got %v, want %v of the higher server", err, code)
+				}
 				low.gone()
 				b.silent()
 			})

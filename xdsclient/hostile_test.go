@@ -2,8 +2,13 @@ package xdsclient
 
 import (
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
@@ -14,7 +19,7 @@ import (
 // One good resource goes along, and must be used (gRFC A46).
 func TestFaultyResources(t *testing.T) {
 	types := newTestTypes()
-	anyOf := func(typeURL string, value []byte) proto.Message {
+	rawAny := func(typeURL string, value []byte) proto.Message {
 		return &anypb.Any{TypeUrl: typeURL, Value: value}
 	}
 	const wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource"
@@ -70,11 +75,11 @@ func TestFaultyResources(t *testing.T) {
 			a:         "invalid",
 		},
 		"garbled wrapper": {
-			resources: []proto.Message{anyOf(wrapper, []byte{0xff})},
+			resources: []proto.Message{rawAny(wrapper, []byte{0xff})},
 			nack:      `; resources[1]: malformed envoy.service.discovery.v3.Resource: unexpected EOF`,
 		},
 		"wrapper whose name is not UTF-8": {
-			resources: []proto.Message{anyOf(wrapper, []byte{3<<3 | 2, 1, 0xff})},
+			resources: []proto.Message{rawAny(wrapper, []byte{3<<3 | 2, 1, 0xff})},
 			nack:      `; resources[1]: name: not valid UTF-8`,
 		},
 		"decoder panics": {
@@ -204,5 +209,120 @@ func TestNACKIsBounded(t *testing.T) {
 		if !strings.HasPrefix(text, "1000 of 1000 Cluster resources are invalid; resources[0]: ") || !strings.Contains(text, " more") {
 			t.Errorf("the NACK is %.100s … %s", text, text[len(text)-100:])
 		}
+	})
+}
+
+// A server that resets each stream after a response is asked no more often than
+// the first step of the backoff allows if the response was good, and less and less
+// often if it was not.
+func TestStreamResetsAfterEveryResponse(t *testing.T) {
+	second := time.Second
+	overEachVariant(t, nil, func(v *variantTest) {
+		a := v.listen("a")
+		for range 4 {
+			s := v.connect()
+			s.say(v.types.clusters, "1", clusters(badCluster("a", "no")))
+			synctest.Wait()
+			s.breakOff()
+		}
+		a.fault(KindInvalid)
+		for range 4 {
+			s := v.connect()
+			s.say(v.types.clusters, "2", clusters(cluster("a", "x")))
+			synctest.Wait()
+			s.breakOff()
+		}
+		a.cluster("x")
+		v.connect()
+		want := []time.Duration{0, 1 * second, 3 * second, 7 * second, 15 * second, 16 * second, 17 * second, 18 * second, 19 * second}
+		if got := v.server.attempts(); !slices.Equal(got, want) {
+			t.Errorf("streams began at %v, want %v", got, want)
+		}
+		a.silent()
+	})
+}
+
+// A server that answers with garbage is one that does not answer.
+func TestGarbageIsNoAnswer(t *testing.T) {
+	overEachVariant(t, nil, func(v *variantTest) {
+		a := v.listen("a")
+		for range 3 {
+			v.connect().say(&ResourceType{}, "1", nil)
+		}
+		if err := a.fault(KindUnreachable); !strings.Contains(err.Error(), "DiscoveryResponse: type_url is empty") {
+			t.Errorf("got %v, want the fault of the response in it", err)
+		}
+		v.connect().say(v.types.clusters, "1", clusters(cluster("a", "x")))
+		a.cluster("x")
+		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
+		if got := v.server.attempts(); !slices.Equal(got, want) {
+			t.Errorf("streams began at %v, want %v", got, want)
+		}
+	})
+}
+
+// stallingConn lets only so many bytes through to its reader until it is closed.
+type stallingConn struct {
+	net.Conn
+	left   int
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *stallingConn) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func (c *stallingConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// A server that stalls half-way through a message: what it was asked for does not
+// come in time, which the watchers hear; and when the connection is gone, all
+// comes anew.
+func TestStallHalfWayThroughAMessage(t *testing.T) {
+	overEachVariant(t, nil, func(v *variantTest) {
+		const size = 100_000
+		conns := make(chan *stallingConn, 10)
+		v.server.wire = func(conn net.Conn) net.Conn {
+			c := &stallingConn{Conn: conn, left: size / 2, closed: make(chan struct{})}
+			conns <- c
+			return c
+		}
+		cached, a := v.listen("cached"), v.listen("a")
+		s := v.connect()
+		s.say(v.types.clusters, "1", clusters(cluster("cached", "x")))
+		cached.cluster("x")
+		long := strings.Repeat("x", size)
+		s.say(v.types.clusters, "2", clusters(cluster("cached", "x"), cluster("a", long)))
+		pass(14 * time.Second)
+		a.silent()
+		if v.delta {
+			a.fault(KindTimeout)
+		} else {
+			a.fault(KindDoesNotExist)
+		}
+		fresh := v.listen("fresh")
+		pass(16 * time.Second)
+		if h := fresh.next(); h.err == nil {
+			t.Errorf("got %v from a server that stalls", h)
+		}
+		cached.silent()
+
+		v.server.mu.Lock()
+		v.server.wire = nil
+		v.server.mu.Unlock()
+		(<-conns).Close()
+		v.connect().say(v.types.clusters, "3", clusters(cluster("cached", "x"), cluster("a", long), cluster("fresh", "x")))
+		a.cluster(long)
+		fresh.cluster("x")
+		cached.silent()
 	})
 }

@@ -125,13 +125,8 @@ func (c *XDSClient) takeCensus() census {
 		others, ok := n.connected[ch.server.URI]
 		n.connected[ch.server.URI] = ch.connected() && (others || !ok)
 	}
-	for _, a := range c.authorities {
-		authority := a.key.label()
-		for _, r := range a.resources {
-			if len(r.watches) > 0 {
-				n.resources[censusKey{authority, r.stateLabel(), r.key.typ.label()}]++
-			}
-		}
+	for r := range c.entries() {
+		n.resources[censusKey{r.authority.key.label(), r.stateLabel(), r.key.typ.label()}]++
 	}
 	c.census = n
 	return n

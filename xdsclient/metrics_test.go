@@ -151,15 +151,15 @@ func TestCacheStateLabels(t *testing.T) {
 	t.Parallel()
 	held := &payload{}
 	for want, r := range map[string]resource{
-		"requested":                 {},
-		"acked":                     {payload: held},
-		"nacked":                    {fault: &Error{Kind: KindInvalid}},
-		"nacked_but_cached":         {fault: &Error{Kind: KindInvalid}, payload: held},
-		"does_not_exist":            {fault: &Error{Kind: KindDoesNotExist}},
-		"does_not_exist_but_cached": {fault: &Error{Kind: KindDoesNotExist}, payload: held},
-		"received_error":            {fault: &Error{Kind: KindServer}},
-		"received_error_but_cached": {fault: &Error{Kind: KindServer}, payload: held},
-		"timeout":                   {fault: &Error{Kind: KindTimeout}},
+		"requested":                 {state: resourceRequested},
+		"acked":                     {state: resourceAccepted, payload: held},
+		"nacked":                    {state: resourceRejected},
+		"nacked_but_cached":         {state: resourceRejected, payload: held},
+		"does_not_exist":            {state: resourceMissing},
+		"does_not_exist_but_cached": {state: resourceMissing, payload: held},
+		"received_error":            {state: resourceFailed},
+		"received_error_but_cached": {state: resourceFailed, payload: held},
+		"timeout":                   {state: resourceTimedOut},
 	} {
 		if got := r.stateLabel(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -44,19 +44,24 @@ type resourceName struct {
 	typeName string
 }
 
-// isGlob reports whether the name stands for the resources of a directory, and
-// not for one of them (xRFC TP1, "Glob").
-func (n *resourceName) isGlob() bool {
-	path, _, _ := strings.Cut(n.text, "?")
-	return n.authority.newStyle && strings.HasSuffix(path, "/*")
-}
-
 // checkType finds a new-style name of another type than the one it is used with.
 func (n *resourceName) checkType(t *ResourceType) error {
 	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.authority.newStyle && n.typeName != want {
 		return fmt.Errorf("the type in the name is %s, want %q", quoteName(n.typeName), want)
 	}
 	return nil
+}
+
+// checkUse finds a collection that is used as a resource, and the other way round.
+func (n *resourceName) checkUse(collection bool) error {
+	switch is := isCollection(n.text); {
+	case is && !collection:
+		return errors.New("this is the name of a collection; use WatchCollection")
+	case !is && collection:
+		return errors.New(`not the name of a collection, which starts with "xdstp:" and whose path ends in "/*"; use Watch`)
+	default:
+		return nil
+	}
 }
 
 // canonicalName returns the name under which the cache has what a server calls

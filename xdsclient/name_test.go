@@ -97,8 +97,8 @@ func TestPartsOfAName(t *testing.T) {
 		{"xdstp://a/x.T/dir*", resourceName{"xdstp://a/x.T/dir*", authorityKey{true, "a"}, "x.T"}, false},
 	} {
 		n, err := parseName(test.name)
-		if err != nil || n != test.want || n.isGlob() != test.glob {
-			t.Errorf("%s is %+v, %v, glob %v, want %+v, %v", test.name, n, err, n.isGlob(), test.want, test.glob)
+		if err != nil || n != test.want || isCollection(n.text) != test.glob {
+			t.Errorf("%s is %+v, %v, glob %v, want %+v, %v", test.name, n, err, isCollection(n.text), test.want, test.glob)
 		}
 	}
 }

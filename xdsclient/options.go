@@ -16,6 +16,8 @@ const (
 	// defaultMaxMessageSize leaves room for SotW responses of some hundred
 	// thousand clusters, and a bound on what a server can make us hold.
 	defaultMaxMessageSize = 64 << 20
+	// defaultMaxMembers bounds a collection.
+	defaultMaxMembers = 1 << 20
 )
 
 // Option changes a client that New makes.
@@ -25,6 +27,7 @@ type options struct {
 	backoff         backoff.Config
 	resourceTimeout time.Duration
 	maxMessageSize  int
+	maxMembers      int
 	dial            []grpc.DialOption
 }
 
@@ -55,6 +58,7 @@ func newOptions(opts []Option) (options, error) {
 		backoff:         backoff.DefaultConfig,
 		resourceTimeout: defaultResourceTimeout,
 		maxMessageSize:  defaultMaxMessageSize,
+		maxMembers:      defaultMaxMembers,
 	}
 	for _, opt := range opts {
 		opt(&o)

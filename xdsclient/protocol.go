@@ -4,14 +4,23 @@ import (
 	"iter"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // protocol is a variant of the xDS transport protocol: what the messages of an
 // ADS stream look like. Subscriptions, ACKs, errors and timers are the same for
 // every variant and are kept by typeState. Implementations have no state.
 type protocol interface {
+	// offeredBy reports whether a server is to be spoken to in this variant.
+	offeredBy(server *bootstrap.Server) bool
 	// method is the full name of the streaming gRPC method.
 	method() string
+	// incremental reports whether requests and responses carry changes only.
+	// The server then keeps track of the subscriptions of a stream, answers each
+	// response's nonce for itself, says what does not exist, and can serve
+	// collections.
+	incremental() bool
 	// encode makes the message for a request.
 	encode(r *request) ([]byte, error)
 	// decode reads the envelope of a response. The response refers to the bytes
@@ -20,6 +29,10 @@ type protocol interface {
 	decode(message []byte) (*response, error)
 }
 
+// protocols are the variants, the preferred one first. The last one is offered by
+// every server.
+var protocols = [...]protocol{delta{}, sotw{}}
+
 // request is what a type has to tell the server.
 type request struct {
 	// node is nil in all but the first request of a stream.
@@ -27,12 +40,22 @@ type request struct {
 	typeURL string
 	// version is the last version of the type that was accepted in whole.
 	version string
-	// nonce is that of the last response for the type on this stream.
+	// nonce is that of the last response for the type on this stream; in an
+	// incremental variant that of the response that the request answers, or
+	// empty.
 	nonce string
-	// names are all names that the type is subscribed to, in order.
-	names []string
 	// fault, if not empty, makes the request a NACK.
 	fault string
+
+	// names are all names that the type is subscribed to, in order. It is not
+	// set in an incremental variant, and the rest in no other.
+	names []string
+	// subscribe and unsubscribe are the changes since the last request for the
+	// type on this stream, in order.
+	subscribe, unsubscribe []string
+	// cached are the versions of the resources that the client has from this
+	// server, by name. It is set in the first request for the type on a stream.
+	cached map[string]string
 }
 
 // response is what a server said about a type.
@@ -43,9 +66,12 @@ type response struct {
 	// fullState says that a subscribed resource of a type with FullStateInSotW
 	// that is missing was deleted.
 	fullState bool
-	// resources iterates the resources. It may be called once per response and
-	// holds nothing of it.
+	// resources, errors and removed iterate what the server sent, the errors it
+	// sent in place of resources (xRFC TP3), and the names of what it does not
+	// have. They may be called once per response and hold nothing of it.
 	resources iter.Seq[wireResource]
+	errors    iter.Seq[wireError]
+	removed   iter.Seq[[]byte]
 }
 
 // wireResource is a resource as a response carries it. It refers to the bytes of
@@ -53,10 +79,29 @@ type response struct {
 type wireResource struct {
 	// index is the place of the resource in the response.
 	index int
-	// name is the name that the wrapper gives, and empty for a bare resource.
-	name []byte
+	// name and version are those that the wrapper gives, and empty for a bare
+	// resource.
+	name, version []byte
+	// wrapper is the wrapper if it has aliases, or nil.
+	wrapper []byte
 	// value is the serialized resource.
 	value []byte
+	// heartbeat says that the wrapper has a name and a version but no resource:
+	// the server only says that it still has this version (Envoy, xDS protocol,
+	// "TTL").
+	heartbeat bool
 	// err says why there is no value to decode.
+	err error
+}
+
+// wireError is an error that a server reports for a resource. It refers to the
+// bytes of the message.
+type wireError struct {
+	// index is the place of the error in the response.
+	index   int
+	name    []byte
+	code    int32
+	message []byte
+	// err says why the error cannot be read.
 	err error
 }

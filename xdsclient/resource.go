@@ -29,6 +29,9 @@ const (
 	// resourceTimedOut: the server did not send the resource in time, and that
 	// does not mean that it has none.
 	resourceTimedOut
+	// resourceFailed: the server sent an error in place of the resource (xRFC
+	// TP3).
+	resourceFailed
 )
 
 // payload is an accepted version of a resource. It is immutable.
@@ -63,10 +66,10 @@ type resource struct {
 	key       resourceKey
 	authority *authority
 	state     resourceState
-	// payload is the version in use, or nil.
+	// payload is the version in use, or nil. taken is when the server last sent
+	// it, and what it called its version; it may change while the bytes do not.
 	payload *payload
-	// taken is when, and with which version, the server last sent payload.
-	taken stamp
+	taken   stamp
 	// fault is why state is neither requested nor accepted.
 	fault *Error
 	// link is the standing connectivity error, or nil. It comes before fault.
@@ -74,29 +77,63 @@ type resource struct {
 	watches []*watch
 	// subscriptions counts the subscriptions of all channels.
 	subscriptions int
+	// members are the members of a collection by name. It is nil for all else.
+	members map[string]*resource
+	// collection is that which the resource is a member of, or nil. A member is
+	// watched by the watches of its collection, and by them only.
+	collection *resource
+}
+
+func newResource(a *authority, key resourceKey) *resource {
+	r := &resource{key: key, authority: a}
+	if isCollection(key.name) {
+		r.members = make(map[string]*resource)
+	}
+	return r
+}
+
+// audience is who hears of the resource.
+func (r *resource) audience() []*watch {
+	if r.collection != nil {
+		return r.collection.watches
+	}
+	return r.watches
 }
 
 // join adds a watcher and tells it what others know: the value, and then the
-// standing error (gRFC A88, "New Watchers Started After Ambient Errors").
+// standing error (gRFC A88, "New Watchers Started After Ambient Errors"); of a
+// collection first those of the members.
 func (r *resource) join(w *watch) {
 	w.resource = r
 	r.watches = append(r.watches, w)
+	told := r.recount(w)
+	for _, m := range r.members {
+		told = m.recount(w) || told
+	}
+	if told {
+		r.authority.client.dispatcher.enqueue(w)
+	}
+}
+
+// recount has a watcher be told all there is to tell of a resource. It reports
+// whether there is anything.
+func (r *resource) recount(w *watch) bool {
 	standing := r.link
 	if standing == nil {
 		standing = r.fault
 	}
 	switch {
 	case r.payload != nil:
-		w.tellChange(r.payload.value, nil, nil)
+		w.tellChangeOf(r, nil, nil)
 		if standing != nil {
-			w.tellAmbient(standing, nil)
+			w.tellAmbientOf(r, standing, nil)
 		}
 	case standing != nil:
-		w.tellChange(nil, standing, nil)
+		w.tellChangeOf(r, standing, nil)
 	default:
-		return
+		return false
 	}
-	r.authority.client.dispatcher.enqueue(w)
+	return true
 }
 
 // leave removes a watcher.
@@ -166,20 +203,16 @@ func (r *resource) tellError(err *Error, d *delivery) {
 		r.tellChange(err, d)
 		return
 	}
-	for _, w := range r.watches {
-		w.tellAmbient(err, d)
+	for _, w := range r.audience() {
+		w.tellAmbientOf(r, err, d)
 		r.authority.client.dispatcher.enqueue(w)
 	}
 }
 
 // tellChange tells all watchers what the resource is: err, or the payload.
 func (r *resource) tellChange(err *Error, d *delivery) {
-	var value any
-	if err == nil {
-		value = r.payload.value
-	}
-	for _, w := range r.watches {
-		w.tellChange(value, err, d)
+	for _, w := range r.audience() {
+		w.tellChangeOf(r, err, d)
 		r.authority.client.dispatcher.enqueue(w)
 	}
 }

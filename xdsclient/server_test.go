@@ -43,6 +43,11 @@ type script struct {
 	started time.Time
 	// refuse ends every stream that begins.
 	refuse error
+	// sotwOnly has the server not implement the incremental variant.
+	sotwOnly bool
+	deltas   chan *deltaStream
+	// wire, if not nil, stands between a client and the connection it dials.
+	wire func(net.Conn) net.Conn
 	// gate is closed when connections may be made. Until then a client collects
 	// watches.
 	gate chan struct{}
@@ -57,7 +62,7 @@ type scriptStream struct {
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, streams: make(chan *scriptStream, 1000), started: time.Now(), gate: make(chan struct{})}
+	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), started: time.Now(), gate: make(chan struct{})}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -93,9 +98,13 @@ func (s *script) dial(ctx context.Context, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
-	listener := s.listener
+	listener, wire := s.listener, s.wire
 	s.mu.Unlock()
-	return listener.DialContext(ctx)
+	conn, err := listener.DialContext(ctx)
+	if err == nil && wire != nil {
+		conn = wire(conn)
+	}
+	return conn, err
 }
 
 // hold keeps clients from connecting until open.
@@ -215,12 +224,17 @@ func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources 
 // breakOff ends the stream with an error.
 func (s *scriptStream) breakOff() { s.end <- status.Error(codes.Unavailable, "off for lunch") }
 
+// anyOf puts a message, unless it is one, into an Any.
+func anyOf(m proto.Message) (*anypb.Any, error) {
+	if a, ok := m.(*anypb.Any); ok {
+		return a, nil
+	}
+	return anypb.New(m)
+}
+
 func pack(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
-	if a, ok := m.(*anypb.Any); ok {
-		return a
-	}
-	a, err := anypb.New(m)
+	a, err := anyOf(m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ func TestSotWMalformedResponse(t *testing.T) {
 	}{
 		"empty":           {nil, "type_url is empty"},
 		"no tag":          {[]byte{0xff}, "unexpected EOF"},
-		"field too long":  {[]byte{sotwResources<<3 | bytesField, 5, 1}, "unexpected EOF"},
+		"field too long":  {[]byte{byte(sotwLayout.resources)<<3 | bytesField, 5, 1}, "unexpected EOF"},
 		"open group":      {[]byte{9<<3 | 3}, "unexpected EOF"},
-		"version no UTF8": {[]byte{sotwVersion<<3 | bytesField, 1, 0xff}, "not valid UTF-8"},
+		"version no UTF8": {[]byte{byte(sotwLayout.version)<<3 | bytesField, 1, 0xff}, "not valid UTF-8"},
 	} {
 		_, err := sotw{}.decode(tc.message)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "DiscoveryResponse") {
@@ -37,9 +37,9 @@ func TestSotWUnusualEncoding(t *testing.T) {
 	varint := func(number byte) string { return string([]byte{number << 3, 1}) }
 	inner := varint(1) + field(1, "x") + field(1, "t") + field(2, "value") + varint(9)
 	wrapped := field(1, wrapperType) + field(2, varint(3)+field(3, "old")+field(2, field(1, "t"))+field(2, field(2, "in parts"))+field(3, "name"))
-	message := field(sotwTypeURL, "other") + varint(sotwTypeURL) + varint(sotwResources) +
-		field(sotwResources, inner) + field(sotwResources, wrapped) + field(sotwTypeURL, "t") +
-		field(sotwResources, "\xff") + field(sotwResources, field(1, wrapperType)+field(2, field(2, "\xff")))
+	message := field(byte(sotwLayout.typeURL), "other") + varint(byte(sotwLayout.typeURL)) + varint(byte(sotwLayout.resources)) +
+		field(byte(sotwLayout.resources), inner) + field(byte(sotwLayout.resources), wrapped) + field(byte(sotwLayout.typeURL), "t") +
+		field(byte(sotwLayout.resources), "\xff") + field(byte(sotwLayout.resources), field(1, wrapperType)+field(2, field(2, "\xff")))
 	r, err := sotw{}.decode([]byte(message))
 	if err != nil {
 		t.Fatal(err)

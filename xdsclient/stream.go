@@ -80,7 +80,7 @@ func (ch *serverChannel) delivered(d *delivery) {
 		return
 	}
 	ch.expiry.start()
-	ch.rearm()
+	ch.expiry.arm()
 	ch.notify()
 }
 
@@ -108,7 +108,7 @@ func (ch *serverChannel) write(ctx context.Context, s grpc.ClientStream) error {
 		if err := s.SendMsg(message); err != nil {
 			return nil
 		}
-		ch.sent(fresh)
+		ch.sent(r.typeURL, fresh)
 	}
 }
 
@@ -126,18 +126,17 @@ func (ch *serverChannel) nextRequest() (*request, []*subscription) {
 }
 
 // sent starts the resource timers of what a request asked for (gRFC A57).
-func (ch *serverChannel) sent(fresh []*subscription) {
+func (ch *serverChannel) sent(typeURL string, fresh []*subscription) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.client.stats.Requests++
-	if !ch.streaming() {
+	ts := ch.typeStateOf(typeURL)
+	if ts == nil || !ch.streaming() {
 		return
 	}
-	deadline := ch.expiry.deadline()
 	for _, s := range fresh {
-		if s.state == subscriptionUnsent {
-			s.state, s.deadline = subscriptionRequested, deadline
-			ch.expiry.arm(deadline)
+		if s.state == subscriptionSending {
+			ch.expiry.expect(ts, s)
 		}
 	}
 }

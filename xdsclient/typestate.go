@@ -2,93 +2,47 @@ package xdsclient
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// subscriptionState says how far a subscription got with its server.
-type subscriptionState int
+// reply is the answer to a response: a NACK if it has a fault, else an ACK.
+type reply struct{ nonce, fault string }
 
-const (
-	// subscriptionUnsent: no request of this stream names the resource.
-	subscriptionUnsent subscriptionState = iota
-	// subscriptionRequested: a request is out, and the resource timer runs.
-	subscriptionRequested
-	// subscriptionReceived: the server has sent the resource. A response with
-	// the full state that omits it therefore deletes it.
-	subscriptionReceived
-	// subscriptionMissing: the server deleted the resource, or did not send it
-	// in time. It may still come.
-	subscriptionMissing
-)
-
-// subscription is a resource that a server is asked for. It stays after the last
-// watch stopped until the server was told: if a watch starts before that, the
-// server does not notice and would not send the resource again.
-type subscription struct {
-	resource *resource
-	state    subscriptionState
-	// released says that the resource is not subscribed to at this server any
-	// more, although it may be at another one.
-	released bool
-	// payload is the last valid version that this server sent, or nil. The cache
-	// has it too, unless it follows another server.
-	payload *payload
-	// taken is when, and with which version, the server last sent payload.
-	taken stamp
-	// held is an error that this server reported and that is kept back while the
-	// cache follows another server, or nil.
-	held *setback
-	// hash is that of the accepted bytes if they name the resource, or 0.
-	hash uint64
-	// seen is the number of the last response with the resource.
-	seen uint64
-	// deadline is when the resource timer fires, on the channel's stopwatch.
-	deadline stopwatchTime
-}
-
-// wanted reports whether the resource is to be asked for.
-func (s *subscription) wanted() bool { return !s.released && len(s.resource.watches) > 0 }
-
-// known returns what was decoded of these very bytes, or nil: the version that
-// the server sent last, or the one in the cache, if it came from a server of the
-// same features, so that the bytes mean the same.
-func (s *subscription) known(raw []byte, server *bootstrap.Server) *payload {
-	for _, p := range [...]*payload{s.payload, s.resource.payload} {
-		if p != nil && p.of(server) && bytes.Equal(p.raw, raw) {
-			return p
-		}
-	}
-	return nil
-}
-
-// replyState says whether a response still has to be answered.
-type replyState int
-
-const (
-	replyNone replyState = iota
-	replyACK
-	replyNACK
-)
+// maxBacklog bounds, in bytes, the answers that wait for a server that does not
+// read them. One answer may always wait.
+const maxBacklog = 4 << 20
 
 // typeState is what a channel knows of a type: its subscriptions, and the version
 // and nonce that the protocol keeps per type. Guarded by XDSClient.mu.
+//
+// It decides for every variant of the protocol what is due. In an incremental one
+// the work is proportional to what changed, not to the subscriptions.
 type typeState struct {
-	typ *ResourceType
+	typ    *ResourceType
+	server *bootstrap.Server
+	// incremental is that of the variant in use.
+	incremental bool
 	// version is the last that was accepted in whole. It outlives the stream.
 	version string
 	subs    map[string]*subscription
 	// byHash finds the subscription whose accepted bytes have a hash. Of two
 	// with the same hash it knows one; the other is decoded each time.
 	byHash map[uint64]*subscription
-	// responses counts the responses for the type.
-	responses uint64
+	// own has the resources' own names of the subscriptions to aliases, and byOwn
+	// finds these by them.
+	own   map[*subscription]string
+	byOwn map[string][]*subscription
+	// collections counts the subscriptions to collections.
+	collections int
 	// names are what the last request listed, or will list. It is replaced, not
-	// changed.
+	// changed. An incremental variant does not need it.
 	names []string
-	// changed says that names is out of date.
-	changed bool
+	// touched are the subscriptions whose first watch began, or whose last one
+	// stopped, since the last request. It has no meaning before the first one.
+	touched map[*subscription]struct{}
 
 	// What follows is the state of one stream.
 
@@ -98,28 +52,81 @@ type typeState struct {
 	// (Envoy, xDS protocol, "How the client specifies what resources to
 	// return").
 	announced bool
-	reply     replyState
-	// fault is the text of the NACK that is due.
-	fault string
+	// answered says that the server sent a response for the type.
+	answered bool
+	// replies are due. In a variant that is not incremental only the last
+	// counts. backlog is their size in bytes.
+	replies []reply
+	backlog int
 	// unasked says that the response to be answered has resources that nobody
-	// watched. They were dropped, but the server takes what it has sent and the
-	// answer names for known: the answer must not name what was subscribed to
-	// since.
+	// watched. They were dropped, but a state-of-the-world server takes what it
+	// has sent and the answer names for known: the answer must not name what
+	// was subscribed to since.
 	unasked bool
+	// probe has the first request keep one version to itself, so that the
+	// server has something to answer.
+	probe bool
 }
 
-func newTypeState(t *ResourceType) *typeState {
+func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *typeState {
 	return &typeState{
-		typ:    t,
-		subs:   make(map[string]*subscription),
-		byHash: make(map[uint64]*subscription),
+		typ:         t,
+		server:      server,
+		incremental: incremental,
+		subs:        make(map[string]*subscription),
+		byHash:      make(map[uint64]*subscription),
+		own:         make(map[*subscription]string),
+		byOwn:       make(map[string][]*subscription),
+		touched:     make(map[*subscription]struct{}),
 	}
+}
+
+// add starts a subscription.
+func (ts *typeState) add(r *resource) *subscription {
+	s := newSubscription(r)
+	ts.subs[r.key.name] = s
+	r.subscriptions++
+	if s.members != nil {
+		ts.collections++
+	}
+	ts.touch(s)
+	return s
+}
+
+// touch notes that a subscription became wanted or unwanted.
+func (ts *typeState) touch(s *subscription) { ts.touched[s] = struct{}{} }
+
+// forgetWord forgets what the server has said of a resource or a collection.
+func (ts *typeState) forgetWord(s *subscription) {
+	ts.dropMembers(s)
+	s.state, s.payload, s.taken, s.setback = subscriptionUnsent, nil, stamp{}, nil
+	ts.version = ""
+}
+
+// dropMembers forgets the members of a collection.
+func (ts *typeState) dropMembers(s *subscription) {
+	for _, m := range s.members {
+		ts.dropMember(s, m)
+	}
+}
+
+// dropMember forgets a member of a collection.
+func (ts *typeState) dropMember(s, m *subscription) {
+	m.state = subscriptionDropped
+	ts.unindex(m)
+	delete(s.members, m.resource.key.name)
 }
 
 // drop forgets a subscription.
 func (ts *typeState) drop(s *subscription) {
+	s.state = subscriptionDropped
 	ts.unindex(s)
+	ts.setOwn(s, "")
+	delete(ts.touched, s)
 	delete(ts.subs, s.resource.key.name)
+	if s.members != nil {
+		ts.collections--
+	}
 	s.resource.authority.forget(s.resource)
 }
 
@@ -139,11 +146,53 @@ func (ts *typeState) unindex(s *subscription) {
 }
 
 // find returns the subscription of which these very bytes are known, or nil.
-func (ts *typeState) find(raw []byte, hash uint64, server *bootstrap.Server) *subscription {
-	if s := ts.byHash[hash]; s != nil && s.known(raw, server) != nil {
+func (ts *typeState) find(raw []byte, hash uint64) *subscription {
+	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.server) != nil {
 		return s
 	}
 	return nil
+}
+
+// setOwn notes the own name of a resource that was subscribed to by an alias.
+func (ts *typeState) setOwn(s *subscription, own string) {
+	if own == s.resource.key.name {
+		own = ""
+	}
+	old := ts.own[s]
+	if old == own {
+		return
+	}
+	if old != "" {
+		delete(ts.own, s)
+		ts.byOwn[old] = slices.DeleteFunc(ts.byOwn[old], func(x *subscription) bool { return x == s })
+		if len(ts.byOwn[old]) == 0 {
+			delete(ts.byOwn, old)
+		}
+	}
+	if own != "" {
+		ts.own[s] = own
+		ts.byOwn[own] = append(ts.byOwn[own], s)
+	}
+}
+
+// knows reports whether the server was asked on this stream for what a
+// subscription wants. What an incremental server says before that may be older
+// than the subscription, and will be said again.
+func (ts *typeState) knows(s *subscription) bool {
+	return !ts.incremental || s.state != subscriptionUnsent
+}
+
+// named returns the subscription to what a server calls name, a resource or a
+// collection, or nil.
+func (ts *typeState) named(name []byte) *subscription {
+	s := ts.subs[string(name)] // does not copy
+	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {
+		s = ts.subs[canonicalName(string(name))]
+	}
+	if s == nil || !ts.knows(s) {
+		return nil
+	}
+	return s
 }
 
 // forgetVersion forgets, between two streams, the version of a type of which
@@ -155,76 +204,171 @@ func (ts *typeState) forgetVersion() {
 	}
 }
 
-// sweep drops what is no longer watched.
-func (ts *typeState) sweep() {
-	for _, s := range ts.subs {
-		if !s.wanted() {
-			ts.drop(s)
-		}
-	}
-}
-
-// named returns the subscription to what a server calls name, or nil.
-func (ts *typeState) named(name []byte) *subscription {
-	if s := ts.subs[string(name)]; s != nil || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		return s
-	}
-	return ts.subs[canonicalName(string(name))]
-}
-
 // begin prepares for a new stream, on which nothing was said yet.
 func (ts *typeState) begin() {
-	ts.sweep()
-	ts.forgetVersion()
-	ts.nonce, ts.announced, ts.reply, ts.fault, ts.unasked = "", false, replyNone, "", false
-	ts.changed = true
 	for _, s := range ts.subs {
-		if s.state == subscriptionRequested {
+		switch {
+		case !s.wanted():
+			ts.drop(s)
+		case s.state == subscriptionSending || s.state == subscriptionRequested:
 			s.state = subscriptionUnsent
 		}
 	}
+	ts.forgetVersion()
+	ts.nonce, ts.announced, ts.answered, ts.unasked, ts.probe = "", false, false, false, false
+	ts.replies, ts.backlog = nil, 0
+}
+
+// reply notes the answer to a response. It reports whether the server reads what
+// it is answered.
+func (ts *typeState) reply(r reply) bool {
+	ts.nonce = r.nonce
+	if !ts.incremental {
+		ts.replies, ts.backlog = ts.replies[:0], 0
+	}
+	waiting := len(ts.replies)
+	ts.replies = append(ts.replies, r)
+	ts.backlog += len(r.nonce) + len(r.fault) + 64
+	return waiting == 0 || ts.backlog <= maxBacklog
+}
+
+// takeReply has a request answer the response that waits longest for it.
+func (ts *typeState) takeReply(r *request) {
+	if ts.incremental {
+		r.nonce = ""
+	}
+	if len(ts.replies) == 0 {
+		ts.replies = nil
+		return
+	}
+	first := ts.replies[0]
+	r.nonce, r.fault = first.nonce, first.fault
+	ts.replies[0] = reply{}
+	ts.replies = ts.replies[1:]
+	ts.backlog -= len(first.nonce) + len(first.fault) + 64
 }
 
 // next returns the request that is due, or nil, and the subscriptions it makes
 // known to the server. While changes of the subscriptions are held back, only
 // answers to responses are due, and they list what the last request did.
 func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
+	early := ts.unasked && ts.announced && !ts.incremental
+	changed := (!ts.announced || len(ts.touched) > 0) && !held && !early
+	if !changed && (len(ts.replies) == 0 || !ts.announced) {
+		return nil, nil
+	}
+	r = &request{typeURL: ts.typ.TypeURL, version: ts.version, nonce: ts.nonce}
 	news := false
-	if ts.changed && !held && !(ts.unasked && ts.announced) {
-		fresh, news = ts.list()
+	switch {
+	case changed && ts.incremental:
+		fresh, news = ts.listChanges(r)
+	case changed:
+		fresh, news = ts.listNames()
 	}
-	if !news && ts.reply == replyNone {
+	if !news && len(ts.replies) == 0 {
 		return nil, nil
 	}
-	if len(ts.names) == 0 && !ts.announced {
-		ts.reply = replyNone
+	if !ts.announced && len(ts.names) == 0 && len(r.subscribe) == 0 {
+		ts.replies, ts.backlog = nil, 0
 		return nil, nil
 	}
-	r = &request{
-		typeURL: ts.typ.TypeURL,
-		version: ts.version,
-		nonce:   ts.nonce,
-		names:   ts.names,
-		fault:   ts.fault,
+	r.names = ts.names
+	ts.takeReply(r)
+	for _, s := range fresh {
+		s.state = subscriptionSending
 	}
-	ts.announced, ts.reply, ts.fault, ts.unasked = true, replyNone, "", false
+	ts.announced, ts.unasked = true, false
 	return r, fresh
 }
 
-// list brings names up to date. It returns the subscriptions that the server does
-// not know of, and whether there is any news for it.
-func (ts *typeState) list() (fresh []*subscription, news bool) {
-	ts.sweep()
-	ts.changed = false
+// settle goes through the subscriptions that changed since the last request, or
+// through all before the first. It drops those that are no longer watched, and
+// returns their names if the server knows of them, and the subscriptions that the
+// server does not know of.
+func (ts *typeState) settle() (fresh []*subscription, left []string) {
+	touched := maps.Keys(ts.touched)
+	if !ts.announced {
+		touched = maps.Values(ts.subs)
+	}
+	for s := range touched {
+		switch {
+		case !s.wanted():
+			if s.state != subscriptionUnsent {
+				left = append(left, s.resource.key.name)
+			}
+			ts.drop(s)
+		case s.state == subscriptionUnsent && ts.served(s):
+			fresh = append(fresh, s)
+		}
+	}
+	if len(ts.touched) > 0 { // a map that was cleared stays large
+		ts.touched = make(map[*subscription]struct{})
+	}
+	slices.SortFunc(fresh, bySubscribedName)
+	slices.Sort(left)
+	return fresh, left
+}
+
+// served reports whether the variant can serve a subscription.
+func (ts *typeState) served(s *subscription) bool { return s.members == nil || ts.incremental }
+
+// listNames brings names up to date. It returns the subscriptions that the server
+// does not know of, and whether there is any news for it.
+func (ts *typeState) listNames() (fresh []*subscription, news bool) {
+	fresh, _ = ts.settle()
 	names := make([]string, 0, len(ts.subs))
 	for name, s := range ts.subs {
-		names = append(names, name)
-		if s.state == subscriptionUnsent {
-			fresh = append(fresh, s)
+		if ts.served(s) {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	news = !ts.announced || len(fresh) > 0 || !slices.Equal(names, ts.names)
 	ts.names = names
 	return fresh, news
+}
+
+// listChanges writes the changes of the subscriptions into a request. In the
+// first one of a stream that is all there is, with the versions of what is
+// cached. It returns the subscriptions that the server does not know of, and
+// whether there is any news for it.
+func (ts *typeState) listChanges(r *request) (fresh []*subscription, news bool) {
+	first := !ts.announced
+	fresh, left := ts.settle()
+	ts.names = nil
+	if first {
+		r.subscribe = slices.Sorted(maps.Keys(ts.subs))
+		r.cached = ts.cached()
+		return fresh, true
+	}
+	for _, s := range fresh {
+		r.subscribe = append(r.subscribe, s.resource.key.name)
+	}
+	r.unsubscribe = left
+	return fresh, len(fresh) > 0 || len(left) > 0
+}
+
+// cached returns the versions of what the client has from this server, and uses,
+// by the resources' own names.
+//
+// A version under which the server would keep silent, but should not, is left
+// empty, so that it sends the resource again: if the server's last word was an
+// error it may have gone back to the version in use, which clears the error; and
+// of a server that was unreachable an answer is wanted, as that is what ends the
+// error.
+func (ts *typeState) cached() map[string]string {
+	versions := make(map[string]string)
+	for name, s := range ts.subs {
+		if own := ts.own[s]; own != "" {
+			name = own
+		}
+		s.cachedVersion(versions, name)
+		for name, m := range s.members {
+			m.cachedVersion(versions, name)
+		}
+	}
+	if ts.probe && len(versions) > 0 {
+		versions[slices.Min(slices.Collect(maps.Keys(versions)))] = ""
+	}
+	return versions
 }

@@ -8,8 +8,7 @@ import (
 
 // subscribedTo makes a type subscribe to a resource, as a watch does.
 func subscribedTo(ts *typeState, name string) {
-	ts.subs[name] = &subscription{resource: &resource{key: resourceKey{name: name}, watches: []*watch{{}}}}
-	ts.changed = true
+	ts.add(&resource{key: resourceKey{name: name}, watches: []*watch{{}}})
 }
 
 // due returns the requests of a type that are due, as version, nonce and names.
@@ -37,12 +36,13 @@ func TestAnAnswerDoesNotNameWhatTheResponseHadTooEarly(t *testing.T) {
 		{"a response with none", false, [][]string{{"1", "n1", "a", "b"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ts := newTypeState(newTestTypes().clusters)
+			ts := newTypeState(newTestTypes().clusters, nil, false)
 			subscribedTo(ts, "a")
 			if diff := cmp.Diff([][]string{{"", "", "a"}}, due(ts)); diff != "" {
 				t.Fatalf("first requests (-want +got):\n%s", diff)
 			}
-			ts.version, ts.nonce, ts.reply, ts.unasked = "1", "n1", replyACK, test.unasked
+			ts.version, ts.unasked = "1", test.unasked
+			ts.reply(reply{nonce: "n1"})
 			subscribedTo(ts, "b")
 			if diff := cmp.Diff(test.want, due(ts)); diff != "" {
 				t.Errorf("requests after the response (-want +got):\n%s", diff)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"runtime/debug"
-	"strings"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -24,6 +24,10 @@ const (
 	// verdictAccepted: the response was ACKed.
 	verdictAccepted
 )
+
+// errDeaf is the reason if a server sends responses and does not read what they
+// are answered.
+var errDeaf = errors.New("the server does not read the answers to its responses")
 
 // handle works on a response. It returns the delivery that has to finish before
 // the next response is read, or nil. An error means that the server does not
@@ -43,7 +47,9 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 	}
 	u.flush()
 	u.record()
-	return u.finish(), u.delivery, nil
+	inBatches(u, resp.errors, u.report)
+	inBatches(u, resp.removed, u.remove)
+	return u.finish()
 }
 
 // beginUpdate starts to work on a response, or returns nil if nothing is
@@ -57,11 +63,11 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 		ch.client.stats.Ignored++
 		return nil
 	}
-	ts.responses++
-	ts.nonce = resp.nonce
+	ts.answered = true
+	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ts.responses, stamp: stampNow(resp.version)}
+	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.version)}
 }
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
@@ -75,19 +81,27 @@ type update struct {
 	types    *typeState
 	resp     *response
 	delivery *delivery
-	// number is that of the response among those for the type.
+	// number is that of the response among those of the channel.
 	number uint64
 	// stamp is what the resources in the response are marked with.
 	stamp  stamp
 	batch  []item
 	faults faultList
-	// nameless counts the faulty resources whose name is not known. Any of them
-	// may be one that seems to be missing.
+	// found is what find returned last.
+	found []*subscription
+	// nameless counts what is faulty and of an unknown name. Any of it may be
+	// of a resource that seems to be missing.
 	nameless int
 	// panics counts the panics of the decoder.
 	panics int
+	// contradicted is the first resource of which the response says that it is
+	// there and that it is not, and contradictions how many there are.
+	contradicted   string
+	contradictions int
+	// collections are those that the response answered for.
+	collections []*subscription
 
-	total, unchanged, decoded, unasked int
+	total, invalid, unchanged, decoded, unasked, serverErrors int
 }
 
 // item is a resource of a response on its way into the cache.
@@ -97,6 +111,26 @@ type item struct {
 	hash    uint64
 	decoded string
 	payload *payload
+	// invalid says that the resource was counted among the invalid ones.
+	invalid bool
+}
+
+// inBatches calls f, under the lock, with what seq yields.
+func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
+	n := 0
+	for x := range seq {
+		if n == 0 {
+			u.ch.client.mu.Lock()
+		}
+		f(x)
+		if n++; n == batchSize {
+			u.ch.client.unlock()
+			n = 0
+		}
+	}
+	if n > 0 {
+		u.ch.client.unlock()
+	}
 }
 
 // add takes a resource.
@@ -139,44 +173,133 @@ func (u *update) match() []item {
 
 // settled reports whether nothing is left to do for a resource.
 func (u *update) settled(it *item) bool {
-	var s *subscription
-	if len(it.name) > 0 {
-		if s = u.types.named(it.name); s == nil {
-			u.unasked++
-			return true
+	if len(it.name) == 0 {
+		s := u.types.find(it.value, it.hash)
+		if it.err != nil || s == nil {
+			return false
 		}
-	} else if s = u.types.find(it.value, it.hash, u.ch.server); s == nil {
+		u.unchanged++
+		u.accept(s, it)
+		return true
+	}
+	found, collection := u.find(it.name, &it.wireResource)
+	if len(found) == 0 && collection == nil {
+		u.unasked++
+		return true
+	}
+	if it.heartbeat {
+		u.heartbeat(found, it)
+		return true
+	}
+	if it.err != nil || collection != nil {
 		return false
 	}
-	known := s.known(it.value, u.ch.server)
-	if it.err != nil || known == nil {
-		return false
+	for _, s := range found {
+		if s.known(it.value, u.ch.server) == nil {
+			return false
+		}
 	}
 	u.unchanged++
-	if u.once(s) {
-		u.received(s)
-		u.ch.accept(s, known, u.stamp, u.delivery)
+	for _, s := range found {
+		u.accept(s, it)
 	}
 	return true
 }
 
+// find returns the subscriptions that a resource is for: those to its own name
+// and to its aliases, and the member of a collection. If a collection has no such
+// member yet, it returns the collection as well. What it returns is valid until
+// the next call.
+func (u *update) find(own []byte, r *wireResource) (found []*subscription, collection *subscription) {
+	u.found = u.found[:0]
+	u.ch.finds++
+	u.look(own)
+	if r.wrapper != nil {
+		for alias := range r.aliases() {
+			u.look(alias)
+		}
+	}
+	collection, member := u.types.member(own)
+	if member != nil {
+		u.found = append(u.found, member)
+		collection = nil
+	}
+	return u.found, collection
+}
+
+// look adds the subscription to a name to what was found, unless it is there.
+func (u *update) look(name []byte) {
+	s := u.types.named(name)
+	if s == nil || s.members != nil || s.found == u.ch.finds {
+		return
+	}
+	s.found = u.ch.finds
+	u.found = append(u.found, s)
+}
+
+// accept takes over a resource that is known or was decoded.
+func (u *update) accept(s *subscription, it *item) {
+	if !u.once(s, it) {
+		return
+	}
+	p := s.known(it.value, u.ch.server)
+	if p == nil {
+		p = it.payload
+	}
+	if it.payload != nil {
+		u.ch.index(u.types, s, it)
+	}
+	u.received(s, it)
+	u.ch.accept(s, p, u.taken(s, it), u.delivery)
+}
+
+// heartbeat notes that the server still has a version. If that is not the version
+// that the client has from it, there is nothing to do: the server does not send it.
+func (u *update) heartbeat(found []*subscription, it *item) {
+	u.unchanged++
+	for _, s := range found {
+		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) {
+			u.received(s, it)
+			u.ch.accept(s, s.payload, u.taken(s, it), u.delivery)
+		}
+	}
+}
+
+// taken returns the mark of a resource that the response has: with its own version
+// if the server gives it one.
+func (u *update) taken(s *subscription, it *item) stamp {
+	taken := u.stamp
+	switch {
+	case !u.types.incremental && len(it.version) == 0:
+	case s.taken.version == string(it.version):
+		taken.version = s.taken.version
+	default:
+		taken.version = string(it.version)
+	}
+	return taken
+}
+
 // once notes that the response has a resource, and finds the second one of a name
 // (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
-func (u *update) once(s *subscription) bool {
+func (u *update) once(s *subscription, it *item) bool {
 	if s.seen == u.number {
-		u.reject(s, errors.New("the response has more than one resource of this name"))
+		u.received(s, nil)
+		u.reject(s, it, errors.New("the response has more than one resource of this name"))
 		return false
 	}
 	s.seen = u.number
 	return true
 }
 
-// received notes that the server has the resource.
-func (u *update) received(s *subscription) {
-	if s.state == subscriptionMissing && s.resource.payload != nil {
-		u.ch.client.infof("xDS %s %q is back on %s, which had deleted it; the deletion was ignored", u.types.typ.Name, s.resource.key.name, u.ch.server)
-	}
+// received notes that the server has the resource. it is nil if that is not news.
+func (u *update) received(s *subscription, it *item) {
 	s.state = subscriptionReceived
+	switch c := s.resource.collection; {
+	case c != nil:
+		u.answer(u.types.subs[c.key.name])
+	case it != nil && len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)):
+		u.types.setOwn(s, canonicalName(string(it.name)))
+	}
 }
 
 // decode has the type decode a resource, without the lock.
@@ -218,34 +341,64 @@ func (u *update) apply(items []item) {
 		if len(it.name) == 0 {
 			it.name = []byte(it.decoded)
 		}
-		s := u.types.named(it.name)
-		switch {
-		case len(it.name) == 0:
+		if len(it.name) == 0 {
 			u.nameless++
-			u.faults.add(fmt.Sprintf("resources[%d]", it.index), it.err)
-		case s == nil:
-			u.unasked++
-		case !u.once(s):
-		case it.err != nil:
-			u.reject(s, it.err)
-		default:
-			u.received(s)
-			u.ch.index(u.types, s, it)
-			u.ch.accept(s, it.payload, u.stamp, u.delivery)
+			u.blame(it, fmt.Sprintf("resources[%d]", it.index), it.err)
+			continue
+		}
+		u.applyTo(it)
+	}
+}
+
+// applyTo takes over what was decoded for those that asked for it.
+func (u *update) applyTo(it *item) {
+	found, collection := u.find(it.name, &it.wireResource)
+	if collection != nil {
+		m, err := u.enter(collection, it.name)
+		if err != nil {
+			u.blame(it, fmt.Sprintf("%s %q", u.types.typ.Name, it.name), err)
+			return
+		}
+		found = append(found, m)
+	}
+	if len(found) == 0 {
+		u.unasked++
+	}
+	for _, s := range found {
+		switch {
+		case it.err == nil:
+			u.accept(s, it)
+		case u.once(s, it):
+			u.received(s, it)
+			u.reject(s, it, it.err)
 		}
 	}
 }
 
-// reject notes that a resource is invalid. Its last valid version stays in use,
-// unless the server wants it otherwise (gRFC A88, "Handling Data Errors").
-func (u *update) reject(s *subscription, err error) {
-	u.received(s)
-	u.faults.add(fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name), err)
+// blame notes a fault of a resource.
+func (u *update) blame(it *item, where string, err error) {
+	u.faults.add(where, err)
+	if !it.invalid { // one that goes by several names counts once
+		it.invalid = true
+		u.invalid++
+	}
+}
+
+// reject notes that a resource is invalid.
+func (u *update) reject(s *subscription, it *item, err error) {
+	u.blame(it, fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name), err)
+	u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, err))
+}
+
+// dataError notes that the server's last word on a resource is an error in the
+// data. The last valid version stays in use, unless the server wants it otherwise
+// (gRFC A88, "Handling Data Errors").
+func (u *update) dataError(s *subscription, state resourceState, fault *Error) {
 	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
 	if drop {
 		u.types.unindex(s)
 	}
-	u.ch.fail(s, setback{resourceRejected, u.fault(KindInvalid, s.resource, err), drop}, u.delivery)
+	u.ch.fail(s, setback{state, fault, drop}, u.delivery)
 }
 
 // fault makes an Error that the response caused.
@@ -255,92 +408,54 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 	return fault
 }
 
-// record has the metrics count the resources. The lock is not held.
+// record has the metrics count the resources, but not what the server says in place
+// of resources. The lock is not held.
 func (u *update) record() {
-	invalid := u.faults.count
-	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-invalid, invalid)
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-u.invalid, u.invalid)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
-func (u *update) finish() verdict {
+func (u *update) finish() (verdict, *delivery, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	if u.resp.fullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
 		u.deleteOthers()
 	}
+	for _, s := range u.collections {
+		u.ch.cull(s, u.delivery)
+	}
+	u.count()
+	u.types.unasked = u.unasked > 0
+	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
+	if u.invalid == 0 {
+		u.types.version = u.resp.version
+	} else {
+		u.ch.client.stats.Rejected++
+		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, cut(u.resp.version, maxServerText), answer.fault)
+		result = verdictRejected
+	}
+	u.delivery.release()
+	u.ch.notify()
+	if !u.types.reply(answer) {
+		return result, nil, errDeaf
+	}
+	return result, u.delivery, nil
+}
+
+// count adds the response to the statistics.
+func (u *update) count() {
 	stats := &u.ch.client.stats
 	stats.Responses++
 	stats.Decoded += uint64(u.decoded)
 	stats.Unchanged += uint64(u.unchanged)
 	stats.Unasked += uint64(u.unasked)
+	stats.ServerErrors += uint64(u.serverErrors)
 	if u.unasked > 0 {
-		u.ch.client.infof("xDS management server %s sent %d %s resources that nobody watches", u.ch.server, u.unasked, u.types.typ.Name)
+		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that nobody watches", u.ch.server, u.unasked, u.types.typ.Name)
 	}
-	u.types.unasked = u.unasked > 0
-	result := verdictAccepted
-	if u.faults.count == 0 {
-		u.types.version, u.types.reply = u.resp.version, replyACK
-	} else {
-		stats.Rejected++
-		u.types.reply, u.types.fault = replyNACK, u.faults.text(u.types.typ, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, u.resp.version, u.types.fault)
-		result = verdictRejected
+	if u.contradictions > 0 {
+		u.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
+			u.ch.server, u.contradictions, u.types.typ.Name, u.contradicted)
 	}
-	u.delivery.release()
-	u.ch.notify()
-	return result
-}
-
-// deleteOthers deletes what the server had and has no more, as the response with
-// its full state shows. What it never had may just be later than the response
-// (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
-// Resource Does Not Exist").
-func (u *update) deleteOthers() {
-	for _, s := range u.types.subs {
-		if s.state != subscriptionReceived || s.seen == u.number {
-			continue
-		}
-		s.state = subscriptionMissing
-		server := u.ch.server
-		keep := server.HasFeature(bootstrap.FeatureIgnoreResourceDeletion) && !server.HasFeature(bootstrap.FeatureFailOnDataErrors)
-		fault := u.fault(KindDoesNotExist, s.resource, errors.New("does not exist: the server deleted it"))
-		if keep && s.resource.payload != nil {
-			u.ch.client.warningf("%v; the deletion is ignored, as server_features has ignore_resource_deletion", fault)
-		} else {
-			u.ch.client.infof("%v", fault)
-			u.types.unindex(s)
-		}
-		u.ch.fail(s, setback{resourceMissing, fault, !keep}, u.delivery)
-	}
-}
-
-// maxFaultText bounds the text of a NACK. Servers commonly accept requests of 4
-// MiB.
-const maxFaultText = 256 << 10
-
-// faultList collects the faults of a response.
-type faultList struct {
-	count   int
-	omitted int
-	b       strings.Builder
-}
-
-func (l *faultList) add(where string, err error) {
-	l.count++
-	text := cut(err.Error(), maxFaultText/4)
-	if l.b.Len()+len(where)+len(text) > maxFaultText {
-		l.omitted++
-		return
-	}
-	fmt.Fprintf(&l.b, "; %s: %s", where, text)
-}
-
-// text is the error_detail of the NACK.
-func (l *faultList) text(t *ResourceType, total int) string {
-	more := ""
-	if l.omitted > 0 {
-		more = fmt.Sprintf("; and %d more", l.omitted)
-	}
-	text := fmt.Sprintf("%d of %d %s resources are invalid%s%s", l.count, total, t.Name, l.b.String(), more)
-	return strings.ToValidUTF8(text, "\uFFFD")
 }

@@ -17,26 +17,104 @@ const (
 	watchStopped
 )
 
-// watch is one watcher of one resource and what it is still to be told: at most
-// what the resource is now, and an ambient error after that. Something newer
-// replaces it, so a slow watcher costs no memory and still ends up with the final
-// state. Guarded by XDSClient.mu.
+// watch is one watcher of one resource, or of one collection and its members, and
+// what it is still to be told: at most what the resource is now, and an ambient
+// error after that. Something newer replaces it, so a slow watcher costs no memory
+// and still ends up with the final state. Guarded by XDSClient.mu.
 type watch struct {
 	watcher Watcher
 	// resource is nil if the watch was refused.
 	resource *resource
 	state    watchState
-	change   *event
-	ambient  *event
+	// news is what is to be told of the resource.
+	news news
+	// members is what is to be told of the members of a collection. It is nil for
+	// a resource.
+	members *membersNews
 	// called holds the events that were passed to the watcher and still hold
 	// back a response.
 	called []*event
 }
 
+// news is what a watcher is still to be told of a resource.
+type news struct{ change, ambient *event }
+
+// memberNews is what a watcher is still to be told of a member.
+type memberNews struct {
+	news
+	name string
+}
+
+// membersNews is what a watcher is still to be told of the members of a
+// collection.
+type membersNews struct {
+	// watcher makes the watcher of one member.
+	watcher func(name string) Watcher
+	// queue is in the order of telling, and byName finds what is in it.
+	queue  []*memberNews
+	byName map[string]*memberNews
+}
+
+// about returns the news of a member.
+func (ms *membersNews) about(name string) *news {
+	n := ms.byName[name]
+	if n == nil {
+		n = &memberNews{name: name}
+		if ms.byName == nil {
+			ms.byName = make(map[string]*memberNews)
+		}
+		ms.byName[name] = n
+		ms.queue = append(ms.queue, n)
+	}
+	return &n.news
+}
+
+// take returns the next event, or nil.
+func (ms *membersNews) take() *event {
+	if ms == nil || len(ms.queue) == 0 {
+		return nil
+	}
+	n := ms.queue[0]
+	e := n.take()
+	if n.empty() {
+		delete(ms.byName, n.name)
+		ms.queue[0] = nil
+		if ms.queue = ms.queue[1:]; len(ms.queue) == 0 {
+			ms.queue, ms.byName = nil, nil
+		}
+	}
+	return e
+}
+
+// clear forgets all news and returns the events.
+func (ms *membersNews) clear() (events []*event) {
+	if ms == nil {
+		return nil
+	}
+	for _, n := range ms.queue {
+		events = append(events, n.change, n.ambient)
+	}
+	ms.queue, ms.byName = nil, nil
+	return events
+}
+
+// take returns the next event, or nil.
+func (n *news) take() *event {
+	e := n.change
+	if e != nil {
+		n.change = nil
+	} else {
+		e, n.ambient = n.ambient, nil
+	}
+	return e
+}
+
+func (n *news) empty() bool { return n.change == nil && n.ambient == nil }
+
 // event is one call to a watcher.
 type event struct {
 	watch *watch
-	call  func(w Watcher, done func())
+	call  func(done func())
 	// holds are the responses whose successor is not read before the watcher is
 	// done with the event.
 	holds []*delivery
@@ -68,7 +146,7 @@ func (d *delivery) release() {
 }
 
 // newEvent makes an event that takes over what the events it replaces hold.
-func (w *watch) newEvent(call func(Watcher, func()), d *delivery, replaces ...*event) *event {
+func (w *watch) newEvent(call func(done func()), d *delivery, replaces ...*event) *event {
 	e := &event{watch: w, call: call}
 	for _, old := range replaces {
 		if old != nil {
@@ -82,28 +160,51 @@ func (w *watch) newEvent(call func(Watcher, func()), d *delivery, replaces ...*e
 	return e
 }
 
-// tellChange is to tell the watcher what the resource is now.
-func (w *watch) tellChange(value any, err *Error, d *delivery) {
-	call := func(to Watcher, done func()) { to.ResourceChanged(value, nil, done) }
+// change replaces all news by what a resource is now.
+func (w *watch) change(n *news, to Watcher, value any, err *Error, d *delivery) {
+	call := func(done func()) { to.ResourceChanged(value, nil, done) }
 	if err != nil {
-		call = func(to Watcher, done func()) { to.ResourceChanged(nil, err, done) }
+		call = func(done func()) { to.ResourceChanged(nil, err, done) }
 	}
-	w.change = w.newEvent(call, d, w.change, w.ambient)
-	w.ambient = nil
+	n.change = w.newEvent(call, d, n.change, n.ambient)
+	n.ambient = nil
 }
 
-// tellAmbient is to tell the watcher of an error beside the resource.
-func (w *watch) tellAmbient(err *Error, d *delivery) {
-	w.ambient = w.newEvent(func(to Watcher, done func()) { to.AmbientError(err, done) }, d, w.ambient)
+// tellChange is to tell the watcher what its resource is now.
+func (w *watch) tellChange(value any, err *Error, d *delivery) {
+	w.change(&w.news, w.watcher, value, err, d)
 }
 
-// take returns the next event to call, or nil.
+// tellChangeOf is to tell the watcher what a resource is now: err, or its payload.
+func (w *watch) tellChangeOf(r *resource, err *Error, d *delivery) {
+	var value any
+	if err == nil {
+		value = r.payload.value
+	}
+	n, to := w.about(r)
+	w.change(n, to, value, err, d)
+}
+
+// tellAmbientOf is to tell the watcher of an error beside a resource.
+func (w *watch) tellAmbientOf(r *resource, err *Error, d *delivery) {
+	n, to := w.about(r)
+	n.ambient = w.newEvent(func(done func()) { to.AmbientError(err, done) }, d, n.ambient)
+}
+
+// about returns the news of a resource, and who is to be told.
+func (w *watch) about(r *resource) (*news, Watcher) {
+	if r.collection == nil {
+		return &w.news, w.watcher
+	}
+	return w.members.about(r.key.name), w.members.watcher(r.key.name)
+}
+
+// take returns the next event to call, or nil. What is to be told of a collection
+// comes after what is to be told of its members.
 func (w *watch) take() *event {
-	e := w.change
-	if e != nil {
-		w.change = nil
-	} else {
-		e, w.ambient = w.ambient, nil
+	e := w.members.take()
+	if e == nil {
+		e = w.news.take()
 	}
 	if e != nil && len(e.holds) > 0 {
 		w.called = append(w.called, e)
@@ -114,12 +215,13 @@ func (w *watch) take() *event {
 // abandon ends the watch. What it owed counts as done.
 func (w *watch) abandon() {
 	w.state = watchStopped
-	for _, e := range slices.Concat(w.called, []*event{w.change, w.ambient}) {
+	owed := slices.Concat(w.called, w.members.clear(), []*event{w.news.change, w.news.ambient})
+	w.called, w.news = nil, news{}
+	for _, e := range owed {
 		if e != nil {
 			e.settle()
 		}
 	}
-	w.change, w.ambient, w.called = nil, nil, nil
 }
 
 // dispatcher calls the watchers of a client, one after the other, from its one
@@ -149,7 +251,7 @@ func (d *dispatcher) enqueue(w *watch) {
 func (d *dispatcher) run(ctx context.Context) {
 	for {
 		for e := d.next(); e != nil; e = d.next() {
-			e.call(e.watch.watcher, func() { d.done(e) })
+			e.call(func() { d.done(e) })
 		}
 		select {
 		case <-d.wake:

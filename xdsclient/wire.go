@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -11,12 +12,13 @@ import (
 // Responses are read without proto.Unmarshal, which copies each resource. What
 // is unchanged, most of a SotW response, then costs no allocation.
 
-// field is one field of a message. value is set for length-delimited fields
-// only.
+// field is one field of a message.
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
+	// value is set for length-delimited fields, and varint for varints.
 	value  []byte
+	varint uint64
 }
 
 // nextField splits a message into its first field and the rest.
@@ -27,15 +29,91 @@ func nextField(b []byte) (f field, rest []byte, err error) {
 	}
 	f = field{number: number, kind: kind}
 	b = b[n:]
-	if kind == protowire.BytesType {
+	switch kind {
+	case protowire.BytesType:
 		f.value, n = protowire.ConsumeBytes(b)
-	} else {
+	case protowire.VarintType:
+		f.varint, n = protowire.ConsumeVarint(b)
+	default:
 		n = protowire.ConsumeFieldValue(number, kind, b)
 	}
 	if n < 0 {
 		return field{}, nil, protowire.ParseError(n)
 	}
 	return f, b[n:], nil
+}
+
+// layout is where the message of a variant has what makes up a response. removed
+// is 0 if it has no such field.
+type layout struct {
+	message                                                     string
+	version, resources, typeURL, nonce, removed, resourceErrors protowire.Number
+}
+
+// read reads all of a message but what it says of single resources.
+func (l *layout) read(message []byte) (*response, error) {
+	r := &response{errors: none[wireError], removed: none[[]byte]}
+	hasErrors, hasRemoved := false, false
+	for b := message; len(b) > 0; {
+		f, rest, err := nextField(b)
+		if err != nil {
+			return nil, fmt.Errorf("malformed %s: %w", l.message, err)
+		}
+		b = rest
+		var text *string
+		switch {
+		case f.kind != protowire.BytesType:
+			continue
+		case f.number == l.version:
+			text = &r.version
+		case f.number == l.typeURL:
+			text = &r.typeURL
+		case f.number == l.nonce:
+			text = &r.nonce
+		case f.number == l.resourceErrors:
+			hasErrors = true
+			continue
+		case f.number == l.removed:
+			hasRemoved = true
+			continue
+		default:
+			continue
+		}
+		if !utf8.Valid(f.value) {
+			return nil, fmt.Errorf("malformed %s: not valid UTF-8", l.message)
+		}
+		*text = string(f.value)
+	}
+	if r.typeURL == "" {
+		return nil, fmt.Errorf("malformed %s: type_url is empty", l.message)
+	}
+	if hasErrors {
+		r.errors = readErrors(message, l.resourceErrors)
+	}
+	if hasRemoved {
+		r.removed = occurrences(message, l.removed)
+	}
+	return r, nil
+}
+
+func none[T any](func(T) bool) {}
+
+// occurrences iterates the values of a length-delimited field in a message that
+// was found well-formed. They are read anew instead of listed, because a hostile
+// message can hold tens of millions of empty ones.
+func occurrences(message []byte, number protowire.Number) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for b := message; len(b) > 0; {
+			f, rest, err := nextField(b)
+			if err != nil {
+				return
+			}
+			b = rest
+			if f.number == number && f.kind == protowire.BytesType && !yield(f.value) {
+				return
+			}
+		}
+	}
 }
 
 // wireAny is a google.protobuf.Any.
@@ -64,10 +142,21 @@ func (a *wireAny) merge(b []byte) error {
 	return nil
 }
 
+// The fields of envoy.service.discovery.v3.Resource that matter.
+const (
+	wrapperVersion  = 1
+	wrapperResource = 2
+	wrapperName     = 3
+	wrapperAliases  = 4
+)
+
 // wireWrapper is an envoy.service.discovery.v3.Resource.
 type wireWrapper struct {
-	name     []byte
-	resource wireAny
+	name, version []byte
+	resource      wireAny
+	// full says that there is a resource, be it an empty one.
+	full    bool
+	aliased bool
 }
 
 func (w *wireWrapper) merge(b []byte) error {
@@ -81,38 +170,70 @@ func (w *wireWrapper) merge(b []byte) error {
 			continue
 		}
 		switch f.number {
-		case 2:
+		case wrapperVersion:
+			if !utf8.Valid(f.value) {
+				return errors.New("version: not valid UTF-8")
+			}
+			w.version = f.value
+		case wrapperResource:
 			if err := w.resource.merge(f.value); err != nil {
 				return fmt.Errorf("resource: %w", err)
 			}
-		case 3:
+			w.full = true
+		case wrapperName:
 			if !utf8.Valid(f.value) {
 				return errors.New("name: not valid UTF-8")
 			}
 			w.name = f.value
+		case wrapperAliases:
+			w.aliased = true
 		}
 	}
 	return nil
 }
 
+// aliases iterates the other names that the resource goes by.
+func (r *wireResource) aliases() iter.Seq[[]byte] { return occurrences(r.wrapper, wrapperAliases) }
+
 // wrapperType is the type URL of the message that may wrap a resource.
 const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// unwrap reads the resource in an Any, be it bare or wrapped. typeURL is the type
+// unpack reads the resource in an Any, be it bare or wrapped. typeURL is the type
 // of the response.
-func unwrap(index int, b []byte, typeURL string) wireResource {
+func unpack(index int, b []byte, typeURL string) wireResource {
 	r := wireResource{index: index}
 	var a wireAny
 	if r.err = a.merge(b); r.err != nil {
 		return r
 	}
 	if string(a.typeURL) == wrapperType {
-		var w wireWrapper
-		if r.err = w.merge(a.value); r.err != nil {
-			return r
-		}
-		r.name, a = w.name, w.resource
+		return unwrap(index, a.value, typeURL)
 	}
+	r.take(a, typeURL)
+	return r
+}
+
+// unwrap reads a resource in its wrapper.
+func unwrap(index int, b []byte, typeURL string) wireResource {
+	r := wireResource{index: index}
+	var w wireWrapper
+	if r.err = w.merge(b); r.err != nil {
+		return r
+	}
+	r.name, r.version = w.name, w.version
+	if w.aliased {
+		r.wrapper = b
+	}
+	if !w.full && len(w.name) > 0 && len(w.version) > 0 {
+		r.heartbeat = true
+		return r
+	}
+	r.take(w.resource, typeURL)
+	return r
+}
+
+// take takes the resource out of an Any.
+func (r *wireResource) take(a wireAny, typeURL string) {
 	// A switch over string(a.typeURL) would copy it.
 	switch {
 	case string(a.typeURL) == typeURL:
@@ -122,5 +243,82 @@ func unwrap(index int, b []byte, typeURL string) wireResource {
 	default:
 		r.err = fmt.Errorf("its type is %q in a response for %q", cut(string(a.typeURL), maxServerText), typeURL)
 	}
-	return r
+}
+
+// readErrors iterates the envoy.service.discovery.v3.ResourceError of a field.
+func readErrors(message []byte, number protowire.Number) iter.Seq[wireError] {
+	return func(yield func(wireError) bool) {
+		index := 0
+		for b := range occurrences(message, number) {
+			e := wireError{index: index}
+			if e.err = e.merge(b); e.err == nil && len(e.name) == 0 {
+				e.err = errors.New("it names no resource")
+			}
+			if !yield(e) {
+				return
+			}
+			index++
+		}
+	}
+}
+
+// merge reads an envoy.service.discovery.v3.ResourceError.
+func (e *wireError) merge(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := nextField(b)
+		if err != nil {
+			return fmt.Errorf("malformed envoy.service.discovery.v3.ResourceError: %w", err)
+		}
+		b = rest
+		if f.kind != protowire.BytesType {
+			continue
+		}
+		switch f.number {
+		case 1:
+			err = e.mergeName(f.value)
+		case 2:
+			err = e.mergeStatus(f.value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mergeName reads an envoy.service.discovery.v3.ResourceName.
+func (e *wireError) mergeName(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := nextField(b)
+		if err != nil {
+			return fmt.Errorf("resource_name: malformed envoy.service.discovery.v3.ResourceName: %w", err)
+		}
+		b = rest
+		if f.number != 1 || f.kind != protowire.BytesType {
+			continue
+		}
+		if !utf8.Valid(f.value) {
+			return errors.New("resource_name: not valid UTF-8")
+		}
+		e.name = f.value
+	}
+	return nil
+}
+
+// mergeStatus reads a google.rpc.Status.
+func (e *wireError) mergeStatus(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := nextField(b)
+		if err != nil {
+			return fmt.Errorf("error_detail: malformed google.rpc.Status: %w", err)
+		}
+		b = rest
+		switch {
+		case f.number == 1 && f.kind == protowire.VarintType:
+			e.code = int32(f.varint)
+		case f.number == 2 && f.kind == protowire.BytesType:
+			e.message = f.value
+		}
+	}
+	return nil
 }

@@ -35,7 +35,10 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
-	stats Stats
+	// refused holds the variants of the protocol that servers turned out not to
+	// implement.
+	refused map[refusedVariant]struct{}
+	stats   Stats
 	// log holds what unlock writes.
 	log []logLine
 	// changes counts the times that mu was held to change something.
@@ -62,6 +65,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[string]*serverChannel),
 		types:       make(map[string]*ResourceType),
+		refused:     make(map[refusedVariant]struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
@@ -80,13 +84,17 @@ func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 // is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
 // Close, Watch does nothing and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
+	return c.watch(t, name, &watch{watcher: watcher})
+}
+
+// watch starts a watch of a resource or a collection, or refuses it.
+func (c *XDSClient) watch(t *ResourceType, name string, w *watch) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
-	w := &watch{watcher: watcher}
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, canonical, err := c.authorityFor(t, name); err != nil {
+	if a, canonical, err := c.authorityFor(t, name, w.members != nil); err != nil {
 		w.tellChange(nil, c.refusal(t, name, err), nil)
 		c.dispatcher.enqueue(w)
 	} else {
@@ -109,12 +117,12 @@ func (c *XDSClient) stop(w *watch) {
 
 // authorityFor returns the authority that serves a watch, and the name by which
 // it does.
-func (c *XDSClient) authorityFor(t *ResourceType, name string) (*authority, string, error) {
+func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
 	n, err := parseName(name)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := n.checkType(t); err != nil {
+	if err := errors.Join(n.checkUse(collection), n.checkType(t)); err != nil {
 		return nil, "", err
 	}
 	if known, ok := c.types[t.TypeURL]; ok && known != t {
@@ -205,9 +213,12 @@ type Stats struct {
 	// Decoded is the number of resources that were decoded, and Unchanged of
 	// those that did not have to be.
 	Decoded, Unchanged uint64
-	// Unasked is the number of resources that were dropped because nobody
-	// watches them.
+	// Unasked is the number of resources, and of errors for resources, that were
+	// dropped because nobody watches them.
 	Unasked uint64
+	// ServerErrors is the number of errors that servers sent in place of
+	// resources that are watched (xRFC TP3).
+	ServerErrors uint64
 }
 
 // Stats returns what the client did up to now.

@@ -1,0 +1,169 @@
+package xdsclient
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+)
+
+// A server can say in four ways that it does not send a resource: by omitting it
+// from the full state, by naming it as removed, by an error in its place, and by
+// silence, which is the business of the resource timer.
+
+// deleteOthers deletes what the server had and has no more, as the response with
+// its full state shows. What it never had may just be later than the response
+// (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
+// Resource Does Not Exist"). In place of what it has an error for, it sends
+// nothing (xRFC TP3, "Protocol Behavior").
+func (u *update) deleteOthers() {
+	for _, s := range u.types.subs {
+		if s.state == subscriptionReceived && s.seen != u.number {
+			u.delete(s, errDeleted)
+		}
+	}
+}
+
+var (
+	errDeleted = errors.New("does not exist: the server deleted it")
+	errMissing = errors.New("does not exist: the server does not have it")
+)
+
+// delete notes that the server does not have a resource (gRFC A88, "Handling Data
+// Errors").
+func (u *update) delete(s *subscription, reason error) {
+	s.state = subscriptionMissing
+	fault := u.fault(KindDoesNotExist, s.resource, reason)
+	u.ch.client.infof("%v", fault)
+	u.dataError(s, resourceMissing, fault)
+}
+
+// remove takes a name that the server says it has no resource of.
+func (u *update) remove(name []byte) {
+	for _, s := range u.absent(name, false) {
+		switch {
+		case s.seen == u.number:
+			u.contradiction(s)
+		case s.resource.collection != nil:
+			u.exit(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
+		case s.members != nil:
+			u.empty(s)
+		case s.payload != nil:
+			u.delete(s, errDeleted)
+		default:
+			u.delete(s, errMissing)
+		}
+		s.seen = u.number
+	}
+}
+
+// absent returns the subscriptions to what the server says something else of than
+// what it is. If enter is set, it makes the member of a collection that it is not
+// yet.
+func (u *update) absent(name []byte, enter bool) []*subscription {
+	u.found = u.found[:0]
+	if s := u.types.named(name); s != nil {
+		u.found = append(u.found, s)
+	}
+	if len(u.types.byOwn) > 0 {
+		for _, s := range u.types.byOwn[canonicalName(string(name))] {
+			if u.types.knows(s) {
+				u.found = append(u.found, s)
+			}
+		}
+	}
+	collection, member := u.types.member(name)
+	if member == nil && collection != nil && enter {
+		var err error
+		if member, err = u.enter(collection, name); err != nil {
+			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, name), err)
+		}
+	}
+	if member != nil {
+		u.found = append(u.found, member)
+	}
+	return u.found
+}
+
+// contradiction notes that a response has a resource and says that it does not.
+// The resource counts. What has an error may be named as removed as well, for
+// clients that do not know of errors.
+func (u *update) contradiction(s *subscription) {
+	if s.state == subscriptionFailed {
+		return
+	}
+	if u.contradictions++; u.contradictions == 1 {
+		u.contradicted = s.resource.key.name
+	}
+}
+
+// report takes an error that the server sent in place of a resource (xRFC TP3,
+// "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
+func (u *update) report(e wireError) {
+	if e.err != nil {
+		u.nameless++
+		u.blameError(fmt.Sprintf("resource_errors[%d]", e.index), e.err)
+		return
+	}
+	code, reason := e.reason()
+	found := u.absent(e.name, code != codes.NotFound)
+	if len(found) == 0 {
+		u.unasked++
+		return
+	}
+	u.serverErrors++
+	for _, s := range found {
+		if s.seen == u.number {
+			u.contradiction(s)
+			continue
+		}
+		s.seen = u.number
+		u.failed(s, code, reason)
+	}
+}
+
+// blameError notes a fault of an error that the server sent in place of a resource.
+func (u *update) blameError(where string, err error) {
+	u.total++
+	u.invalid++
+	u.faults.add(where, err)
+}
+
+// failed notes that the server sent an error in place of a resource.
+func (u *update) failed(s *subscription, code codes.Code, reason error) {
+	s.state = subscriptionFailed
+	kind := KindServer
+	if code == codes.NotFound {
+		kind = KindDoesNotExist
+	}
+	fault := u.fault(kind, s.resource, reason)
+	fault.Code = code
+	if s.setback == nil || !s.setback.fault.same(fault) {
+		u.ch.client.warningf("%v", fault)
+	}
+	switch {
+	case s.resource.collection != nil && code == codes.NotFound:
+		u.exit(s, resourceFailed, fault)
+	case code == codes.NotFound, code == codes.PermissionDenied:
+		u.dataError(s, resourceFailed, fault)
+	default:
+		u.ch.fail(s, setback{resourceFailed, fault, false}, u.delivery)
+	}
+}
+
+// reason returns the code and the text of an error. A code that gRPC does not
+// have, and OK, which is none of an error, become UNKNOWN.
+func (e *wireError) reason() (codes.Code, error) {
+	code, text := codes.Code(e.code), strings.ToValidUTF8(cut(string(e.message[:min(len(e.message), maxServerText+1)]), maxServerText), "\uFFFD")
+	if text == "" {
+		text = "the server gives no reason"
+	}
+	if e.code <= int32(codes.OK) || e.code > int32(codes.Unauthenticated) {
+		code, text = codes.Unknown, fmt.Sprintf("code %d: %s", e.code, text)
+	}
+	if code == codes.NotFound {
+		text = "does not exist: " + text
+	}
+	return code, errors.New(text)
+}

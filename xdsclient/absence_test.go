@@ -1,0 +1,300 @@
+package xdsclient
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// xRFC TP3, "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS
+// server" and "Summary of Behavior Changes".
+func TestErrorInPlaceOfAResource(t *testing.T) {
+	failOnDataErrors := []string{"fail_on_data_errors"}
+	for _, tc := range []struct {
+		name     string
+		features []string
+		code     codes.Code
+		// kind and want are what watchers get. withdrawn says that a cached
+		// resource goes.
+		kind      ErrorKind
+		want      codes.Code
+		withdrawn bool
+	}{
+		{"UNAVAILABLE", nil, codes.Unavailable, KindServer, codes.Unavailable, false},
+		{"INTERNAL", nil, codes.Internal, KindServer, codes.Internal, false},
+		{"UNKNOWN", nil, codes.Unknown, KindServer, codes.Unknown, false},
+		{"any other code is transient", failOnDataErrors, codes.ResourceExhausted, KindServer, codes.ResourceExhausted, false},
+		{"UNAVAILABLE is no data error", failOnDataErrors, codes.Unavailable, KindServer, codes.Unavailable, false},
+		{"a code that gRPC does not have", failOnDataErrors, 17, KindServer, codes.Unknown, false},
+		{"a code that is not even positive", failOnDataErrors, 1<<32 - 5, KindServer, codes.Unknown, false},
+		{"OK is no code of an error", failOnDataErrors, codes.OK, KindServer, codes.Unknown, false},
+		{"NOT_FOUND", nil, codes.NotFound, KindDoesNotExist, codes.NotFound, false},
+		{"PERMISSION_DENIED", nil, codes.PermissionDenied, KindServer, codes.PermissionDenied, false},
+		{"NOT_FOUND withdraws", failOnDataErrors, codes.NotFound, KindDoesNotExist, codes.NotFound, true},
+		{"PERMISSION_DENIED withdraws", failOnDataErrors, codes.PermissionDenied, KindServer, codes.PermissionDenied, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			overEachVariant(t, tc.features, func(v *variantTest) {
+				typ := v.types.clusters
+				cached, fresh := v.listen("cached"), v.listen("fresh")
+				start := time.Now()
+				s := v.connect()
+				s.say(typ, "1", clusters(cluster("cached", "x")))
+				value := cached.cluster("x")
+				pass(10 * time.Second)
+				s.say(typ, "2", nil, resourceError("cached", tc.code, "no luck"), resourceError("fresh", tc.code, "no luck"))
+
+				err := fresh.fault(tc.kind)
+				if time.Since(start) != 10*time.Second {
+					t.Errorf("the error was told after %v, want at once", time.Since(start))
+				}
+				if err.Code != tc.want || !strings.Contains(err.Error(), "no luck") {
+					t.Errorf("got code %v and %v, want %v and the server's words", err.Code, err, tc.want)
+				}
+				var told *Error
+				if tc.withdrawn {
+					told = cached.fault(tc.kind)
+				} else {
+					told = cached.ambient(tc.kind)
+				}
+				if told.Code != tc.want {
+					t.Errorf("the cached resource's error has code %v, want %v", told.Code, tc.want)
+				}
+				// The timer was cancelled.
+				pass(time.Minute)
+				fresh.silent()
+				// A watcher that comes late hears what the others did.
+				late := v.listen("cached")
+				if !tc.withdrawn {
+					if late.cluster("x") != value {
+						t.Error("a late watcher got another value")
+					}
+					late.ambient(tc.kind)
+				} else {
+					late.fault(tc.kind)
+				}
+				// The resource clears the error.
+				s.say(typ, "3", clusters(cluster("cached", "x"), cluster("fresh", "x")))
+				cached.cluster("x")
+				late.cluster("x")
+				fresh.cluster("x")
+				if got := v.c.Stats(); got.ServerErrors != 2 || got.Rejected != 0 {
+					t.Errorf("Stats() is %+v, want 2 ServerErrors and nothing rejected", got)
+				}
+			})
+		})
+	}
+}
+
+// xRFC TP3, "Protocol Behavior": "The client is expected to remember the error
+// message until either a new error message is returned or the resource is
+// returned. This includes LDS and CDS".
+func TestErrorIsRemembered(t *testing.T) {
+	overEachVariant(t, []string{"fail_on_data_errors"}, func(v *variantTest) {
+		typ := v.types.clusters
+		cached, fresh, other := v.listen("cached"), v.listen("fresh"), v.listen("other")
+		s := v.connect()
+		s.say(typ, "1", clusters(cluster("cached", "x"), cluster("other", "x")))
+		cached.cluster("x")
+		other.cluster("x")
+		s.say(typ, "2", clusters(cluster("other", "x")),
+			resourceError("cached", codes.Internal, "first"), resourceError("fresh", codes.Internal, "first"))
+		cached.ambient(KindServer)
+		fresh.fault(KindServer)
+		// Later responses do not repeat it, and delete nothing by that.
+		s.say(typ, "3", clusters(cluster("other", "y")))
+		other.cluster("y")
+		cached.silent()
+		fresh.silent()
+		// The same again is no news, another is.
+		s.say(typ, "4", clusters(cluster("other", "y")), resourceError("cached", codes.Internal, "first"))
+		cached.silent()
+		s.say(typ, "5", clusters(cluster("other", "y")), resourceError("cached", codes.Internal, "second"))
+		if err := cached.ambient(KindServer); !strings.Contains(err.Error(), "second") {
+			t.Errorf("got %v, want the new error", err)
+		}
+		// A stream that breaks and comes back forgets nothing.
+		s.breakOff()
+		s = v.connect()
+		s.breakOff()
+		cached.ambient(KindUnreachable)
+		fresh.fault(KindUnreachable)
+		other.ambient(KindUnreachable)
+		s = v.connect()
+		s.say(typ, "6", clusters(cluster("other", "y")))
+		if err := cached.ambient(KindServer); !strings.Contains(err.Error(), "second") {
+			t.Errorf("got %v, want the error from before the stream broke", err)
+		}
+		fresh.fault(KindServer)
+		other.cluster("y")
+		v.listen("fresh").fault(KindServer)
+		pass(time.Minute)
+		fresh.silent()
+		s.say(typ, "7", clusters(cluster("other", "y"), cluster("fresh", "z"), cluster("cached", "x")))
+		fresh.cluster("z")
+		cached.cluster("x")
+		if v.delta {
+			return
+		}
+		// From then on the full state counts again.
+		s.say(typ, "8", clusters(cluster("other", "y")))
+		fresh.fault(KindDoesNotExist)
+		cached.fault(KindDoesNotExist)
+	})
+}
+
+// xRFC TP3: "The set of resources with errors and the set of valid resources must
+// not intersect." If they do, the resource counts.
+func TestErrorBesideItsResource(t *testing.T) {
+	overEachVariant(t, []string{"fail_on_data_errors"}, func(v *variantTest) {
+		a, bad := v.listen("a"), v.listen("bad")
+		s := v.connect()
+		s.say(v.types.clusters, "1", clusters(cluster("a", "x"), badCluster("bad", "no")),
+			resourceError("a", codes.NotFound, "gone"), resourceError("bad", codes.NotFound, "gone"))
+		a.cluster("x")
+		bad.fault(KindInvalid)
+		a.silent()
+		// And so it is when it is unchanged.
+		s.say(v.types.clusters, "2", clusters(cluster("a", "x")), resourceError("a", codes.NotFound, "gone"))
+		a.silent()
+	})
+}
+
+// Of two errors for a resource in one response the first counts.
+func TestErrorTwice(t *testing.T) {
+	overEachVariant(t, nil, func(v *variantTest) {
+		a := v.listen("a")
+		v.connect().say(v.types.clusters, "1", nil, resourceError("a", codes.Internal, "first"), resourceError("a", codes.NotFound, "second"))
+		if err := a.fault(KindServer); !strings.Contains(err.Error(), "first") {
+			t.Errorf("got %v, want the first error", err)
+		}
+		a.silent()
+	})
+}
+
+// Errors for names that nobody watches are counted and dropped.
+func TestErrorsNobodyAskedFor(t *testing.T) {
+	overEachVariant(t, nil, func(v *variantTest) {
+		a := v.listen("a")
+		s := v.connect()
+		s.say(v.types.clusters, "1", nil, resourceError("u", codes.Internal, "x"), resourceError("v", codes.NotFound, "x"))
+		if nack := s.answer(); nack != "" {
+			t.Errorf("the response was NACKed: %s", nack)
+		}
+		if got := v.c.Stats(); got.Unasked != 2 || got.ServerErrors != 0 {
+			t.Errorf("Stats() is %+v, want 2 unasked and no ServerErrors", got)
+		}
+		v.c.mu.Lock()
+		if n := len(v.c.authorities[authorityKey{}].resources); n != 1 {
+			t.Errorf("the cache has %d entries, want 1", n)
+		}
+		v.c.mu.Unlock()
+		if v.delta {
+			a.fault(KindTimeout)
+		} else {
+			a.fault(KindDoesNotExist)
+		}
+	})
+}
+
+// The server's message is passed on, cut at 1 KiB, and made valid.
+func TestErrorTextIsCut(t *testing.T) {
+	overEachVariant(t, nil, func(v *variantTest) {
+		long, none := v.listen("long"), v.listen("none")
+		v.connect().say(v.types.clusters, "1", nil,
+			resourceError("long", codes.Internal, strings.Repeat("é", 3000)), resourceError("none", codes.Internal, ""))
+		if got, want := long.fault(KindServer).Err.Error(), strings.Repeat("é", maxServerText/2)+"…"; got != want {
+			t.Errorf("the reason is %q, want %q", got, want)
+		}
+		const text = `xDS Cluster "none": error Internal from the management server: the server gives no reason ` +
+			`(management server passthrough:///script, node id "node-1"); the control plane knows why`
+		if got := none.fault(KindServer).Error(); got != text {
+			t.Errorf("the error reads\n%s\nwant\n%s", got, text)
+		}
+	})
+	code, err := (&wireError{code: 42, message: []byte("\xff odd")}).reason()
+	if code != codes.Unknown || err.Error() != "code 42: \uFFFD odd" {
+		t.Errorf("got %v: %q, want UNKNOWN with the code and valid text", code, err)
+	}
+}
+
+// What of an error cannot be read is a fault of the response. It may be about any
+// resource that seems to be missing, so none is deleted.
+func TestErrorsThatCannotBeRead(t *testing.T) {
+	overEachVariant(t, []string{"fail_on_data_errors"}, func(v *variantTest) {
+		a := v.listen("a")
+		s := v.connect()
+		s.say(v.types.clusters, "1", clusters(cluster("a", "x")))
+		a.cluster("x")
+		s.answer()
+		s.say(v.types.clusters, "2", nil, resourceError("", codes.NotFound, "x"))
+		if got, want := s.answer(), "1 of 1 Cluster resources are invalid; resource_errors[0]: it names no resource"; got != want {
+			t.Errorf("the NACK is\n%s\nwant\n%s", got, want)
+		}
+		a.silent()
+	})
+	for name, raw := range map[string]string{
+		"resource_name: not valid UTF-8": "\x0a\x03\x0a\x01\xff",
+		"resource_name: malformed envoy.service.discovery.v3.ResourceName: unexpected EOF": "\x0a\x01\x0a",
+		"error_detail: malformed google.rpc.Status: unexpected EOF":                        "\x12\x01\x08",
+		"malformed envoy.service.discovery.v3.ResourceError: unexpected EOF":               "\x0a",
+	} {
+		var e wireError
+		err := e.merge([]byte(raw))
+		if err == nil || strings.ReplaceAll(err.Error(), "\u00a0", " ") != name {
+			t.Errorf("got error %v, want %s", err, name)
+		}
+	}
+}
+
+// Envoy, DeltaDiscoveryResponse: a name may be among the removed resources for
+// clients that do not know of errors. The error says more.
+func TestDeltaErrorBesideARemoval(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		server.delta().send(types.clusters, "n1", lacks("a"), fails("a", codes.PermissionDenied, "not yours"))
+		if err := a.fault(KindServer); err.Code != codes.PermissionDenied {
+			t.Errorf("got %v, want PERMISSION_DENIED", err)
+		}
+		a.silent()
+	})
+}
+
+// gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics".
+func TestCacheEntryStates(t *testing.T) {
+	overEachVariant(t, nil, func(v *variantTest) {
+		names := []string{"accepted", "rejected", "failed", "missing"}
+		for _, name := range names {
+			v.listen(name)
+		}
+		s := v.connect()
+		state := func(name string) resourceState {
+			v.c.mu.Lock()
+			defer v.c.mu.Unlock()
+			return v.c.authorities[authorityKey{}].resources[resourceKey{v.types.clusters, name}].state
+		}
+		for _, name := range names {
+			if got := state(name); got != resourceRequested {
+				t.Errorf("%s is in state %v before the response, want requested", name, got)
+			}
+		}
+		s.say(v.types.clusters, "1", clusters(cluster("accepted", "x"), badCluster("rejected", "x")), resourceError("failed", codes.NotFound, "x"))
+		s.answer()
+		pass(time.Minute)
+		missing := resourceMissing
+		if v.delta {
+			missing = resourceTimedOut
+		}
+		for name, want := range map[string]resourceState{
+			"accepted": resourceAccepted, "rejected": resourceRejected, "failed": resourceFailed, "missing": missing,
+		} {
+			if got := state(name); got != want {
+				t.Errorf("%s is in state %v, want %v", name, got, want)
+			}
+		}
+	})
+}

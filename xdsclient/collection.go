@@ -1,0 +1,206 @@
+package xdsclient
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// CollectionWatcher hears of a glob collection (xRFC TP1, "Glob"): all resources
+// of one type that share a directory and their context parameters. The calls to
+// one watcher are serial, and done is that of Watcher.
+type CollectionWatcher interface {
+	// MemberChanged says what the member of that name is now: value as the
+	// ResourceType decoded it, or, if err is not nil, that there is none to use
+	// and why. It replaces whatever was said of the member before. A member
+	// that left the collection has an *Error of KindDoesNotExist; it may come
+	// back.
+	MemberChanged(name string, value any, err error, done func())
+	// CollectionChanged says how it stands with the collection as a whole. A
+	// nil err says that the server has answered: the members it had then have
+	// been told, and there may be none. Otherwise err is an *Error and says why
+	// nothing is known of the collection; what was said of members is void.
+	CollectionChanged(err error, done func())
+	// AmbientError reports a fault that leaves what was said in use: of the
+	// member of that name, or, if it is empty, of the collection as a whole.
+	// err is an *Error.
+	AmbientError(name string, err error, done func())
+}
+
+// WatchCollection implements Client. Members come and go as the server says,
+// whatever the server's features: what a collection has is its content, and that
+// a member left is no data error in the sense of gRFC A88. An error for the
+// collection as a whole is: it withdraws the members if the server has
+// fail_on_data_errors.
+//
+// Only the incremental variant of the protocol has collections. With a server
+// that does not speak it, the watcher gets an *Error of KindConfiguration.
+func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
+	w := &watch{
+		watcher: wholeWatcher{watcher},
+		members: &membersNews{watcher: func(name string) Watcher { return memberWatcher{watcher, name} }},
+	}
+	return c.watch(t, name, w)
+}
+
+// wholeWatcher tells a CollectionWatcher of the collection as a whole.
+type wholeWatcher struct{ to CollectionWatcher }
+
+func (w wholeWatcher) ResourceChanged(_ any, err error, done func()) {
+	w.to.CollectionChanged(err, done)
+}
+func (w wholeWatcher) AmbientError(err error, done func()) { w.to.AmbientError("", err, done) }
+
+// memberWatcher tells a CollectionWatcher of one member.
+type memberWatcher struct {
+	to   CollectionWatcher
+	name string
+}
+
+func (w memberWatcher) ResourceChanged(value any, err error, done func()) {
+	w.to.MemberChanged(w.name, value, err, done)
+}
+func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(w.name, err, done) }
+
+// isCollection reports whether a name in canonical form is that of a glob
+// collection: of the resources of a directory, and not of one of them.
+func isCollection(name string) bool {
+	path, _ := splitContext(name)
+	return strings.HasPrefix(name, newStylePrefix) && strings.HasSuffix(path, "/*")
+}
+
+// splitContext splits a name in canonical form into its path and its context
+// parameters.
+func splitContext(name string) (path, context string) {
+	if i := strings.IndexByte(name, '?'); i >= 0 {
+		return name[:i], name[i:]
+	}
+	return name, ""
+}
+
+// collectionOf returns the name of the collection that the resource of a new-style
+// name is a member of: that of its directory with the same context parameters. A
+// resource in a directory below is not a member.
+func collectionOf(name string) string {
+	path, context := splitContext(name)
+	return path[:strings.LastIndexByte(path, '/')+1] + "*" + context
+}
+
+// member returns the collection that is subscribed to and has resources of this
+// name, or nil, and its member, or nil.
+func (ts *typeState) member(name []byte) (collection, member *subscription) {
+	if ts.collections == 0 || !ts.incremental || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+		return nil, nil
+	}
+	canonical := canonicalName(string(name))
+	s := ts.subs[collectionOf(canonical)]
+	if s == nil || !ts.knows(s) || isCollection(canonical) {
+		return nil, nil
+	}
+	return s, s.members[canonical]
+}
+
+// enter makes a member of a collection, of which nothing is known yet. How many
+// there are is up to the server, so there is a limit.
+func (u *update) enter(s *subscription, name []byte) (*subscription, error) {
+	if limit := u.ch.client.options.maxMembers; len(s.members) >= limit {
+		return nil, fmt.Errorf("the collection has more than %d members", limit)
+	}
+	c, canonical := s.resource, canonicalName(string(name))
+	r := c.members[canonical]
+	if r == nil {
+		r = &resource{key: resourceKey{c.key.typ, canonical}, authority: c.authority, collection: c}
+	}
+	m := &subscription{resource: r, state: subscriptionReceived}
+	s.members[canonical] = m
+	return m, nil
+}
+
+// admit has the cache know a member of a collection, now that it follows the
+// server that has it.
+func (s *subscription) admit() {
+	c := s.resource.collection
+	if c == nil {
+		return
+	}
+	if r := c.members[s.resource.key.name]; r != nil { // known from another server
+		s.resource = r
+		return
+	}
+	c.members[s.resource.key.name] = s.resource
+}
+
+// exit notes that the server has a member no more.
+func (u *update) exit(m *subscription, state resourceState, fault *Error) {
+	c := m.resource.collection
+	u.types.dropMember(u.types.subs[c.key.name], m)
+	if c.authority.heeds(u.ch, true, u.delivery) {
+		c.expel(m.resource.key.name, state, fault, u.delivery)
+	}
+}
+
+// expel tells the watchers that a member is no longer to be used, and forgets it.
+func (r *resource) expel(name string, state resourceState, fault *Error, d *delivery) {
+	if m := r.members[name]; m != nil {
+		m.fail(state, fault, true, d)
+		delete(r.members, name)
+	}
+}
+
+// disband does with all members what expel does with one.
+func (r *resource) disband(b setback, d *delivery) {
+	for name, m := range r.members {
+		r.expel(name, b.state, b.fault.about(m), d)
+	}
+}
+
+// answer notes that the server answered for a collection.
+func (u *update) answer(s *subscription) {
+	if s.seen == u.number {
+		return
+	}
+	s.seen, s.state = u.number, subscriptionReceived
+	u.collections = append(u.collections, s)
+	whole := s.payload
+	if whole == nil {
+		whole = &payload{server: u.ch.server}
+	}
+	u.ch.accept(s, whole, u.stamp, u.delivery)
+}
+
+// empty notes that a collection has no members.
+func (u *update) empty(s *subscription) {
+	for _, m := range s.members {
+		u.exit(m, resourceMissing, u.fault(KindDoesNotExist, m.resource, errLeft))
+	}
+	u.answer(s)
+}
+
+// cull has the members of a collection leave that the cache has from another
+// server and that this one, having answered for the collection, does not have.
+func (ch *serverChannel) cull(s *subscription, d *delivery) {
+	c := s.resource
+	if s.payload == nil || len(c.members) == len(s.members) || c.authority.inUse() != ch {
+		return
+	}
+	for name, m := range c.members {
+		if s.members[name] == nil {
+			c.expel(name, resourceMissing, ch.fault(KindDoesNotExist, m, errLeft), d)
+		}
+	}
+}
+
+var errLeft = errors.New("does not exist: it is no longer in its collection")
+
+// unserved tells the watchers of a collection that the server has none.
+func (ch *serverChannel) unserved(s *subscription) {
+	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
+	if ch.server.HasFeature(bootstrap.FeatureDelta) {
+		reason = errors.New("collections need the incremental protocol, which the server does not implement")
+	}
+	s.state = subscriptionUnsent
+	ch.fail(s, setback{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+}

@@ -1,0 +1,418 @@
+package xdsclient
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const (
+	collectionDir  = "xdstp://auth/envoy.config.cluster.v3.Cluster/dir/"
+	collectionName = collectionDir + "*"
+)
+
+// collectionEar is a watcher of a collection that writes down what it hears.
+type collectionEar struct {
+	t     *testing.T
+	calls chan string
+	// keep holds the done callbacks if the test calls them.
+	keep chan func()
+}
+
+func newCollectionEar(t *testing.T) *collectionEar {
+	return &collectionEar{t: t, calls: make(chan string, 1000)}
+}
+
+func (e *collectionEar) hear(what, name string, value any, err error, done func()) {
+	text := what
+	if name != "" {
+		text += " " + strings.TrimPrefix(name, collectionDir)
+	}
+	if fault := asError(e.t, err); fault != nil {
+		text += ": " + fault.Kind.String()
+	} else if c, ok := value.(interface{ GetAltStatName() string }); ok {
+		text += " = " + c.GetAltStatName()
+	}
+	e.calls <- text
+	if e.keep != nil {
+		e.keep <- done
+		return
+	}
+	done()
+}
+
+func (e *collectionEar) MemberChanged(name string, value any, err error, done func()) {
+	e.hear("member", name, value, err, done)
+}
+
+func (e *collectionEar) CollectionChanged(err error, done func()) {
+	e.hear("collection", "", nil, err, done)
+}
+
+func (e *collectionEar) AmbientError(name string, err error, done func()) {
+	e.hear("ambient", name, nil, err, done)
+}
+
+// heard checks what the watcher heard since the last time. The order of members
+// does not matter, but that of the calls for one does.
+func (e *collectionEar) heard(want ...string) {
+	e.t.Helper()
+	synctest.Wait()
+	var got []string
+	for len(e.calls) > 0 {
+		got = append(got, <-e.calls)
+	}
+	byMember := func(a, b string) int {
+		member := func(s string) string { _, name, _ := strings.Cut(s, " "); return strings.Trim(name, ":") }
+		return strings.Compare(member(a), member(b))
+	}
+	slices.SortStableFunc(got, byMember)
+	slices.SortStableFunc(want, byMember)
+	if !slices.Equal(got, want) {
+		e.t.Fatalf("the watcher heard %q, want %q", got, want)
+	}
+}
+
+// collectionClient makes an incremental client with an authority "auth" on the
+// server.
+func (s *script) collectionClient(features ...string) *XDSClient {
+	return s.client(testutils.ServerFeatures(append([]string{"delta"}, features...)...),
+		testutils.Authority("auth", "", nil))
+}
+
+func watchCollection(t *testing.T, c *XDSClient, typ *ResourceType, name string) (*collectionEar, func()) {
+	e := newCollectionEar(t)
+	return e, c.WatchCollection(typ, name, e)
+}
+
+func member(name, version, text string) part {
+	return has(collectionDir+name, version, cluster(collectionDir+name, text))
+}
+
+// xRFC TP1, "Glob": members come, change and go.
+func TestCollectionMembersComeChangeAndGo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		s := server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
+		e.heard()
+		s.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		e.heard("member a = x", "member b = x", "collection")
+		s.send(types.clusters, "n2", member("a", "2", "y"), member("b", "2", "x"))
+		e.heard("member a = y")
+		s.send(types.clusters, "n3", lacks(collectionDir+"b", collectionDir+"never"), member("c", "1", "x"))
+		e.heard("member b: does not exist", "member c = x")
+		late, _ := watchCollection(t, c, types.clusters, collectionName)
+		late.heard("member a = y", "member c = x", "collection")
+		s.send(types.clusters, "n4", member("b", "1", "z"))
+		e.heard("member b = z")
+		late.heard("member b = z")
+		for range 3 {
+			s.request()
+		}
+
+		// The versions of members are given on the next stream.
+		s.breakOff()
+		s = server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true,
+			initial: map[string]string{collectionDir + "a": "2", collectionDir + "b": "1", collectionDir + "c": "1"}})
+		s.send(types.clusters, "n1", lacks(collectionDir+"a"))
+		e.heard("member a: does not exist")
+		if got := types.decoded.Load(); got != 5 {
+			t.Errorf("%d resources were decoded, want 5", got)
+		}
+	})
+}
+
+// xRFC TP1, "Glob": a server that has no member of a collection names it among the
+// removed resources.
+func TestEmptyCollection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		s := server.delta()
+		s.send(types.clusters, "n1", lacks(collectionName))
+		e.heard("collection")
+		s.send(types.clusters, "n2", member("a", "1", "x"), member("b", "1", "x"))
+		e.heard("member a = x", "member b = x")
+		s.send(types.clusters, "n3", lacks(collectionName))
+		e.heard("member a: does not exist", "member b: does not exist")
+		pass(time.Hour)
+		e.heard()
+	})
+}
+
+// xRFC TP1, "Glob": a member shares the directory and the context parameters.
+func TestCollectionMembership(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"xdstp://a/T/foo/bar":          "xdstp://a/T/foo/*",
+		"xdstp://a/T/foo/bar/baz":      "xdstp://a/T/foo/bar/*",
+		"xdstp://a/T/foo/bar?x=1":      "xdstp://a/T/foo/*?x=1",
+		"xdstp://a/T/foo/bar?x=1/2":    "xdstp://a/T/foo/*?x=1/2",
+		"xdstp://a/T/foo":              "xdstp://a/T/*",
+		"xdstp:///T/foo":               "xdstp:///T/*",
+		"xdstp:/foo":                   "xdstp:/*",
+		"xdstp:foo":                    "*",
+		"xdstp://a/T/foo/bar?x=1&y=/*": "xdstp://a/T/foo/*?x=1&y=/*",
+	} {
+		if got := collectionOf(name); got != want {
+			t.Errorf("the collection of %q is %q, want %q", name, got, want)
+		}
+		if isCollection(name) {
+			t.Errorf("%q is taken for a collection", name)
+		}
+		if want != "*" && !isCollection(want) {
+			t.Errorf("%q is not taken for a collection", want)
+		}
+	}
+	for _, name := range []string{"", "*", "/*", "a/*", "xdstp://a/T/foo*"} {
+		if isCollection(name) {
+			t.Errorf("%q is taken for a collection", name)
+		}
+	}
+	types := newTestTypes()
+	k := newDeltaCore(t)
+	k.c.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures("delta"), testutils.Authority("auth", "", nil))
+	e := newCollectionEar(t)
+	k.c.WatchCollection(types.clusters, collectionName+"?x=1", e)
+	k.answer()
+	k.push(k.delta(types.clusters, "n1",
+		has(collectionDir+"in?x=1", "1", cluster("", "x")), has(collectionDir+"out", "1", cluster("", "x")),
+		has(collectionDir+"out?x=2", "1", cluster("", "x")), has(collectionDir+"further/out?x=1", "1", cluster("", "x")),
+		has(collectionDir+"*?x=1", "1", cluster("", "x"))))
+	if got := []string{<-e.calls, <-e.calls}; !slices.Equal(got, []string{"member in?x=1 = x", "collection"}) {
+		t.Errorf("the watcher heard %q, want one member", got)
+	}
+	if got := k.c.Stats().Unasked; got != 4 {
+		t.Errorf("%d resources were unasked for, want 4", got)
+	}
+}
+
+// xRFC TP3, "Wildcard Subscriptions and Glob Collections": an error may name the
+// collection or one member.
+func TestErrorsOfCollections(t *testing.T) {
+	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
+		t.Run(fmt.Sprint(features), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, server := newTestTypes(), newScript(t)
+				c := server.collectionClient(features...)
+				e, _ := watchCollection(t, c, types.clusters, collectionName)
+				s := server.delta()
+				s.send(types.clusters, "n1", fails(collectionName, codes.PermissionDenied, "not yours"))
+				e.heard("collection: server error")
+				s.send(types.clusters, "n2", member("a", "1", "x"), member("b", "1", "x"),
+					fails(collectionDir+"c", codes.Internal, "broken"), fails(collectionDir+"d", codes.NotFound, "gone"))
+				e.heard("member a = x", "member b = x", "member c: server error", "collection")
+				s.send(types.clusters, "n3", fails(collectionDir+"a", codes.Internal, "broken"), fails(collectionDir+"b", codes.NotFound, "gone"),
+					fails(collectionDir+"c", codes.Internal, "broken"))
+				e.heard("ambient a: server error", "member b: does not exist")
+				s.send(types.clusters, "n4", has(collectionDir+"new", "1", badCluster(collectionDir+"new", "no")))
+				e.heard("member new: invalid")
+				late, _ := watchCollection(t, c, types.clusters, collectionName)
+				late.heard("member a = x", "ambient a: server error", "member c: server error", "member new: invalid", "collection")
+
+				s.send(types.clusters, "n5", fails(collectionName, codes.Unavailable, "later"))
+				e.heard("ambient: server error")
+				s.send(types.clusters, "n6", member("a", "1", "x"))
+				e.heard("member a = x", "collection")
+				s.send(types.clusters, "n7", fails(collectionName, codes.PermissionDenied, "not yours"))
+				if features == nil {
+					e.heard("ambient: server error")
+				} else {
+					e.heard("member a: server error", "member c: server error", "member new: server error", "collection: server error")
+				}
+			})
+		})
+	}
+}
+
+// A resource may be watched by its name and as a member. Each hears of it in its
+// way.
+func TestResourceAndMember(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, stop := watchCollection(t, c, types.clusters, collectionName)
+		single, _ := listen(t, c, types.clusters, collectionDir+"a")
+		s := server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName, collectionDir + "a"}, node: true})
+		s.send(types.clusters, "n1", member("a", "1", "x"))
+		single.cluster("x")
+		e.heard("member a = x", "collection")
+		if got := types.decoded.Load(); got != 1 {
+			t.Errorf("%d resources were decoded, want 1", got)
+		}
+		s.send(types.clusters, "n2", lacks(collectionDir+"a"))
+		single.ambient(KindDoesNotExist)
+		e.heard("member a: does not exist")
+		s.send(types.clusters, "n3", member("a", "1", "x"))
+		single.cluster("x")
+		e.heard("member a = x")
+		for range 3 {
+			s.request()
+		}
+		stop()
+		s.expect(deltaWant{typ: types.clusters, unsub: []string{collectionName}})
+		s.send(types.clusters, "n4", member("a", "2", "y"), member("b", "1", "y"))
+		single.cluster("y")
+		e.heard()
+	})
+}
+
+// The server is unreachable: the collection hears of it once.
+func TestCollectionOfAnUnreachableServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		server.delta().breakOff()
+		e.heard("collection: unreachable")
+		pass(time.Second)
+		s := server.delta()
+		s.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"))
+		e.heard("member a = x", "member b = x", "collection")
+		s.breakOff()
+		server.delta().breakOff()
+		e.heard("ambient: unreachable")
+	})
+}
+
+// A collection that the server does not answer for.
+func TestCollectionTimer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, _ := watchCollection(t, c, types.clusters, collectionName)
+		server.delta()
+		pass(14 * time.Second)
+		e.heard()
+		pass(2 * time.Second)
+		e.heard("collection: does not exist")
+	})
+}
+
+// Only the incremental variant has collections.
+func TestCollectionOverSotW(t *testing.T) {
+	t.Run("server without delta", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			types, server := newTestTypes(), newScript(t)
+			c := server.client(testutils.Authority("auth", "", nil))
+			a, _ := listen(t, c, types.clusters, "a")
+			e, stop := watchCollection(t, c, types.clusters, collectionName)
+			e.heard("collection: configuration")
+			s := server.stream()
+			check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
+			stop()
+			s.quiet()
+			s.send(types.clusters, "1", "n1", cluster("a", "x"))
+			a.cluster("x")
+		})
+	})
+	t.Run("server that does not implement delta", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			types, server := newTestTypes(), newScript(t)
+			server.sotwOnly = true
+			c := server.collectionClient()
+			a, _ := listen(t, c, types.clusters, "a")
+			e, _ := watchCollection(t, c, types.clusters, collectionName)
+			e.heard()
+			check(t, server.stream().request(), want{typ: types.clusters, names: []string{"a"}, node: true})
+			e.heard("collection: configuration")
+			late, _ := watchCollection(t, c, types.clusters, collectionName)
+			late.heard("collection: configuration")
+			other, _ := watchCollection(t, c, types.clusters, collectionDir+"below/*")
+			other.heard("collection: configuration")
+			a.fault(KindDoesNotExist)
+			e.heard()
+		})
+	})
+}
+
+// A name is that of a collection or that of a resource.
+func TestWatchOfTheOtherKind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		single, _ := listen(t, c, types.clusters, collectionName)
+		if err := single.fault(KindConfiguration); !strings.Contains(err.Error(), "WatchCollection") {
+			t.Errorf("got %v, want the way out", err)
+		}
+		for _, name := range []string{"a", "a/*", collectionDir + "a", "*"} {
+			e, stop := watchCollection(t, c, types.clusters, name)
+			e.heard("collection: configuration")
+			stop()
+		}
+		e, _ := watchCollection(t, c, types.clusters, "xdstp://nobody/T/*")
+		e.heard("collection: configuration")
+	})
+}
+
+// What the watcher of a collection owes holds the stream up, and stops to when the
+// watch does. After that it is not called.
+func TestCollectionWatcherOwesDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e := newCollectionEar(t)
+		e.keep = make(chan func(), 100)
+		stop := c.WatchCollection(types.clusters, collectionName, e)
+		b, _ := listen(t, c, types.endpoints, "b")
+		s := server.delta()
+		s.send(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"))
+		e.heard("member a = x", "member b = x", "member c = x", "collection")
+		s.send(types.endpoints, "n2", has("b", "1", endpoints("b")))
+		for range 4 {
+			b.silent()
+			(<-e.keep)()
+		}
+		b.value()
+		s.send(types.clusters, "n3", lacks(collectionDir+"a"), member("b", "2", "y"))
+		s.send(types.endpoints, "n4", lacks("b"))
+		e.heard("member a: does not exist", "member b = y")
+		b.silent()
+		stop()
+		b.ambient(KindDoesNotExist)
+		c.mu.Lock()
+		if n := len(c.authorities); n != 1 {
+			t.Errorf("%d authorities are left, want 1", n)
+		}
+		c.mu.Unlock()
+		e.heard()
+	})
+}
+
+// A collection is as large as the server makes it, up to a bound.
+func TestCollectionIsBounded(t *testing.T) {
+	t.Parallel()
+	types := newTestTypes()
+	k := newDeltaCore(t)
+	k.c.config = parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures("delta"), testutils.Authority("auth", "", nil))
+	k.c.WatchCollection(types.clusters, collectionName, newCollectionEar(t))
+	k.answer()
+	k.c.options.maxMembers = 2
+	v := k.push(k.delta(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"),
+		fails(collectionDir+"d", codes.Internal, "x")))
+	if v != verdictRejected {
+		t.Errorf("the response got verdict %v, want that it is NACKed", v)
+	}
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	got := k.channel.types[0].replies[0].fault
+	for _, want := range []string{"2 of 4", collectionDir + "c", collectionDir + "d", "more than 2 members"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the NACK is %s, want %q in it", got, want)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package xdsclient
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// heap returns the bytes that are in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// content is that of one of many clusters, of about 250 bytes together.
+func content(i int) string { return fmt.Sprintf("%0180d", i) }
+
+// deltaPush makes an incremental response with the clusters from first to last.
+func deltaPush(t testing.TB, typ *ResourceType, version string, first, last int, text func(int) string) []byte {
+	var parts []part
+	for i := first; i < last; i++ {
+		name := fmt.Sprint("cluster-", i)
+		parts = append(parts, has(name, version, cluster(name, text(i))))
+	}
+	return mustMarshal(t, deltaResponse(typ, "n"+version, parts...))
+}
+
+// deltaCoreWith makes a core that has n clusters.
+func deltaCoreWith(t testing.TB, types *testTypes, n int) (*core, *counter) {
+	k := newDeltaCore(t)
+	heard := k.watchClusters(types, n)
+	k.answer()
+	k.push(deltaPush(t, types.clusters, "1", 0, n, content))
+	k.answer()
+	return k, heard
+}
+
+// An incremental response with 10,000 resources that the client has decodes none
+// and wakes nobody.
+func TestDeltaPushOfUnchangedResourcesDecodesNone(t *testing.T) {
+	const n = 10_000
+	types := newTestTypes()
+	k, heard := deltaCoreWith(t, types, n)
+	message := deltaPush(t, types.clusters, "1", 0, n, content)
+	if got := testing.AllocsPerRun(5, func() { k.push(message); k.answer() }); got > 100 {
+		t.Errorf("a push of %d unchanged resources allocates %v times", n, got)
+	}
+	if got := types.decoded.Load(); got != n || heard.values != n || heard.errors != 0 {
+		t.Errorf("%d resources were decoded, and %d values and %d errors told, want %d, %d and none", got, heard.values, heard.errors, n, n)
+	}
+}
+
+// In the incremental variant, work is proportional to the response and to the
+// change of subscriptions, not to the subscriptions.
+func TestDeltaWorkDoesNotGrowWithTheSubscriptions(t *testing.T) {
+	type cost struct{ response, subscription, sent int }
+	costs := map[int]cost{}
+	for _, n := range []int{100, 10_000} {
+		types := newTestTypes()
+		k, _ := deltaCoreWith(t, types, n)
+		messages := [][]byte{
+			deltaPush(t, types.clusters, "2", 5, 6, func(int) string { return "x" }),
+			deltaPush(t, types.clusters, "3", 5, 6, func(int) string { return "y" }),
+		}
+		var c cost
+		i := 0
+		c.response = int(testing.AllocsPerRun(100, func() {
+			k.push(messages[i%2])
+			c.sent = k.answer()
+			i++
+		}))
+		c.subscription = int(testing.AllocsPerRun(100, func() {
+			stop := k.c.Watch(types.clusters, "other", &counter{})
+			c.sent += k.answer()
+			stop()
+			c.sent += k.answer()
+		}))
+		costs[n] = c
+	}
+	// What a map or a queue takes when it grows is not counted.
+	small, large := costs[100], costs[10_000]
+	if large.response > small.response+5 || large.subscription > small.subscription+5 || large.sent != small.sent {
+		t.Errorf("with 10,000 subscriptions the cost is %+v, with 100 %+v", large, small)
+	}
+}
+
+// DESIGN, "Budgets": 1 change among 10,000 clusters takes at most 0.001 of the
+// bytes that it takes in SotW.
+func TestDeltaBytesOfOneChange(t *testing.T) {
+	const n = 10_000
+	types := newTestTypes()
+	full := len(sotwPush(t, types.clusters, n, 5, "x"))
+	one := len(deltaPush(t, types.clusters, "2", 5, 6, func(int) string { return content(0) }))
+	if one*1000 > full {
+		t.Errorf("one change among %d clusters takes %d bytes incrementally, and %d in SotW", n, one, full)
+	}
+}
+
+// BenchmarkOneChange is the cost of 1 change among many clusters, from the bytes
+// of the response to those of the answer.
+func BenchmarkOneChange(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint("SotW/", n), func(b *testing.B) {
+			types := newTestTypes()
+			k := newCore(b)
+			k.watchClusters(types, n)
+			k.answer()
+			oneChange(b, k, sotwPush(b, types.clusters, n, 5, "x"), sotwPush(b, types.clusters, n, 5, "y"))
+		})
+		b.Run(fmt.Sprint("delta/", n), func(b *testing.B) {
+			types := newTestTypes()
+			k, _ := deltaCoreWith(b, types, n)
+			oneChange(b, k,
+				deltaPush(b, types.clusters, "2", 5, 6, func(int) string { return "x" }),
+				deltaPush(b, types.clusters, "3", 5, 6, func(int) string { return "y" }))
+		})
+	}
+}
+
+func oneChange(b *testing.B, k *core, messages ...[]byte) {
+	for _, m := range messages {
+		k.push(m)
+		k.answer()
+	}
+	b.ReportAllocs()
+	sent := 0
+	for i := 0; b.Loop(); i++ {
+		k.push(messages[i%len(messages)])
+		sent = k.answer()
+	}
+	b.ReportMetric(float64(len(messages[0])), "received-B/op")
+	b.ReportMetric(float64(sent), "sent-B/op")
+}
+
+// BenchmarkOneMoreSubscription is the cost of a watch that starts and stops beside
+// many others.
+func BenchmarkOneMoreSubscription(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		b.Run(fmt.Sprint("delta/", n), func(b *testing.B) {
+			types := newTestTypes()
+			k, _ := deltaCoreWith(b, types, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				stop := k.c.Watch(types.clusters, "other", &counter{})
+				k.answer()
+				stop()
+				k.answer()
+			}
+		})
+	}
+}
+
+// BenchmarkDeltaMemoryPerResource reports what a cached, watched resource takes
+// beside its name, its bytes and its decoded value.
+func BenchmarkDeltaMemoryPerResource(b *testing.B) {
+	const n = 10_000
+	var overhead, raw float64
+	for b.Loop() {
+		types := newTestTypes()
+		types.clusters.Decode = nameOnly(types.clusters.Decode)
+		message := deltaPush(b, types.clusters, "1", 0, n, content)
+		before := heap()
+		k := newDeltaCore(b)
+		k.watchClusters(types, n)
+		k.answer()
+		k.push(message)
+		k.answer()
+		raw = float64(len(message)) / n
+		overhead = float64(heap()-before)/n - raw
+		runtime.KeepAlive(k)
+		runtime.KeepAlive(message)
+	}
+	b.ReportMetric(overhead, "B/resource")
+	b.ReportMetric(raw, "serialized-B/resource")
+}
+
+// A response with a million of everything that nobody asked for leaves nothing
+// behind.
+func TestFloodLeavesNothingBehind(t *testing.T) {
+	const flood = 1_000_000
+	types := newTestTypes()
+	for _, variant := range []string{"SotW", "delta"} {
+		t.Run(variant, func(t *testing.T) {
+			k := newCore(t)
+			message := floodOf(t, types.clusters, wrapperType, flood)
+			if variant == "delta" {
+				k = newDeltaCore(t)
+				message = deltaFloodOf(types.clusters, flood)
+			}
+			heard := k.watchClusters(types, 1)
+			k.answer()
+			before := heap()
+			if v := k.push(message); v != verdictAccepted {
+				t.Errorf("the response got verdict %v", v)
+			}
+			if grown := int64(heap()) - int64(before); grown > 1<<20 {
+				t.Errorf("the heap has grown by %d bytes", grown)
+			}
+			if got := k.c.Stats(); got.Unasked < uint64(flood) || got.Decoded != 0 || heard.values+heard.errors != 0 {
+				t.Errorf("Stats() is %+v, and watchers were called %d times; want %d unasked and no more", got, heard.values+heard.errors, flood)
+			}
+			if sent := k.answer(); sent == 0 || sent > 1000 {
+				t.Errorf("the answer has %d bytes", sent)
+			}
+			runtime.KeepAlive(message)
+		})
+	}
+}
+
+// appendField adds a length-delimited field to a message.
+func appendField(b []byte, number int, value string) []byte {
+	b = protowire.AppendTag(b, protowire.Number(number), protowire.BytesType)
+	return protowire.AppendString(b, value)
+}
+
+// floodOf makes a SotW response with n wrapped resources.
+func floodOf(t testing.TB, typ *ResourceType, wrapper string, n int) []byte {
+	message := mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: typ.TypeURL, VersionInfo: "1", Nonce: "n"})
+	for i := range n {
+		inner := appendField(nil, wrapperName, fmt.Sprint("u", i))
+		inner = appendField(inner, wrapperVersion, "1")
+		a := appendField(appendField(nil, 1, wrapper), 2, string(inner))
+		message = appendField(message, int(sotwLayout.resources), string(a))
+	}
+	return message
+}
+
+// deltaFloodOf makes an incremental response with n resources, aliases, removals
+// and errors.
+func deltaFloodOf(typ *ResourceType, n int) []byte {
+	var message, aliases []byte
+	message = appendField(message, int(deltaLayout.typeURL), typ.TypeURL)
+	for i := range n {
+		name := fmt.Sprint("u", i)
+		message = appendField(message, int(deltaLayout.resources), string(appendField(nil, wrapperName, name)))
+		message = appendField(message, int(deltaLayout.removed), name)
+		message = appendField(message, int(deltaLayout.resourceErrors), string(appendField(nil, 1, string(appendField(nil, 1, name)))))
+		aliases = appendField(aliases, wrapperAliases, name)
+	}
+	return appendField(message, int(deltaLayout.resources), string(appendField(aliases, wrapperName, "aliased")))
+}

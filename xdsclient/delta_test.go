@@ -1,0 +1,640 @@
+package xdsclient
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Envoy, xDS protocol, "Incremental xDS": requests carry the names that were added
+// and left, and the nonce of a response only if they answer it.
+func TestDeltaSubscribesByDifference(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, stopB := listen(t, c, types.clusters, "b")
+		listen(t, c, types.endpoints, "e")
+		s := server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, node: true})
+		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}})
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		a.cluster("x")
+		b.cluster("x")
+
+		listen(t, c, types.clusters, "c")
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"c"}})
+		stopB()
+		s.expect(deltaWant{typ: types.clusters, unsub: []string{"b"}})
+		// What the server sent before it knew is dropped, and acknowledged.
+		s.send(types.clusters, "n2", has("b", "2", cluster("b", "y")), has("a", "2", cluster("a", "y")))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
+		a.cluster("y")
+		again, _ := listen(t, c, types.clusters, "b")
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"b"}})
+		again.silent()
+		s.send(types.clusters, "n3", has("b", "2", cluster("b", "y")))
+		again.cluster("y")
+		s.expect(deltaWant{typ: types.clusters, nonce: "n3"})
+		s.quiet()
+	})
+}
+
+// A watch that stops and starts again between two requests is no news for the
+// server, and what is cached stays.
+func TestDeltaUnsubscribeAndResubscribeBetweenTwoRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		busy := newEar(t)
+		busy.keepDone = true
+		c.Watch(types.clusters, "busy", busy)
+		a, stop := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("busy", "1", cluster("busy", "x")))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		a.cluster("x")
+		h := busy.next() // not done: requests are held back
+		stop()
+		again, stopAgain := listen(t, c, types.clusters, "a")
+		again.cluster("x")
+		_, stopNew := listen(t, c, types.clusters, "new")
+		stopNew()
+		h.done()
+		s.quiet()
+
+		// With both in one batch, one request has both.
+		s.send(types.clusters, "n2", has("busy", "2", cluster("busy", "y")))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
+		h = busy.next()
+		stopAgain()
+		listen(t, c, types.clusters, "other")
+		listen(t, c, types.clusters, "another")
+		s.quiet()
+		h.done()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"another", "other"}, unsub: []string{"a"}})
+		s.quiet()
+	})
+}
+
+// A watch that ends while its request is being written is unsubscribed from.
+func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
+	t.Parallel()
+	types := newTestTypes()
+	k := newDeltaCore(t)
+	k.c.Watch(types.clusters, "a", &counter{})
+	k.answer()
+	stop := k.c.Watch(types.clusters, "b", &counter{})
+	r, fresh := k.channel.nextRequest()
+	if !slices.Equal(r.subscribe, []string{"b"}) {
+		t.Fatalf("got request %+v, want a subscription to b", r)
+	}
+	stop()
+	k.channel.sent(r.typeURL, fresh)
+	r, _ = k.channel.nextRequest()
+	if r == nil || !slices.Equal(r.unsubscribe, []string{"b"}) {
+		t.Fatalf("got request %+v, want an unsubscription from b", r)
+	}
+	k.c.mu.Lock()
+	defer k.c.mu.Unlock()
+	if _, overdue := k.channel.expiry.next(); overdue || k.channel.types[0].subs["b"] != nil {
+		t.Error("something of the subscription is left")
+	}
+}
+
+// Envoy, service/discovery/v3/discovery.proto, DeltaDiscoveryRequest: each
+// response is answered with its own nonce.
+func TestDeltaAnswersEachResponse(t *testing.T) {
+	t.Parallel()
+	types := newTestTypes()
+	k := newDeltaCore(t)
+	k.c.Watch(types.clusters, "a", &counter{})
+	k.c.Watch(types.clusters, "b", &counter{})
+	k.answer()
+	k.push(k.delta(types.clusters, "n1", has("a", "1", cluster("a", "x"))))
+	k.push(k.delta(types.clusters, "n2", has("a", "2", badCluster("a", "no")), has("b", "2", badCluster("b", "neither"))))
+	k.push(k.delta(types.clusters, "n3", has("a", "3", cluster("a", "y"))))
+	k.c.Watch(types.clusters, "c", &counter{})
+	var got []string
+	for {
+		r, fresh := k.channel.nextRequest()
+		if r == nil {
+			break
+		}
+		k.channel.sent(r.typeURL, fresh)
+		got = append(got, strings.Join(append([]string{r.nonce, r.fault}, r.subscribe...), "|"))
+	}
+	want := []string{"n1||c", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither`, "n3|"}
+	if !slices.Equal(got, want) {
+		t.Errorf("answers are\n%q\nwant\n%q", got, want)
+	}
+}
+
+// A server that reads no answers is cut off before they fill the memory.
+func TestDeltaBacklogIsBounded(t *testing.T) {
+	t.Parallel()
+	types := newTestTypes()
+	k := newDeltaCore(t)
+	k.c.Watch(types.clusters, "a", &counter{})
+	k.answer()
+	nonce := strings.Repeat("n", maxBacklog/4)
+	for i := range 10 {
+		_, d, err := k.channel.handle(k.delta(types.clusters, nonce))
+		switch {
+		case i < 3 && err != nil:
+			t.Fatalf("response %d: %v", i, err)
+		case i >= 3 && (!errors.Is(err, errDeaf) || d != nil):
+			t.Fatalf("response %d: got error %v, want %v", i, err, errDeaf)
+		}
+		if d != nil {
+			<-d.finished
+			k.channel.delivered(d)
+		}
+	}
+}
+
+// Envoy, DeltaDiscoveryRequest.initial_resource_versions: the first request of
+// each type on a new stream has the versions of everything that is cached.
+func TestDeltaReconnectSendsVersions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		missing, _ := listen(t, c, types.clusters, "missing")
+		e, _ := listen(t, c, types.endpoints, "e")
+		s := server.delta()
+		s.request()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "7", cluster("b", "x")), lacks("missing"))
+		s.send(types.endpoints, "n2", has("e", "5", endpoints("e")))
+		a.cluster("x")
+		b.cluster("x")
+		missing.fault(KindDoesNotExist)
+		e.value()
+		// The same bytes under another version are no change, but have that version.
+		s.send(types.clusters, "n3", has("a", "2", cluster("a", "x")))
+		// A version that was rejected is not the client's, and it does not vouch
+		// for the one before, which the server may go back to.
+		s.send(types.clusters, "n4", has("b", "8", badCluster("b", "no")))
+		b.ambient(KindInvalid)
+		a.silent()
+		s.breakOff()
+
+		s = server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b", "missing"}, initial: map[string]string{"a": "2", "b": ""}, node: true})
+		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "5"}})
+		s.quiet()
+		s.send(types.clusters, "n1", has("b", "7", cluster("b", "x")), lacks("missing"))
+		b.cluster("x")
+		pass(time.Hour)
+		a.silent()
+		e.silent()
+		missing.silent()
+		if got := types.decoded.Load(); got != 4 {
+			t.Errorf("%d resources were decoded, want 4", got)
+		}
+		if n := len(server.attempts()); n != 2 {
+			t.Errorf("%d streams were opened, want 2", n)
+		}
+	})
+}
+
+// A server that has nothing to say, because the client has everything, would never
+// end the error that it was unreachable. So one version is kept back.
+func TestDeltaServerThatIsBackAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		e, _ := listen(t, c, types.endpoints, "e")
+		s := server.delta()
+		s.request()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", cluster("b", "x")))
+		s.send(types.endpoints, "n2", has("e", "1", endpoints("e")))
+		a.cluster("x")
+		b.cluster("x")
+		e.value()
+		s.breakOff()
+		server.delta().breakOff()
+		a.ambient(KindUnreachable)
+		b.ambient(KindUnreachable)
+		e.ambient(KindUnreachable)
+		s = server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"a", "b"}, initial: map[string]string{"a": "", "b": "1"}, node: true})
+		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, initial: map[string]string{"e": "1"}})
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		a.cluster("x")
+		b.cluster("x")
+		e.value()
+		if got := types.decoded.Load(); got != 3 {
+			t.Errorf("%d resources were decoded, want 3", got)
+		}
+	})
+}
+
+// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist"
+// (incremental), for a type that has no full state in SotW; gRFC A88, "Handling Data
+// Errors".
+func TestDeltaRemovedResources(t *testing.T) {
+	for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
+		t.Run(fmt.Sprint(features), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				types, server := newTestTypes(), newScript(t)
+				c := server.deltaClient(features...)
+				e, _ := listen(t, c, types.endpoints, "e")
+				never, _ := listen(t, c, types.endpoints, "never")
+				s := server.delta()
+				s.send(types.endpoints, "n1", has("e", "1", endpoints("e")), lacks("never", "unasked"))
+				e.value()
+				if err := never.fault(KindDoesNotExist); err.Code != codes.NotFound {
+					t.Errorf("the error has code %v, want NOT_FOUND", err.Code)
+				}
+				s.send(types.endpoints, "n2", lacks("e", "never"))
+				if features == nil {
+					e.ambient(KindDoesNotExist)
+				} else {
+					e.fault(KindDoesNotExist)
+				}
+				never.silent()
+				s.send(types.endpoints, "n3", has("e", "1", endpoints("e")), has("never", "1", endpoints("never")))
+				e.value()
+				never.value()
+				// What is not in a response is not removed by it.
+				s.send(types.endpoints, "n4")
+				e.silent()
+				if c.Stats().Rejected != 0 {
+					t.Error("a response was rejected")
+				}
+			})
+		})
+	}
+}
+
+// The resource counts.
+func TestDeltaResourceThatIsAlsoRemoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient("fail_on_data_errors")
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.send(types.clusters, "n1", lacks("a"), has("a", "1", cluster("a", "x")))
+		a.cluster("x")
+		a.silent()
+	})
+}
+
+// Envoy, xDS protocol, "Resource names": a resource is for all who subscribed to
+// its name or to one of its aliases.
+func TestDeltaAliases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		own, _ := listen(t, c, types.clusters, "own")
+		one, stopOne := listen(t, c, types.clusters, "alias-1")
+		two, _ := listen(t, c, types.clusters, "alias-2")
+		none, _ := listen(t, c, types.clusters, "alias-3")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("own", "1", cluster("own", "x"), "alias-2", "own", "alias-1", "unknown", "alias-1", ""))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		value := own.cluster("x")
+		if one.cluster("x") != value || two.cluster("x") != value {
+			t.Error("the watchers got different values")
+		}
+		none.fault(KindTimeout)
+		if got := types.decoded.Load(); got != 1 {
+			t.Errorf("%d resources were decoded, want 1", got)
+		}
+
+		// Unchanged, for all; and an error in the data is one for all.
+		s.send(types.clusters, "n2", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
+		own.silent()
+		two.silent()
+		s.send(types.clusters, "n3", has("own", "3", badCluster("own", "no"), "alias-1", "alias-2"))
+		own.ambient(KindInvalid)
+		one.ambient(KindInvalid)
+		two.ambient(KindInvalid)
+		// A removal, or an error, names the resource.
+		s.send(types.clusters, "n4", lacks("own"))
+		own.ambient(KindDoesNotExist)
+		one.ambient(KindDoesNotExist)
+		two.ambient(KindDoesNotExist)
+		s.send(types.clusters, "n5", fails("own", codes.Internal, "oops"))
+		own.ambient(KindServer)
+		one.ambient(KindServer)
+		two.ambient(KindServer)
+		s.send(types.clusters, "n6", has("own", "2", cluster("own", "x"), "alias-1", "alias-2"))
+		own.cluster("x")
+		one.cluster("x")
+		two.cluster("x")
+		// Versions are given for the resource.
+		stopOne()
+		synctest.Wait()
+		s.breakOff()
+		s = server.delta()
+		s.expect(deltaWant{typ: types.clusters, sub: []string{"alias-2", "alias-3", "own"}, initial: map[string]string{"own": "2"}, node: true})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if n := len(c.channels[c.config.Servers[0].Key()].types[0].byOwn["own"]); n != 1 {
+			t.Errorf("%d subscriptions are known for the resource's own name, want 1", n)
+		}
+	})
+}
+
+// Envoy, xDS protocol, "TTL": a resource without a body and with a name and a
+// version only says that the server still has it.
+func TestHeartbeats(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")), has("b", "1", nil))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		a.cluster("x")
+		b.silent() // nothing is known of it, and its timer goes on
+		s.send(types.clusters, "n2", has("a", "1", nil), has("unasked", "1", nil))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
+		a.silent()
+		// A heartbeat of another version, as after a NACK, says nothing of the one
+		// in use; one of the version in use ends the error.
+		s.send(types.clusters, "n3", has("a", "2", badCluster("a", "no")))
+		a.ambient(KindInvalid)
+		s.send(types.clusters, "n4", has("a", "2", nil))
+		a.silent()
+		s.send(types.clusters, "n5", has("a", "1", nil))
+		a.cluster("x")
+		b.fault(KindTimeout)
+		// Without a version it is no heartbeat.
+		s.send(types.clusters, "n6", has("a", "", nil))
+		a.ambient(KindInvalid)
+	})
+}
+
+// In SotW a heartbeat is a resource that is there.
+func TestHeartbeatInSotW(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.client()
+		a, _ := listen(t, c, types.clusters, "a")
+		b, _ := listen(t, c, types.clusters, "b")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", wrap(t, "a", cluster("a", "x")), wrap(t, "b", cluster("b", "x")))
+		a.cluster("x")
+		b.cluster("x")
+		s.send(types.clusters, "2", "n2", heartbeat("a", "7"))
+		b.ambient(KindDoesNotExist)
+		a.silent()
+		if c.Stats().Rejected != 0 {
+			t.Error("a response was rejected")
+		}
+	})
+}
+
+// Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist"
+// (incremental): clients are "still encouraged to use a timeout". Until the server
+// has answered for the type on the stream, silence is absence as in SotW. After
+// that the server says what does not exist, and silence is delay.
+func TestDeltaResourceTimer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		start := time.Now()
+		a, _ := listen(t, c, types.clusters, "a")
+		e, _ := listen(t, c, types.endpoints, "e")
+		s := server.delta()
+		if at := heardAt(a, start, KindDoesNotExist); at != 15*time.Second {
+			t.Errorf("a was given up after %v, want 15 s", at)
+		}
+		e.fault(KindDoesNotExist)
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		a.cluster("x")
+		start = time.Now()
+		late, _ := listen(t, c, types.clusters, "late")
+		pass(5 * time.Second)
+		soon, _ := listen(t, c, types.clusters, "soon")
+		s.send(types.clusters, "n2", has("soon", "1", cluster("soon", "x")))
+		soon.cluster("x")
+		if at := heardAt(late, start, KindTimeout); at != 15*time.Second {
+			t.Errorf("late was given up after %v, want 15 s", at)
+		}
+		other, _ := listen(t, c, types.endpoints, "other")
+		other.fault(KindDoesNotExist) // the server has not answered for the type
+		pass(time.Hour)
+		soon.silent()
+		// On the next stream the server has not answered yet.
+		s.breakOff()
+		server.delta()
+		fresh, _ := listen(t, c, types.clusters, "fresh")
+		fresh.fault(KindDoesNotExist)
+	})
+}
+
+// A server that does not implement the incremental variant is spoken to in SotW,
+// at once and from then on.
+func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		server.sotwOnly = true
+		c := server.deltaClient()
+		a, stop := listen(t, c, types.clusters, "a")
+		s := server.stream()
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, node: true})
+		if got, want := server.attempts(), []time.Duration{0, 0}; !slices.Equal(got, want) {
+			t.Errorf("streams began at %v, want %v", got, want)
+		}
+		a.silent()
+		s.send(types.clusters, "1", "n1", cluster("a", "x"))
+		a.cluster("x")
+		// It is remembered when the stream breaks, and when the channel is gone.
+		s.breakOff()
+		s = server.stream()
+		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "1", node: true})
+		stop()
+		synctest.Wait()
+		a, _ = listen(t, c, types.clusters, "a")
+		s = server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "x"))
+		a.cluster("x")
+		if n := len(server.attempts()); n != 4 {
+			t.Errorf("%d streams were opened, want 4: one for the incremental variant", n)
+		}
+	})
+}
+
+// UNIMPLEMENTED from a server that has answered is an error like any other, and so
+// it is in SotW.
+func TestUnimplementedElsewhereIsAnError(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		a, _ := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		a.cluster("x")
+		s.end <- status.Error(codes.Unimplemented, "any more")
+		server.delta().end <- status.Error(codes.Unimplemented, "at all")
+		server.stream().end <- status.Error(codes.Unimplemented, "neither")
+		if err := a.ambient(KindUnreachable); !strings.Contains(err.Error(), "Unimplemented: neither") {
+			t.Errorf("got %v, want the reason of the SotW stream in it", err)
+		}
+	})
+}
+
+// What a server may send in place of a good resource in the incremental variant,
+// and what it hears of it.
+func TestDeltaFaultyResources(t *testing.T) {
+	types := newTestTypes()
+	for name, tc := range map[string]struct {
+		parts []part
+		nack  string
+		// a is what the watcher of cluster a hears; empty for nothing.
+		a string
+	}{
+		"good":                 {parts: []part{has("a", "1", cluster("a", ""))}, a: "value"},
+		"named by the wrapper": {parts: []part{has("a", "1", cluster("", "x"))}, a: "value"},
+		"named by itself":      {parts: []part{has("", "1", cluster("a", ""))}, a: "value"},
+		"without a version":    {parts: []part{has("a", "", cluster("a", ""))}, a: "value"},
+		"without a name": {
+			parts: []part{has("", "1", cluster("", "x"))},
+			nack:  `; resources[1]: it has no name`,
+		},
+		"another name": {
+			parts: []part{has("a", "1", cluster("b", ""))},
+			nack:  `; Cluster "a": it calls itself "b", other than its wrapper`,
+			a:     "invalid",
+		},
+		"wrong type": {
+			parts: []part{has("a", "1", endpoints("a"))},
+			nack:  `; Cluster "a": its type is "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`,
+			a:     "invalid",
+		},
+		"wrapped again": {
+			parts: []part{has("a", "1", wrap(t, "a", cluster("a", "")))},
+			nack:  `; Cluster "a": its type is "` + wrapperType + `" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`,
+			a:     "invalid",
+		},
+		"empty Any": {
+			parts: []part{has("a", "1", &anypb.Any{})},
+			nack:  `; Cluster "a": there is no resource in the google.protobuf.Any`,
+			a:     "invalid",
+		},
+		"empty": {
+			parts: []part{has("", "", nil)},
+			nack:  `; resources[1]: there is no resource in the google.protobuf.Any`,
+		},
+		"decoder panics": {
+			parts: []part{has("a", "1", cluster("a", "panic"))},
+			nack:  `; Cluster "a": the decoder panicked: decoder out of order`,
+			a:     "invalid",
+		},
+		"twice, the first counts": {
+			parts: []part{has("a", "1", cluster("a", "first")), has("a", "2", cluster("a", "second"))},
+			nack:  `; Cluster "a": the response has more than one resource of this name`,
+			a:     "value and ambient",
+		},
+		"nobody asked": {
+			parts: []part{has("u", "1", cluster("u", "")), has("v", "1", badCluster("v", "x")), has("w", "1", endpoints("w")), lacks("x"), fails("y", codes.Internal, "z")},
+		},
+		"error without a name": {
+			parts: []part{fails("", codes.NotFound, "which?")},
+			nack:  `; resource_errors[0]: it names no resource`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := newScript(t)
+				c := server.deltaClient()
+				good, _ := listen(t, c, types.clusters, "good")
+				a, _ := listen(t, c, types.clusters, "a")
+				s := server.delta()
+				s.request()
+				s.send(types.clusters, "n1", append([]part{has("good", "1", cluster("good", "1"))}, tc.parts...)...)
+				text := ""
+				if tc.nack != "" {
+					text = fmt.Sprintf("1 of %d Cluster resources are invalid%s", len(tc.parts)+1, tc.nack)
+				}
+				s.expect(deltaWant{typ: types.clusters, nonce: "n1", nack: text})
+				good.cluster("1")
+				switch tc.a {
+				case "value":
+					a.value()
+				case "value and ambient":
+					a.value()
+					a.ambient(KindInvalid)
+				case "invalid":
+					a.fault(KindInvalid)
+				}
+				a.silent()
+				s.quiet()
+			})
+		})
+	}
+}
+
+// A message that is no DeltaDiscoveryResponse ends the stream.
+func TestDeltaMalformedResponse(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		message []byte
+		want    string
+	}{
+		"empty":        {nil, "type_url is empty"},
+		"no tag":       {[]byte{0xff}, "unexpected EOF"},
+		"open group":   {[]byte{9<<3 | 3}, "unexpected EOF"},
+		"nonce no UTF": {[]byte{5<<3 | 2, 1, 0xff}, "not valid UTF-8"},
+	} {
+		_, err := delta{}.decode(tc.message)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "DeltaDiscoveryResponse") {
+			t.Errorf("%s: got error %v, want %q", name, err, tc.want)
+		}
+	}
+}
+
+// No request of the first subscription of a type may be empty, which would ask for
+// every resource (Envoy, xDS protocol, "Incremental xDS").
+func TestDeltaNeverAsksForEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		e, _ := listen(t, c, types.endpoints, "e")
+		a, stop := listen(t, c, types.clusters, "a")
+		s := server.delta()
+		s.request()
+		s.request()
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1"})
+		a.cluster("x")
+		stop()
+		s.expect(deltaWant{typ: types.clusters, unsub: []string{"a"}})
+		s.send(types.clusters, "n2", lacks("a"))
+		s.expect(deltaWant{typ: types.clusters, nonce: "n2"})
+		s.breakOff()
+		s = server.delta()
+		s.expect(deltaWant{typ: types.endpoints, sub: []string{"e"}, node: true})
+		// Nothing is subscribed to, so there is nothing to answer.
+		s.send(types.clusters, "n1", has("a", "1", cluster("a", "x")))
+		s.quiet()
+		e.fault(KindDoesNotExist)
+	})
+}
+
+func heartbeat(name, version string) proto.Message {
+	return deltaResponse(&ResourceType{}, "", has(name, version, nil)).GetResources()[0]
+}

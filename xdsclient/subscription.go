@@ -1,0 +1,103 @@
+package xdsclient
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// subscriptionState says how far a subscription got with its server.
+type subscriptionState int
+
+const (
+	// subscriptionUnsent: no request of this stream names the resource.
+	subscriptionUnsent subscriptionState = iota
+	// subscriptionSending: a request that names the resource is being written.
+	subscriptionSending
+	// subscriptionRequested: a request is out, and the resource timer runs.
+	subscriptionRequested
+	// subscriptionReceived: the server has sent the resource. A response with
+	// the full state that omits it therefore deletes it.
+	subscriptionReceived
+	// subscriptionMissing: the server deleted the resource, does not have it,
+	// or did not send it in time. It may still come.
+	subscriptionMissing
+	// subscriptionFailed: the server sent an error in place of the resource. It
+	// does so once, so that a response without either changes nothing (xRFC
+	// TP3, "Protocol Behavior").
+	subscriptionFailed
+	// subscriptionDropped: the subscription has ended.
+	subscriptionDropped
+)
+
+// subscription is a resource that a server is asked for. It stays after the last
+// watch stopped until the server was told: if a watch starts before that, the
+// server does not notice and would not send the resource again.
+//
+// The members of a collection have one each as well, of which the server is not
+// told.
+type subscription struct {
+	resource *resource
+	state    subscriptionState
+	// released says that the resource is not subscribed to at this server any
+	// more, although it may be at another one.
+	released bool
+	// payload is the last valid version that this server sent, or nil, and setback
+	// what it said since if that is an error. The cache has both too, unless it
+	// follows another server.
+	payload *payload
+	setback *setback
+	// taken is when, and with which version, the server last sent payload.
+	taken stamp
+	// hash is that of the accepted bytes if they name the resource, or 0.
+	hash uint64
+	// seen is the number of the last response that has something to say of the
+	// resource, and found that of the last thing in a response that was found
+	// to be for it.
+	seen, found uint64
+	// deadline is when the resource timer fires, on the channel's stopwatch.
+	deadline stopwatchTime
+	// members are those that this server says a collection has, by name. It is
+	// nil for a resource.
+	members map[string]*subscription
+}
+
+func newSubscription(r *resource) *subscription {
+	s := &subscription{resource: r}
+	if r.members != nil {
+		s.members = make(map[string]*subscription)
+	}
+	return s
+}
+
+// wanted reports whether the resource is to be asked for.
+func (s *subscription) wanted() bool { return !s.released && len(s.resource.watches) > 0 }
+
+// known returns what was decoded of these very bytes, or nil: the version that
+// the server sent last, or the one in the cache, if it came from a server of the
+// same features, so that the bytes mean the same.
+func (s *subscription) known(raw []byte, server *bootstrap.Server) *payload {
+	for _, p := range [...]*payload{s.payload, s.resource.payload} {
+		if p != nil && p.of(server) && bytes.Equal(p.raw, raw) {
+			return p
+		}
+	}
+	return nil
+}
+
+// cachedVersion adds the version that the client has from the server to those of
+// other resources. See typeState.cached.
+func (s *subscription) cachedVersion(versions map[string]string, name string) {
+	switch {
+	case s.members != nil || s.payload == nil:
+	case s.setback == nil:
+		versions[name] = s.taken.version
+	default:
+		versions[name] = ""
+	}
+}
+
+func bySubscribedName(a, b *subscription) int {
+	return strings.Compare(a.resource.key.name, b.resource.key.name)
+}

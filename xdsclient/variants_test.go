@@ -1,0 +1,106 @@
+package xdsclient
+
+import (
+	"testing"
+	"testing/synctest"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// peer is one stream at the server, whatever the variant.
+type peer interface {
+	// say sends a response with clusters and errors.
+	say(typ *ResourceType, version string, clusters []*clusterv3.Cluster, errors ...*discoveryv3.ResourceError)
+	// answer waits for the answer to a response and returns the text of the
+	// NACK, if it is one.
+	answer() string
+	breakOff()
+}
+
+func (s *scriptStream) say(typ *ResourceType, version string, clusters []*clusterv3.Cluster, errors ...*discoveryv3.ResourceError) {
+	s.t.Helper()
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: typ.TypeURL, VersionInfo: version, Nonce: "n" + version, ResourceErrors: errors}
+	for _, c := range clusters {
+		r.Resources = append(r.Resources, pack(s.t, c))
+	}
+	if err := s.wire.Send(r); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scriptStream) answer() string {
+	s.t.Helper()
+	for {
+		if r := s.request(); r.GetResponseNonce() != "" {
+			return r.GetErrorDetail().GetMessage()
+		}
+	}
+}
+
+func (s *deltaStream) say(typ *ResourceType, version string, clusters []*clusterv3.Cluster, errors ...*discoveryv3.ResourceError) {
+	s.t.Helper()
+	var parts []part
+	for _, c := range clusters {
+		parts = append(parts, has(c.GetName(), version, c))
+	}
+	s.send(typ, "n"+version, append(parts, func(r *discoveryv3.DeltaDiscoveryResponse) { r.ResourceErrors = errors })...)
+}
+
+func (s *deltaStream) answer() string {
+	s.t.Helper()
+	for {
+		if r := s.request(); r.GetResponseNonce() != "" {
+			return r.GetErrorDetail().GetMessage()
+		}
+	}
+}
+
+// variantTest is a test that runs over each variant.
+type variantTest struct {
+	t      *testing.T
+	types  *testTypes
+	server *script
+	c      *XDSClient
+	delta  bool
+}
+
+// connect waits for the next stream, and for what the client has to say.
+func (v *variantTest) connect() peer {
+	v.t.Helper()
+	if v.delta {
+		return v.server.delta()
+	}
+	s := v.server.stream()
+	synctest.Wait()
+	return s
+}
+
+func (v *variantTest) listen(name string) *ear {
+	v.t.Helper()
+	e, _ := listen(v.t, v.c, v.types.clusters, name)
+	return e
+}
+
+// overEachVariant runs a test over each variant, with a server of the given
+// features.
+func overEachVariant(t *testing.T, features []string, f func(v *variantTest)) {
+	t.Helper()
+	for _, variant := range []string{"SotW", "delta"} {
+		t.Run(variant, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				v := &variantTest{t: t, types: newTestTypes(), server: newScript(t), delta: variant == "delta"}
+				if v.delta {
+					v.c = v.server.deltaClient(features...)
+				} else {
+					v.c = v.server.client(testutils.ServerFeatures(features...))
+				}
+				f(v)
+			})
+		})
+	}
+}
+
+func clusters(list ...*clusterv3.Cluster) []*clusterv3.Cluster { return list }
