@@ -384,6 +384,7 @@ func TestCollectionWatcherOwesDone(t *testing.T) {
 		b.silent()
 		stop()
 		b.ambient(KindDoesNotExist)
+		synctest.Wait() // for the server to be told
 		c.mu.Lock()
 		if n := len(c.authorities); n != 1 {
 			t.Errorf("%d authorities are left, want 1", n)

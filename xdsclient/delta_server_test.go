@@ -28,13 +28,10 @@ type deltaStream struct {
 func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	s.mu.Lock()
 	s.begun = append(s.begun, time.Since(s.started))
-	refuse, sotwOnly := s.refuse, s.sotwOnly
+	sotwOnly := s.sotwOnly
 	s.mu.Unlock()
 	if sotwOnly {
 		return s.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(wire)
-	}
-	if refuse != nil {
-		return refuse
 	}
 	stream := &deltaStream{
 		t:        s.t,

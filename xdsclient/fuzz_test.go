@@ -80,7 +80,7 @@ func FuzzHandle(f *testing.F) {
 func FuzzSotWDecode(f *testing.F) {
 	types := newTestTypes()
 	f.Add(sotwPush(f, types.clusters, 3, 1, "x"))
-	f.Add([]byte{2<<3 | 2, 0, 4<<3 | 2, 1, 'x', 4<<3 | 0, 1})
+	f.Add([]byte{2<<3 | 2, 0, 4<<3 | 2, 1, 'x', 4 << 3, 1})
 	f.Add(mustMarshal(f, &discoveryv3.DiscoveryResponse{TypeUrl: "x", Canary: true, Nonce: "n",
 		Resources: []*anypb.Any{pack(f, wrap(f, "w", cluster("c", "")))}}))
 	f.Fuzz(func(t *testing.T, message []byte) {

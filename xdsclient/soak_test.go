@@ -127,12 +127,16 @@ func (l *liar) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoverySer
 	for n := 0; ; n++ {
 		world, version, honest, changed := l.look()
 		var resources []*clusterv3.Cluster
+		var errs []*discoveryv3.ResourceError
 		for _, name := range names {
 			if text, ok := world[name]; ok {
 				resources = append(resources, cluster(name, text))
+			} else if honest {
+				// To leave it out says nothing if there was an error for it (xRFC
+				// TP3).
+				errs = append(errs, resourceError(name, codes.NotFound, "it never was"))
 			}
 		}
-		var errs []*discoveryv3.ResourceError
 		if !honest {
 			var err error
 			if resources, errs, err = l.lie(resources); err != nil {
