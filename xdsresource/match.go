@@ -14,8 +14,14 @@ import (
 
 // RPC is what routes are matched against.
 type RPC struct {
-	// Method is the full method, "/package.Service/Method".
+	// Method is the full method, "/package.Service/Method". It may have a
+	// query, which only RouteMatch.Query and the header :path see.
 	Method string
+	// Authority is the header :authority, "host:port" of the channel or of
+	// grpc.CallAuthority. Empty: headers :authority and host are not there.
+	Authority string
+	// Scheme is the header :scheme, "http" or "https". Empty: "http".
+	Scheme string
 	// Context holds the outgoing metadata. They are copied out of it at most
 	// once, and only when a route that otherwise fits looks at a header. nil:
 	// there are none.
@@ -42,6 +48,9 @@ const (
 	PathExact
 	// PathRegex matches methods that as a whole match Regex.
 	PathRegex
+	// PathSeparatedPrefix matches the method Path and methods that start with
+	// Path and a "/".
+	PathSeparatedPrefix
 )
 
 // RouteMatch says which RPCs a route is for: those for which path, headers
