@@ -2,8 +2,10 @@ package xdsresource
 
 import (
 	"math/bits"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
 // HashKind says what a HashPolicy looks at.
@@ -69,4 +71,42 @@ func (p *HashPolicy) hash(h *headers, channelID uint64) (hash uint64, ok bool) {
 	default:
 		return 0, false
 	}
+}
+
+// channelIDKey is the one filter state that gRPC knows.
+const channelIDKey = "io.grpc.channel_id"
+
+// hashPolicies decodes RouteAction.hash_policy. Policies that can have no
+// effect are left out.
+func (v *validator) hashPolicies(at *path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
+	var policies []HashPolicy
+	for i, pb := range pbs {
+		at := at.item("hash_policy", i)
+		p := HashPolicy{Kind: HashNothing, Terminal: pb.GetTerminal()}
+		switch specifier := pb.GetPolicySpecifier().(type) {
+		case *routepb.RouteAction_HashPolicy_Header_:
+			at = at.field("header")
+			p.Kind, p.Header = HashHeader, v.headerName(at.field("header_name"), specifier.Header.GetHeaderName())
+			p.Rewrite = v.substitution(at.field("regex_rewrite"), specifier.Header.GetRegexRewrite())
+		case *routepb.RouteAction_HashPolicy_FilterState_:
+			if specifier.FilterState.GetKey() == channelIDKey {
+				p.Kind = HashChannelID
+			}
+		}
+		if p.Kind == HashNothing {
+			v.ignore(at, "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
+		}
+		if p.Kind != HashNothing || p.Terminal {
+			policies = append(policies, p)
+		}
+	}
+	return policies
+}
+
+// headerName reads the name of a header to look up.
+func (v *validator) headerName(at *path, name string) string {
+	if name == "" {
+		v.fault(at, "must not be empty")
+	}
+	return v.intern(strings.ToLower(name))
 }

@@ -7,8 +7,7 @@ import (
 )
 
 // HeaderMutations are the edits that a route makes to the metadata of its
-// RPCs, those of all levels merged in the order that
-// most_specific_header_mutations_wins asks for.
+// RPCs. Not both are empty.
 type HeaderMutations struct {
 	// Request is for the outgoing metadata.
 	Request HeaderEdits
@@ -17,27 +16,36 @@ type HeaderMutations struct {
 	Response HeaderEdits
 }
 
-// HeaderEdits has at most one entry for each header name.
-type HeaderEdits []HeaderEdit
+// HeaderEdits are edits of several levels in the order in which they are
+// applied: from the ClusterWeight over Route and VirtualHost to the
+// RouteConfiguration, or, if most_specific_header_mutations_wins is set, the
+// other way round. Routes share the levels above them.
+type HeaderEdits []HeaderLevel
 
-// HeaderEdit is all that the levels together do to one header. What that is
-// depends only on whether the header is there before.
+// HeaderLevel has one entry for each header that the level edits.
+type HeaderLevel []HeaderEdit
+
+// HeaderEdit is all that a level does to one header. What that is depends
+// only on whether the header is there before.
 type HeaderEdit struct {
-	// Name is in lower case. It is never one of a pseudo header, "host", or
+	// Name is in lower case. It is never that of a pseudo header, "host", or
 	// one that starts with "grpc-", nor, in requests, one that gRPC itself
 	// fills in.
 	Name string
 	// Replace has the values that the header has removed, before Present is
 	// appended.
 	Replace bool
-	// Present is appended if the header is there, Absent if it is not.
+	// Present is appended if the header is there, Absent if it is not. Values
+	// of headers whose names end in "-bin" are decoded, as in metadata.
 	Present, Absent []string
 }
 
 // Apply edits md. The caller must own md and the slices in it.
 func (e HeaderEdits) Apply(md metadata.MD) {
-	for i := range e {
-		e[i].apply(md)
+	for _, level := range e {
+		for i := range level {
+			level[i].apply(md)
+		}
 	}
 }
 

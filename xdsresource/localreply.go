@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 )
 
@@ -109,4 +111,73 @@ func hostFor(authority, oldScheme, newScheme string, newPort bool) string {
 		return authority[:colon]
 	}
 	return authority
+}
+
+// defaultMaxBody is RouteConfiguration.max_direct_response_body_size_bytes if
+// that is not set.
+const defaultMaxBody = 4096
+
+func (r *routes) directResponse(at *path, pb *routepb.DirectResponseAction) *DirectResponse {
+	code := pb.GetStatus()
+	if code < 200 || code > 599 {
+		r.v.fault(at.field("status"), "must be an HTTP status from 200 to 599, is %d", code)
+	}
+	d := &DirectResponse{HTTPStatus: int(code), Code: CodeOfHTTP(int(code))}
+	at = at.field("body")
+	switch body := pb.GetBody().GetSpecifier().(type) {
+	case *corepb.DataSource_InlineString:
+		d.Body = body.InlineString
+	case *corepb.DataSource_InlineBytes:
+		d.Body = strings.ToValidUTF8(string(body.InlineBytes), "\uFFFD")
+	case nil:
+	default:
+		// What the client's machine has in its files and environment is
+		// nothing for RPCs to show.
+		r.v.ignore(at, "the body must be inline_string or inline_bytes, is %s", whichOneof(pb.GetBody(), "specifier"))
+	}
+	if len(d.Body) > r.maxBody {
+		r.v.fault(at, "has %d bytes, more than max_direct_response_body_size_bytes, %d", len(d.Body), r.maxBody)
+	}
+	return d
+}
+
+// redirectStatuses are the values of RedirectAction.response_code.
+var redirectStatuses = map[routepb.RedirectAction_RedirectResponseCode]int{
+	routepb.RedirectAction_MOVED_PERMANENTLY:  http.StatusMovedPermanently,
+	routepb.RedirectAction_FOUND:              http.StatusFound,
+	routepb.RedirectAction_SEE_OTHER:          http.StatusSeeOther,
+	routepb.RedirectAction_TEMPORARY_REDIRECT: http.StatusTemporaryRedirect,
+	routepb.RedirectAction_PERMANENT_REDIRECT: http.StatusPermanentRedirect,
+}
+
+func (r *routes) redirect(at *path, pb *routepb.RedirectAction) *Redirect {
+	v := r.v
+	d := &Redirect{
+		HTTPStatus: redirectStatuses[pb.GetResponseCode()],
+		Scheme:     strings.ToLower(pb.GetSchemeRedirect()),
+		Host:       pb.GetHostRedirect(),
+		Port:       pb.GetPortRedirect(),
+		Path:       pb.GetPathRedirect(),
+		Prefix:     pb.GetPrefixRewrite(),
+		Regex:      v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
+		StripQuery: pb.GetStripQuery(),
+	}
+	d.Code = CodeOfHTTP(d.HTTPStatus)
+	if d.HTTPStatus == 0 {
+		v.fault(at.field("response_code"), "is the unknown value %d", pb.GetResponseCode())
+	}
+	if pb.GetHttpsRedirect() {
+		d.Scheme = "https"
+	}
+	if d.Port > 65535 {
+		v.fault(at.field("port_redirect"), "must be a port, is %d", d.Port)
+	}
+	for _, part := range [...]struct{ field, value string }{
+		{"scheme_redirect", d.Scheme}, {"host_redirect", d.Host}, {"path_redirect", d.Path}, {"prefix_rewrite", d.Prefix},
+	} {
+		if !isVisible(part.value) {
+			v.fault(at.field(part.field), "%s has a blank or control character in it", quote(part.value))
+		}
+	}
+	return d
 }

@@ -19,8 +19,8 @@ type Listener struct {
 	MaxStreamDuration time.Duration
 	// Filters is the chain of HTTP filters; the last one is terminal.
 	Filters []httpfilter.Instance
-	// Ignored lists what was left out, such as optional filters of unknown
-	// types, RouteConfig's not included. At most 100 entries.
+	// Ignored lists what was left out of the Listener and of RouteConfig, such
+	// as optional filters of unknown types. At most 100 entries.
 	Ignored []Ignored
 }
 
@@ -85,6 +85,9 @@ func (h HealthStatus) Usable() bool { return h == HealthUnknown || h == HealthHe
 type Endpoint struct {
 	// Address is "host:port", IPv6 in brackets.
 	Address string
+	// Hostname is the authority for RPCs whose route has AutoHost set (gRFC
+	// A81). It may be empty.
+	Hostname string
 	// Weight is at least 1.
 	Weight uint32
 	Health HealthStatus

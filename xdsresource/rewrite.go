@@ -3,6 +3,8 @@ package xdsresource
 import (
 	"regexp"
 	"strings"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
 // Rewrite says how the method and the authority change on their way to the
@@ -57,30 +59,25 @@ func (r *Route) RewritePath(method string) (path string, ok bool) {
 	return path + query, isPath(path)
 }
 
-// RewriteAuthority returns the authority for an RPC that goes to c, or "" if
-// the route leaves it as it is or Rewrite.AutoHost decides. c is an entry of
-// the route's Forward; its own rewrite goes before that of the route.
+// RewriteAuthority returns the authority for an RPC that goes to c, an entry
+// of the route's Forward, or "" if it stays as it is. If Rewrite.AutoHost is
+// set, the hostname of the endpoint goes before that.
 //
 // An authority that the application chose for the RPC goes before both, and
 // none of them may get around the check of the server's certificate: that is
 // the caller's part.
 func (r *Route) RewriteAuthority(rpc *RPC, c *WeightedCluster) string {
-	switch {
-	case c.Authority != "":
-		return c.Authority
-	case r.Rewrite == nil:
-		return ""
-	case r.Rewrite.AuthorityHeader != "":
-		return firstHeader(rpc, r.Rewrite.AuthorityHeader)
-	default:
-		return r.Rewrite.Authority
+	if r.Rewrite != nil {
+		if r.Rewrite.Authority != "" {
+			return r.Rewrite.Authority
+		}
+		if r.Rewrite.AuthorityHeader != "" {
+			if value := firstHeader(rpc, r.Rewrite.AuthorityHeader); value != "" && isVisible(value) {
+				return value
+			}
+		}
 	}
-}
-
-// AutoHostFor reports whether RPCs that go to c take the hostname of their
-// endpoint as authority (gRFC A81).
-func (r *Route) AutoHostFor(c *WeightedCluster) bool {
-	return c.Authority == "" && r.Rewrite != nil && r.Rewrite.AutoHost
+	return c.Authority
 }
 
 // covered returns how much of a path the match is about: its prefix, or all.
@@ -93,12 +90,71 @@ func (m *RouteMatch) covered(path string) int {
 
 // splitQuery splits off the query and the fragment.
 func splitQuery(method string) (path, query string) {
-	if i := strings.IndexAny(method, "?#"); i >= 0 {
-		return method[:i], method[i:]
+	path = method
+	if i := strings.IndexByte(path, '?'); i >= 0 {
+		path = path[:i]
 	}
-	return method, ""
+	if i := strings.IndexByte(path, '#'); i >= 0 {
+		path = path[:i]
+	}
+	return path, method[len(path):]
 }
 
-func isPath(s string) bool {
-	return strings.HasPrefix(s, "/") && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+func isPath(s string) bool { return strings.HasPrefix(s, "/") && isVisible(s) }
+
+// isVisible reports whether s has no blank and no control character in it.
+func isVisible(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// rewrite decodes the rewrites of a RouteAction. It returns nil if there are
+// none.
+func (v *validator) rewrite(at *path, pb *routepb.RouteAction) *Rewrite {
+	w := Rewrite{
+		Prefix: pb.GetPrefixRewrite(),
+		Regex:  v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
+	}
+	if w.Prefix != "" && pb.GetRegexRewrite() != nil {
+		v.fault(at, "prefix_rewrite and regex_rewrite are both set")
+	}
+	switch host := pb.GetHostRewriteSpecifier().(type) {
+	case *routepb.RouteAction_HostRewriteLiteral:
+		w.Authority = v.authority(at.field("host_rewrite_literal"), host.HostRewriteLiteral)
+	case *routepb.RouteAction_HostRewriteHeader:
+		if v.mayRewriteAuthority(at.field("host_rewrite_header")) && host.HostRewriteHeader != "" {
+			w.AuthorityHeader = v.headerName(at.field("host_rewrite_header"), host.HostRewriteHeader)
+		}
+	case *routepb.RouteAction_AutoHostRewrite:
+		w.AutoHost = host.AutoHostRewrite.GetValue() && v.mayRewriteAuthority(at.field("auto_host_rewrite"))
+	}
+	if w == (Rewrite{}) {
+		return nil
+	}
+	return &w
+}
+
+// authority reads an authority to use in the place of another.
+func (v *validator) authority(at *path, authority string) string {
+	switch {
+	case authority == "" || !v.mayRewriteAuthority(at):
+		return ""
+	case !isVisible(authority):
+		v.fault(at, "%s is not an authority", quote(authority))
+		return ""
+	default:
+		return authority
+	}
+}
+
+// mayRewriteAuthority reports whether the server may do so (gRFC A81).
+func (v *validator) mayRewriteAuthority(at *path) bool {
+	if !v.trusted {
+		v.ignore(at, "the authority is rewritten only for a server with trusted_xds_server among its server_features in the bootstrap configuration (gRFC A81)")
+	}
+	return v.trusted
 }

@@ -12,7 +12,8 @@ type RouteConfiguration struct {
 	VirtualHosts []*VirtualHost
 	// Ignored lists what was left out of VirtualHosts: header edits that gRPC
 	// cannot carry out, optional filter overrides of unknown types, routes that
-	// gRFC A28 has ignored. At most 100 entries.
+	// gRFC A28 has ignored. At most 100 entries. It is empty if the
+	// RouteConfiguration is part of a Listener, which has them.
 	Ignored []Ignored
 
 	compiled *domainTable
@@ -70,8 +71,7 @@ type Route struct {
 	// RewriteAuthority.
 	Rewrite *Rewrite
 	// Headers edits the metadata of RPCs for which the WeightedCluster does
-	// not bring edits of its own; all levels are merged. nil: nothing to do.
-	// See HeadersFor.
+	// not bring edits of its own. nil: nothing to do. See HeadersFor.
 	Headers *HeaderMutations
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
@@ -105,15 +105,16 @@ type WeightedCluster struct {
 	// name of the cluster (cluster_header).
 	Header string
 	Weight uint32
-	// Headers has the edits for RPCs that go to this cluster, with those of
-	// the levels above merged in. nil: Route.Headers applies.
+	// Headers has the edits for RPCs that go to this cluster, those of the
+	// levels above included. nil: Route.Headers applies.
 	Headers *HeaderMutations
 	// Overrides is ClusterWeight.typed_per_filter_config, the most specific of
 	// the three levels.
 	Overrides FilterOverrides
-	// Authority replaces the authority of RPCs that go to this cluster
-	// (ClusterWeight.host_rewrite_literal). Empty: see Rewrite. It is always
-	// empty if the server is not a trusted_xds_server.
+	// Authority replaces the authority of RPCs that go to this cluster, unless
+	// Rewrite does (ClusterWeight.host_rewrite_literal; as in Envoy, where the
+	// route has the last word). Empty: not. It is always empty if the server is
+	// not a trusted_xds_server.
 	Authority string
 }
 

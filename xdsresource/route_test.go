@@ -85,19 +85,17 @@ func TestRouteActions(t *testing.T) {
 		route *routepb.Route
 		want  Action
 	}{
-		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{"a", 1}}, TotalWeight: 1}},
+		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}},
 		{
 			"weighted clusters, some of weight 0, and the deprecated total_weight",
 			routeTo(prefixMatch("/"), total),
-			&Forward{Clusters: []WeightedCluster{{"a", 1}, {"b", math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
 		},
 		{
 			"a weighted cluster without weight or name",
 			routeTo(prefixMatch("/"), unweighted),
-			&Forward{Clusters: []WeightedCluster{{"a", 3}}, TotalWeight: 3},
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}, TotalWeight: 3},
 		},
-		{"redirect", &routepb.Route{Action: &routepb.Route_Redirect{}}, &Unroutable{"the route's action is redirect" + refused}},
-		{"direct_response", &routepb.Route{Action: &routepb.Route_DirectResponse{}}, &Unroutable{"the route's action is direct_response" + refused}},
 		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
 		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
 		{"no action", &routepb.Route{}, &Unroutable{"the route has no action"}},
@@ -120,13 +118,7 @@ func TestRouteActions(t *testing.T) {
 // gRFC A28, "Response validation": these routes are as good as not there.
 func TestRoutesThatAreIgnored(t *testing.T) {
 	t.Parallel()
-	query := toCluster("/", "a")
-	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
-	queryAndFaults := &routepb.Route{Match: &routepb.RouteMatch{QueryParameters: query.Match.QueryParameters}}
 	for given, route := range map[string]*routepb.Route{
-		"query_parameters":                  query,
-		"query_parameters, else faulty":     queryAndFaults,
-		"cluster_header":                    routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterHeader{ClusterHeader: "h"}}),
 		"no cluster_specifier":              routeTo(prefixMatch("/"), &routepb.RouteAction{}),
 		"inline_cluster_specifier_plugin":   routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
 		"optional cluster_specifier_plugin": routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
@@ -138,7 +130,11 @@ func TestRoutesThatAreIgnored(t *testing.T) {
 				Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 				IsOptional: true,
 			}}
-			vh := mustDecode[RouteConfiguration](t, RouteConfigurationType, config).VirtualHosts[0]
+			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, config)
+			if len(rc.Ignored) != 1 || rc.Ignored[0].Path != "virtual_hosts[0].routes[0].route" {
+				t.Errorf("Ignored = %v, want the route", rc.Ignored)
+			}
+			vh := rc.VirtualHosts[0]
 			if diff := cmp.Diff([]string{"fallback"}, vh.Clusters()); diff != "" {
 				t.Errorf("Clusters (-want +got):\n%s", diff)
 			}
@@ -198,11 +194,11 @@ func TestRouteConfigurationFaults(t *testing.T) {
 		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []Fault{{route0 + ".match", "must be set"}}},
 		{
 			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
-			[]Fault{{route0 + ".match", "path_specifier must be prefix, path or safe_regex, is not set"}},
+			[]Fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is not set"}},
 		}, {
 			"an unsupported path_specifier",
-			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathSeparatedPrefix{} }),
-			[]Fault{{route0 + ".match", "path_specifier must be prefix, path or safe_regex, is path_separated_prefix"}},
+			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathMatchPolicy{} }),
+			[]Fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is path_match_policy"}},
 		}, {
 			"an invalid regex", routeConfig(routeTo(regexMatch("a)|(b"), clusterAction("a"))),
 			[]Fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},

@@ -35,7 +35,7 @@ func TestFirstMatchWins(t *testing.T) {
 
 func TestVirtualHostPutTogetherByHand(t *testing.T) {
 	t.Parallel()
-	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{"a", 1}}, TotalWeight: 1}}
+	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}}
 	rc := &RouteConfiguration{VirtualHosts: []*VirtualHost{{Domains: []string{"a.b"}, Routes: []*Route{route}}}}
 	if got := rc.VirtualHost("A.b").Route(RPC{Method: "/m"}); got != route {
 		t.Errorf("Route = %v, want the one there is", got)
