@@ -30,23 +30,30 @@ type RPC struct {
 	// another cluster of the configuration; the RPC fails with UNAVAILABLE if
 	// the virtual host does not mention that cluster anywhere.
 	Cluster string
-	// Options are the call options of the RPC. Add to them with AddOptions.
-	// grpc.Header, grpc.Trailer, grpc.Peer and grpc.OnFinish are not among
-	// those of a streaming RPC, since they report the outcome that the whole
-	// chain makes.
+	// Options are the call options that the application gave, for looking at;
+	// AddOptions adds to them. Those of a streaming RPC are without
+	// grpc.Header, grpc.Trailer, grpc.Peer and grpc.OnFinish, which report the
+	// outcome that the whole chain makes.
 	Options []grpc.CallOption
 	// StreamDesc says which sides stream. It is nil for unary RPCs. It must not
 	// be changed.
 	StreamDesc *grpc.StreamDesc
+
+	added []grpc.CallOption
 }
 
 // Unary reports whether the RPC is a unary one.
 func (r *RPC) Unary() bool { return r.StreamDesc == nil }
 
-// AddOptions adds call options, leaving the application's slice alone.
+// AddOptions adds call options, which go before those of the application where
+// both say something of the same thing. They take effect once for each time
+// that the RPC is sent, so more than once if it is retried.
 func (r *RPC) AddOptions(opts ...grpc.CallOption) {
-	r.Options = append(slices.Clip(r.Options), opts...)
+	r.added = append(slices.Clip(r.added), opts...)
 }
+
+// AddedOptions returns what AddOptions has added. It must not be changed.
+func (r *RPC) AddedOptions() []grpc.CallOption { return r.added }
 
 // Clone returns a copy that can be handed on separately. A filter that sends
 // more than one RPC for the one it was given (to hedge, to compare, to copy
