@@ -37,14 +37,19 @@ func (s side) String() string {
 // filter returns the filter for a type of configuration, or nil if this side
 // has none.
 func (s side) filter(typeURL string) httpfilter.Filter {
-	supports := httpfilter.SupportsClient
+	f := httpfilter.Get(typeURL)
+	if f == nil {
+		return nil
+	}
+	supported := httpfilter.SupportsClient(f)
 	if s == onServer {
-		supports = httpfilter.SupportsServer
+		// Chains of servers end in the router as well.
+		supported = httpfilter.SupportsServer(f) || f.IsTerminal()
 	}
-	if f := httpfilter.Get(typeURL); f != nil && supports(f) {
-		return f
+	if !supported {
+		return nil
 	}
-	return nil
+	return f
 }
 
 // httpFilters validates HttpConnectionManager.http_filters by the rules of

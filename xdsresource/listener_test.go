@@ -246,6 +246,28 @@ func TestListenerFaults(t *testing.T) {
 	}
 }
 
+// gRFC A39, "Top-Level Filter Configs": in a TCP Listener, the filters that
+// the registry has for servers count.
+func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
+	t.Parallel()
+	chain := func(filters ...*hcmpb.HttpFilter) *listenerpb.FilterChain {
+		return &listenerpb.FilterChain{Filters: []*listenerpb.Filter{
+			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: unknownURL}}},
+			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: mustAny(t, &hcmpb.HttpConnectionManager{HttpFilters: filters})}},
+		}}
+	}
+	server := httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL})
+	checkFaults(t, ListenerType, &listenerpb.Listener{
+		Name:               "l",
+		FilterChains:       []*listenerpb.FilterChain{chain(server, routerFilter(t)), chain(plain("plain"), routerFilter(t))},
+		DefaultFilterChain: chain(server),
+	}, []Fault{
+		{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"},
+		{"filter_chains[1].filters[1].typed_config.http_filters[0].typed_config", `filter "plain": this server has no filter for type "` + plainFilterURL + `", and is_optional is not set`},
+		{"default_filter_chain.filters[1].typed_config.http_filters[0]", `filter "server" is not terminal; the last filter must be a terminal one, such as the router`},
+	})
+}
+
 func TestListenerWithUnreadableManager(t *testing.T) {
 	t.Parallel()
 	faults := decodeFaults(t, ListenerType, &listenerpb.Listener{

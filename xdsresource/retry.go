@@ -60,10 +60,17 @@ var retryConditions = map[string]codes.Code{
 // that gRPC retries.
 func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy {
 	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
+	unknown := 0
 	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
-		if code, ok := retryConditions[strings.ToLower(strings.TrimSpace(condition))]; ok {
+		condition = strings.ToLower(strings.TrimSpace(condition))
+		if code, ok := retryConditions[condition]; ok {
 			p.Codes |= NewCodeSet(code)
+		} else if condition != "" {
+			unknown++
 		}
+	}
+	if unknown > 0 {
+		v.ignore(at.field("retry_on"), "%s: %d of the conditions are none of gRPC (gRFC A44)", quote(pb.GetRetryOn()), unknown)
 	}
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
