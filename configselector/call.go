@@ -22,41 +22,55 @@ import (
 // is sent once, so that a unary RPC costs one allocation however many filters
 // there are.
 type call struct {
-	s        *Selector
-	to       target
-	h        headers
-	chain    *chain
-	origin   context.Context   // as the application gave it
-	method   string            // as the application called it
-	opts     []grpc.CallOption // as the application gave them
-	cc       *grpc.ClientConn
-	invoker  grpc.UnaryInvoker // unary RPCs
-	streamer grpc.Streamer     // streaming RPCs
-	rpc      httpfilter.RPC    // what the first filter is given
+	s       *Selector
+	to      target
+	h       headers
+	chain   *chain
+	origin  context.Context // as the application gave it
+	method  string          // as the application called it
+	cc      *grpc.ClientConn
+	invoker grpc.UnaryInvoker // unary RPCs
+	rpc     httpfilter.RPC    // what the first filter is given
 
-	first unaryStream
+	first unaryStream // what the first RPC that is sent takes
 	taken atomic.Bool // first is
 
-	// What follows is for streaming RPCs.
+	streaming *streaming // streaming RPCs
+	copying   *copying   // RPCs of routes with mirrors
+}
 
-	outcome outcome
-	hold    hold
-	cancel  context.CancelFunc
-	ended   sync.Once
-
-	// copies are the copies that end some time after the RPC.
-	mu     sync.Mutex
-	copies []*copied
-	over   bool // the RPC has ended
+// streaming is what is left to do for a streaming RPC when it ends.
+type streaming struct {
+	streamer grpc.Streamer
+	outcome  outcome
+	hold     hold
+	cancel   context.CancelFunc
+	ended    sync.Once
 }
 
 var _ httpfilter.End = (*call)(nil)
 
 func (s *Selector) newCall(chain *chain, to *target, h *headers, origin context.Context, method string, opts []grpc.CallOption) *call {
-	return &call{
-		s: s, to: *to, h: *h, chain: chain, origin: origin, method: method, opts: opts,
+	c := &call{
+		s: s, to: *to, h: *h, chain: chain, origin: origin, method: method,
 		rpc: httpfilter.RPC{Method: method, Authority: h.authority, Cluster: to.cluster, Options: opts},
 	}
+	if len(to.route.Mirrors) > 0 {
+		c.copying = new(copying)
+	}
+	return c
+}
+
+// Origin implements decision.RPC.
+func (c *call) Origin() (ctx context.Context, authority, contentType string) {
+	return c.origin, c.h.authority, c.h.contentType
+}
+
+// Hash implements decision.RPC. Policies look at the RPC as the application
+// made it.
+func (c *call) Hash() (uint64, bool) {
+	x := c.s.matchable(c.origin, c.method, &c.h)
+	return c.to.route.Hash(&x, c.s.ch.id)
 }
 
 // start sends the RPC down the chain.
@@ -79,18 +93,19 @@ func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
 // filter wants to see the response, and gRPC gets the RPC with the application's
 // own options.
 func (c *call) unary(ctx context.Context, req, reply any) error {
+	opts := c.rpc.Options
 	top, err := c.start(ctx)
 	if err != nil {
-		grpcbridge.Finish(c.opts, err)
+		grpcbridge.Finish(opts, err)
 		return err
 	}
-	defer c.endCopies()
+	defer c.copying.originalEnded()
 	if top == grpc.ClientStream(&c.first) && c.to.route.Retry == nil {
-		return c.first.invoke(req, reply)
+		return c.first.invoke(req, reply, opts)
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))
 	var o outcome
-	o.split(c.opts)
+	o.split(opts)
 	o.report(top)
 	o.finished(err)
 	return err
@@ -99,11 +114,11 @@ func (c *call) unary(ctx context.Context, req, reply any) error {
 // stream starts a streaming RPC. timeout bounds it if it is above 0.
 func (c *call) stream(ctx context.Context, timeout time.Duration) (grpc.ClientStream, error) {
 	if timeout > 0 {
-		ctx, c.cancel = context.WithTimeout(ctx, timeout)
+		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
 	} else {
-		ctx, c.cancel = context.WithCancel(ctx)
+		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
-	c.rpc.Options = c.outcome.split(c.opts)
+	c.rpc.Options = c.streaming.outcome.split(c.rpc.Options)
 	// A channel that closes ends RPCs that nobody reads from.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if c.cc != nil && c.cc.GetState() == connectivity.Shutdown {
@@ -115,18 +130,18 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (grpc.ClientSt
 		c.end(err)
 		return nil, err
 	}
-	s := &appStream{ClientStream: top, call: c}
+	s := &appStream{ClientStream: top, call: c, serverStreams: c.rpc.StreamDesc.ServerStreams}
 	s.stop = context.AfterFunc(ctx, func() { c.end(status.FromContextError(ctx.Err()).Err()) })
 	return s, nil
 }
 
 // end is called whenever a streaming RPC may have ended.
 func (c *call) end(err error) {
-	c.ended.Do(func() {
-		c.outcome.finished(err)
-		c.endCopies()
-		c.hold.release()
-		c.cancel()
+	c.streaming.ended.Do(func() {
+		c.streaming.outcome.finished(err)
+		c.copying.originalEnded()
+		c.streaming.hold.release()
+		c.streaming.cancel()
 	})
 }
 
@@ -134,8 +149,9 @@ func (c *call) end(err error) {
 // RPC, which no filter can be trusted to tell.
 type appStream struct {
 	grpc.ClientStream
-	call *call
-	stop func() bool
+	call          *call
+	serverStreams bool
+	stop          func() bool
 }
 
 func (s *appStream) SendMsg(m any) error {
@@ -150,14 +166,14 @@ func (s *appStream) SendMsg(m any) error {
 func (s *appStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	switch {
-	case err == nil && s.call.rpc.StreamDesc.ServerStreams:
+	case err == nil && s.serverStreams:
 		return nil
-	case err == io.EOF && !s.call.rpc.StreamDesc.ServerStreams:
+	case err == io.EOF && !s.serverStreams:
 		err = status.Error(codes.Internal, "the RPC ended with status OK and no response message")
 	case err != nil && err != io.EOF:
 		err = statusOf(err)
 	}
-	s.call.outcome.report(s.ClientStream)
+	s.call.streaming.outcome.report(s.ClientStream)
 	s.end(err)
 	return err
 }

@@ -86,7 +86,7 @@ type copied struct {
 
 // newCopies returns the copies to make of the RPC.
 func (r *request) newCopies() []*copied {
-	if codecOf(r.call.opts) == nil {
+	if codecOf(r.options) == nil {
 		return nil // gRPC is about to refuse the RPC.
 	}
 	var all []*copied
@@ -101,7 +101,7 @@ func (r *request) newCopies() []*copied {
 func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 	s, all := r.call.s, &r.call.s.ch.copies
 	h := headers{authority: r.authority, contentType: r.call.h.contentType}
-	x := s.matchable(r.decision.Context, r.method, &h)
+	x := s.matchable(r.decision.Context, r.extra.WireMethod, &h)
 	if !m.Draw(&x) {
 		return nil
 	}
@@ -132,10 +132,10 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 	}
 	d := r.decision
 	d.Context, d.Cluster = ctx, cluster
-	d.Extra = &decision.Extra{Origin: r.extra.Origin, WireMethod: r.method, Pinned: true, Hasher: r.extra.Hasher}
+	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
 	c.decision = &d
 	c.opts = r.copyOptions(m)
-	r.call.addCopy(c)
+	r.call.copying.add(c)
 	return c
 }
 
@@ -143,7 +143,7 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 // encoded.
 func (r *request) copyOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	var o outcome
-	opts := append(o.split(slices.Concat(r.call.opts, r.added)), grpc.ForceCodecV2(resend{codecOf(r.call.opts)}))
+	opts := append(o.split(slices.Concat(r.options, r.added)), grpc.ForceCodecV2(resend{codecOf(r.options)}))
 	authority := r.authority
 	switch {
 	case m.Authority != "":
@@ -170,8 +170,15 @@ func shadow(authority string) string {
 	return host + "-shadow" + port
 }
 
-// addCopy has the copy end some time after the call.
-func (c *call) addCopy(copy *copied) {
+// copying is what a call knows of its copies.
+type copying struct {
+	mu     sync.Mutex
+	copies []*copied
+	over   bool // the call has ended
+}
+
+// add has the copy end some time after the call.
+func (c *copying) add(copy *copied) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
@@ -181,9 +188,9 @@ func (c *call) addCopy(copy *copied) {
 	c.copies = append(c.copies, copy)
 }
 
-// endCopies is called when the call has ended.
-func (c *call) endCopies() {
-	if len(c.to.route.Mirrors) == 0 {
+// originalEnded is called when the call has ended. c may be nil.
+func (c *copying) originalEnded() {
+	if c == nil {
 		return
 	}
 	c.mu.Lock()
@@ -218,14 +225,14 @@ func (c *copied) end() {
 
 // copyUnary sends the copies of a unary RPC.
 func (r *request) copyUnary(req any) {
-	if len(r.call.to.route.Mirrors) == 0 {
+	if r.call.copying == nil {
 		return
 	}
 	all := r.newCopies()
 	if len(all) == 0 {
 		return
 	}
-	message, ok := encode(codecOf(r.call.opts), req)
+	message, ok := encode(codecOf(r.options), req)
 	for _, c := range all {
 		if !ok {
 			c.copies.drop()
@@ -233,7 +240,7 @@ func (r *request) copyUnary(req any) {
 			continue
 		}
 		call := r.call
-		method := r.method
+		method := r.extra.WireMethod
 		go func() {
 			defer c.end()
 			_ = call.invoker(c.decision, method, message, ignored{}, call.cc, c.opts...)
@@ -244,7 +251,7 @@ func (r *request) copyUnary(req any) {
 // copyStream returns a stream that sends the copies of a streaming RPC what it
 // is sent itself.
 func (r *request) copyStream(s grpc.ClientStream) grpc.ClientStream {
-	if len(r.call.to.route.Mirrors) == 0 {
+	if r.call.copying == nil {
 		return s
 	}
 	all := r.newCopies()
@@ -253,7 +260,7 @@ func (r *request) copyStream(s grpc.ClientStream) grpc.ClientStream {
 	}
 	for _, c := range all {
 		c.queue = make(chan encoded, maxBacklog)
-		go c.run(r.call, r.method)
+		go c.run(r.call, r.extra.WireMethod)
 	}
 	return &copyingStream{ClientStream: s, request: r, copies: all}
 }
@@ -265,7 +272,7 @@ type copyingStream struct {
 }
 
 func (s *copyingStream) SendMsg(m any) error {
-	message, ok := encode(codecOf(s.request.call.opts), m)
+	message, ok := encode(codecOf(s.request.options), m)
 	err := s.ClientStream.SendMsg(m)
 	for _, c := range s.copies {
 		switch {
@@ -334,7 +341,7 @@ func (c *copied) closeQueueLocked() {
 // run sends the messages in the queue. What comes back is read and forgotten.
 func (c *copied) run(call *call, method string) {
 	defer c.end()
-	s, err := call.streamer(c.decision, call.rpc.StreamDesc, call.cc, method, c.opts...)
+	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.cc, method, c.opts...)
 	if err != nil {
 		return
 	}

@@ -109,8 +109,8 @@ func (r *request) fits(m any) bool {
 	size := 0
 	if pb, ok := m.(proto.Message); ok {
 		size = proto.Size(pb)
-	} else if e, ok := encode(codecOf(r.call.opts), m); ok {
+	} else if e, ok := encode(codecOf(r.options), m); ok {
 		size = len(e)
 	}
-	return size+frameHeader <= bufferSize(r.call.opts)
+	return size+frameHeader <= bufferSize(r.options)
 }

@@ -18,9 +18,9 @@ type request struct {
 	call     *call
 	decision decision.Decision
 	extra    decision.Extra
-	method   string
-	// added are the options that go behind those of the application.
-	added []grpc.CallOption
+	// options are httpfilter.RPC.Options. added are those of filters and of the
+	// router, which go behind.
+	options, added []grpc.CallOption
 	// authority is what ":authority" will be, as far as is known.
 	authority string
 }
@@ -108,7 +108,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC) err
 		h.Request.Apply(md)
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
-	r.call, r.method, r.added = c, method, rpc.AddedOptions()
+	r.call, r.options, r.added = c, rpc.Options, rpc.AddedOptions()
 	c.rewriteAuthority(r, ctx, rpc)
 	r.decision = decision.Decision{
 		Context: ctx,
@@ -118,13 +118,9 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC) err
 		Cluster: rpc.Cluster,
 		Extra:   &r.extra,
 	}
-	r.extra.Origin = c.origin
+	r.extra.RPC = c
 	r.extra.WireMethod = method
-	r.extra.Authority, r.extra.ContentType = c.h.authority, c.h.contentType
 	r.extra.Pinned = pinned
-	if len(route.HashPolicies) > 0 {
-		r.extra.Hasher = c
-	}
 	return nil
 }
 
@@ -136,13 +132,16 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, rpc *httpfilter
 		r.authority = c.h.authority
 		return
 	}
-	x := c.matchable(ctx, rpc)
 	r.authority = rpc.Authority
-	if a := c.to.route.RewriteAuthority(&x, c.to.weighted); a != "" {
-		r.authority = a
+	rewrite := c.to.route.Rewrite
+	if rewrite != nil || c.to.weighted.Authority != "" {
+		x := c.matchable(ctx, rpc)
+		if a := c.to.route.RewriteAuthority(&x, c.to.weighted); a != "" {
+			r.authority = a
+		}
 	}
 	own := c.s.ch.Authority
-	if rewrite := c.to.route.Rewrite; rewrite != nil && rewrite.AutoHost {
+	if rewrite != nil && rewrite.AutoHost {
 		// A call option would go before what the picker says.
 		r.extra.AutoHost = true
 		if r.authority != own {
@@ -153,13 +152,6 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, rpc *httpfilter
 	if r.authority != own {
 		r.added = append(r.added[:len(r.added):len(r.added)], grpc.CallAuthority(r.authority))
 	}
-}
-
-// Hash implements decision.Hasher. Policies look at the RPC as the application
-// made it.
-func (c *call) Hash(*decision.Decision) (uint64, bool) {
-	x := c.s.matchable(c.origin, c.method, &c.h)
-	return c.to.route.Hash(&x, c.s.ch.id)
 }
 
 // attempt returns the context for an attempt of the request. n counts the

@@ -201,7 +201,8 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	chain := s.chainFor(&to)
 	if !s.plain(chain, &to, &h) {
 		c := s.newCall(chain, &to, &h, ctx, method, opts)
-		c.cc, c.streamer, c.rpc.StreamDesc, c.hold = cc, streamer, desc, hold
+		c.cc, c.rpc.StreamDesc = cc, desc
+		c.streaming = &streaming{streamer: streamer, hold: hold}
 		return c.stream(ctx, timeout)
 	}
 	if hold.lease != nil {
@@ -231,8 +232,8 @@ func (s *Selector) Reselect(old *decision.Decision) (cluster string, err error) 
 		}
 		return old.Cluster, nil
 	}
-	h := headers{authority: old.Extra.Authority, contentType: old.Extra.ContentType}
-	to, err := s.route(old.Origin(), old.Method, &h)
+	ctx, authority, contentType := old.Extra.RPC.Origin()
+	to, err := s.route(ctx, old.Method, &headers{authority: authority, contentType: contentType})
 	return to.cluster, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/dynxds/dynxds/internal/decision"
 )
 
 // unaryStream is a unary RPC in the dress of a stream, so that filters need to
@@ -15,23 +17,38 @@ import (
 // concurrent use, as nothing in a unary RPC is.
 type unaryStream struct {
 	request
-	req     any
-	done    bool
-	header  metadata.MD
-	trailer metadata.MD
-	peer    peer.Peer
+	req  any
+	last *answer // nil: none yet
+}
+
+// answer is what gRPC reports of an attempt.
+type answer struct {
+	header, trailer metadata.MD
+	peer            peer.Peer
 }
 
 func (u *unaryStream) Context() context.Context {
-	if u.peer.Addr == nil {
+	if u.last == nil || u.last.peer.Addr == nil {
 		return u.decision.Context
 	}
-	return peer.NewContext(u.decision.Context, &u.peer)
+	return peer.NewContext(u.decision.Context, &u.last.peer)
 }
 
-func (u *unaryStream) Header() (metadata.MD, error) { return u.header, nil }
-func (u *unaryStream) Trailer() metadata.MD         { return u.trailer }
-func (u *unaryStream) CloseSend() error             { return nil }
+func (u *unaryStream) Header() (metadata.MD, error) {
+	if u.last == nil {
+		return nil, nil
+	}
+	return u.last.header, nil
+}
+
+func (u *unaryStream) Trailer() metadata.MD {
+	if u.last == nil {
+		return nil
+	}
+	return u.last.trailer
+}
+
+func (u *unaryStream) CloseSend() error { return nil }
 
 func (u *unaryStream) SendMsg(m any) error {
 	u.req = m
@@ -39,35 +56,37 @@ func (u *unaryStream) SendMsg(m any) error {
 }
 
 func (u *unaryStream) RecvMsg(reply any) error {
-	if u.done {
+	if u.last != nil {
 		return io.EOF
 	}
-	u.done = true
 	u.copyUnary(u.req)
 	var o outcome
-	opts := append(o.split(u.call.opts), u.added...)
-	opts = append(opts, grpc.Header(&u.header), grpc.Trailer(&u.trailer), grpc.Peer(&u.peer))
+	opts := append(o.split(u.options), u.added...)
 	retry := u.newRetrier()
-	for n := 0; ; n++ {
-		u.header, u.trailer = nil, nil
-		d := u.attempt(n)
-		err := u.call.invoker(d, u.method, u.req, reply, u.call.cc, opts...)
-		if err == nil || u.header != nil || !retry.again(d, err, u.trailer) || !u.fits(u.req) {
+	for {
+		err := u.send(reply, u.attempt(retry.made), opts)
+		if err == nil || u.last.header != nil || !retry.again(&u.decision, err, u.last.trailer) || !u.fits(u.req) {
 			return err
 		}
-		if err := retry.wait(d); err != nil {
+		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
 	}
 }
 
+func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOption) error {
+	a := new(answer)
+	u.last = a
+	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
+	return u.call.invoker(d, u.extra.WireMethod, u.req, reply, u.call.cc, opts...)
+}
+
 // invoke carries out the RPC for the application alone, who gets to see what
 // gRPC reports.
-func (u *unaryStream) invoke(req, reply any) error {
+func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.copyUnary(req)
-	opts := u.call.opts
 	if len(u.added) > 0 {
 		opts = slices.Concat(opts, u.added)
 	}
-	return u.call.invoker(&u.decision, u.method, req, reply, u.call.cc, opts...)
+	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.cc, opts...)
 }

@@ -42,46 +42,36 @@ type Decision struct {
 
 // Extra is what an RPC was given beyond a cluster.
 type Extra struct {
-	// Origin is the context of the RPC before filters and the route's header
-	// edits, by which it is routed again if need be.
-	Origin context.Context
+	// RPC knows the RPC as the application made it.
+	RPC RPC
 	// WireMethod is the method that gRPC is given, which differs from
 	// Decision.Method after a rewrite.
 	WireMethod string
-	// Authority and ContentType are the headers that the RPC was routed by, if
-	// they are not those of every RPC of the channel.
-	Authority, ContentType string
-	// Pinned says that it was not the route that chose the cluster, so that no
-	// other route may choose another one.
-	Pinned bool
+	// AutoHostElse is the ":authority" to set for an endpoint without hostname.
+	// Empty: none.
+	AutoHostElse string
 	// AutoHost asks the picker to set ":authority" to the hostname of the
 	// endpoint that it picks, if that has one (gRFC A81); see AuthorityFor.
 	// gRPC keeps to grpc.CallAuthority if the application has used that.
 	AutoHost bool
-	// AutoHostElse is the ":authority" to set for an endpoint without hostname.
-	// Empty: none.
-	AutoHostElse string
-	// Hasher computes the hash of the RPC when somebody asks for it (gRFC
-	// A42). nil: the route has no hash policy.
-	Hasher Hasher
+	// Pinned says that it was not the route that chose the cluster, so that no
+	// other route may choose another one.
+	Pinned bool
 
-	hash    atomic.Uint64
 	hashed  atomic.Bool
 	dropped atomic.Bool
+	hash    atomic.Uint64
 }
 
-// Hasher computes the hash of an RPC from its route's hash policies. It
-// reports false if they give none.
-type Hasher interface {
-	Hash(d *Decision) (hash uint64, ok bool)
-}
-
-// Origin returns the context that the RPC was routed by.
-func (d *Decision) Origin() context.Context {
-	if d.Extra != nil && d.Extra.Origin != nil {
-		return d.Extra.Origin
-	}
-	return d.Context
+// RPC is an RPC as the application made it, before filters and the route's
+// edits.
+type RPC interface {
+	// Origin returns what the RPC is routed by, beside its method: its context
+	// and the headers that do not come from there.
+	Origin() (ctx context.Context, authority, contentType string)
+	// Hash computes the hash of the RPC from its route's hash policies (gRFC
+	// A42). It reports false if they give none.
+	Hash() (hash uint64, ok bool)
 }
 
 // WireMethod returns the method that gRPC is given.
@@ -118,10 +108,7 @@ func (d *Decision) Hash() uint64 {
 		return maphash.Comparable(seed, d)
 	}
 	if !e.hashed.Load() {
-		hash, ok := uint64(0), false
-		if e.Hasher != nil {
-			hash, ok = e.Hasher.Hash(d)
-		}
+		hash, ok := e.RPC.Hash()
 		if !ok {
 			hash = maphash.Comparable(seed, e)
 		}
