@@ -32,6 +32,28 @@ var matchKinds = []struct {
 		m.Headers = []*routepb.HeaderMatcher{exact("version", "2")}
 		return m
 	}},
+	{"tenants", func(i int) *routepb.RouteMatch {
+		m := prefixMatch("/")
+		m.Headers = []*routepb.HeaderMatcher{exact("tenant", fmt.Sprint(i))}
+		return m
+	}},
+	{"mix", func(i int) *routepb.RouteMatch {
+		service := fmt.Sprintf("/package.Service%d", i)
+		switch i % 5 {
+		case 0:
+			return pathMatch(methodOf(i))
+		case 1:
+			return prefixMatch(service + "/")
+		case 2:
+			return regexMatch(service + "/(Me|Ve).*")
+		case 3:
+			return regexMatch(fmt.Sprintf(".*Service%d/Method", i))
+		default:
+			m := regexMatch(".*/Method")
+			m.Headers = []*routepb.HeaderMatcher{exact("tenant", fmt.Sprint(i))}
+			return m
+		}
+	}},
 }
 
 func methodOf(i int) string { return fmt.Sprintf("/package.Service%d/Method", i) }
@@ -51,12 +73,12 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 }
 
 func BenchmarkRoute(b *testing.B) {
-	ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2")
 	for _, kind := range matchKinds {
-		for _, n := range []int{1, 100, 10_000} {
+		for _, n := range []int{1, 100, 1_000, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", kind.name, n), func(b *testing.B) {
 				vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(n, kind.match)).VirtualHosts[0]
 				method, want := methodOf(n/2), vh.Routes[n/2]
+				ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", fmt.Sprint(n/2))
 				b.ReportAllocs()
 				for b.Loop() {
 					if vh.Route(RPC{Method: method, Context: ctx}) != want {

@@ -6,10 +6,10 @@ import "sync/atomic"
 //
 // It takes no lock and may be called concurrently. For the first 1,024 methods
 // it remembers which routes the path leaves in question, so that later RPCs of
-// such a method compare no path and run no regular expression on it. For others
-// it visits only routes for the method or a prefix of it. It allocates only
-// when it meets a method for the first time or copies metadata, see
-// RPC.Context.
+// such a method compare no path and run no regular expression on it, and find
+// routes that ask for one value of a header by that value. For other methods it
+// visits only routes for the method or a prefix of it. It allocates only when
+// it meets a method for the first time or copies metadata, see RPC.Context.
 func (vh *VirtualHost) Route(rpc RPC) *Route { return vh.table().find(&rpc) }
 
 // Clusters returns the clusters that the routes forward RPCs or their copies
@@ -97,13 +97,8 @@ func (t *routeTable) link(i int32, m *RouteMatch, head *int32) {
 func (t *routeTable) find(rpc *RPC) *Route {
 	path, _ := splitQuery(rpc.Method)
 	h := headers{rpc: rpc}
-	if routes, ok := t.recall(path); ok {
-		for _, i := range routes {
-			if route := t.routes[i]; route.Match.matchesRest(rpc, &h) {
-				return route
-			}
-		}
-		return nil
+	if l := t.recall(path); l != nil {
+		return l.find(t.routes, rpc, &h)
 	}
 	w := t.walk(path)
 	for i := w.next(); i != noRoute; i = w.next() {
