@@ -158,7 +158,9 @@ func TestADropIsNotRetried(t *testing.T) {
 		return dropped
 	}
 	err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,
-		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error { return drop(ctx) }, nil)
+		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			return drop(ctx)
+		}, nil)
 	if attempts != 1 || status.Code(err) != codes.Unavailable {
 		t.Errorf("unary: %d attempts, %v", attempts, err)
 	}
