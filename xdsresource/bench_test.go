@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -63,9 +64,38 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 		b.Run(kind.name+"/10000", func(b *testing.B) {
 			resource := mustAny(b, manyRoutes(10_000, kind.match))
 			b.ReportAllocs()
+			var value any
+			var err error
+			before := heapInUse()
 			for b.Loop() {
-				if _, _, err := RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
+				if _, value, err = RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
 					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(heapInUse()-before), "B-kept")
+			runtime.KeepAlive(value)
+		})
+	}
+}
+
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkFirstRoute is the cost of the first RPC of each method.
+func BenchmarkFirstRoute(b *testing.B) {
+	for _, kind := range matchKinds {
+		b.Run(kind.name+"/10000", func(b *testing.B) {
+			vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(10_000, kind.match)).VirtualHosts[0]
+			ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", "5000")
+			b.ReportAllocs()
+			for b.Loop() {
+				vh.compiled.memo.Store(nil)
+				if vh.Route(RPC{Method: methodOf(5000), Context: ctx}) == nil {
+					b.Fatal("no route")
 				}
 			}
 		})

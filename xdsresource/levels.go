@@ -1,12 +1,12 @@
 package xdsresource
 
 import (
-	"encoding/base64"
 	"slices"
-	"strings"
 
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
 // headerFields are the four fields for header edits that RouteConfiguration,
@@ -26,7 +26,7 @@ func (r *routes) headerMutations(at *path, pb headerFields, above *HeaderMutatio
 	request := levelBuilder{v: r.v}
 	request.remove(at, "request_headers_to_remove", pb.GetRequestHeadersToRemove())
 	request.add(at, "request_headers_to_add", pb.GetRequestHeadersToAdd())
-	response := levelBuilder{v: r.v, response: true}
+	response := levelBuilder{v: r.v, side: headeredit.Response}
 	response.remove(at, "response_headers_to_remove", pb.GetResponseHeadersToRemove())
 	response.add(at, "response_headers_to_add", pb.GetResponseHeadersToAdd())
 	if len(request.edits)+len(response.edits) == 0 {
@@ -78,10 +78,10 @@ func (v *validator) mirrorMutations(at *path, pbs []*mutationpb.HeaderMutation) 
 // headers are removed first; whether a header is there is asked after that and
 // once; then values are overwritten, and at last appended.
 type levelBuilder struct {
-	v        *validator
-	response bool
-	edits    []pendingEdit
-	byName   map[string]int
+	v      *validator
+	side   headeredit.Side
+	edits  []pendingEdit
+	byName map[string]int
 }
 
 type pendingEdit struct {
@@ -101,8 +101,8 @@ func (b *levelBuilder) remove(at *path, field string, names []string) {
 }
 
 func (b *levelBuilder) removeOne(at *path, name string) {
-	if e := b.edit(at, name); e != nil {
-		e.removed = true
+	if name, ok := b.name(at, name); ok {
+		b.edit(name).removed = true
 	}
 }
 
@@ -123,20 +123,21 @@ func (b *levelBuilder) addOne(at *path, pb *corepb.HeaderValueOption) {
 			action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 		}
 	}
-	value, why := headerValue(pb.GetHeader())
-	if why != "" {
-		b.v.ignore(at.field("header"), "%s: %s", quote(pb.GetHeader().GetKey()), why)
+	name, ok := b.name(at.field("header").field("key"), pb.GetHeader().GetKey())
+	if !ok {
+		return
+	}
+	value, err := headeredit.Value(name, pb.GetHeader())
+	if err != nil {
+		b.v.ignore(at.field("header"), "%v", err)
 		return
 	}
 	if _, known := corepb.HeaderValueOption_HeaderAppendAction_name[int32(action)]; !known {
 		b.v.ignore(at.field("append_action"), "the action %d is unknown", action)
 		return
 	}
-	if value == "" && !pb.GetKeepEmptyValue() {
-		return
-	}
-	if e := b.edit(at.field("header").field("key"), pb.GetHeader().GetKey()); e != nil {
-		e.add(action, value)
+	if value != "" || pb.GetKeepEmptyValue() {
+		b.edit(name).add(action, value)
 	}
 }
 
@@ -154,14 +155,19 @@ func (e *pendingEdit) add(action corepb.HeaderValueOption_HeaderAppendAction, va
 	}
 }
 
-// edit returns what is done to a header so far, or nil if the header cannot be
-// edited. It is valid until the next call.
-func (b *levelBuilder) edit(at *path, name string) *pendingEdit {
-	name = strings.ToLower(name)
-	if why := uneditable(name, b.response); why != "" {
-		b.v.ignore(at, "%s %s", quote(name), why)
-		return nil
+// name returns the name of a header in lower case. It reports false if the
+// header cannot be edited.
+func (b *levelBuilder) name(at *path, key string) (name string, ok bool) {
+	name, err := headeredit.Name(b.side, key)
+	if err != nil {
+		b.v.ignore(at, "%v", err)
 	}
+	return name, err == nil
+}
+
+// edit returns what is done to a header so far. It is valid until the next
+// call.
+func (b *levelBuilder) edit(name string) *pendingEdit {
 	i, ok := b.byName[name]
 	if !ok {
 		if b.byName == nil {
@@ -199,69 +205,4 @@ func (e *pendingEdit) compile() HeaderEdit {
 		c.Present = c.Absent
 	}
 	return c
-}
-
-// uneditable says why a header cannot be edited, or returns "".
-func uneditable(name string, response bool) string {
-	switch {
-	case name == "":
-		return "is no name of a header"
-	case strings.HasPrefix(name, ":") || name == "host":
-		return "is not for header edits; see host_rewrite_literal and prefix_rewrite"
-	case strings.HasPrefix(name, "grpc-"):
-		return "is a header of the gRPC protocol"
-	}
-	for i := range len(name) {
-		c := name[i]
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.') {
-			return "has a character that gRPC does not allow in names of headers"
-		}
-	}
-	switch name {
-	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
-		return "is not a header of HTTP/2"
-	case "content-type", "user-agent", "te":
-		if !response {
-			return "is filled in by gRPC"
-		}
-	}
-	return ""
-}
-
-// headerValue returns the value to set, or says why there is none.
-func headerValue(pb *corepb.HeaderValue) (value, why string) {
-	text := pb.GetValue()
-	if text == "" {
-		text = string(pb.GetRawValue())
-	}
-	text, ok := literalFormat(text)
-	if !ok {
-		return "", "this client does not know command operators such as %REQ(name)% in values; write a percent sign as %%"
-	}
-	if strings.HasSuffix(strings.ToLower(pb.GetKey()), "-bin") {
-		raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
-		if err != nil {
-			return "", "the value of a -bin header must be in base64"
-		}
-		return string(raw), ""
-	}
-	for i := range len(text) {
-		if text[i] < ' ' || text[i] > '~' {
-			return "", "the value has a character that gRPC does not allow"
-		}
-	}
-	return text, ""
-}
-
-// literalFormat returns what a format string stands for. It reports false if
-// that depends on the RPC, or if the format is not valid.
-func literalFormat(format string) (text string, ok bool) {
-	if !strings.Contains(format, "%") {
-		return format, true
-	}
-	text = strings.ReplaceAll(format, "%%", "")
-	if strings.Contains(text, "%") {
-		return "", false
-	}
-	return strings.ReplaceAll(format, "%%", "%"), true
 }

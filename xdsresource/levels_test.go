@@ -176,19 +176,19 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 		reason  string
 		request bool // only requests
 	}{
-		{"a pseudo header", option(":path", "v", appendOrAdd), ".header.key", `":path" is not for header edits; see host_rewrite_literal and prefix_rewrite`, false},
-		{"host", option("Host", "v", appendOrAdd), ".header.key", `"host" is not for header edits; see host_rewrite_literal and prefix_rewrite`, false},
-		{"grpc-", option("grpc-timeout", "v", appendOrAdd), ".header.key", `"grpc-timeout" is a header of the gRPC protocol`, false},
-		{"no name", option("", "v", appendOrAdd), ".header.key", `"" is no name of a header`, false},
-		{"no header", &corepb.HeaderValueOption{KeepEmptyValue: true}, ".header.key", `"" is no name of a header`, false},
-		{"an invalid name", option("a b", "v", appendOrAdd), ".header.key", `"a b" has a character that gRPC does not allow in names of headers`, false},
-		{"a header of HTTP/1", option("connection", "v", appendOrAdd), ".header.key", `"connection" is not a header of HTTP/2`, false},
-		{"what gRPC fills in", option("user-agent", "v", appendOrAdd), ".header.key", `"user-agent" is filled in by gRPC`, true},
-		{"an operator", option("h", "a %REQ(x)% b", appendOrAdd), ".header", `"h": this client does not know command operators such as %REQ(name)% in values; write a percent sign as %%`, false},
-		{"two operators", option("h", "%A%%B%", appendOrAdd), ".header", `"h": this client does not know command operators such as %REQ(name)% in values; write a percent sign as %%`, false},
-		{"half an operator", option("h", "100%", appendOrAdd), ".header", `"h": this client does not know command operators such as %REQ(name)% in values; write a percent sign as %%`, false},
-		{"an invalid value", option("h", "a\nb", appendOrAdd), ".header", `"h": the value has a character that gRPC does not allow`, false},
-		{"not base64", option("h-bin", "!", appendOrAdd), ".header", `"h-bin": the value of a -bin header must be in base64`, false},
+		{"a pseudo header", option(":path", "v", appendOrAdd), ".header.key", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`, false},
+		{"host", option("Host", "v", appendOrAdd), ".header.key", `header "Host": pseudo headers cannot be edited; routes have rewrites for path and host`, false},
+		{"grpc-", option("grpc-timeout", "v", appendOrAdd), ".header.key", `header "grpc-timeout": headers of the gRPC protocol cannot be edited`, false},
+		{"no name", option("", "v", appendOrAdd), ".header.key", `header "": a header needs a name`, false},
+		{"no header", &corepb.HeaderValueOption{KeepEmptyValue: true}, ".header.key", `header "": a header needs a name`, false},
+		{"an invalid name", option("a b", "v", appendOrAdd), ".header.key", `header "a b": gRPC does not allow a character in the name`, false},
+		{"a header of HTTP/1", option("connection", "v", appendOrAdd), ".header.key", `header "connection": HTTP/2 does not have this header`, false},
+		{"what gRPC fills in", option("user-agent", "v", appendOrAdd), ".header.key", `header "user-agent": gRPC fills this header in`, true},
+		{"an operator", option("h", "a %REQ(x)% b", appendOrAdd), ".header", `header "h": command operators such as %REQ(name)% are not known in values; write a percent sign as %%`, false},
+		{"two operators", option("h", "%A%%B%", appendOrAdd), ".header", `header "h": command operators such as %REQ(name)% are not known in values; write a percent sign as %%`, false},
+		{"half an operator", option("h", "100%", appendOrAdd), ".header", `header "h": command operators such as %REQ(name)% are not known in values; write a percent sign as %%`, false},
+		{"an invalid value", option("h", "a\nb", appendOrAdd), ".header", `header "h": gRPC does not allow a character in the value`, false},
+		{"not base64", option("h-bin", "!", appendOrAdd), ".header", `header "h-bin": the value of a -bin header must be in base64`, false},
 		{"an unknown action", option("h", "v", 9), ".append_action", "the action 9 is unknown", false},
 		{"append and append_action", both, "", "append and append_action are both set", false},
 	} {
@@ -216,9 +216,9 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 		config.VirtualHosts[0].RequestHeadersToRemove = []string{":path", "te"}
 		config.ResponseHeadersToRemove = []string{"grpc-status"}
 		checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-			Ignored{"response_headers_to_remove[0]", `"grpc-status" is a header of the gRPC protocol`},
-			Ignored{"virtual_hosts[0].request_headers_to_remove[0]", `":path" is not for header edits; see host_rewrite_literal and prefix_rewrite`},
-			Ignored{"virtual_hosts[0].request_headers_to_remove[1]", `"te" is filled in by gRPC`},
+			Ignored{"response_headers_to_remove[0]", `header "grpc-status": headers of the gRPC protocol cannot be edited`},
+			Ignored{"virtual_hosts[0].request_headers_to_remove[0]", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`},
+			Ignored{"virtual_hosts[0].request_headers_to_remove[1]", `header "te": gRPC fills this header in`},
 		)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/httpstatus"
 )
 
 // DirectResponse ends matching RPCs at once, as if a proxy had answered.
@@ -41,25 +43,6 @@ type Redirect struct {
 	Regex *Substitution
 	// StripQuery has the query of the RPC left out.
 	StripQuery bool
-}
-
-// CodeOfHTTP returns the status code of an RPC that is answered with an HTTP
-// status and no grpc-status (gRPC's "HTTP to gRPC Status Code Mapping").
-func CodeOfHTTP(status int) codes.Code {
-	switch status {
-	case http.StatusBadRequest:
-		return codes.Internal
-	case http.StatusUnauthorized:
-		return codes.Unauthenticated
-	case http.StatusForbidden:
-		return codes.PermissionDenied
-	case http.StatusNotFound:
-		return codes.Unimplemented
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return codes.Unavailable
-	default:
-		return codes.Unknown
-	}
 }
 
 // Location returns the URL that an RPC is redirected to. match is that of the
@@ -122,7 +105,7 @@ func (r *routes) directResponse(at *path, pb *routepb.DirectResponseAction) *Dir
 	if code < 200 || code > 599 {
 		r.v.fault(at.field("status"), "must be an HTTP status from 200 to 599, is %d", code)
 	}
-	d := &DirectResponse{HTTPStatus: int(code), Code: CodeOfHTTP(int(code))}
+	d := &DirectResponse{HTTPStatus: int(code), Code: httpstatus.Code(int(code))}
 	at = at.field("body")
 	switch body := pb.GetBody().GetSpecifier().(type) {
 	case *corepb.DataSource_InlineString:
@@ -162,7 +145,7 @@ func (r *routes) redirect(at *path, pb *routepb.RedirectAction) *Redirect {
 		Regex:      v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
 		StripQuery: pb.GetStripQuery(),
 	}
-	d.Code = CodeOfHTTP(d.HTTPStatus)
+	d.Code = httpstatus.Code(d.HTTPStatus)
 	if d.HTTPStatus == 0 {
 		v.fault(at.field("response_code"), "is the unknown value %d", pb.GetResponseCode())
 	}

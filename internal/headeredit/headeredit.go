@@ -1,9 +1,9 @@
-// Package headeredit reads Envoy's header edits, for the HTTP filters that
-// make some: which headers can be edited at all, and what the values are.
+// Package headeredit reads Envoy's header edits: which headers can be edited
+// at all, and what the values are. It is for the HTTP filters that make some,
+// and for xdsresource, which compiles those of routes in a way of its own.
 //
 // An edit that gRPC cannot carry out is left out and reported, it does not
-// make its resource invalid. The edits of routes are xdsresource's, which
-// merges them over levels when it decodes them.
+// make its resource invalid.
 package headeredit
 
 import (
@@ -58,7 +58,7 @@ func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := value(name, pb.GetHeader())
+	value, err := Value(name, pb.GetHeader())
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +108,13 @@ func Name(side Side, key string) (string, error) {
 	case name == "":
 		why = "a header needs a name"
 	case strings.HasPrefix(name, ":") || name == "host":
-		why = "pseudo headers cannot be edited"
+		why = "pseudo headers cannot be edited; routes have rewrites for path and host"
 	case strings.HasPrefix(name, "grpc-"):
 		why = "headers of the gRPC protocol cannot be edited"
 	case strings.ContainsFunc(name, notInNames):
 		why = "gRPC does not allow a character in the name"
+	case slices.Contains(connectionHeaders, name):
+		why = "HTTP/2 does not have this header"
 	case side == Request && (name == "content-type" || name == "user-agent" || name == "te"):
 		why = "gRPC fills this header in"
 	}
@@ -122,11 +124,16 @@ func Name(side Side, key string) (string, error) {
 	return name, nil
 }
 
+// connectionHeaders make an HTTP/2 message malformed (RFC 9113, 8.2.2).
+var connectionHeaders = []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+
 func notInNames(r rune) bool {
 	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-func value(name string, pb *corepb.HeaderValue) (string, error) {
+// Value returns the value that a header gets, as it is in metadata, or why gRPC
+// cannot send it. name is in lower case.
+func Value(name string, pb *corepb.HeaderValue) (string, error) {
 	text := pb.GetValue()
 	if text == "" {
 		text = string(pb.GetRawValue())
