@@ -130,7 +130,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (grpc.ClientSt
 		c.end(err)
 		return nil, err
 	}
-	s := &appStream{ClientStream: top, call: c, serverStreams: c.rpc.StreamDesc.ServerStreams}
+	s := &appStream{ClientStream: top, call: c, desc: c.rpc.StreamDesc}
 	s.stop = context.AfterFunc(ctx, func() { c.end(status.FromContextError(ctx.Err()).Err()) })
 	return s, nil
 }
@@ -149,26 +149,33 @@ func (c *call) end(err error) {
 // RPC, which no filter can be trusted to tell.
 type appStream struct {
 	grpc.ClientStream
-	call          *call
-	serverStreams bool
-	stop          func() bool
+	call *call
+	desc *grpc.StreamDesc
+	stop func() bool
 }
 
 func (s *appStream) SendMsg(m any) error {
 	err := s.ClientStream.SendMsg(m)
-	if err != nil && err != io.EOF {
-		err = statusOf(err)
-		s.end(err)
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF:
+		if s.desc.ClientStreams {
+			return err
+		}
+		return nil // As gRPC has it: RecvMsg tells.
 	}
+	err = statusOf(err)
+	s.end(err)
 	return err
 }
 
 func (s *appStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	switch {
-	case err == nil && s.serverStreams:
+	case err == nil && s.desc.ServerStreams:
 		return nil
-	case err == io.EOF && !s.serverStreams:
+	case err == io.EOF && !s.desc.ServerStreams:
 		err = status.Error(codes.Internal, "the RPC ended with status OK and no response message")
 	case err != nil && err != io.EOF:
 		err = statusOf(err)

@@ -206,7 +206,7 @@ func (w *world) do(ctx context.Context, k kind, method string, requests []string
 	}
 	for _, request := range requests {
 		if err := s.SendMsg(bytesOf(request)); err != nil {
-			if err != io.EOF {
+			if err != io.EOF || !k.desc.ClientStreams {
 				r.err = err
 				return r
 			}
