@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
@@ -272,6 +274,10 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 // and reconfigured; RPCs keep the chain they began with, none fails, and every
 // instance is closed once, after its last RPC.
 func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()
+	instances := func() (made, closed int64) {
+		return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0
+	}
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b")
 	m.serveFilters(backend, nil, countingEntry("a", "1"))
@@ -324,7 +330,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		}
 		streams = append(streams, open()...)
 	}
-	if made, closed := countingFilter.made.Load(), countingFilter.closed.Load(); made != 2 || closed != 0 {
+	if made, closed := instances(); made != 2 || closed != 0 {
 		t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
 	}
 	for _, s := range streams {
@@ -341,13 +347,40 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if closed := countingFilter.closed.Load(); closed != 1 {
+	if _, closed := instances(); closed != 1 {
 		t.Errorf("%d instances closed after the streams have ended, want the one that was removed", closed)
 	}
 	l.stop(t)
 	cc.Close()
-	if made, closed := countingFilter.made.Load(), countingFilter.closed.Load(); made != closed {
+	if made, closed := instances(); made != closed {
 		t.Errorf("%d instances made, %d closed after the channel was", made, closed)
+	}
+	if wrong := countingFilter.wrong.Load(); wrong != nil {
+		t.Error(*wrong)
+	}
+}
+
+// A channel that becomes idle gives its instances up, and has others when it
+// wakes.
+func TestAnIdleChannelClosesItsFilters(t *testing.T) {
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	made, closed := countingFilter.made.Load(), countingFilter.closed.Load()
+	m.serveFilters(backend, nil, countingEntry("a", "1"))
+	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(50*time.Millisecond))
+	for i := range int64(3) {
+		mustReach(t, cc, unary, backend)
+		for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
+			cc.WaitForStateChange(testutils.Context(t), s)
+		}
+		for ctx := testutils.Context(t); countingFilter.closed.Load()-closed != i+1; runtime.Gosched() {
+			if ctx.Err() != nil {
+				t.Fatalf("%d instances closed, want %d", countingFilter.closed.Load()-closed, i+1)
+			}
+		}
+	}
+	if n := countingFilter.made.Load() - made; n != 3 {
+		t.Errorf("%d instances made, want 3", n)
 	}
 	if wrong := countingFilter.wrong.Load(); wrong != nil {
 		t.Error(*wrong)

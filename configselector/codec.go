@@ -64,6 +64,6 @@ func (c codecV1) Unmarshal(data mem.BufferSlice, m any) error {
 }
 
 // namelessCodec is a grpc.Codec, which gRPC never asks for the name it sends.
-type namelessCodec struct{ grpc.Codec } //nolint:staticcheck // Applications still use it.
+type namelessCodec struct{ grpc.Codec }
 
 func (c namelessCodec) Name() string { return c.Codec.String() }

@@ -433,7 +433,6 @@ func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {
 type closing struct {
 	made, closed atomic.Int64
 	late         atomic.Int64 // RPCs that ran in a closed instance
-	hold         chan struct{}
 }
 
 type closingInstance struct {

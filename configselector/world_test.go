@@ -33,9 +33,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// handler is what a server does with one RPC.
-type handler func(s grpc.ServerStream) error
-
 // world is a server, a gRPC channel to it that knows nothing of xDS, and a
 // Selector whose RPCs go there.
 type world struct {

@@ -63,7 +63,8 @@ func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 		return nil, err
 	}
 	action := pb.GetAppendAction()
-	if pb.GetAppend() != nil && !pb.GetAppend().GetValue() { //nolint:staticcheck // Control planes still send it.
+	//lint:ignore SA1019 Control planes still send it.
+	if old := pb.GetAppend(); old != nil && !old.GetValue() {
 		action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 	}
 	if value == "" && !pb.GetKeepEmptyValue() {

@@ -20,6 +20,7 @@ func option(name, value string, action corepb.HeaderValueOption_HeaderAppendActi
 func TestAppendActions(t *testing.T) {
 	t.Parallel()
 	old := option("k", "new", 0)
+	//lint:ignore SA1019 Control planes still send it.
 	old.Append = wrapperspb.Bool(false)
 	empty := option("k", "", corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	empty.KeepEmptyValue = true
