@@ -19,7 +19,11 @@ package dynxds
 import (
 	"google.golang.org/grpc"
 
-	_ "github.com/dynxds/dynxds/httpfilter/router" // registers the filter
+	_ "github.com/dynxds/dynxds/httpfilter/fault" // these register the filters
+	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
+	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
+	_ "github.com/dynxds/dynxds/httpfilter/rbac"
+	_ "github.com/dynxds/dynxds/httpfilter/router"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/resolver"
 )

@@ -48,9 +48,10 @@ func newSelector(t testing.TB, listener *xdsresource.Listener, routes ...*routep
 	if err != nil {
 		t.Fatal(err)
 	}
-	return configselector.New(configselector.Config{
+	ch := configselector.NewChannel(configselector.ChannelConfig{ClientConn: newClientConn(t)})
+	t.Cleanup(ch.Close)
+	return ch.NewSelector(configselector.Config{
 		Version:         7,
-		ClientConn:      newClientConn(t),
 		Listener:        listener,
 		VirtualHost:     value.(*xdsresource.RouteConfiguration).VirtualHost("any"),
 		RouteConfigName: "routes",

@@ -1,15 +1,48 @@
-// Package httpfilter is the registry of HTTP filters (gRFC A39): the types of
-// filter this process knows, by the protobuf type of their configuration.
+// Package httpfilter is the API for HTTP filters (gRFC A39): code that runs in
+// the path of every RPC of an xDS channel, in the order and with the
+// configuration that the control plane says. Anybody can write one.
 //
-// It parses configurations; it does not run RPCs and knows nothing of routes.
-// xdsresource asks it while it validates a Listener, configselector while it
-// builds the chain of a route.
+// # A filter
+//
+// A filter is known by the protobuf types of its configuration and registers
+// itself for them in an init function. The simplest ones are a [HeaderFilter],
+// which looks at an RPC before it starts:
+//
+//	type config struct{ Name, Value string }
+//
+//	func init() {
+//		httpfilter.Register(httpfilter.HeaderFilter[config]{
+//			Types: []string{"type.googleapis.com/example.v1.AddHeader"},
+//			Parse: httpfilter.ParseStruct[config],
+//			Start: func(ctx context.Context, rpc *httpfilter.RPC, c config) (context.Context, error) {
+//				return metadata.AppendToOutgoingContext(ctx, c.Name, c.Value), nil
+//			},
+//		})
+//	}
+//
+// A filter that needs more implements [Filter] and [ClientFilter] itself, and,
+// if a route may override its configuration, [OverrideParser].
+//
+// # What exists when
+//
+//   - One [Filter] for the whole process, from init on.
+//   - One [ClientInstance] for each instance name of a channel. It stays across
+//     updates of the configuration for as long as the name stands for the same
+//     type of filter, and is the place for state: counters, token buckets,
+//     caches. Its Close, if it has one, runs once, when the name is gone (or the
+//     channel idle or closed) and the last RPC that went through it has ended.
+//   - One [Interceptor] for each distinct pair of configuration and override,
+//     made when a configuration is applied, never while an RPC waits.
+//
+// # What this package is not for
+//
+// It does not decide which filters run where: xdsresource decodes that, and
+// configselector builds the chains and runs them. It does not route, and knows
+// neither resources nor load balancing.
 package httpfilter
 
 import (
 	"fmt"
-	"slices"
-	"sync"
 
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -20,16 +53,75 @@ type Config any
 
 // Filter is a type of HTTP filter. Implementations are stateless and safe for
 // concurrent use.
+//
+// A filter that clients can run implements [ClientFilter] too, one that
+// servers can run [ServerFilter], one with override configurations
+// [OverrideParser].
 type Filter interface {
 	// TypeURLs returns the type URLs of the configurations this filter is
 	// registered under, top-level and override together.
 	TypeURLs() []string
 	// ParseConfig validates a top-level configuration
-	// (HttpFilter.typed_config). An error NACKs the Listener.
+	// (HttpFilter.typed_config). An error NACKs the Listener. The message may
+	// be a TypedStruct that stands for one of the TypeURLs; [UnmarshalConfig]
+	// and [ParseStruct] take both. ParseConfig has to refuse a message that is
+	// only meant as an override.
 	ParseConfig(config *anypb.Any) (Config, error)
 	// IsTerminal reports whether the filter has to be the last of its chain,
 	// and may be only that.
 	IsTerminal() bool
+}
+
+// OverrideParser is a Filter whose configuration a virtual host, a route or a
+// cluster weight can override (typed_per_filter_config).
+type OverrideParser interface {
+	Filter
+	// ParseOverride validates an override configuration. An error NACKs the
+	// RouteConfiguration.
+	ParseOverride(override *anypb.Any) (Config, error)
+}
+
+// ClientFilter is a Filter that clients can run.
+type ClientFilter interface {
+	Filter
+	// NewClientInstance makes the instance for one name in the filter chain of
+	// one channel. It is called when a configuration is applied and must not
+	// block.
+	NewClientInstance(ClientInstanceInfo) ClientInstance
+}
+
+// ClientInstanceInfo says whom an instance is for.
+type ClientInstanceInfo struct {
+	// Name is the instance name, HttpFilter.name.
+	Name string
+	// Target is the target of the channel, "xds:///echo.example.com".
+	Target string
+}
+
+// ClientInstance is a filter under one name on one channel. What it holds
+// stays across updates of the configuration for as long as name and type of
+// the filter stay.
+//
+// If it has a method Close(), that runs exactly once, when no configuration
+// uses the instance any more and the last RPC that went through one of its
+// interceptors has ended. Only RPCs through chains with such instances are
+// counted, so leave Close away if there is nothing to close.
+type ClientInstance interface {
+	// ClientInterceptor builds the interceptor for a configuration and the
+	// override that applies to it, nil if none does (gRFC A39, "Filter Config
+	// Overrides": the merged configuration is made when the configuration is
+	// applied). It is called once for each distinct pair and must not block.
+	// RPCs whose chain cannot be built fail with UNAVAILABLE and this error. A
+	// nil Interceptor and a nil error leave the filter out of the chain.
+	ClientInterceptor(config, override Config) (Interceptor, error)
+}
+
+// ServerFilter is a Filter that servers can run. This module has no server;
+// it needs to know such filters to accept configurations made for both sides.
+type ServerFilter interface {
+	Filter
+	// RunsOnServers does nothing; it tells filters for servers from others.
+	RunsOnServers()
 }
 
 // Instance is one entry of HttpConnectionManager.http_filters.
@@ -38,42 +130,33 @@ type Instance struct {
 	Name   string
 	Filter Filter
 	Config Config
+	// Disabled leaves the filter out of the chains of all routes but those
+	// that override it (HttpFilter.disabled).
+	Disabled bool
 }
 
-var registry = struct {
-	sync.RWMutex
-	byType map[string]Filter
-}{byType: make(map[string]Filter)}
-
-// Register makes a filter known under all its type URLs. It is meant for init
-// functions and panics when a type URL is taken, since two filters that claim
-// one configuration cannot both be right.
-func Register(f Filter) {
-	registry.Lock()
-	defer registry.Unlock()
-	for _, url := range f.TypeURLs() {
-		if old, ok := registry.byType[url]; ok {
-			panic(fmt.Sprintf("httpfilter: %T and %T both register for %q", old, f, url))
-		}
-		registry.byType[url] = f
+// SupportsClient reports whether f can be in the chain of a client. Terminal
+// filters that are no ClientFilter stand for the router, which every chain
+// ends in.
+func SupportsClient(f Filter) bool {
+	if _, ok := f.(ClientFilter); ok {
+		return true
 	}
+	return f.IsTerminal()
 }
 
-// Get returns the filter registered for the type URL, or nil.
-func Get(typeURL string) Filter {
-	registry.RLock()
-	defer registry.RUnlock()
-	return registry.byType[typeURL]
+// SupportsServer reports whether f can be in the chain of a server.
+func SupportsServer(f Filter) bool {
+	_, ok := f.(ServerFilter)
+	return ok
 }
 
-// TypeURLs returns all registered type URLs in order.
-func TypeURLs() []string {
-	registry.RLock()
-	defer registry.RUnlock()
-	urls := make([]string, 0, len(registry.byType))
-	for url := range registry.byType {
-		urls = append(urls, url)
+// ParseOverride validates an override configuration of f. It is an error if f
+// takes none.
+func ParseOverride(f Filter, override *anypb.Any) (Config, error) {
+	p, ok := f.(OverrideParser)
+	if !ok {
+		return nil, fmt.Errorf("the filter for type %q takes no override configuration", override.GetTypeUrl())
 	}
-	slices.Sort(urls)
-	return urls
+	return p.ParseOverride(override)
 }

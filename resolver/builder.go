@@ -127,5 +127,17 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		release:   func() { detach(); release() },
 		listener:  listener,
 		authority: opts.Authority,
+		secure:    secure(opts),
+		metrics:   opts.MetricsRecorder,
 	}), nil
+}
+
+// secure reports whether the channel's credentials check the authority of
+// RPCs, as TLS does.
+func secure(opts grpcresolver.BuildOptions) bool {
+	creds := opts.DialCreds
+	if opts.CredsBundle != nil {
+		creds = opts.CredsBundle.TransportCredentials()
+	}
+	return creds != nil && creds.Info().SecurityProtocol != "insecure"
 }

@@ -241,9 +241,11 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 	if !ok {
 		return nil
 	}
-	names := make([]string, len(f.Clusters))
-	for i, c := range f.Clusters {
-		names[i] = c.Name
+	names := make([]string, 0, len(f.Clusters))
+	for _, c := range f.Clusters {
+		if c.Name != "" { // It is named by a header otherwise.
+			names = append(names, c.Name)
+		}
 	}
 	return names
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/grpclog"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
@@ -28,6 +29,8 @@ type resolverConfig struct {
 	release   func()
 	listener  string // the name of the Listener
 	authority string // the channel's authority, which chooses the virtual host
+	secure    bool   // the channel's credentials check the authority
+	metrics   stats.MetricsRecorder
 }
 
 // xdsResolver is the resolver of one channel, from one idle period to the
@@ -36,6 +39,10 @@ type xdsResolver struct {
 	resolverConfig
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
+	rpcs          *configselector.Channel
+	// selector is the one that RPCs are given to, nil if there is none. Only
+	// the publisher uses it.
+	selector *configselector.Selector
 	// connected: a State with a configuration was published. Only the publisher
 	// uses it.
 	connected bool
@@ -51,6 +58,12 @@ func newResolver(c resolverConfig) *xdsResolver {
 	r := &xdsResolver{
 		resolverConfig: c,
 		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
+		rpcs: configselector.NewChannel(configselector.ChannelConfig{
+			ClientConn: c.channel.ClientConn(),
+			Authority:  c.authority,
+			Secure:     c.secure,
+			Metrics:    c.metrics,
+		}),
 	}
 	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
 	r.graph.start()
@@ -69,6 +82,8 @@ func (r *xdsResolver) Close() {
 	r.mu.Unlock()
 	r.publishers.Wait()
 	r.channel.Detach()
+	r.use(nil)
+	r.rpcs.Close()
 	r.release()
 }
 
@@ -107,9 +122,8 @@ func (r *xdsResolver) publish(s *snapshot) {
 	state := &balancer.State{Version: s.version, Clusters: s.clusters, Err: s.err}
 	if s.config != nil {
 		if s.config.selector == nil {
-			s.config.selector = configselector.New(configselector.Config{
+			s.config.selector = r.rpcs.NewSelector(configselector.Config{
 				Version:         s.version,
-				ClientConn:      r.channel.ClientConn(),
 				Listener:        s.config.listener,
 				VirtualHost:     s.config.virtualHost,
 				RouteConfigName: s.config.routes.Name,
@@ -130,7 +144,17 @@ func (r *xdsResolver) publish(s *snapshot) {
 	case s.err != nil:
 		logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), s.err)
 		r.channel.Fail(s.err)
+		r.use(nil)
 	case s.config != nil:
 		r.channel.Publish(s.config.selector)
+		r.use(s.config.selector)
 	}
+}
+
+// use is called when no RPC is given to another Selector than s any more.
+func (r *xdsResolver) use(s *configselector.Selector) {
+	if r.selector != nil && r.selector != s {
+		r.selector.Retire()
+	}
+	r.selector = s
 }

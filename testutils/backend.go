@@ -215,8 +215,8 @@ func (b *Backend) Wait(ctx context.Context, n int) error {
 	}
 }
 
-// begin records the RPC and lets the behaviour decide on it.
-func (b *Backend) begin(ctx context.Context, method string) error {
+// begin records the RPC, lets the behaviour decide on it and says who answers.
+func (b *Backend) begin(ctx context.Context, method string, setHeader func(metadata.MD) error) error {
 	rpc := RPC{Method: method}
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		rpc.Metadata = md
@@ -234,27 +234,36 @@ func (b *Backend) begin(ctx context.Context, method string) error {
 	b.news = make(chan struct{})
 	b.mu.Unlock()
 
-	if behave == nil {
-		return nil
+	var err error
+	if behave != nil {
+		err = behave(ctx, rpc)
 	}
-	return behave(ctx, rpc)
+	if only, ok := err.(trailersOnly); ok {
+		return only.error
+	}
+	if setErr := setHeader(metadata.Pairs(BackendIDHeader, b.id)); err == nil {
+		err = setErr
+	}
+	return err
 }
 
+// TrailersOnly marks an error of a behaviour: the RPC ends with err and without
+// response headers, BackendIDHeader included, as an RPC has to if it is to be
+// retried (gRFC A6, "When Retries are Valid").
+func TrailersOnly(err error) error { return trailersOnly{err} }
+
+type trailersOnly struct{ error }
+
 func (b *Backend) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := grpc.SetHeader(ctx, metadata.Pairs(BackendIDHeader, b.id)); err != nil {
-		return nil, err
-	}
-	if err := b.begin(ctx, info.FullMethod); err != nil {
+	setHeader := func(md metadata.MD) error { return grpc.SetHeader(ctx, md) }
+	if err := b.begin(ctx, info.FullMethod, setHeader); err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
 }
 
 func (b *Backend) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if err := stream.SetHeader(metadata.Pairs(BackendIDHeader, b.id)); err != nil {
-		return err
-	}
-	if err := b.begin(stream.Context(), info.FullMethod); err != nil {
+	if err := b.begin(stream.Context(), info.FullMethod, stream.SetHeader); err != nil {
 		return err
 	}
 	return handler(srv, stream)

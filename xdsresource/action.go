@@ -7,24 +7,46 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// forward decodes the destination of a RouteAction. It returns nil if the
-// route is to be ignored (gRFC A28: its cluster_specifier is not set or not
-// supported), and also after a fault.
-func (r *routes) forward(at *path, pb *routepb.RouteAction) *Forward {
+// forwarding decodes a RouteAction. It reports false if the route is to be
+// ignored.
+func (r *routes) forwarding(at *path, pb *routepb.RouteAction, route *Route) bool {
+	v := r.v
+	route.MaxStreamDuration = v.maxStreamDuration(at.field("max_stream_duration"), pb.GetMaxStreamDuration())
+	route.HashPolicies = v.hashPolicies(at, pb.GetHashPolicy())
+	route.Mirrors = v.mirrors(at, pb.GetRequestMirrorPolicies(), r.host.mirrors)
+	route.Rewrite = v.rewrite(at, pb)
+	route.Retry = r.host.retry
+	if retry := pb.GetRetryPolicy(); retry != nil {
+		route.Retry = v.retryPolicy(at.field("retry_policy"), retry)
+	}
+	forward := r.forward(at, pb, route.Headers)
+	if forward == nil {
+		return false
+	}
+	route.Action = forward
+	return true
+}
+
+// forward decodes the destination of a RouteAction; headers are those of its
+// route. It returns nil if the route is to be ignored (gRFC A28: its
+// cluster_specifier is not set or not supported), and also after a fault.
+func (r *routes) forward(at *path, pb *routepb.RouteAction, headers *HeaderMutations) *Forward {
 	switch specifier := pb.GetClusterSpecifier().(type) {
 	case *routepb.RouteAction_Cluster:
 		return r.v.forwardToOne(at.field("cluster"), specifier.Cluster)
+	case *routepb.RouteAction_ClusterHeader:
+		name := r.v.headerName(at.field("cluster_header"), specifier.ClusterHeader)
+		return &Forward{Clusters: []WeightedCluster{{Header: name, Weight: 1}}, TotalWeight: 1}
 	case *routepb.RouteAction_WeightedClusters:
-		return r.v.weightedClusters(at.field("weighted_clusters"), specifier.WeightedClusters)
+		return r.weightedClusters(at.field("weighted_clusters"), specifier.WeightedClusters, headers)
 	case *routepb.RouteAction_ClusterSpecifierPlugin:
 		if !r.plugins[specifier.ClusterSpecifierPlugin] {
 			r.v.fault(at.field("cluster_specifier_plugin"), "%s is not in cluster_specifier_plugins of the RouteConfiguration",
 				quote(specifier.ClusterSpecifierPlugin))
 		}
-		return nil
-	default:
-		return nil
 	}
+	r.v.ignore(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
+	return nil
 }
 
 // forwardToOne returns the Forward to a single cluster. Routes to the same
@@ -48,7 +70,8 @@ func (v *validator) forwardToOne(at *path, cluster string) *Forward {
 
 // weightedClusters ignores the deprecated total_weight: the weights of the
 // entries alone decide.
-func (v *validator) weightedClusters(at *path, pb *routepb.WeightedCluster) *Forward {
+func (r *routes) weightedClusters(at *path, pb *routepb.WeightedCluster, headers *HeaderMutations) *Forward {
+	v := r.v
 	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
 	var total uint64
 	for i, entry := range pb.GetClusters() {
@@ -56,11 +79,8 @@ func (v *validator) weightedClusters(at *path, pb *routepb.WeightedCluster) *For
 		if weight == 0 {
 			continue
 		}
-		if entry.GetName() == "" {
-			v.fault(at.item("clusters", i).field("name"), "must not be empty")
-		}
 		total += uint64(weight)
-		f.Clusters = append(f.Clusters, WeightedCluster{Name: v.intern(entry.GetName()), Weight: weight})
+		f.Clusters = append(f.Clusters, r.clusterWeight(at.item("clusters", i), entry, headers))
 	}
 	switch {
 	case total == 0:
@@ -70,6 +90,19 @@ func (v *validator) weightedClusters(at *path, pb *routepb.WeightedCluster) *For
 	}
 	f.TotalWeight = uint32(total)
 	return f
+}
+
+func (r *routes) clusterWeight(at *path, pb *routepb.WeightedCluster_ClusterWeight, headers *HeaderMutations) WeightedCluster {
+	c := WeightedCluster{
+		Weight:    pb.GetWeight().GetValue(),
+		Overrides: r.v.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Authority: r.v.authority(at.field("host_rewrite_literal"), pb.GetHostRewriteLiteral()),
+	}
+	c.Name, c.Header = r.v.clusterOrHeader(at, "name", pb.GetName(), pb.GetClusterHeader())
+	if merged := r.headerMutations(at, pb, headers); merged != headers {
+		c.Headers = merged
+	}
+	return c
 }
 
 // maxStreamDuration returns the bound that gRFC A31 derives from the two

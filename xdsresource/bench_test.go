@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -32,6 +33,28 @@ var matchKinds = []struct {
 		m.Headers = []*routepb.HeaderMatcher{exact("version", "2")}
 		return m
 	}},
+	{"tenants", func(i int) *routepb.RouteMatch {
+		m := prefixMatch("/")
+		m.Headers = []*routepb.HeaderMatcher{exact("tenant", fmt.Sprint(i))}
+		return m
+	}},
+	{"mix", func(i int) *routepb.RouteMatch {
+		service := fmt.Sprintf("/package.Service%d", i)
+		switch i % 5 {
+		case 0:
+			return pathMatch(methodOf(i))
+		case 1:
+			return prefixMatch(service + "/")
+		case 2:
+			return regexMatch(service + "/(Me|Ve).*")
+		case 3:
+			return regexMatch(fmt.Sprintf(".*Service%d/Method", i))
+		default:
+			m := regexMatch(".*/Method")
+			m.Headers = []*routepb.HeaderMatcher{exact("tenant", fmt.Sprint(i))}
+			return m
+		}
+	}},
 }
 
 func methodOf(i int) string { return fmt.Sprintf("/package.Service%d/Method", i) }
@@ -41,9 +64,38 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 		b.Run(kind.name+"/10000", func(b *testing.B) {
 			resource := mustAny(b, manyRoutes(10_000, kind.match))
 			b.ReportAllocs()
+			var value any
+			var err error
+			before := heapInUse()
 			for b.Loop() {
-				if _, _, err := RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
+				if _, value, err = RouteConfigurationType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {
 					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(heapInUse()-before), "B-kept")
+			runtime.KeepAlive(value)
+		})
+	}
+}
+
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkFirstRoute is the cost of the first RPC of each method.
+func BenchmarkFirstRoute(b *testing.B) {
+	for _, kind := range matchKinds {
+		b.Run(kind.name+"/10000", func(b *testing.B) {
+			vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(10_000, kind.match)).VirtualHosts[0]
+			ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", "5000")
+			b.ReportAllocs()
+			for b.Loop() {
+				vh.compiled.memo.Store(nil)
+				if vh.Route(RPC{Method: methodOf(5000), Context: ctx}) == nil {
+					b.Fatal("no route")
 				}
 			}
 		})
@@ -51,12 +103,12 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 }
 
 func BenchmarkRoute(b *testing.B) {
-	ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2")
 	for _, kind := range matchKinds {
-		for _, n := range []int{1, 100, 10_000} {
+		for _, n := range []int{1, 100, 1_000, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", kind.name, n), func(b *testing.B) {
 				vh := mustDecode[RouteConfiguration](b, RouteConfigurationType, manyRoutes(n, kind.match)).VirtualHosts[0]
 				method, want := methodOf(n/2), vh.Routes[n/2]
+				ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", fmt.Sprint(n/2))
 				b.ReportAllocs()
 				for b.Loop() {
 					if vh.Route(RPC{Method: method, Context: ctx}) != want {

@@ -9,8 +9,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-func decodeCluster(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, ClusterTypeURL, new(clusterpb.Cluster), "name",
+func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, o, ClusterTypeURL, new(clusterpb.Cluster), "name",
 		(*clusterpb.Cluster).GetName, (*validator).cluster)
 }
 

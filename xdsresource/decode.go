@@ -10,22 +10,31 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // validator is the state of decoding one resource.
 type validator struct {
-	faults   Faults
-	strings  map[string]string
-	forwards map[string]*Forward
-	regexes  regexes
+	faults Faults
+	// ignored is what is left out of the value.
+	ignored []Ignored
+	// trusted says that the server may set the authority of RPCs (gRFC A81).
+	trusted   bool
+	strings   map[string]string
+	forwards  map[string]*Forward
+	overrides map[string]FilterOverride
+	regexes   regexes
 }
 
 // decode unmarshals resource into pb and, if that works, builds its value.
 // The name is returned in any case, if it can be read.
 func decode[M proto.Message, T any](
-	resource *anypb.Any, typeURL string, pb M, nameField string, nameOf func(M) string, build func(*validator, M) *T,
+	resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string, pb M,
+	nameField string, nameOf func(M) string, build func(*validator, M) *T,
 ) (string, any, error) {
-	v := new(validator)
+	v := &validator{trusted: o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer)}
 	if !v.unmarshal(nil, resource, typeURL, pb) {
 		return nameOnWire(resource.GetValue()), nil, v.err()
 	}

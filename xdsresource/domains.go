@@ -17,8 +17,7 @@ func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 }
 
 // Clusters returns the clusters that the routes of all virtual hosts forward
-// to, each once, in the order of the routes. The caller must not change the
-// slice.
+// RPCs or their copies to, as VirtualHost.Clusters does for one.
 func (rc *RouteConfiguration) Clusters() []string { return rc.table().clusters }
 
 func (rc *RouteConfiguration) table() *domainTable {

@@ -16,8 +16,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-func decodeEndpoints(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, EndpointsTypeURL, new(endpointpb.ClusterLoadAssignment), "cluster_name",
+func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, o, EndpointsTypeURL, new(endpointpb.ClusterLoadAssignment), "cluster_name",
 		(*endpointpb.ClusterLoadAssignment).GetClusterName, (*validator).endpoints)
 }
 
@@ -149,6 +149,9 @@ func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint)
 	if pb.GetEndpoint() == nil {
 		l.v.fault(at, "host_identifier must be endpoint, is %s", whichOneof(pb, "host_identifier"))
 		return e
+	}
+	if e.Hostname = pb.GetEndpoint().GetHostname(); !isVisible(e.Hostname) {
+		l.v.fault(at.field("endpoint").field("hostname"), "%s has a blank or control character in it", quote(e.Hostname))
 	}
 	at = at.field("endpoint").field("address")
 	if e.Address = l.v.address(at, pb.GetEndpoint().GetAddress()); e.Address == "" {

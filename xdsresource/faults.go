@@ -65,6 +65,18 @@ func (v *validator) fault(p *path, format string, args ...any) {
 	v.faults.List = append(v.faults.List, Fault{Path: p.String(), Message: message})
 }
 
+// maxIgnored bounds the list of what is left out of a resource.
+const maxIgnored = 100
+
+// ignore notes that the field at p is left out of the value.
+func (v *validator) ignore(p *path, format string, args ...any) {
+	if len(v.ignored) == maxIgnored {
+		return
+	}
+	reason := shorten(fmt.Sprintf(format, args...), maxMessageLength)
+	v.ignored = append(v.ignored, Ignored{Path: p.String(), Reason: reason})
+}
+
 func (v *validator) faultsFull() bool { return len(v.faults.List) == maxFaults }
 
 func (v *validator) failed() bool { return len(v.faults.List) > 0 }

@@ -18,14 +18,48 @@ const (
 	udpaTypedStructTypeURL = "type.googleapis.com/udpa.type.v1.TypedStruct"
 )
 
+// side is the end of an RPC that filters run at. What filters there are
+// depends on it (gRFC A39).
+type side int
+
+const (
+	onClient side = iota
+	onServer
+)
+
+func (s side) String() string {
+	if s == onServer {
+		return "server"
+	}
+	return "client"
+}
+
+// filter returns the filter for a type of configuration, or nil if this side
+// has none.
+func (s side) filter(typeURL string) httpfilter.Filter {
+	f := httpfilter.Get(typeURL)
+	if f == nil {
+		return nil
+	}
+	supported := httpfilter.SupportsClient(f)
+	if s == onServer {
+		// Chains of servers end in the router as well.
+		supported = httpfilter.SupportsServer(f) || f.IsTerminal()
+	}
+	if !supported {
+		return nil
+	}
+	return f
+}
+
 // httpFilters validates HttpConnectionManager.http_filters by the rules of
 // gRFC A39, "Top-Level Filter Configs". at is the path of the manager.
-func (v *validator) httpFilters(at *path, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
+func (v *validator) httpFilters(at *path, s side, pbs []*hcmpb.HttpFilter) []httpfilter.Instance {
 	if len(pbs) == 0 {
 		v.fault(at.field("http_filters"), "must have at least one filter")
 		return nil
 	}
-	chain := filterChain{v: v, byName: make(map[string]int, len(pbs))}
+	chain := filterChain{v: v, side: s, byName: make(map[string]int, len(pbs))}
 	for i, pb := range pbs {
 		chain.add(at.item("http_filters", i), i, pb)
 	}
@@ -36,6 +70,7 @@ func (v *validator) httpFilters(at *path, pbs []*hcmpb.HttpFilter) []httpfilter.
 // filterChain collects the filters of one chain.
 type filterChain struct {
 	v       *validator
+	side    side
 	filters []httpfilter.Instance
 	byName  map[string]int
 	// last is the path of the last filter that was not ignored.
@@ -49,8 +84,9 @@ func (c *filterChain) add(at *path, i int, pb *hcmpb.HttpFilter) {
 	c.checkName(at, i, pb.GetName())
 	config := pb.GetTypedConfig()
 	typeURL, ok := c.v.configType(at.field("typed_config"), pb.GetName(), config)
-	filter := httpfilter.Get(typeURL)
+	filter := c.side.filter(typeURL)
 	if ok && filter == nil && pb.GetIsOptional() {
+		c.v.ignore(at, "filter %s: this %s has no filter for type %s; is_optional is set", quote(pb.GetName()), c.side, quote(typeURL))
 		return
 	}
 	c.checkNotTerminal()
@@ -67,7 +103,9 @@ func (c *filterChain) add(at *path, i int, pb *hcmpb.HttpFilter) {
 	if err != nil {
 		c.v.fault(at.field("typed_config"), "filter %s: %v", quote(pb.GetName()), err)
 	}
-	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed})
+	c.filters = append(c.filters, httpfilter.Instance{
+		Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: pb.GetDisabled(),
+	})
 }
 
 func (c *filterChain) unknown(at *path, pb *hcmpb.HttpFilter, typeURL string) {
@@ -75,8 +113,8 @@ func (c *filterChain) unknown(at *path, pb *hcmpb.HttpFilter, typeURL string) {
 		c.v.fault(at, "filter %s: config_type must be typed_config, is %s", quote(pb.GetName()), whichOneof(pb, "config_type"))
 		return
 	}
-	c.v.fault(at.field("typed_config"), "filter %s: this client has no filter for type %s, and is_optional is not set",
-		quote(pb.GetName()), quote(typeURL))
+	c.v.fault(at.field("typed_config"), "filter %s: this %s has no filter for type %s, and is_optional is not set",
+		quote(pb.GetName()), c.side, quote(typeURL))
 }
 
 func (c *filterChain) checkName(at *path, i int, name string) {

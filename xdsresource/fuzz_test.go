@@ -8,9 +8,11 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -20,14 +22,38 @@ func richRoutes() *routepb.RouteConfiguration {
 	withAll := caseInsensitive(prefixMatch("/a.B/"))
 	withAll.Headers = []*routepb.HeaderMatcher{inverted(exact("a", "b")), inRange("n", 1, 9), present("p", true)}
 	withAll.RuntimeFraction = fraction(50, typepb.FractionalPercent_HUNDRED)
+	withQuery := separatedMatch("/q")
+	withQuery.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("x", true)}
+	rewritten := routeWith(regexMatch("/c/(d|e)+"), func(a *routepb.RouteAction) {
+		a.RegexRewrite = substitute("/(.)", `/\1\\`)
+		a.HostRewriteSpecifier = &routepb.RouteAction_HostRewriteHeader{HostRewriteHeader: "a"}
+		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashHeader("a"), terminal(hashState(channelIDKey))}
+		a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "internal", RetryBackOff: backoff(durationpb.New(1), durationpb.New(2))}
+		a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(1)}
+	})
+	mirrored := routeWith(pathMatch("/a.B/m"), func(a *routepb.RouteAction) {
+		mirror := mirrorTo("m")
+		mirror.RuntimeFraction = fraction(1, typepb.FractionalPercent_MILLION)
+		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{mirror}
+		a.PrefixRewrite = "/x"
+	})
+	mirrored.RequestHeadersToAdd = options{option("a", "b", addIfAbsent), option("a", "%%", overwrite)}
+	mirrored.TypedPerFilterConfig = map[string]*anypb.Any{"f": override("x")}
+	redirect := &routepb.RedirectAction{
+		PortRedirect: 80, PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/x"},
+	}
 	config := routeConfig(
 		routeTo(withAll, weightedAction(weighted{"a", 1}, weighted{"b", 2})),
-		routeTo(regexMatch("/c/(d|e)+"), clusterAction("c")),
-		routeTo(pathMatch("/a.B/m"), clusterAction("d")),
-		&routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_Redirect{}},
+		routeTo(withQuery, clusterHeader("n")),
+		rewritten,
+		mirrored,
+		respond(&routepb.DirectResponseAction{Status: 404, Body: inline("gone")}),
+		&routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: redirect}},
 	)
+	config.ResponseHeadersToRemove = []string{"a", "b"}
+	config.MostSpecificHeaderMutationsWins = true
 	config.VirtualHosts = append(config.VirtualHosts,
-		&routepb.VirtualHost{Domains: []string{"*.b", "a.*", "c"}, Routes: []*routepb.Route{toCluster("/", "e")}})
+		&routepb.VirtualHost{Domains: []string{"*.b", "a.*", "c"}, Routes: []*routepb.Route{toCluster("/", "e"), byTenant("/", "x")}})
 	return config
 }
 
@@ -37,12 +63,16 @@ func fuzz[T any](f *testing.F, rt *xdsclient.ResourceType, seeds []proto.Message
 		f.Add(mustAny(f, seed).Value)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name, value, err := rt.Decode(&anypb.Any{TypeUrl: rt.TypeURL, Value: b}, xdsclient.DecodeOptions{})
+		resource := &anypb.Any{TypeUrl: rt.TypeURL, Value: b}
+		name, value, err := rt.Decode(resource, trusted)
 		if err != nil {
 			if value != nil || err.Error() == "" {
 				t.Errorf("Decode = %v, %q: want no value and an error that says something", value, err)
 			}
 			return
+		}
+		if _, err := IgnoredFields(resource); err != nil {
+			t.Errorf("IgnoredFields = %v of a resource that can be read", err)
 		}
 		if name == "" {
 			t.Error("Decode accepted a resource without a name")
@@ -52,27 +82,79 @@ func fuzz[T any](f *testing.F, rt *xdsclient.ResourceType, seeds []proto.Message
 }
 
 func checkRoutes(t *testing.T, rc *RouteConfiguration) {
-	md := func() metadata.MD { return metadata.Pairs("a", "b", "n", "3") }
 	for _, authority := range []string{"", "c", "x.b", "a.x", "A.B"} {
 		vh := rc.VirtualHost(authority)
 		if vh == nil {
 			continue
 		}
-		for _, method := range []string{"", "/", "/a.B/m", "/c/de", "\xff"} {
-			random := func() uint64 { return 7 }
-			got := vh.Route(RPC{Method: method, Metadata: md, Random: random})
-			rpc := RPC{Method: method, Metadata: md, Random: random}
-			if want := vh.table().scan(&rpc, &headers{rpc: &rpc}); got != want {
-				t.Errorf("%q: got %v, want %v", method, got, want)
+		for _, method := range []string{"", "/", "/a.B/m", "/c/de", "/q?x", "\xff"} {
+			rpc := RPC{
+				Method:    method,
+				Authority: authority,
+				Metadata:  func() metadata.MD { return metadata.Pairs("a", "b", "n", "3") },
+				Random:    func() uint64 { return 7 },
+			}
+			want := linearly(vh, &rpc)
+			for range 2 {
+				if got := vh.Route(rpc); got != want {
+					t.Errorf("%q: got %v, want %v", method, got, want)
+				}
+			}
+			if want != nil {
+				use(t, want, &rpc)
 			}
 		}
 	}
 	for _, vh := range rc.VirtualHosts {
 		for _, route := range vh.Routes {
-			if f, ok := route.Action.(*Forward); ok && (len(f.Clusters) == 0 || f.TotalWeight == 0) || route.Action == nil {
-				t.Errorf("route with the action %v", route.Action)
+			if route.Action == nil {
+				t.Errorf("route %+v without an action", route)
 			}
 		}
+	}
+}
+
+// use does what is done for an RPC that takes a route.
+func use(t *testing.T, route *Route, rpc *RPC) {
+	route.Hash(rpc, 1)
+	for i := range route.Mirrors {
+		route.Mirrors[i].Draw(rpc)
+		route.Mirrors[i].Headers.Apply(rpc.metadata())
+		if m := &route.Mirrors[i]; (m.Cluster == "") == (m.Header == "") {
+			t.Errorf("mirror %+v has not exactly one of cluster and header", m)
+		}
+		route.Mirrors[i].Target(rpc)
+	}
+	if path, ok := route.RewritePath(rpc.Method); ok && path != rpc.Method && path[0] != '/' {
+		t.Errorf("RewritePath(%q) = %q", rpc.Method, path)
+	}
+	if r := route.Retry; r != nil && (r.MaxAttempts < 2 || r.MaxAttempts > 5 || r.Codes == 0 || r.BaseBackoff <= 0 || r.MaxBackoff < r.BaseBackoff) {
+		t.Errorf("Retry = %+v", r)
+	}
+	switch action := route.Action.(type) {
+	case *Forward:
+		if len(action.Clusters) == 0 || action.TotalWeight == 0 {
+			t.Errorf("Forward = %+v, want clusters and weights", action)
+		}
+		for i := range action.Clusters {
+			action.Clusters[i].Cluster(rpc)
+			route.RewriteAuthority(rpc, &action.Clusters[i])
+			edit(route.HeadersFor(&action.Clusters[i]), rpc)
+		}
+	case *Redirect:
+		action.Location(&route.Match, rpc)
+		edit(route.HeadersFor(nil), rpc)
+	case *DirectResponse:
+		if action.Code == codes.OK {
+			t.Errorf("DirectResponse = %+v, want an error", action)
+		}
+	}
+}
+
+func edit(m *HeaderMutations, rpc *RPC) {
+	if m != nil {
+		m.Request.Apply(rpc.metadata())
+		m.Response.Apply(metadata.MD{})
 	}
 }
 
@@ -124,4 +206,16 @@ func FuzzEndpoints(f *testing.F) {
 			}
 		}
 	})
+}
+
+// linearly is Route without index.
+func linearly(vh *VirtualHost, rpc *RPC) *Route {
+	path, _ := splitQuery(rpc.Method)
+	h := headers{rpc: rpc}
+	for _, route := range vh.Routes {
+		if route.Match.matchesPath(path) && route.Match.matchesRest(rpc, &h) {
+			return route
+		}
+	}
+	return nil
 }

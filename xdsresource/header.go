@@ -119,16 +119,10 @@ func (h *headers) get(name string) (value string, present bool) {
 	if strings.HasSuffix(name, "-bin") {
 		return "", false
 	}
-	if name == "content-type" {
-		if h.rpc.ContentType != "" {
-			return h.rpc.ContentType, true
-		}
-		return "application/grpc", true
+	if value, ok := h.rpc.builtin(name); ok {
+		return value, value != ""
 	}
-	if !h.asked {
-		h.values, h.asked = h.rpc.metadata(), true
-	}
-	switch values := h.values[name]; len(values) {
+	switch values := h.all(name); len(values) {
 	case 0:
 		return "", false
 	case 1:
@@ -136,4 +130,54 @@ func (h *headers) get(name string) (value string, present bool) {
 	default:
 		return strings.Join(values, ","), true
 	}
+}
+
+func (h *headers) all(name string) []string {
+	if !h.asked {
+		h.values, h.asked = h.rpc.metadata(), true
+	}
+	return h.values[name]
+}
+
+// builtin returns the headers that gRPC fills in itself, and reports whether
+// name is one of them.
+func (rpc *RPC) builtin(name string) (value string, ok bool) {
+	switch name {
+	case ":method":
+		return "POST", true
+	case ":path":
+		return rpc.Method, true
+	case ":authority", "host":
+		return rpc.Authority, true
+	case ":scheme":
+		return rpc.scheme(), true
+	case "content-type":
+		if rpc.ContentType != "" {
+			return rpc.ContentType, true
+		}
+		return "application/grpc", true
+	default:
+		return "", false
+	}
+}
+
+func (rpc *RPC) scheme() string {
+	if rpc.Scheme != "" {
+		return rpc.Scheme
+	}
+	return "http"
+}
+
+// firstHeader returns the first value of a header, or "".
+func firstHeader(rpc *RPC, name string) string {
+	if strings.HasSuffix(name, "-bin") {
+		return ""
+	}
+	if value, ok := rpc.builtin(name); ok {
+		return value
+	}
+	if values := rpc.metadata()[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }

@@ -5,11 +5,14 @@ import (
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 func mustAny(t testing.TB, m proto.Message) *anypb.Any {
@@ -29,6 +32,28 @@ func mustDecode[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message
 		t.Fatalf("Decode(%s) = %v, want no error", rt.Name, err)
 	}
 	return value.(*T)
+}
+
+var trusted = xdsclient.DecodeOptions{
+	Server: &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureTrustedXDSServer}},
+}
+
+// mustDecodeRoutes decodes a RouteConfiguration from a server that is trusted.
+func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteConfiguration {
+	t.Helper()
+	_, value, err := RouteConfigurationType.Decode(mustAny(t, config), trusted)
+	if err != nil {
+		t.Fatalf("Decode = %v, want no error", err)
+	}
+	return value.(*RouteConfiguration)
+}
+
+// checkIgnored compares what was left out of a resource.
+func checkIgnored(t *testing.T, got []Ignored, want ...Ignored) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("Ignored (-want +got):\n%s", diff)
+	}
 }
 
 // decodeFaults decodes a resource and returns what is wrong with it.

@@ -10,8 +10,8 @@ import (
 
 const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
-func decodeListener(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, ListenerTypeURL, new(listenerpb.Listener), "name",
+func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, o, ListenerTypeURL, new(listenerpb.Listener), "name",
 		(*listenerpb.Listener).GetName, (*validator).listener)
 }
 
@@ -20,6 +20,7 @@ func (v *validator) listener(pb *listenerpb.Listener) *Listener {
 	at := (*path)(nil).field("api_listener")
 	if pb.GetApiListener() == nil {
 		v.fault(at, "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers")
+		v.filterChains(pb)
 		return l
 	}
 	at = at.field("api_listener")
@@ -27,7 +28,30 @@ func (v *validator) listener(pb *listenerpb.Listener) *Listener {
 	if v.unmarshal(at, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
 		v.connectionManager(at, hcm, l)
 	}
+	l.Ignored = v.ignored
 	return l
+}
+
+// filterChains validates the HTTP filters of a Listener for servers, so that
+// whoever mixed the two up hears of all that is wrong.
+func (v *validator) filterChains(pb *listenerpb.Listener) {
+	for i, chain := range pb.GetFilterChains() {
+		v.networkFilters((*path)(nil).item("filter_chains", i), chain)
+	}
+	v.networkFilters((*path)(nil).field("default_filter_chain"), pb.GetDefaultFilterChain())
+}
+
+func (v *validator) networkFilters(at *path, chain *listenerpb.FilterChain) {
+	for i, filter := range chain.GetFilters() {
+		if filter.GetTypedConfig().GetTypeUrl() != httpConnectionManagerTypeURL {
+			continue
+		}
+		at := at.item("filters", i).field("typed_config")
+		hcm := new(hcmpb.HttpConnectionManager)
+		if v.unmarshal(at, filter.GetTypedConfig(), httpConnectionManagerTypeURL, hcm) {
+			v.httpFilters(at, onServer, hcm.GetHttpFilters())
+		}
+	}
 }
 
 func (v *validator) connectionManager(at *path, pb *hcmpb.HttpConnectionManager, l *Listener) {
@@ -52,5 +76,5 @@ func (v *validator) connectionManager(at *path, pb *hcmpb.HttpConnectionManager,
 	}
 	options := at.field("common_http_protocol_options")
 	l.MaxStreamDuration = v.duration(options.field("max_stream_duration"), pb.GetCommonHttpProtocolOptions().GetMaxStreamDuration())
-	l.Filters = v.httpFilters(at, pb.GetHttpFilters())
+	l.Filters = v.httpFilters(at, onClient, pb.GetHttpFilters())
 }

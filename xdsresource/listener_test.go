@@ -23,16 +23,62 @@ import (
 )
 
 const (
-	plainFilterURL = "type.googleapis.com/dynxds.test.Plain"
-	unknownURL     = "type.googleapis.com/dynxds.test.Unknown"
-	hcmPath        = "api_listener.api_listener"
+	plainFilterURL  = "type.googleapis.com/dynxds.test.Plain"
+	serverFilterURL = "type.googleapis.com/dynxds.test.Server"
+	overridableURL  = "type.googleapis.com/dynxds.test.Overridable"
+	overrideURL     = "type.googleapis.com/dynxds.test.Override"
+	unknownURL      = "type.googleapis.com/dynxds.test.Unknown"
+	hcmPath         = "api_listener.api_listener"
 )
 
-func init() { httpfilter.Register(plainFilter{}) }
+func init() {
+	httpfilter.Register(plainFilter{})
+	httpfilter.Register(serverFilter{})
+	httpfilter.Register(overridableFilter{})
+}
 
-// plainFilter is a filter that is not terminal. Its configuration is the type
-// URL that it was configured with.
+// plainFilter is a filter for clients that is not terminal and takes no
+// override. Its configuration is the type URL that it was configured with.
 type plainFilter struct{}
+
+func (plainFilter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return nil
+}
+
+// serverFilter is a filter for servers alone.
+type serverFilter struct{}
+
+func (serverFilter) TypeURLs() []string { return []string{serverFilterURL} }
+func (serverFilter) IsTerminal() bool   { return false }
+func (serverFilter) RunsOnServers()     {}
+func (serverFilter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
+	return config.GetTypeUrl(), nil
+}
+func (serverFilter) ParseOverride(config *anypb.Any) (httpfilter.Config, error) {
+	return config.GetTypeUrl(), nil
+}
+
+// overridableFilter has a type of its own for overrides. A configuration is
+// the bytes it was parsed from.
+type overridableFilter struct{ plainFilter }
+
+func (overridableFilter) TypeURLs() []string { return []string{overridableURL, overrideURL} }
+func (overridableFilter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
+	if config.GetTypeUrl() == overrideURL {
+		return nil, errors.New("overridable: this is an override")
+	}
+	return string(config.GetValue()), nil
+}
+func (overridableFilter) ParseOverride(config *anypb.Any) (httpfilter.Config, error) {
+	switch {
+	case config.GetTypeUrl() == overridableURL:
+		return nil, errors.New("overridable: this is no override")
+	case string(config.GetValue()) == "bad":
+		return nil, errors.New("overridable: bad configuration")
+	default:
+		return string(config.GetValue()), nil
+	}
+}
 
 func (plainFilter) TypeURLs() []string { return []string{plainFilterURL} }
 func (plainFilter) IsTerminal() bool   { return false }
@@ -198,6 +244,28 @@ func TestListenerFaults(t *testing.T) {
 			checkFaults(t, ListenerType, tc.resource, tc.want)
 		})
 	}
+}
+
+// gRFC A39, "Top-Level Filter Configs": in a TCP Listener, the filters that
+// the registry has for servers count.
+func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
+	t.Parallel()
+	chain := func(filters ...*hcmpb.HttpFilter) *listenerpb.FilterChain {
+		return &listenerpb.FilterChain{Filters: []*listenerpb.Filter{
+			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: unknownURL}}},
+			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: mustAny(t, &hcmpb.HttpConnectionManager{HttpFilters: filters})}},
+		}}
+	}
+	server := httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL})
+	checkFaults(t, ListenerType, &listenerpb.Listener{
+		Name:               "l",
+		FilterChains:       []*listenerpb.FilterChain{chain(server, routerFilter(t)), chain(plain("plain"), routerFilter(t))},
+		DefaultFilterChain: chain(server),
+	}, []Fault{
+		{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"},
+		{"filter_chains[1].filters[1].typed_config.http_filters[0].typed_config", `filter "plain": this server has no filter for type "` + plainFilterURL + `", and is_optional is not set`},
+		{"default_filter_chain.filters[1].typed_config.http_filters[0]", `filter "server" is not terminal; the last filter must be a terminal one, such as the router`},
+	})
 }
 
 func TestListenerWithUnreadableManager(t *testing.T) {

@@ -14,8 +14,14 @@ import (
 
 // RPC is what routes are matched against.
 type RPC struct {
-	// Method is the full method, "/package.Service/Method".
+	// Method is the full method, "/package.Service/Method". It may have a
+	// query, which only RouteMatch.Query and the header :path see.
 	Method string
+	// Authority is the header :authority, "host:port" of the channel or of
+	// grpc.CallAuthority. Empty: headers :authority and host are not there.
+	Authority string
+	// Scheme is the header :scheme, "http" or "https". Empty: "http".
+	Scheme string
 	// Context holds the outgoing metadata. They are copied out of it at most
 	// once, and only when a route that otherwise fits looks at a header. nil:
 	// there are none.
@@ -36,12 +42,16 @@ type PathKind int
 
 // The kinds of RouteMatch.path_specifier.
 const (
-	// PathPrefix matches methods that start with Path.
+	// PathPrefix matches methods that start with Path. Here and below the
+	// query of a method, if it has one, does not count as part of it.
 	PathPrefix PathKind = iota
 	// PathExact matches the one method Path.
 	PathExact
 	// PathRegex matches methods that as a whole match Regex.
 	PathRegex
+	// PathSeparatedPrefix matches the method Path and methods that start with
+	// Path and a "/".
+	PathSeparatedPrefix
 )
 
 // RouteMatch says which RPCs a route is for: those for which path, headers
@@ -55,8 +65,9 @@ type RouteMatch struct {
 	// CaseInsensitive has Path compared without regard to the case of ASCII
 	// letters (case_sensitive: false). Regex is not concerned.
 	CaseInsensitive bool
-	// Headers all have to match.
+	// Headers and Query all have to match.
 	Headers []HeaderMatcher
+	Query   []QueryMatcher
 	// FractionPerMillion is the share of otherwise matching RPCs that match
 	// (runtime_fraction.default_value; runtime_key is ignored, gRFC A28).
 	// nil: all.
@@ -78,8 +89,19 @@ func (v *validator) routeMatch(at *path, pb *routepb.RouteMatch) RouteMatch {
 	case *routepb.RouteMatch_SafeRegex:
 		re := v.regex(at.field("safe_regex"), specifier.SafeRegex)
 		m.PathKind, m.Regex, m.regexPrefix = PathRegex, re.Regexp, re.prefix
+	case *routepb.RouteMatch_PathSeparatedPrefix:
+		m.PathKind, m.Path = PathSeparatedPrefix, specifier.PathSeparatedPrefix
+		if m.Path == "" || strings.HasSuffix(m.Path, "/") || strings.ContainsAny(m.Path, "?#") {
+			v.fault(at.field("path_separated_prefix"), "%s must not be empty, end in / or have ? or # in it", quote(m.Path))
+		}
 	default:
-		v.fault(at, "path_specifier must be prefix, path or safe_regex, is %s", whichOneof(pb, "path_specifier"))
+		v.fault(at, "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is %s", whichOneof(pb, "path_specifier"))
+	}
+	if params := pb.GetQueryParameters(); len(params) > 0 {
+		m.Query = make([]QueryMatcher, len(params))
+		for i, q := range params {
+			m.Query[i] = v.queryMatcher(at.item("query_parameters", i), q)
+		}
 	}
 	if headers := pb.GetHeaders(); len(headers) > 0 {
 		m.Headers = make([]HeaderMatcher, len(headers))
@@ -114,11 +136,22 @@ func (v *validator) fraction(at *path, pb *corepb.RuntimeFractionalPercent) *uin
 	return &perMillion
 }
 
-// matches reports whether the RPC fits. It asks for the cheapest first, and
-// for the fraction last: a draw is made only if it decides.
-func (m *RouteMatch) matches(rpc *RPC, headers *headers) bool {
-	if !m.matchesPath(rpc.Method) {
-		return false
+// onlyPath reports whether the path alone decides.
+func (m *RouteMatch) onlyPath() bool {
+	return len(m.Headers) == 0 && len(m.Query) == 0 && m.FractionPerMillion == nil
+}
+
+// matchesRest reports whether an RPC fits whose path does. It asks for the
+// cheapest first, and for the fraction last: a draw is made only if it
+// decides.
+func (m *RouteMatch) matchesRest(rpc *RPC, headers *headers) bool {
+	if len(m.Query) > 0 {
+		_, query := splitQuery(rpc.Method)
+		for i := range m.Query {
+			if !m.Query[i].matches(query) {
+				return false
+			}
+		}
 	}
 	for i := range m.Headers {
 		if !m.Headers[i].matches(headers) {
@@ -128,19 +161,25 @@ func (m *RouteMatch) matches(rpc *RPC, headers *headers) bool {
 	return m.FractionPerMillion == nil || rpc.draw() < *m.FractionPerMillion
 }
 
-func (m *RouteMatch) matchesPath(method string) bool {
-	switch {
-	case m.PathKind == PathRegex:
-		return m.Regex.MatchString(method)
-	case m.PathKind == PathExact && m.CaseInsensitive:
-		return len(method) == len(m.Path) && hasPrefixFold(method, m.Path)
-	case m.PathKind == PathExact:
-		return method == m.Path
-	case m.CaseInsensitive:
-		return hasPrefixFold(method, m.Path)
+// matchesPath reports whether a path, a method without its query, fits.
+func (m *RouteMatch) matchesPath(path string) bool {
+	switch m.PathKind {
+	case PathRegex:
+		return m.Regex.MatchString(path)
+	case PathExact:
+		return len(path) == len(m.Path) && m.hasPrefix(path)
+	case PathSeparatedPrefix:
+		return m.hasPrefix(path) && (len(path) == len(m.Path) || path[len(m.Path)] == '/')
 	default:
-		return strings.HasPrefix(method, m.Path)
+		return m.hasPrefix(path)
 	}
+}
+
+func (m *RouteMatch) hasPrefix(path string) bool {
+	if m.CaseInsensitive {
+		return hasPrefixFold(path, m.Path)
+	}
+	return strings.HasPrefix(path, m.Path)
 }
 
 // draw returns a random number below a million. So a fraction of 0 matches

@@ -43,6 +43,11 @@ func TestPathMatch(t *testing.T) {
 		{"a regex that has its own case", regexMatch("(?i)/A"), []string{"/a", "/A"}, []string{"/b"}},
 		{"a regex is not concerned by case_sensitive", caseInsensitive(regexMatch("/A")), []string{"/A"}, []string{"/a"}},
 		{"a regex for U+FFFD, which is also what is not UTF-8", regexMatch("/\uFFFD.*"), []string{"/\uFFFD", "/\xffb"}, []string{"/b"}},
+		{"a separated prefix", separatedMatch("/a.B"), []string{"/a.B", "/a.B/", "/a.B/m", "/a.B?q"}, []string{"/a.Bc", "/a", "/a.b/m", "/x/a.B"}},
+		{"a separated prefix, not case_sensitive", caseInsensitive(separatedMatch("/a.B")), []string{"/A.b", "/A.B/m"}, []string{"/A.BC", "/a"}},
+		{"a query is not part of a prefix", prefixMatch("/a?"), nil, []string{"/a?q=1", "/a"}},
+		{"a query is not part of a path", pathMatch("/a"), []string{"/a", "/a?q=1", "/a#f", "/a#f?q", "/a?q#f"}, []string{"/a/?q"}},
+		{"a query is not part of what a regex matches", regexMatch("/[a-z]"), []string{"/a?q=1"}, []string{"/ab?q"}},
 		{"grpc, tls_context: ignored (gRFC A28)", &routepb.RouteMatch{
 			PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: "/"},
 			Grpc:          &routepb.RouteMatch_GrpcRouteMatchOptions{},
@@ -63,6 +68,120 @@ func TestPathMatch(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func separatedMatch(prefix string) *routepb.RouteMatch {
+	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}}
+}
+
+func TestPathSeparatedPrefixFaults(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "/", "/a/", "/a?b", "/a#b"} {
+		checkFaults(t, RouteConfigurationType, routeConfig(routeTo(separatedMatch(prefix), clusterAction("a"))), []Fault{{
+			"virtual_hosts[0].routes[0].match.path_separated_prefix", quote(prefix) + " must not be empty, end in / or have ? or # in it",
+		}})
+	}
+}
+
+func stringQuery(name string, m *matcherpb.StringMatcher) *routepb.QueryParameterMatcher {
+	return &routepb.QueryParameterMatcher{Name: name, QueryParameterMatchSpecifier: &routepb.QueryParameterMatcher_StringMatch{StringMatch: m}}
+}
+
+func queryPresent(name string, yes bool) *routepb.QueryParameterMatcher {
+	return &routepb.QueryParameterMatcher{Name: name, QueryParameterMatchSpecifier: &routepb.QueryParameterMatcher_PresentMatch{PresentMatch: yes}}
+}
+
+// gRFC A28: a route with query_parameters matches no method without a query;
+// with one, Envoy's QueryParameterMatcher.
+func TestQueryMatch(t *testing.T) {
+	t.Parallel()
+	is := func(value string) *matcherpb.StringMatcher {
+		return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: value}}
+	}
+	like := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "[0-9]+"}}}
+	ignoringCase := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "aB"}, IgnoreCase: true}
+	type queries = []*routepb.QueryParameterMatcher
+	for _, tc := range []struct {
+		given string
+		match queries
+		yes   []string
+		no    []string
+	}{
+		{"exact", queries{stringQuery("q", is("1"))}, []string{"/m?q=1", "/m?a=2&q=1", "/m?q=1&q=2", "/m?q=1#f"}, []string{"/m", "/m?", "/m?q", "/m?q=2&q=1", "/m?Q=1", "/m#f?q=1", "/m#?q=1"}},
+		{"exact, empty", queries{stringQuery("q", is(""))}, []string{"/m?q", "/m?q="}, []string{"/m?a", "/m"}},
+		{"no percent decoding", queries{stringQuery("q", is("a%20b"))}, []string{"/m?q=a%20b"}, []string{"/m?q=a b"}},
+		{"a value with =", queries{stringQuery("q", is("a=b"))}, []string{"/m?q=a=b"}, nil},
+		{"regex", queries{stringQuery("q", like)}, []string{"/m?q=12"}, []string{"/m?q=12x", "/m?q="}},
+		{"prefix ignoring case", queries{stringQuery("q", ignoringCase)}, []string{"/m?q=AbC"}, []string{"/m?q=b"}},
+		{"present", queries{queryPresent("q", true)}, []string{"/m?q", "/m?q=1", "/m?&q"}, []string{"/m?a=q", "/m"}},
+		{"not present", queries{queryPresent("q", false)}, []string{"/m?a", "/m?"}, []string{"/m?q", "/m"}},
+		{"neither", queries{{Name: "q"}}, []string{"/m?q"}, []string{"/m?a", "/m"}},
+		{"all have to match", queries{queryPresent("a", true), queryPresent("b", true)}, []string{"/m?b&a"}, []string{"/m?a", "/m?b"}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			match := pathMatch("/m")
+			match.QueryParameters = tc.match
+			vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
+			for _, method := range tc.yes {
+				if vh.Route(RPC{Method: method}) == nil {
+					t.Errorf("%q does not match", method)
+				}
+			}
+			for _, method := range tc.no {
+				if vh.Route(RPC{Method: method}) != nil {
+					t.Errorf("%q matches", method)
+				}
+			}
+		})
+	}
+}
+
+func TestQueryFaults(t *testing.T) {
+	t.Parallel()
+	match := prefixMatch("/")
+	match.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("", true), stringQuery("q", &matcherpb.StringMatcher{})}
+	const at = "virtual_hosts[0].routes[0].match.query_parameters"
+	checkFaults(t, RouteConfigurationType, routeConfig(routeTo(match, clusterAction("a"))), []Fault{
+		{at + "[0].name", "must not be empty"},
+		{at + "[1].string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"},
+	})
+}
+
+// Envoy's HeaderMatcher also sees the headers that gRPC fills in.
+func TestHeadersThatGRPCFillsIn(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		header, value string
+		rpc           RPC
+	}{
+		{":method", "POST", RPC{}},
+		{":path", "/s/m?q=1", RPC{Method: "/s/m?q=1"}},
+		{":authority", "a:80", RPC{Authority: "a:80"}},
+		{"host", "a:80", RPC{Authority: "a:80"}},
+		{"Host", "a:80", RPC{Authority: "a:80"}},
+		{":scheme", "http", RPC{}},
+		{":scheme", "https", RPC{Scheme: "https"}},
+		{"content-type", "application/grpc", RPC{}},
+		{"content-type", "application/grpc+json", RPC{ContentType: "application/grpc+json"}},
+	} {
+		t.Run(tc.header+"="+tc.value, func(t *testing.T) {
+			t.Parallel()
+			is, isNot := prefixMatch(""), prefixMatch("")
+			is.Headers = []*routepb.HeaderMatcher{exact(tc.header, tc.value)}
+			isNot.Headers = []*routepb.HeaderMatcher{present(tc.header, false)}
+			vh := decodeRoutes(t, routeTo(isNot, clusterAction("b")), routeTo(is, clusterAction("a")))
+			tc.rpc.Metadata = func() metadata.MD { t.Error("asked for metadata"); return nil }
+			if got := vh.Route(tc.rpc); got != vh.Routes[1] {
+				t.Errorf("got %v, want the route for the header", got)
+			}
+		})
+	}
+	missing := prefixMatch("")
+	missing.Headers = []*routepb.HeaderMatcher{present(":authority", false), present(":unknown", false)}
+	if vh := decodeRoutes(t, routeTo(missing, clusterAction("a"))); vh.Route(RPC{}) == nil {
+		t.Error("an RPC without authority has the header :authority, or :unknown")
 	}
 }
 

@@ -19,69 +19,10 @@ type Listener struct {
 	MaxStreamDuration time.Duration
 	// Filters is the chain of HTTP filters; the last one is terminal.
 	Filters []httpfilter.Instance
+	// Ignored lists what was left out of the Listener and of RouteConfig, such
+	// as optional filters of unknown types. At most 100 entries.
+	Ignored []Ignored
 }
-
-// RouteConfiguration is a validated RouteConfiguration. The decoder compiles
-// what its methods look up; they work on one put together by hand as well, but
-// then compile on each call.
-type RouteConfiguration struct {
-	Name         string
-	VirtualHosts []*VirtualHost
-
-	compiled *domainTable
-}
-
-// VirtualHost is a validated VirtualHost with the routes gRPC can use, in
-// their order. As with RouteConfiguration, one put together by hand works and
-// is slow.
-type VirtualHost struct {
-	Name    string
-	Domains []string
-	Routes  []*Route
-
-	compiled *routeTable
-}
-
-// Route is one route: what it matches and what becomes of the RPC.
-type Route struct {
-	// Name is Route.name, for logs; often empty.
-	Name  string
-	Match RouteMatch
-	// Action says what becomes of a matching RPC.
-	Action Action
-	// MaxStreamDuration bounds matching RPCs. nil: the Listener's bound
-	// applies; 0: no bound.
-	MaxStreamDuration *time.Duration
-}
-
-// Action is what a route does with an RPC: *Forward or *Unroutable.
-type Action interface{ isAction() }
-
-// Forward sends the RPC to one of the clusters, drawn by weight.
-type Forward struct {
-	// Clusters has at least one entry; TotalWeight, the sum of the weights,
-	// is at least 1 and fits 32 bits.
-	Clusters    []WeightedCluster
-	TotalWeight uint32
-}
-
-// WeightedCluster is one destination of a Forward. Entries of weight 0 are
-// left out when the route is decoded.
-type WeightedCluster struct {
-	Name   string
-	Weight uint32
-}
-
-// Unroutable fails matching RPCs with UNAVAILABLE: the route's action is none
-// that a gRPC client acts on (gRFC A28: the route is kept, as the first match
-// wins).
-type Unroutable struct {
-	// Reason names the action, for the RPC's error.
-	Reason string
-}
-
-func (*Forward) isAction()    {}
-func (*Unroutable) isAction() {}
 
 // Cluster is a validated Cluster of type EDS.
 type Cluster struct {
@@ -144,6 +85,9 @@ func (h HealthStatus) Usable() bool { return h == HealthUnknown || h == HealthHe
 type Endpoint struct {
 	// Address is "host:port", IPv6 in brackets.
 	Address string
+	// Hostname is the authority for RPCs whose route has AutoHost set (gRFC
+	// A81). It may be empty.
+	Hostname string
 	// Weight is at least 1.
 	Weight uint32
 	Health HealthStatus

@@ -20,23 +20,35 @@ const (
 
 // regexes holds the regular expressions of one resource.
 type regexes struct {
-	compiled map[string]regex
+	compiled map[regexKey]regex
 	cost     int
 }
 
-// regex is a regular expression that matches only a whole string.
+type regexKey struct {
+	pattern string
+	whole   bool
+}
+
+// regex is a compiled regular expression.
 type regex struct {
 	*regexp.Regexp
-	// prefix is what every string that matches starts with; it may be empty.
+	// prefix is what every string that matches as a whole starts with; it may
+	// be empty.
 	prefix string
 }
 
-// regex compiles a pattern, each distinct one once. max_program_size and the
+// regex compiles a pattern that has to match a whole string.
+func (v *validator) regex(at *path, pb *matcherpb.RegexMatcher) regex {
+	return v.compile(at, pb, true)
+}
+
+// compile compiles a pattern, each distinct one once. max_program_size and the
 // choice of engine are ignored, as gRFC A28 says. Without a Regexp in it the
 // result is that of a fault.
-func (v *validator) regex(at *path, pb *matcherpb.RegexMatcher) regex {
+func (v *validator) compile(at *path, pb *matcherpb.RegexMatcher, whole bool) regex {
 	pattern := pb.GetRegex()
-	if re, ok := v.regexes.compiled[pattern]; ok {
+	key := regexKey{pattern, whole}
+	if re, ok := v.regexes.compiled[key]; ok {
 		return re
 	}
 	at = at.field("regex")
@@ -66,16 +78,19 @@ func (v *validator) regex(at *path, pb *matcherpb.RegexMatcher) regex {
 		v.fault(at, "%s is too large a regular expression; repetitions multiply", quote(pattern))
 		return regex{}
 	}
-	compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	if whole {
+		pattern = `\A(?:` + pattern + `)\z`
+	}
+	compiled, err := regexp.Compile(pattern)
 	if err != nil {
-		v.fault(at, "%s cannot be compiled: %s", quote(pattern), shorten(err.Error(), maxQuotedLength))
+		v.fault(at, "%s cannot be compiled: %s", quote(pb.GetRegex()), shorten(err.Error(), maxQuotedLength))
 		return regex{}
 	}
 	re := regex{Regexp: compiled, prefix: literalPrefix(tree)}
 	if v.regexes.compiled == nil {
-		v.regexes.compiled = make(map[string]regex)
+		v.regexes.compiled = make(map[regexKey]regex)
 	}
-	v.regexes.compiled[pattern] = re
+	v.regexes.compiled[key] = re
 	return re
 }
 

@@ -9,13 +9,15 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-func decodeRouteConfiguration(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
+func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, o, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
 		(*routepb.RouteConfiguration).GetName, (*validator).routeConfiguration)
 }
 
 func (v *validator) routeConfiguration(pb *routepb.RouteConfiguration) *RouteConfiguration {
-	return v.routeConfigurationAt(nil, pb)
+	rc := v.routeConfigurationAt(nil, pb)
+	rc.Ignored = v.ignored
+	return rc
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
@@ -26,10 +28,17 @@ func (v *validator) routeConfigurationAt(at *path, pb *routepb.RouteConfiguratio
 		VirtualHosts: make([]*VirtualHost, 0, len(pb.GetVirtualHosts())),
 	}
 	r := routes{
-		v:       v,
-		plugins: v.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins()),
-		domains: make(map[string]int),
+		v:                v,
+		plugins:          v.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins()),
+		domains:          make(map[string]int),
+		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
+		maxBody:          defaultMaxBody,
 	}
+	if limit := pb.GetMaxDirectResponseBodySizeBytes(); limit != nil {
+		r.maxBody = int(limit.GetValue())
+	}
+	r.all.headers = r.headerMutations(at, pb, nil)
+	r.all.mirrors = v.mirrors(at, pb.GetRequestMirrorPolicies(), nil)
 	for i, vh := range pb.GetVirtualHosts() {
 		rc.VirtualHosts = append(rc.VirtualHosts, r.virtualHost(at.item("virtual_hosts", i), i, vh))
 	}
@@ -61,14 +70,35 @@ type routes struct {
 	plugins map[string]bool
 	// domains has the index of the virtual host for each domain so far.
 	domains map[string]int
+	// mostSpecificWins is most_specific_header_mutations_wins.
+	mostSpecificWins bool
+	// maxBody bounds the body of a DirectResponse.
+	maxBody int
+	// all holds for all routes, host for those of the current virtual host.
+	all, host defaults
+}
+
+// defaults are what levels above say for routes that do not say otherwise.
+type defaults struct {
+	headers *HeaderMutations
+	mirrors []Mirror
+	retry   *RetryPolicy
 }
 
 func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualHost {
 	r.checkDomains(at, i, pb.GetDomains())
 	vh := &VirtualHost{
-		Name:    pb.GetName(),
-		Domains: pb.GetDomains(),
-		Routes:  make([]*Route, 0, len(pb.GetRoutes())),
+		Name:      pb.GetName(),
+		Domains:   pb.GetDomains(),
+		Routes:    make([]*Route, 0, len(pb.GetRoutes())),
+		Overrides: r.v.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+	}
+	r.host = defaults{
+		headers: r.headerMutations(at, pb, r.all.headers),
+		mirrors: r.v.mirrors(at, pb.GetRequestMirrorPolicies(), r.all.mirrors),
+	}
+	if retry := pb.GetRetryPolicy(); retry != nil {
+		r.host.retry = r.v.retryPolicy(at.field("retry_policy"), retry)
 	}
 	// One allocation for all routes; they live and die together.
 	all := make([]Route, len(pb.GetRoutes()))
@@ -101,27 +131,24 @@ func (r *routes) checkDomains(at *path, i int, domains []string) {
 	}
 }
 
-// route decodes one route and reports whether it is to be kept. A route that
-// gRPC ignores (gRFC A28) is not looked into further.
+// route decodes one route and reports whether it is to be kept. It is not if
+// gRPC ignores it (gRFC A28).
 func (r *routes) route(at *path, pb *routepb.Route, route *Route) bool {
-	if len(pb.GetMatch().GetQueryParameters()) > 0 {
-		return false // A gRPC method has no query, so this can never match.
-	}
 	route.Name = pb.GetName()
 	if pb.GetMatch() == nil {
 		r.v.fault(at.field("match"), "must be set")
 	} else {
 		route.Match = r.v.routeMatch(at.field("match"), pb.GetMatch())
 	}
+	route.Headers = r.headerMutations(at, pb, r.host.headers)
+	route.Overrides = r.v.filterOverrides(at, pb.GetTypedPerFilterConfig())
 	switch action := pb.GetAction().(type) {
 	case *routepb.Route_Route:
-		at = at.field("route")
-		route.MaxStreamDuration = r.v.maxStreamDuration(at.field("max_stream_duration"), action.Route.GetMaxStreamDuration())
-		forward := r.forward(at, action.Route)
-		if forward == nil {
-			return false
-		}
-		route.Action = forward
+		return r.forwarding(at.field("route"), action.Route, route)
+	case *routepb.Route_DirectResponse:
+		route.Action = r.directResponse(at.field("direct_response"), action.DirectResponse)
+	case *routepb.Route_Redirect:
+		route.Action = r.redirect(at.field("redirect"), action.Redirect)
 	case nil:
 		route.Action = &Unroutable{Reason: "the route has no action"}
 	default:

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -85,19 +87,17 @@ func TestRouteActions(t *testing.T) {
 		route *routepb.Route
 		want  Action
 	}{
-		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{"a", 1}}, TotalWeight: 1}},
+		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}},
 		{
 			"weighted clusters, some of weight 0, and the deprecated total_weight",
 			routeTo(prefixMatch("/"), total),
-			&Forward{Clusters: []WeightedCluster{{"a", 1}, {"b", math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
 		},
 		{
 			"a weighted cluster without weight or name",
 			routeTo(prefixMatch("/"), unweighted),
-			&Forward{Clusters: []WeightedCluster{{"a", 3}}, TotalWeight: 3},
+			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}, TotalWeight: 3},
 		},
-		{"redirect", &routepb.Route{Action: &routepb.Route_Redirect{}}, &Unroutable{"the route's action is redirect" + refused}},
-		{"direct_response", &routepb.Route{Action: &routepb.Route_DirectResponse{}}, &Unroutable{"the route's action is direct_response" + refused}},
 		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
 		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
 		{"no action", &routepb.Route{}, &Unroutable{"the route has no action"}},
@@ -117,16 +117,141 @@ func TestRouteActions(t *testing.T) {
 	}
 }
 
+func clusterHeader(name string) *routepb.RouteAction {
+	return &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterHeader{ClusterHeader: name}}
+}
+
+// RouteAction.cluster_header and ClusterWeight.cluster_header: the first value
+// of the header is the cluster.
+func TestClusterHeader(t *testing.T) {
+	t.Parallel()
+	weightedByHeader := weightedAction(weighted{"a", 1}, weighted{"", 2})
+	weightedByHeader.GetWeightedClusters().Clusters[1].ClusterHeader = "X-Cluster"
+	vh := decodeRoutes(t, routeTo(prefixMatch("/w"), weightedByHeader), routeTo(prefixMatch("/a"), clusterHeader(":authority")),
+		routeTo(prefixMatch("/b"), clusterHeader("x-bin")), routeTo(prefixMatch("/"), clusterHeader("X-Cluster")))
+	if diff := cmp.Diff([]string{"a"}, vh.Clusters()); diff != "" {
+		t.Errorf("Clusters (-want +got):\n%s", diff)
+	}
+	md := metadata.Pairs("x-cluster", "first", "x-cluster", "second", "x-bin", "b")
+	for _, tc := range []struct {
+		method string
+		entry  int
+		md     metadata.MD
+		want   string
+	}{
+		{"/w", 0, md, "a"},
+		{"/w", 1, md, "first"},
+		{"/w", 1, nil, ""},
+		{"/a", 0, md, "host"},
+		{"/b", 0, md, ""},
+		{"/", 0, md, "first"},
+		{"/", 0, nil, ""},
+	} {
+		rpc := RPC{Method: tc.method, Authority: "host", Context: metadata.NewOutgoingContext(t.Context(), tc.md)}
+		f := vh.Route(rpc).Action.(*Forward)
+		if got := f.Clusters[tc.entry].Cluster(&rpc); got != tc.want {
+			t.Errorf("%s, entry %d, %v: Cluster = %q, want %q", tc.method, tc.entry, tc.md, got, tc.want)
+		}
+	}
+}
+
+func mirrorTo(cluster string) *routepb.RouteAction_RequestMirrorPolicy {
+	return &routepb.RouteAction_RequestMirrorPolicy{Cluster: cluster}
+}
+
+// RequestMirrorPolicy; "the most specific non-empty one becomes the mirror
+// policies".
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	type policies = []*routepb.RouteAction_RequestMirrorPolicy
+	half := mirrorTo("half")
+	half.RuntimeFraction = fraction(50, typepb.FractionalPercent_HUNDRED)
+	asIs := mirrorTo("as-is")
+	asIs.DisableShadowHostSuffixAppend = true
+	renamed := mirrorTo("renamed")
+	renamed.HostRewriteLiteral = "shadow"
+	byHeader := &routepb.RouteAction_RequestMirrorPolicy{ClusterHeader: "X-Mirror"}
+	config := routeConfig(
+		routeWith(prefixMatch("/route"), func(a *routepb.RouteAction) { a.RequestMirrorPolicies = policies{half, asIs, renamed, byHeader} }),
+		toCluster("/host", "a"),
+		&routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_NonForwardingAction{}},
+	)
+	config.RequestMirrorPolicies = policies{mirrorTo("config")}
+	config.VirtualHosts[0].RequestMirrorPolicies = policies{mirrorTo("host")}
+	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{toCluster("/", "a")}})
+	hosts := mustDecodeRoutes(t, config).VirtualHosts
+	perMillion := uint32(500_000)
+	for i, want := range [][]Mirror{
+		{
+			{Cluster: "half", FractionPerMillion: &perMillion, ShadowSuffix: true},
+			{Cluster: "as-is"},
+			{Cluster: "renamed", Authority: "shadow"},
+			{Header: "x-mirror", ShadowSuffix: true},
+		},
+		{{Cluster: "host", ShadowSuffix: true}},
+		nil,
+		{{Cluster: "config", ShadowSuffix: true}},
+	} {
+		if got := append(hosts[0].Routes, hosts[1].Routes...)[i].Mirrors; !cmp.Equal(got, want) {
+			t.Errorf("route %d (-want +got):\n%s", i, cmp.Diff(want, got))
+		}
+	}
+	if diff := cmp.Diff([]string{"a", "half", "as-is", "renamed", "host"}, hosts[0].Clusters()); diff != "" {
+		t.Errorf("Clusters (-want +got):\n%s", diff)
+	}
+
+	rpc := RPC{Metadata: func() metadata.MD { return metadata.Pairs("x-mirror", "m", "x-mirror", "n") }}
+	mirrors := hosts[0].Routes[0].Mirrors
+	if got := [...]string{mirrors[1].Target(&rpc), mirrors[3].Target(&rpc), mirrors[3].Target(&RPC{})}; got != [...]string{"as-is", "m", ""} {
+		t.Errorf("targets = %q", got)
+	}
+	for draw, want := range map[uint64]bool{0: true, 499_999: true, 500_000: false, million - 1: false} {
+		rpc := RPC{Random: func() uint64 { return draw }}
+		if mirrors[0].Draw(&rpc) != want {
+			t.Errorf("draw %d of half: mirrored = %v, want %v", draw, !want, want)
+		}
+	}
+	if !mirrors[1].Draw(&RPC{Random: func() uint64 { t.Error("drew for nothing"); return 0 }}) {
+		t.Error("a mirror without fraction does not get an RPC")
+	}
+}
+
+// RequestMirrorPolicy.request_headers_mutations: one after the other.
+func TestMirrorHeaders(t *testing.T) {
+	t.Parallel()
+	type mutation = mutationpb.HeaderMutation
+	add := func(o *corepb.HeaderValueOption) *mutation {
+		return &mutation{Action: &mutationpb.HeaderMutation_Append{Append: o}}
+	}
+	remove := func(name string) *mutation {
+		return &mutation{Action: &mutationpb.HeaderMutation_Remove{Remove: name}}
+	}
+	policy := mirrorTo("m")
+	policy.RequestHeadersMutations = []*mutation{
+		add(option("a", "1", appendOrAdd)), add(option("a", "2", addIfAbsent)), remove("b"), add(option("b", "3", overwrite)),
+		add(option("c", "4", appendOrAdd)), remove("c"), add(option(":path", "/", appendOrAdd)),
+		{Action: &mutationpb.HeaderMutation_RemoveOnMatch_{}}, {},
+	}
+	rc := mustDecodeRoutes(t, routeConfig(routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy}
+	})))
+	const at = "virtual_hosts[0].routes[0].route.request_mirror_policies[0].request_headers_mutations"
+	checkIgnored(t, rc.Ignored,
+		Ignored{at + "[6].append.header.key", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`},
+		Ignored{at + "[7]", "this client does not carry out the mutation remove_on_match"},
+		Ignored{at + "[8]", "this client does not carry out the mutation not set"},
+	)
+	md := metadata.Pairs("b", "x")
+	rc.VirtualHosts[0].Routes[0].Mirrors[0].Headers.Apply(md)
+	if diff := cmp.Diff(metadata.MD{"a": {"1"}}, md); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+}
+
 // gRFC A28, "Response validation": these routes are as good as not there.
 func TestRoutesThatAreIgnored(t *testing.T) {
 	t.Parallel()
-	query := toCluster("/", "a")
-	query.Match.QueryParameters = []*routepb.QueryParameterMatcher{{Name: "q"}}
-	queryAndFaults := &routepb.Route{Match: &routepb.RouteMatch{QueryParameters: query.Match.QueryParameters}}
 	for given, route := range map[string]*routepb.Route{
-		"query_parameters":                  query,
-		"query_parameters, else faulty":     queryAndFaults,
-		"cluster_header":                    routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterHeader{ClusterHeader: "h"}}),
 		"no cluster_specifier":              routeTo(prefixMatch("/"), &routepb.RouteAction{}),
 		"inline_cluster_specifier_plugin":   routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
 		"optional cluster_specifier_plugin": routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
@@ -138,7 +263,11 @@ func TestRoutesThatAreIgnored(t *testing.T) {
 				Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 				IsOptional: true,
 			}}
-			vh := mustDecode[RouteConfiguration](t, RouteConfigurationType, config).VirtualHosts[0]
+			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, config)
+			if len(rc.Ignored) != 1 || rc.Ignored[0].Path != "virtual_hosts[0].routes[0].route" {
+				t.Errorf("Ignored = %v, want the route", rc.Ignored)
+			}
+			vh := rc.VirtualHosts[0]
 			if diff := cmp.Diff([]string{"fallback"}, vh.Clusters()); diff != "" {
 				t.Errorf("Clusters (-want +got):\n%s", diff)
 			}
@@ -198,11 +327,11 @@ func TestRouteConfigurationFaults(t *testing.T) {
 		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []Fault{{route0 + ".match", "must be set"}}},
 		{
 			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
-			[]Fault{{route0 + ".match", "path_specifier must be prefix, path or safe_regex, is not set"}},
+			[]Fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is not set"}},
 		}, {
 			"an unsupported path_specifier",
-			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathSeparatedPrefix{} }),
-			[]Fault{{route0 + ".match", "path_specifier must be prefix, path or safe_regex, is path_separated_prefix"}},
+			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathMatchPolicy{} }),
+			[]Fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is path_match_policy"}},
 		}, {
 			"an invalid regex", routeConfig(routeTo(regexMatch("a)|(b"), clusterAction("a"))),
 			[]Fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},
@@ -227,6 +356,27 @@ func TestRouteConfigurationFaults(t *testing.T) {
 				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Denominator: 9}}
 			}),
 			[]Fault{{route0 + ".match.runtime_fraction.default_value.denominator", "is the unknown value 9"}},
+		},
+		{"a cluster_header without name", action(clusterHeader("")), []Fault{{route0 + ".route.cluster_header", "must not be empty"}}},
+		{
+			"a weighted cluster with a name and a header",
+			action(&routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_WeightedClusters{WeightedClusters: &routepb.WeightedCluster{
+				Clusters: []*routepb.WeightedCluster_ClusterWeight{{Name: "a", ClusterHeader: "h", Weight: wrapperspb.UInt32(1)}},
+			}}}),
+			[]Fault{{route0 + ".route.weighted_clusters.clusters[0]", "name and cluster_header are both set"}},
+		}, {
+			"mirrors that go nowhere, or never",
+			action(&routepb.RouteAction{
+				ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: "a"},
+				RequestMirrorPolicies: []*routepb.RouteAction_RequestMirrorPolicy{
+					{}, {Cluster: "a", ClusterHeader: "b", RuntimeFraction: &corepb.RuntimeFractionalPercent{}},
+				},
+			}),
+			[]Fault{
+				{route0 + ".route.request_mirror_policies[0].cluster", "must not be empty"},
+				{route0 + ".route.request_mirror_policies[1]", "cluster and cluster_header are both set"},
+				{route0 + ".route.request_mirror_policies[1].runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"},
+			},
 		},
 		{"a cluster without name", action(clusterAction("")), []Fault{{route0 + ".route.cluster", "must not be empty"}}},
 		{"no weighted cluster", action(weightedAction()), []Fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}}},

@@ -1,14 +1,21 @@
 package xdsresource
 
+import "sync/atomic"
+
 // Route returns the first route, in their order, that matches the RPC, or nil.
 //
-// It takes no lock and visits only routes for the method or a prefix of it,
-// unless the routes have more than 16 prefixes of the method. It allocates only
-// when it copies metadata, see RPC.Context. It may be called concurrently.
+// It takes no lock and may be called concurrently. For the first 1,024 methods
+// it remembers which routes the path leaves in question, so that later RPCs of
+// such a method compare no path and run no regular expression on it, and find
+// routes that ask for one value of a header by that value. For other methods it
+// visits only routes for the method or a prefix of it. It allocates only when
+// it meets a method for the first time or copies metadata, see RPC.Context.
 func (vh *VirtualHost) Route(rpc RPC) *Route { return vh.table().find(&rpc) }
 
-// Clusters returns the clusters that the routes forward to, each once, in the
-// order of the routes. The caller must not change the slice.
+// Clusters returns the clusters that the routes forward RPCs or their copies
+// to, each once, in the order of the routes. Clusters that only a header names
+// are not among them, see WeightedCluster.Cluster. The caller must not change
+// the slice.
 func (vh *VirtualHost) Clusters() []string { return vh.table().clusters }
 
 func (vh *VirtualHost) table() *routeTable {
@@ -21,7 +28,7 @@ func (vh *VirtualHost) table() *routeTable {
 // routeTable finds routes by method. Routes that ask for the same path, or the
 // same prefix, form a list; an RPC is matched by walking the few lists that its
 // method belongs to side by side, in the order of the routes. The lists only
-// narrow the choice: RouteMatch.matches has the last word.
+// narrow the choice: RouteMatch has the last word.
 type routeTable struct {
 	routes []*Route
 	// next links the routes of one list, in ascending order.
@@ -35,6 +42,7 @@ type routeTable struct {
 	// case.
 	folded   radix
 	clusters []string
+	memo     atomic.Pointer[memo]
 }
 
 // noRoute ends a list of routes.
@@ -78,45 +86,74 @@ func (t *routeTable) add(i int32, m *RouteMatch) {
 // link puts route i at the head of a list. If i matches whatever gets there,
 // the rest of the list is out of reach and is let go.
 func (t *routeTable) link(i int32, m *RouteMatch, head *int32) {
-	onlyPath := len(m.Headers) == 0 && m.FractionPerMillion == nil
 	listDecides := m.PathKind == PathPrefix || m.PathKind == PathExact && !m.CaseInsensitive
 	t.next[i] = *head
-	if onlyPath && listDecides {
+	if m.onlyPath() && listDecides {
 		t.next[i] = noRoute
 	}
 	*head = i
 }
 
 func (t *routeTable) find(rpc *RPC) *Route {
+	path, _ := splitQuery(rpc.Method)
 	h := headers{rpc: rpc}
-	var c candidates
-	if !t.collect(rpc.Method, &c) {
-		return t.scan(rpc, &h)
+	if l := t.recall(path); l != nil {
+		return l.find(t.routes, rpc, &h)
 	}
-	for i := c.pop(t.next); i != noRoute; i = c.pop(t.next) {
-		if route := t.routes[i]; route.Match.matches(rpc, &h) {
+	w := t.walk(path)
+	for i := w.next(); i != noRoute; i = w.next() {
+		if route := t.routes[i]; route.Match.matchesRest(rpc, &h) {
 			return route
 		}
 	}
 	return nil
 }
 
-// collect finds the lists for a method. It reports false if they are too many.
-func (t *routeTable) collect(method string, c *candidates) bool {
-	if head, ok := t.exact[method]; ok {
+// walk goes through the routes whose paths fit, in order.
+func (t *routeTable) walk(path string) walk {
+	w := walk{t: t, path: path}
+	w.all = !t.collect(path, &w.lists)
+	return w
+}
+
+// collect finds the lists for a path. It reports false if they are too many.
+func (t *routeTable) collect(path string, c *candidates) bool {
+	if head, ok := t.exact[path]; ok {
 		c.push(head)
 	}
-	return t.prefixes.collect(method, c) && t.folded.collect(method, c)
+	return t.prefixes.collect(path, c) && t.folded.collect(path, c)
 }
 
-// scan tries one route after the other.
-func (t *routeTable) scan(rpc *RPC, h *headers) *Route {
-	for _, route := range t.routes {
-		if route.Match.matches(rpc, h) {
-			return route
+// walk is the state of a walk.
+type walk struct {
+	t     *routeTable
+	path  string
+	lists candidates
+	// all has the routes gone through one by one from position on; the lists
+	// were too many.
+	all      bool
+	position int32
+}
+
+// next returns the next route whose path fits, or noRoute.
+func (w *walk) next() int32 {
+	for {
+		i := w.candidate()
+		if i == noRoute || w.t.routes[i].Match.matchesPath(w.path) {
+			return i
 		}
 	}
-	return nil
+}
+
+func (w *walk) candidate() int32 {
+	if !w.all {
+		return w.lists.pop(w.t.next)
+	}
+	if int(w.position) == len(w.t.routes) {
+		return noRoute
+	}
+	w.position++
+	return w.position - 1
 }
 
 // maxLists bounds the lists that are walked side by side. More than that
@@ -162,7 +199,7 @@ func (c *candidates) pop(next []int32) int32 {
 	return route
 }
 
-// clustersOf returns the clusters that routes forward to, each once.
+// clustersOf returns the clusters that routes forward or mirror to, each once.
 func clustersOf(routes []*Route) []string {
 	var s nameSet
 	for _, route := range routes {
@@ -171,18 +208,22 @@ func clustersOf(routes []*Route) []string {
 				s.add(forward.Clusters[i].Name)
 			}
 		}
+		for i := range route.Mirrors {
+			s.add(route.Mirrors[i].Cluster)
+		}
 	}
 	return s.names
 }
 
-// nameSet collects names, each once, in the order in which they come.
+// nameSet collects names, each once, in the order in which they come. Empty
+// ones do not count.
 type nameSet struct {
 	names []string
 	known map[string]struct{}
 }
 
 func (s *nameSet) add(name string) {
-	if _, ok := s.known[name]; ok {
+	if _, ok := s.known[name]; ok || name == "" {
 		return
 	}
 	if s.known == nil {

@@ -4,11 +4,13 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/metadata"
 )
@@ -35,7 +37,7 @@ func TestFirstMatchWins(t *testing.T) {
 
 func TestVirtualHostPutTogetherByHand(t *testing.T) {
 	t.Parallel()
-	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{"a", 1}}, TotalWeight: 1}}
+	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}}
 	rc := &RouteConfiguration{VirtualHosts: []*VirtualHost{{Domains: []string{"a.b"}, Routes: []*Route{route}}}}
 	if got := rc.VirtualHost("A.b").Route(RPC{Method: "/m"}); got != route {
 		t.Errorf("Route = %v, want the one there is", got)
@@ -112,6 +114,8 @@ func TestRouteByMetadataOfTheContext(t *testing.T) {
 // linearRoute is Route as gRFC A28 describes it, written without any of the
 // code under test.
 func linearRoute(vh *VirtualHost, method string, md metadata.MD, draw func() uint64) *Route {
+	method, query, hasQuery := strings.Cut(method, "?")
+	parameters, _ := url.ParseQuery(query)
 	for _, route := range vh.Routes {
 		m := route.Match
 		a, b := method, m.Path
@@ -127,6 +131,10 @@ func linearRoute(vh *VirtualHost, method string, md metadata.MD, draw func() uin
 			if a != b {
 				continue
 			}
+		case PathSeparatedPrefix:
+			if !strings.HasPrefix(a+"/", b+"/") {
+				continue
+			}
 		case PathRegex:
 			re := regexp.MustCompile(m.Regex.String())
 			if re.FindString(method) != method || !re.MatchString(method) {
@@ -134,6 +142,14 @@ func linearRoute(vh *VirtualHost, method string, md metadata.MD, draw func() uin
 			}
 		}
 		fits := true
+		for _, q := range m.Query {
+			switch values, ok := parameters[q.Name]; {
+			case q.String != nil:
+				fits = fits && ok && values[0] == q.String.Value
+			default:
+				fits = fits && hasQuery && ok == q.Present
+			}
+		}
 		for _, h := range m.Headers {
 			values, ok := md[h.Name]
 			fits = fits && ok && (strings.Join(values, ",") == h.String.Value) != h.Invert
@@ -162,8 +178,10 @@ func randomMatch(r *rand.Rand) *routepb.RouteMatch {
 	case 0:
 		patterns := []string{".*b", "[ab]*", "(?i)a.*", "", "b?", "(A|B)/.*", "+"}
 		m = regexMatch(randomPath(r) + patterns[r.IntN(len(patterns))])
-	case 1, 2, 3:
+	case 1, 2:
 		m = pathMatch(randomPath(r))
+	case 3:
+		m = separatedMatch(strings.TrimRight(randomPath(r), "/") + "/a")
 	default:
 		m = prefixMatch(randomPath(r)[:1])
 		if path := randomPath(r); r.IntN(10) > 0 {
@@ -177,6 +195,12 @@ func randomMatch(r *rand.Rand) *routepb.RouteMatch {
 		h := exact([]string{"x", "y"}[r.IntN(2)], []string{"0", "1", "0,1"}[r.IntN(3)])
 		h.InvertMatch = r.IntN(4) == 0
 		m.Headers = append(m.Headers, h)
+	}
+	if r.IntN(20) == 0 {
+		is := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "1"}}
+		m.QueryParameters = []*routepb.QueryParameterMatcher{
+			stringQuery("q", is), queryPresent("q", true), queryPresent("q", false),
+		}[r.IntN(3):][:1]
 	}
 	if r.IntN(6) == 0 {
 		m.RuntimeFraction = fraction(uint32(r.IntN(101)), typepb.FractionalPercent_HUNDRED)
@@ -202,12 +226,15 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 	for table := range *differentialDraws / rpcsPerTable {
 		r := rand.New(rand.NewPCG(1, uint64(table)))
 		var routes []*routepb.Route
-		for i := range r.IntN(60) {
+		for i := range r.IntN([]int{60, 60, 300}[table%3]) {
 			routes = append(routes, routeTo(randomMatch(r), clusterAction(fmt.Sprint(i))))
 		}
 		vh := decodeRoutes(t, routes...)
 		for range rpcsPerTable {
 			method, md, seed := randomPath(r), randomMetadata(r), r.Uint64()
+			if r.IntN(8) == 0 {
+				method += []string{"?", "?q=1", "?p=1&q=0", "?p"}[r.IntN(4)]
+			}
 			draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
 			got := vh.Route(RPC{Method: method, Metadata: func() metadata.MD { return md }, Random: draws()})
 			if want := linearRoute(vh, method, md, draws()); got != want {

@@ -11,10 +11,13 @@
 // is VirtualHost.Route, which takes no lock and costs the same for one route
 // and for ten thousand.
 //
-// It does not open watches, know streams or run RPCs. It reads the fields that
-// this client acts on and, as gRFC A27 asks, ignores the others.
+// It does not open watches, know streams or run RPCs: what a route does to an
+// RPC (retries, rewrites, header edits, copies) is values with small methods
+// here, and configselector carries it out. It reads the fields that this client
+// acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
 //
-// A resource with faults is rejected with all of them, see [Faults].
+// A resource with faults is rejected with all of them, see [Faults]. Parts that
+// gRPC is to do without are left out and reported, see [Ignored].
 package xdsresource
 
 import "github.com/dynxds/dynxds/xdsclient"

@@ -51,27 +51,36 @@ func (i *interceptors) slot(cc *grpc.ClientConn) *atomic.Pointer[binding] {
 }
 
 func (i *interceptors) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	runner, err := i.runner(ctx, cc, method, opts)
-	switch {
-	case err != nil:
-		Finish(opts, err)
-		return err
-	case runner == nil:
-		return invoker(ctx, method, req, reply, cc, opts...)
+	for {
+		runner, err := i.runner(ctx, cc, method, opts)
+		switch {
+		case err != nil:
+			Finish(opts, err)
+			return err
+		case runner == nil:
+			return invoker(ctx, method, req, reply, cc, opts...)
+		}
+		if err = runner.Unary(ctx, method, req, reply, cc, invoker, opts); err != ErrRetired {
+			return err
+		}
 	}
-	return runner.Unary(ctx, method, req, reply, cc, invoker, opts)
 }
 
 func (i *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	runner, err := i.runner(ctx, cc, method, opts)
-	switch {
-	case err != nil:
-		Finish(opts, err)
-		return nil, err
-	case runner == nil:
-		return streamer(ctx, desc, cc, method, opts...)
+	for {
+		runner, err := i.runner(ctx, cc, method, opts)
+		switch {
+		case err != nil:
+			Finish(opts, err)
+			return nil, err
+		case runner == nil:
+			return streamer(ctx, desc, cc, method, opts...)
+		}
+		s, err := runner.Stream(ctx, desc, cc, method, streamer, opts)
+		if err != ErrRetired {
+			return s, err
+		}
 	}
-	return runner.Stream(ctx, desc, cc, method, streamer, opts)
 }
 
 // Finish does for an RPC that ends before gRPC saw it what gRPC does for
@@ -118,7 +127,7 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 // a stats handler) makes of its own with the context it was handed.
 func decided(ctx context.Context, cc *grpc.ClientConn, method string) bool {
 	d := decision.FromContext(ctx)
-	return d != nil && d.Channel == any(cc) && d.Method == method
+	return d != nil && d.Channel == any(cc) && d.WireMethod() == method
 }
 
 // serves reports whether these interceptors are the ones to run the channel's

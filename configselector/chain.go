@@ -1,0 +1,139 @@
+package configselector
+
+import (
+	"reflect"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// chain is the filters that an RPC goes through before the router, with their
+// configurations merged (gRFC A39, "Filter Config Overrides"). Routes whose
+// overrides come to the same share one.
+type chain struct {
+	interceptors []httpfilter.Interceptor
+	// err is what RPCs fail with because a filter could not be configured.
+	err error
+}
+
+// chains builds the chains of one virtual host.
+type chains struct {
+	entries   []httpfilter.Instance
+	instances []*instance
+	// built has what each entry came to, by what overrides it.
+	built []map[any]interceptor
+	// known has the chains by what their entries came to.
+	known *chainNode
+}
+
+// interceptor is what an entry comes to under one override. Each has a number
+// of its own among those of the entry.
+type interceptor struct {
+	number int
+	impl   httpfilter.Interceptor // nil: left out
+	err    error
+}
+
+// chainNode is the chains that begin with the same interceptors.
+type chainNode struct {
+	chain *chain
+	next  map[int]*chainNode
+}
+
+func newChains(entries []httpfilter.Instance, instances []*instance) *chains {
+	return &chains{
+		entries:   entries,
+		instances: instances,
+		built:     make([]map[any]interceptor, len(entries)),
+		known:     new(chainNode),
+	}
+}
+
+// build returns the chain under overrides, the most specific ones first.
+func (c *chains) build(levels ...xdsresource.FilterOverrides) *chain {
+	node, all := c.known, make([]interceptor, 0, len(c.entries))
+	for i := range c.entries {
+		if c.instances[i] == nil {
+			continue
+		}
+		one := c.interceptor(i, levels)
+		all = append(all, one)
+		if node.next == nil {
+			node.next = make(map[int]*chainNode)
+		}
+		if node.next[one.number] == nil {
+			node.next[one.number] = new(chainNode)
+		}
+		node = node.next[one.number]
+	}
+	if node.chain == nil {
+		node.chain = assemble(all)
+	}
+	return node.chain
+}
+
+func assemble(all []interceptor) *chain {
+	c := new(chain)
+	for _, one := range all {
+		switch {
+		case one.err != nil && c.err == nil:
+			c.err = one.err
+		case one.impl != nil:
+			c.interceptors = append(c.interceptors, one.impl)
+		}
+	}
+	return c
+}
+
+// left out and as configured: the keys of entries that no configuration
+// overrides.
+type leftOut struct{}
+type asConfigured struct{}
+
+func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interceptor {
+	key, override := c.override(i, levels)
+	if one, ok := c.built[i][key]; ok {
+		return one
+	}
+	if c.built[i] == nil {
+		c.built[i] = make(map[any]interceptor)
+	}
+	one := interceptor{number: len(c.built[i])}
+	if _, out := key.(leftOut); !out {
+		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
+		if one.err != nil {
+			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %q cannot be configured: %v", c.entries[i].Name, one.err)
+		}
+	}
+	c.built[i][key] = one
+	return one
+}
+
+// override finds what overrides entry i: the most specific level that says
+// anything of it. What a level says of another type of filter under the
+// entry's name says nothing of the entry.
+func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
+	for _, level := range levels {
+		o, ok := level[c.entries[i].Name]
+		switch {
+		case !ok:
+		case o.Disabled:
+			return leftOut{}, nil
+		case o.Filter == nil || o.Config == nil:
+			return asConfigured{}, nil
+		case typeOf(o.Filter) != c.instances[i].typeURL:
+		case reflect.ValueOf(o.Config).Comparable():
+			return o.Config, o.Config
+		default:
+			// One that cannot be told from others is taken for another one.
+			return new(byte), o.Config
+		}
+	}
+	if c.entries[i].Disabled {
+		return leftOut{}, nil
+	}
+	return asConfigured{}, nil
+}

@@ -1,0 +1,135 @@
+package configselector
+
+import (
+	"math/rand/v2"
+	"sync"
+
+	"google.golang.org/grpc"
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// ChannelConfig says what does not change while a channel's resolver lives.
+type ChannelConfig struct {
+	// ClientConn is the channel, which marks the Decisions.
+	ClientConn *grpc.ClientConn
+	// Authority is the channel's authority: the ":authority" of RPCs that ask
+	// for no other.
+	Authority string
+	// Secure says that the channel's credentials check the authority, as TLS
+	// does.
+	Secure bool
+	// Metrics gets the metrics of the router. nil: nobody does.
+	Metrics estats.MetricsRecorder
+}
+
+// Channel is what the Selectors of one channel have in common and hand on from
+// one to the next: the instances of filters, the number that stands for the
+// channel in hashes, and the copies of RPCs that are under way. It is safe for
+// concurrent use.
+type Channel struct {
+	ChannelConfig
+	id          uint64 // the channel in hashes (gRFC A42)
+	maxAttempts int    // bounds every retry policy
+	copies      copies
+
+	mu        sync.Mutex
+	instances map[string]*instance // of the latest Selector, by name
+}
+
+// NewChannel returns the Channel of a channel. It has to be closed.
+func NewChannel(c ChannelConfig) *Channel {
+	ch := &Channel{
+		ChannelConfig: c,
+		id:            rand.Uint64(),
+		maxAttempts:   grpcbridge.MaxAttempts(c.ClientConn),
+	}
+	ch.copies.init(ch)
+	return ch
+}
+
+// Close ends what belongs to the channel and not to an RPC of it. The Selectors
+// are to be retired before.
+func (ch *Channel) Close() { ch.copies.close() }
+
+// instance is a filter under one name on the channel.
+type instance struct {
+	name, typeURL string
+	impl          httpfilter.ClientInstance
+	close         func() // nil: nothing to close
+	uses          int    // Selectors; guarded by Channel.mu
+}
+
+// use returns the instances for a filter chain, in its order, nil for entries
+// that are not for us to run. Those of the same name and type as before are the
+// same as before.
+func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	used := make([]*instance, len(chain))
+	next := make(map[string]*instance, len(chain))
+	for i, entry := range chain {
+		filter, ok := entry.Filter.(httpfilter.ClientFilter)
+		if !ok {
+			continue
+		}
+		in := ch.instances[entry.Name]
+		if in == nil || in.typeURL != typeOf(filter) {
+			in = newInstance(ch, entry.Name, filter)
+		}
+		in.uses++
+		used[i], next[entry.Name] = in, in
+	}
+	ch.instances = next
+	return used
+}
+
+func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *instance {
+	in := &instance{name: name, typeURL: typeOf(filter)}
+	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.target()})
+	if c, ok := in.impl.(interface{ Close() }); ok {
+		in.close = c.Close
+	}
+	return in
+}
+
+// typeOf names a type of filter. Filters need not be comparable, and none
+// shares a type URL with another.
+func typeOf(f httpfilter.Filter) string {
+	if urls := f.TypeURLs(); len(urls) > 0 {
+		return urls[0]
+	}
+	return ""
+}
+
+// release undoes use. It closes what nobody uses any more.
+func (ch *Channel) release(used []*instance) {
+	var unused []*instance
+	ch.mu.Lock()
+	for _, in := range used {
+		if in == nil {
+			continue
+		}
+		if in.uses--; in.uses == 0 {
+			unused = append(unused, in)
+			if ch.instances[in.name] == in {
+				delete(ch.instances, in.name)
+			}
+		}
+	}
+	ch.mu.Unlock()
+	for _, in := range unused {
+		if in.close != nil {
+			in.close()
+		}
+	}
+}
+
+func (ch *Channel) target() string {
+	if ch.ClientConn == nil {
+		return ""
+	}
+	return ch.ClientConn.Target()
+}

@@ -1,0 +1,69 @@
+package configselector
+
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+)
+
+// encoded is a message as it goes on the wire, before compression. It is taken
+// off the application's message before SendMsg returns, since the application
+// may use that again.
+type encoded []byte
+
+// encode encodes a message. ok is false if that cannot be done; then gRPC,
+// which is given the message as well, says why.
+func encode(codec encoding.CodecV2, m any) (e encoded, ok bool) {
+	if _, prepared := m.(*grpc.PreparedMsg); prepared || codec == nil {
+		return nil, false
+	}
+	buffers, err := codec.Marshal(m)
+	if err != nil {
+		return nil, false
+	}
+	defer buffers.Free()
+	return buffers.Materialize(), true
+}
+
+// resend is a codec that sends encoded messages as they are, and hands all
+// others, and those received, to the codec they are meant for.
+type resend struct{ encoding.CodecV2 }
+
+// Marshal implements encoding.CodecV2.
+func (c resend) Marshal(m any) (mem.BufferSlice, error) {
+	if e, ok := m.(encoded); ok {
+		return mem.BufferSlice{mem.SliceBuffer(e)}, nil
+	}
+	return c.CodecV2.Marshal(m)
+}
+
+// ignored is a message to receive that nobody looks at.
+type ignored struct{}
+
+// Unmarshal implements encoding.CodecV2.
+func (c resend) Unmarshal(data mem.BufferSlice, m any) error {
+	if _, ok := m.(ignored); ok {
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, m)
+}
+
+// codecV1 is a codec of the first interface as one of the second.
+type codecV1 struct{ encoding.Codec }
+
+func (c codecV1) Marshal(m any) (mem.BufferSlice, error) {
+	b, err := c.Codec.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+}
+
+func (c codecV1) Unmarshal(data mem.BufferSlice, m any) error {
+	return c.Codec.Unmarshal(data.Materialize(), m)
+}
+
+// namelessCodec is a grpc.Codec, which gRPC never asks for the name it sends.
+type namelessCodec struct{ grpc.Codec }
+
+func (c namelessCodec) Name() string { return c.Codec.String() }

@@ -1,0 +1,625 @@
+package configselector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// marking is a filter that appends its name to the header "via".
+func marking(name string) httpfilter.Instance {
+	return filterOf(name, func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		return next.NewStream(metadata.AppendToOutgoingContext(ctx, "via", name), rpc)
+	})
+}
+
+func TestFiltersRunInTheOrderOfTheChain(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{
+			routes:   []*xdsresource.Route{toC()},
+			listener: chainOf(marking("a"), marking("b"), marking("c")),
+			handle:   echoAll,
+		})
+		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
+			t.Errorf("replies %q, error %v", r.replies, r.err)
+		}
+		if got := w.seen()[0].md["via"]; !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("filters ran as %v", got)
+		}
+		if len(r.finished) != 1 || r.finished[0] != nil {
+			t.Errorf("OnFinish got %v, want one nil", r.finished)
+		}
+	})
+}
+
+func TestAFilterEndsAnRPC(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		err  error
+		want codes.Code
+	}{
+		{"with a status", status.Error(codes.ResourceExhausted, "why"), codes.ResourceExhausted},
+		{"with a wrapped status", fmt.Errorf("filter: %w", status.Error(codes.Aborted, "why")), codes.Aborted},
+		{"with a context's error", context.DeadlineExceeded, codes.DeadlineExceeded},
+		{"with any other error", errors.New("why"), codes.Unknown},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{
+					routes: []*xdsresource.Route{toC()},
+					listener: chainOf(filterOf("f", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
+						return nil, test.err
+					})),
+				})
+				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				if status.Code(r.err) != test.want {
+					t.Errorf("%v, want %v", r.err, test.want)
+				}
+				if len(r.finished) != 1 || status.Code(r.finished[0]) != test.want {
+					t.Errorf("OnFinish got %v, want it once", r.finished)
+				}
+				if n := len(w.seen()); n != 0 {
+					t.Errorf("the server saw %d RPCs", n)
+				}
+			})
+		})
+	}
+}
+
+func TestAFilterEndsAnRPCAsABackendWould(t *testing.T) {
+	t.Parallel()
+	trailer := metadata.Pairs("k", "v")
+	for _, test := range []struct {
+		name string
+		err  error
+		want map[string]codes.Code // by kind; "" for the rest
+	}{
+		{"with an error", status.Error(codes.NotFound, "why"), map[string]codes.Code{"": codes.NotFound}},
+		// A33, "200/OK Error Injection": unary and client-streaming RPCs
+		// want a message.
+		{"with OK", nil, map[string]codes.Code{"unary": codes.Internal, "client streaming": codes.Internal, "": codes.OK}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{
+					routes: []*xdsresource.Route{toC()},
+					listener: chainOf(filterOf("f", func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
+						return httpfilter.EndedStream(ctx, test.err, trailer), nil
+					})),
+				})
+				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				want, ok := test.want[k.name]
+				if !ok {
+					want = test.want[""]
+				}
+				if status.Code(r.err) != want {
+					t.Errorf("%v, want %v", r.err, want)
+				}
+				if r.header != nil || r.trailer.Get("k") == nil {
+					t.Errorf("header %v, trailer %v", r.header, r.trailer)
+				}
+				if len(r.finished) != 1 {
+					t.Errorf("OnFinish got %v, want it once", r.finished)
+				}
+			})
+		})
+	}
+}
+
+func TestAFilterChangesTheRPC(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{toC()},
+			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				if rpc.Method != "/s/m" || rpc.Authority != "service" && rpc.Authority != "mine" || rpc.Cluster != "c" || rpc.Unary() != (k.desc == nil) {
+					t.Errorf("the filter sees %+v", rpc)
+				}
+				rpc.Method, rpc.Authority = "/t/n", "other"
+				return next.NewStream(ctx, rpc)
+			})),
+			handle: echoAll,
+		})
+		for want, opts := range map[string][]grpc.CallOption{"other": nil, "mine": {grpc.CallAuthority("mine")}} {
+			if r := w.do(testContext(t), k, "/s/m", []string{"x"}, opts...); r.err != nil {
+				t.Fatal(r.err)
+			}
+			rpcs := w.seen()
+			if got := rpcs[len(rpcs)-1]; got.method != "/t/n" || got.authority != want {
+				t.Errorf("the server saw %s at %s, want authority %s", got.method, got.authority, want)
+			}
+		}
+	})
+}
+
+// A filter that sends further RPCs, here to hedge in the simplest way: the
+// second one answers.
+func TestAFilterSendsFurtherRPCs(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		first := toC()
+		first.Match.Path, first.Match.PathKind = "/never", xdsresource.PathExact
+		second := toC()
+		first.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{first, second},
+			listener: chainOf(filterOf("twice", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				extra := rpc.Clone()
+				extra.Cluster = "d"
+				extra.Method = "/s/extra"
+				stream, err := next.NewStream(ctx, extra)
+				if err != nil {
+					return nil, err
+				}
+				if err := stream.SendMsg(bytesOf("extra")); err != nil {
+					return nil, err
+				}
+				_ = stream.CloseSend()
+				if err := stream.RecvMsg(bytesOf("")); err != nil {
+					return nil, err
+				}
+				return next.NewStream(ctx, rpc)
+			}), marking("later")),
+			handle: echoAll,
+		})
+		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
+			t.Errorf("replies %q, error %v", r.replies, r.err)
+		}
+		for i, method := range []string{"/s/extra", "/s/m"} {
+			if got := w.seen()[i]; got.method != method || !slices.Equal(got.md["via"], []string{"later"}) {
+				t.Errorf("RPC %d is %+v", i, got)
+			}
+		}
+	})
+}
+
+func TestAFilterChoosesTheCluster(t *testing.T) {
+	t.Parallel()
+	other := toC()
+	other.Match.Path, other.Match.PathKind = "/other", xdsresource.PathExact
+	other.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
+	for cluster, want := range map[string]codes.Code{"d": codes.OK, "unheard-of": codes.Unavailable} {
+		listener := chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+			rpc.Cluster = cluster
+			return next.NewStream(ctx, rpc)
+		}))
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{other, toC()}, listener: listener})
+		given, err := unary(t.Context(), w.s, "/s/m")
+		if status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", cluster, err, want)
+		}
+		if want != codes.OK {
+			continue
+		}
+		d := decision.FromContext(given)
+		if d.Cluster != "d" {
+			t.Errorf("the Decision says %q", d.Cluster)
+		}
+		// Another version keeps to it, though its route says "c".
+		if got, err := w.s.Reselect(d); got != "d" || err != nil {
+			t.Errorf("Reselect: %q, %v", got, err)
+		}
+		without := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}})
+		if _, err := without.s.Reselect(d); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"d"`) {
+			t.Errorf("Reselect without the cluster: %v", err)
+		}
+	}
+}
+
+var tenant = httpfilter.NewKey[string]("tenant")
+
+func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
+	t.Parallel()
+	seen := ""
+	w := newWorld(t, worldConfig{
+		routes: []*xdsresource.Route{toC()},
+		listener: chainOf(
+			filterOf("sets", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				return next.NewStream(tenant.With(ctx, "acme"), rpc)
+			}),
+			filterOf("reads", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				seen, _ = tenant.Value(ctx)
+				return next.NewStream(ctx, rpc)
+			})),
+	})
+	given, err := unary(t.Context(), w.s, "/s/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	picked, ok := tenant.Value(given)
+	if seen != "acme" || picked != "acme" || !ok {
+		t.Errorf("the filter sees %q, the picker %q", seen, picked)
+	}
+	if _, ok := httpfilter.NewKey[string]("tenant").Value(given); ok {
+		t.Error("another key of the same name finds the value")
+	}
+}
+
+func TestAFilterEditsTheResponse(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{toC()},
+			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				s, err := next.NewStream(ctx, rpc)
+				if err != nil {
+					return nil, err
+				}
+				return httpfilter.EditResponse(s,
+					func(md metadata.MD) { md.Set("h", "edited") },
+					func(md metadata.MD, only bool) { md.Set("t", fmt.Sprint("edited ", only)) }), nil
+			})),
+			handle: func(n int, s grpc.ServerStream) error {
+				s.SetTrailer(metadata.Pairs("t", "original"))
+				if n == 1 {
+					return status.Error(codes.Aborted, "no headers")
+				}
+				_ = s.SetHeader(metadata.Pairs("h", "original", "i", "original"))
+				return echo(s)
+			},
+		})
+		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		if r.err != nil || r.header.Get("h")[0] != "edited" || r.header.Get("i")[0] != "original" || r.trailer.Get("t")[0] != "edited false" {
+			t.Errorf("header %v, trailer %v, error %v", r.header, r.trailer, r.err)
+		}
+		r = w.do(testContext(t), k, "/s/m", []string{"x"})
+		if status.Code(r.err) != codes.Aborted || r.header != nil || r.trailer.Get("t")[0] != "edited true" {
+			t.Errorf("without headers: header %v, trailer %v, error %v", r.header, r.trailer, r.err)
+		}
+	})
+}
+
+func TestAUnaryInterceptorSeesMessages(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	i := httpfilter.UnaryInterceptor(func(ctx context.Context, rpc *httpfilter.RPC, req, reply any, invoke func(context.Context) error) error {
+		calls++
+		if err := invoke(ctx); err != nil {
+			return err
+		}
+		return invoke(metadata.AppendToOutgoingContext(ctx, "again", "yes"))
+	})
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(filterOf("f", i.NewStream)), handle: func(n int, s grpc.ServerStream) error {
+		_ = s.SetHeader(metadata.Pairs("n", fmt.Sprint(n)))
+		return echo(s)
+	}})
+	r := w.do(testContext(t), kinds[0], "/s/m", []string{"x"})
+	if r.err != nil || r.replies[0] != "x" || len(w.seen()) != 2 || r.header.Get("n")[0] != "1" {
+		t.Errorf("result %+v, the server saw %v", r, w.seen())
+	}
+	if r := w.do(testContext(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
+		t.Errorf("streaming: %v, %d calls of the function", r.err, calls)
+	}
+}
+
+// configurable is a filter that reports configuration and override.
+type configurable struct {
+	mu    sync.Mutex
+	built []string
+}
+
+func (c *configurable) entry(name string, config string, disabled bool) httpfilter.Instance {
+	return httpfilter.Instance{Name: name, Config: config, Disabled: disabled, Filter: &testFilter{
+		typeURL: "type.googleapis.com/test.Configurable",
+		build: func(name string) httpfilter.ClientInstance {
+			return instanceFunc(func(config, override httpfilter.Config) (httpfilter.Interceptor, error) {
+				text := fmt.Sprintf("%s:%v:%v", name, config, override)
+				c.mu.Lock()
+				c.built = append(c.built, text)
+				c.mu.Unlock()
+				if override == "broken" {
+					return nil, errors.New("cannot be merged")
+				}
+				return httpfilter.InterceptorFunc(func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+					return next.NewStream(metadata.AppendToOutgoingContext(ctx, "config", text), rpc)
+				}), nil
+			})
+		},
+	}}
+}
+
+func override(value string) xdsresource.FilterOverride {
+	return xdsresource.FilterOverride{Filter: &testFilter{typeURL: "type.googleapis.com/test.Configurable"}, Config: value}
+}
+
+// TestTheMostSpecificOverrideIsUsed: gRFC A39, "Filter Config Overrides".
+func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
+	t.Parallel()
+	type overrides = xdsresource.FilterOverrides
+	disabled := xdsresource.FilterOverride{Disabled: true}
+	otherType := xdsresource.FilterOverride{Filter: &testFilter{typeURL: "type.googleapis.com/test.Other"}, Config: "other"}
+	for _, test := range []struct {
+		name               string
+		vh, route, cluster overrides
+		want               []string
+	}{
+		{name: "none", want: []string{"a:A:<nil>", "b:B:<nil>"}},
+		{name: "virtual host", vh: overrides{"a": override("vh")}, want: []string{"a:A:vh", "b:B:<nil>"}},
+		{name: "route before virtual host", vh: overrides{"a": override("vh")}, route: overrides{"a": override("route")}, want: []string{"a:A:route", "b:B:<nil>"}},
+		{name: "cluster weight before route", route: overrides{"a": override("route")}, cluster: overrides{"a": override("cluster")}, want: []string{"a:A:cluster", "b:B:<nil>"}},
+		{name: "each instance its own", vh: overrides{"b": override("vh")}, route: overrides{"a": override("route")}, want: []string{"a:A:route", "b:B:vh"}},
+		{name: "a name that no instance has", route: overrides{"c": override("route")}, want: []string{"a:A:<nil>", "b:B:<nil>"}},
+		{name: "another type of filter", route: overrides{"a": otherType}, want: []string{"a:A:<nil>", "b:B:<nil>"}},
+		{name: "disabled", route: overrides{"a": disabled}, want: []string{"b:B:<nil>"}},
+		{name: "disabled and enabled again", vh: overrides{"a": disabled}, route: overrides{"a": override("route")}, want: []string{"a:A:route", "b:B:<nil>"}},
+		{name: "disabled at the top and enabled", route: overrides{"off": override("route")}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:route"}},
+		{name: "enabled with the top's configuration", route: overrides{"off": {}}, want: []string{"a:A:<nil>", "b:B:<nil>", "off:OFF:<nil>"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var c configurable
+			route := toC()
+			route.Overrides = test.route
+			route.Action.(*xdsresource.Forward).Clusters[0].Overrides = test.cluster
+			w := newWorld(t, worldConfig{
+				vh:       xdsresource.VirtualHost{Overrides: test.vh},
+				routes:   []*xdsresource.Route{route},
+				listener: chainOf(c.entry("a", "A", false), c.entry("b", "B", false), c.entry("off", "OFF", true)),
+			})
+			given, err := unary(t.Context(), w.s, "/s/m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			md, _ := metadata.FromOutgoingContext(given)
+			if diff := cmp.Diff(test.want, md["config"]); diff != "" {
+				t.Errorf("filters (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAMergedConfigurationIsMadeOncePerDistinctCombination(t *testing.T) {
+	t.Parallel()
+	var c configurable
+	var routes []*xdsresource.Route
+	for i := range 100 {
+		route := toC()
+		if i%2 == 0 {
+			route.Overrides = xdsresource.FilterOverrides{"a": override("x")}
+		}
+		routes = append(routes, route)
+	}
+	w := newWorld(t, worldConfig{routes: routes, listener: chainOf(c.entry("a", "A", false))})
+	for range 10 {
+		if _, err := unary(t.Context(), w.s, "/s/m"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(c.built)
+	if diff := cmp.Diff([]string{"a:A:<nil>", "a:A:x"}, c.built); diff != "" {
+		t.Errorf("built (-want +got):\n%s", diff)
+	}
+}
+
+func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {
+	t.Parallel()
+	var c configurable
+	route := toC()
+	route.Overrides = xdsresource.FilterOverrides{"a": override("broken")}
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(c.entry("a", "A", false))})
+	eachKind(t, func(t *testing.T, k kind) {
+		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		if status.Code(r.err) != codes.Unavailable || !strings.Contains(r.err.Error(), `"a" cannot be configured: cannot be merged`) {
+			t.Errorf("got %v", r.err)
+		}
+	})
+}
+
+// closing counts the instances of a filter and the RPCs in them.
+type closing struct {
+	made, closed atomic.Int64
+	late         atomic.Int64 // RPCs that ran in a closed instance
+}
+
+type closingInstance struct {
+	c      *closing
+	closed atomic.Bool
+	times  atomic.Int64
+}
+
+func (c *closing) entry(name, typeName string) httpfilter.Instance {
+	return httpfilter.Instance{Name: name, Filter: &testFilter{
+		typeURL: "type.googleapis.com/test." + typeName,
+		build: func(string) httpfilter.ClientInstance {
+			c.made.Add(1)
+			return &closingInstance{c: c}
+		},
+	}}
+}
+
+func (in *closingInstance) Close() {
+	in.c.closed.Add(1)
+	if in.times.Add(1) > 1 {
+		panic("closed twice")
+	}
+	in.closed.Store(true)
+}
+
+func (in *closingInstance) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Interceptor, error) {
+	return httpfilter.InterceptorFunc(func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+		s, err := next.NewStream(ctx, rpc)
+		return &lateStream{s, in}, err
+	}), nil
+}
+
+// lateStream notices use after Close.
+type lateStream struct {
+	grpc.ClientStream
+	in *closingInstance
+}
+
+func (s *lateStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if s.in.closed.Load() {
+		s.in.c.late.Add(1)
+	}
+	return err
+}
+
+func (w *world) replace(t *testing.T, l xdsresource.Listener) (before *configselector.Selector) {
+	t.Helper()
+	before = w.s
+	w.s = w.ch.NewSelector(configselector.Config{Version: before.Version() + 1, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{toC()}}})
+	return before
+}
+
+func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
+	t.Parallel()
+	var c closing
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T"), c.entry("b", "T"))})
+	for _, step := range []struct {
+		name         string
+		filters      []httpfilter.Instance
+		made, closed int64
+	}{
+		{"the same", []httpfilter.Instance{c.entry("a", "T"), c.entry("b", "T")}, 2, 0},
+		{"reordered", []httpfilter.Instance{c.entry("b", "T"), c.entry("a", "T")}, 2, 0},
+		{"one less", []httpfilter.Instance{c.entry("b", "T")}, 2, 1},
+		{"the name of another type", []httpfilter.Instance{c.entry("b", "U")}, 3, 2},
+		{"none", nil, 3, 3},
+	} {
+		w.replace(t, chainOf(step.filters...)).Retire()
+		if c.made.Load() != step.made || c.closed.Load() != step.closed {
+			t.Errorf("%s: %d made and %d closed, want %d and %d", step.name, c.made.Load(), c.closed.Load(), step.made, step.closed)
+		}
+	}
+}
+
+func TestCloseWaitsForTheLastRPC(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		var c closing
+		release := make(chan struct{})
+		w := newWorld(t, worldConfig{
+			routes:   []*xdsresource.Route{toC()},
+			listener: chainOf(c.entry("a", "T")),
+			handle: func(_ int, s grpc.ServerStream) error {
+				<-release
+				return echo(s)
+			},
+		})
+		ctx := testContext(t)
+		done := make(chan *result)
+		go func() { done <- w.do(ctx, k, "/s/m", []string{"x"}) }()
+		w.await(t, 1)
+		before := w.replace(t, chainOf())
+		before.Retire()
+		if n := c.closed.Load(); n != 0 {
+			t.Fatalf("closed %d times while an RPC runs", n)
+		}
+		if _, err := before.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, nil); err != grpcbridge.ErrRetired {
+			t.Errorf("a retired Selector ran an RPC: %v", err)
+		}
+		close(release)
+		if r := <-done; r.err != nil {
+			t.Fatal(r.err)
+		}
+		if n := c.closed.Load(); n != 1 {
+			t.Errorf("closed %d times, want once", n)
+		}
+	})
+}
+
+// A stream that nobody reads ends with its context, and with the channel.
+func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"context", "channel"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			var c closing
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
+				<-s.Context().Done()
+				return nil
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			finished := make(chan error, 2)
+			if _, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, []grpc.CallOption{grpc.OnFinish(func(err error) { finished <- err })}); err != nil {
+				t.Fatal(err)
+			}
+			w.await(t, 1)
+			if how == "context" {
+				cancel()
+			} else {
+				w.cc.Close()
+			}
+			if err := <-finished; status.Code(err) != codes.Canceled {
+				t.Errorf("OnFinish got %v", err)
+			}
+			w.s.Retire()
+			for waiting := testContext(t); c.closed.Load() == 0; runtime.Gosched() {
+				if waiting.Err() != nil {
+					t.Fatal("not closed")
+				}
+			}
+		})
+	}
+}
+
+func TestConfigurationsChangeUnderRPCs(t *testing.T) {
+	t.Parallel()
+	var c closing
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: echoAll})
+	var current atomic.Pointer[configselector.Selector]
+	current.Store(w.s)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			k := kinds[i%len(kinds)]
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// As the interceptors do.
+				one := &world{cc: w.cc, s: current.Load()}
+				if r := one.do(context.Background(), k, "/s/m", []string{"x"}); r.err != nil && r.err != grpcbridge.ErrRetired {
+					t.Errorf("%s: %v", k.name, r.err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		names := []string{"a", "b", "c", "d"}[i%4 : min(i%4+1+i%3, 4)]
+		var filters []httpfilter.Instance
+		for _, name := range names {
+			filters = append(filters, c.entry(name, []string{"T", "U"}[i/8%2]))
+		}
+		before := w.replace(t, chainOf(filters...))
+		current.Store(w.s)
+		before.Retire()
+	}
+	close(stop)
+	wg.Wait()
+	w.s.Retire()
+	if made, closed := c.made.Load(), c.closed.Load(); made != closed || c.late.Load() != 0 {
+		t.Errorf("%d instances made, %d closed, %d RPCs in closed ones", made, closed, c.late.Load())
+	}
+}

@@ -1,0 +1,332 @@
+package configselector_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// retried is a route whose RPCs are retried.
+func retried(p xdsresource.RetryPolicy) *xdsresource.Route {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = 3
+	}
+	if p.Codes == 0 {
+		p.Codes = xdsresource.NewCodeSet(codes.Unavailable, codes.Internal)
+	}
+	if p.BaseBackoff == 0 {
+		p.BaseBackoff, p.MaxBackoff = time.Millisecond, time.Millisecond
+	}
+	route := toC()
+	route.Retry = &p
+	return route
+}
+
+// failing answers the first times RPCs with a status, and then echoes.
+func failing(times int, code codes.Code, trailer ...string) func(int, grpc.ServerStream) error {
+	return func(n int, s grpc.ServerStream) error {
+		s.SetTrailer(metadata.Pairs(append(trailer, "attempt", fmt.Sprint(n))...))
+		if n < times {
+			return status.Error(code, "try again")
+		}
+		_ = s.SetHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
+		return echo(s)
+	}
+}
+
+// TestRetry: gRFC A6, "Summary of Retry and Hedging Logic", "Pushback",
+// "Limits on Retries and Hedges", "Exposed Retry Metadata"; gRFC A44.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		policy   xdsresource.RetryPolicy
+		handle   func(int, grpc.ServerStream) error
+		opts     []grpc.CallOption
+		dial     []grpc.DialOption
+		want     codes.Code
+		attempts int
+	}{
+		{name: "success is not retried", handle: failing(0, 0), attempts: 1},
+		{name: "a retryable code is retried", handle: failing(2, codes.Unavailable), attempts: 3},
+		{name: "another code is fatal", handle: failing(2, codes.NotFound), want: codes.NotFound, attempts: 1},
+		{name: "until the attempts are used up", handle: failing(9, codes.Internal), want: codes.Internal, attempts: 3},
+		{name: "not more often than the channel allows", policy: xdsresource.RetryPolicy{MaxAttempts: 5},
+			handle: failing(9, codes.Internal), dial: []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, want: codes.Internal, attempts: 2},
+		{name: "not if the application disabled retries", handle: failing(9, codes.Internal),
+			dial: []grpc.DialOption{grpc.WithDisableRetry()}, want: codes.Internal, attempts: 1},
+		{name: "pushback says when", policy: xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour},
+			handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1"), attempts: 3},
+		{name: "pushback says never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "-1"), want: codes.Unavailable, attempts: 1},
+		{name: "pushback that cannot be read says never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "soon"), want: codes.Unavailable, attempts: 1},
+		{name: "two pushbacks say never", handle: failing(2, codes.Unavailable, "grpc-retry-pushback-ms", "1", "grpc-retry-pushback-ms", "1"), want: codes.Unavailable, attempts: 1},
+		{name: "pushback does not make a code retryable", handle: failing(2, codes.NotFound, "grpc-retry-pushback-ms", "1"), want: codes.NotFound, attempts: 1},
+		{name: "response headers commit", handle: func(n int, s grpc.ServerStream) error {
+			_ = s.SendHeader(metadata.Pairs("attempt", fmt.Sprint(n)))
+			return status.Error(codes.Unavailable, "too late")
+		}, want: codes.Unavailable, attempts: 1},
+		{name: "a message that the buffer does not take commits", handle: func(n int, s grpc.ServerStream) error {
+			if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
+				return err
+			}
+			return status.Error(codes.Unavailable, "try again")
+		}, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(4)}, want: codes.Unavailable, attempts: 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
+				r := w.do(testContext(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
+				if status.Code(r.err) != test.want {
+					t.Errorf("%v, want %v", r.err, test.want)
+				}
+				rpcs := w.seen()
+				if len(rpcs) != test.attempts {
+					t.Fatalf("%d attempts, want %d", len(rpcs), test.attempts)
+				}
+				for i, rpc := range rpcs {
+					got := rpc.md.Get("grpc-previous-rpc-attempts")
+					if want := fmt.Sprint(i); i == 0 && got != nil || i > 0 && !slices.Equal(got, []string{want}) {
+						t.Errorf("attempt %d has grpc-previous-rpc-attempts %q", i, got)
+					}
+				}
+				if test.want == codes.OK {
+					want := "one two three"
+					if k.desc == nil || !k.desc.ClientStreams {
+						want = "one "
+					}
+					if !slices.Equal(r.replies, []string{want}) {
+						t.Errorf("replies %q, want %q", r.replies, want)
+					}
+					if last := fmt.Sprint(test.attempts - 1); r.header.Get("attempt")[0] != last || r.trailer.Get("attempt")[0] != last {
+						t.Errorf("header %v and trailer %v are not those of the last attempt", r.header, r.trailer)
+					}
+				}
+				if len(r.finished) != 1 || status.Code(r.finished[0]) != test.want {
+					t.Errorf("OnFinish got %v, want once %v", r.finished, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestFiltersDoNotNoticeRetries: retries happen in the router, behind the
+// filters.
+func TestFiltersDoNotNoticeRetries(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		runs := 0
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})},
+			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+				runs++
+				return next.NewStream(metadata.AppendToOutgoingContext(ctx, "via", "f"), rpc)
+			})),
+			handle: failing(2, codes.Unavailable),
+		})
+		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		if r.err != nil || runs != 1 || !slices.Equal(w.seen()[2].md["via"], []string{"f"}) {
+			t.Errorf("error %v, the filter ran %d times, attempts %v", r.err, runs, w.seen())
+		}
+	})
+}
+
+// TestADropIsNotRetried: gRFC A6, "Transparent Retries": an RPC that the load
+// balancing policy drops fails at once.
+func TestADropIsNotRetried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}})
+	attempts := 0
+	dropped := status.Error(codes.Unavailable, "dropped")
+	drop := func(ctx context.Context) error {
+		attempts++
+		decision.FromContext(ctx).Drop()
+		return dropped
+	}
+	err := w.s.Unary(t.Context(), "/s/m", bytesOf("x"), bytesOf(""), w.cc,
+		func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			return drop(ctx)
+		}, nil)
+	if attempts != 1 || status.Code(err) != codes.Unavailable {
+		t.Errorf("unary: %d attempts, %v", attempts, err)
+	}
+	_, err = w.s.Stream(t.Context(), kinds[3].desc, w.cc, "/s/m",
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+			return nil, drop(ctx)
+		}, nil)
+	if attempts != 2 || status.Code(err) != codes.Unavailable {
+		t.Errorf("streaming: %d attempts, %v", attempts-1, err)
+	}
+}
+
+// TestRetriesWhenNoStreamCanBeHad: gRFC A6, "Transparent Retries": a failure of
+// load balancing is a matter for the policy.
+func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {
+	t.Parallel()
+	for _, times := range []int{1, 2, 5} {
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: echoAll})
+		attempts := 0
+		s, err := w.s.Stream(testContext(t), kinds[3].desc, w.cc, "/s/m",
+			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				if attempts++; attempts <= times {
+					return nil, status.Error(codes.Unavailable, "no endpoint")
+				}
+				return plainStreamer(ctx, desc, cc, method, opts...)
+			}, nil)
+		if want := min(times+1, 3); attempts != want {
+			t.Errorf("%d failures: %d attempts, want %d", times, attempts, want)
+		}
+		if times >= 3 {
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no endpoint") {
+				t.Errorf("%d failures: %v", times, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = s.CloseSend()
+		for ; err == nil; err = s.RecvMsg(bytesOf("")) {
+		}
+		if err != io.EOF {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{BaseBackoff: time.Hour, MaxBackoff: time.Hour})},
+			handle: failing(9, codes.Unavailable),
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if r := w.do(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.DeadlineExceeded || len(r.finished) != 1 {
+			t.Errorf("%v, OnFinish got %v", r.err, r.finished)
+		}
+	})
+}
+
+// A stream that sends for long learns of a failure from SendMsg, and goes on
+// sending to the next attempt as if nothing had happened.
+func TestASenderGoesOnOverARetry(t *testing.T) {
+	t.Parallel()
+	failed := make(chan struct{})
+	w := newWorld(t, worldConfig{
+		routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})},
+		handle: func(n int, s grpc.ServerStream) error {
+			if n == 0 {
+				defer close(failed)
+				if err := s.RecvMsg(new(wrapperspb.BytesValue)); err != nil {
+					return err
+				}
+				return status.Error(codes.Unavailable, "try again")
+			}
+			return echo(s)
+		},
+	})
+	s, err := w.s.Stream(testContext(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	for i := 0; len(w.seen()) < 2; i++ {
+		m := fmt.Sprintln("message", i)
+		if err := s.SendMsg(bytesOf(m)); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+		want += m
+		if i == 0 {
+			<-failed
+		}
+	}
+	_ = s.CloseSend()
+	reply := new(wrapperspb.BytesValue)
+	if err := s.RecvMsg(reply); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(reply.GetValue()); got != want {
+		t.Errorf("the second attempt got %q, want %q", got, want)
+	}
+}
+
+// Sender and receiver use a stream at the same time while attempts fail.
+func TestSenderAndReceiverAtTheSameTimeOverRetries(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		w := newWorld(t, worldConfig{
+			routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{MaxAttempts: 5})},
+			handle: func(n int, s grpc.ServerStream) error {
+				if n < 4 {
+					for range n {
+						if s.RecvMsg(new(wrapperspb.BytesValue)) != nil {
+							break
+						}
+					}
+					return status.Error(codes.Unavailable, "try again")
+				}
+				return echo(s)
+			},
+		})
+		s, err := w.s.Stream(testContext(t), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply := new(wrapperspb.BytesValue)
+		received := make(chan error, 1)
+		go func() { received <- s.RecvMsg(reply) }()
+		want := ""
+		m := bytesOf("")
+		for i := range 20 {
+			m.Value = fmt.Appendln(m.Value[:0], "message", i) // The message is used again.
+			if err := s.SendMsg(m); err != nil {
+				t.Fatalf("message %d: %v", i, err)
+			}
+			want += string(m.Value)
+		}
+		_ = s.CloseSend()
+		if err := <-received; err != nil {
+			t.Fatal(err)
+		}
+		if got := string(reply.GetValue()); got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestHeaderWaitsForTheAttemptThatIsNotRetried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(2, codes.Unavailable)})
+	s, err := w.s.Stream(testContext(t), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SendMsg(bytesOf("x")); err != nil {
+		t.Fatal(err)
+	}
+	if md, err := s.Header(); err != nil || !slices.Equal(md["attempt"], []string{"2"}) {
+		t.Errorf("header %v, %v", md, err)
+	}
+	for err == nil {
+		err = s.RecvMsg(bytesOf(""))
+	}
+	if err != io.EOF {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,240 @@
+package configselector_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+func edits(name string, replace bool, values ...string) xdsresource.HeaderEdits {
+	return xdsresource.HeaderEdits{{{Name: name, Replace: replace, Present: values, Absent: values}}}
+}
+
+// Header edits of a route reach metadata, stream methods and call options
+// alike (Envoy, Route.request_headers_to_add, response_headers_to_add).
+func TestHeaderEditsOfRoutes(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		route := toC()
+		route.Headers = &xdsresource.HeaderMutations{Request: edits("q", false, "route"), Response: edits("r", true, "route")}
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: func(n int, s grpc.ServerStream) error {
+			if n == 1 {
+				return status.Error(codes.NotFound, "trailers only")
+			}
+			_ = s.SetHeader(metadata.Pairs("r", "backend"))
+			return echo(s)
+		}})
+		ctx := metadata.AppendToOutgoingContext(testContext(t), "q", "application")
+		r := w.do(ctx, k, "/s/m", []string{"x"})
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		if got := w.seen()[0].md["q"]; !slices.Equal(got, []string{"application", "route"}) {
+			t.Errorf("request header %q", got)
+		}
+		if got := r.header["r"]; !slices.Equal(got, []string{"route"}) || len(r.trailer["r"]) != 0 {
+			t.Errorf("response header %q, trailer %q", got, r.trailer["r"])
+		}
+		if r = w.do(ctx, k, "/s/m", []string{"x"}); status.Code(r.err) != codes.NotFound || !slices.Equal(r.trailer["r"], []string{"route"}) {
+			t.Errorf("without headers: %v, trailer %v", r.err, r.trailer)
+		}
+		if md, _ := metadata.FromOutgoingContext(ctx); !slices.Equal(md["q"], []string{"application"}) {
+			t.Errorf("the application's metadata became %q", md["q"])
+		}
+	})
+}
+
+// Rewrites change what the backend sees and not how the RPC is routed.
+func TestRewritesOfRoutes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		rewrite xdsresource.Rewrite
+		opts    []grpc.CallOption
+		md      []string
+		method  string
+		host    string
+	}{
+		{name: "prefix_rewrite", rewrite: xdsresource.Rewrite{Prefix: "/t"}, method: "/t/m", host: "service"},
+		{name: "host_rewrite_literal", rewrite: xdsresource.Rewrite{Authority: "other"}, method: "/s/m", host: "other"},
+		{name: "host_rewrite_header", rewrite: xdsresource.Rewrite{AuthorityHeader: "h"}, md: []string{"h", "named"}, method: "/s/m", host: "named"},
+		{name: "host_rewrite_header that is missing", rewrite: xdsresource.Rewrite{AuthorityHeader: "h"}, method: "/s/m", host: "service"},
+		{name: "grpc.CallAuthority wins", rewrite: xdsresource.Rewrite{Authority: "other"}, opts: []grpc.CallOption{grpc.CallAuthority("mine")}, method: "/s/m", host: "mine"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				route := toC()
+				route.Match.Path = "/s"
+				route.Rewrite = &test.rewrite
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
+				ctx := metadata.AppendToOutgoingContext(testContext(t), test.md...)
+				if r := w.do(ctx, k, "/s/m", []string{"x"}, test.opts...); r.err != nil {
+					t.Fatal(r.err)
+				}
+				if got := w.seen()[0]; got.method != test.method || got.authority != test.host {
+					t.Errorf("the server saw %s at %s", got.method, got.authority)
+				}
+			})
+		})
+	}
+}
+
+// The Decision of a rewritten RPC still says how it was routed.
+func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
+	t.Parallel()
+	route := toC()
+	route.Match = xdsresource.RouteMatch{Path: "/s", Headers: []xdsresource.HeaderMatcher{{Name: "k", Kind: xdsresource.HeaderPresent, Present: true}}}
+	route.Rewrite = &xdsresource.Rewrite{Prefix: "/elsewhere"}
+	route.Headers = &xdsresource.HeaderMutations{Request: edits("k", true)}
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+	given, err := unary(metadata.AppendToOutgoingContext(t.Context(), "k", "v"), w.s, "/s/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := decision.FromContext(given)
+	if md, _ := metadata.FromOutgoingContext(given); len(md["k"]) != 0 || d.WireMethod() != "/elsewhere/m" {
+		t.Errorf("gRPC is given %s with %v", d.WireMethod(), md)
+	}
+	if cluster, err := w.s.Reselect(d); err != nil || cluster != "c" {
+		t.Errorf("Reselect: %q, %v", cluster, err)
+	}
+}
+
+// TestAutoHostRewrite: gRFC A81, "xDS ConfigSelector Changes": the picker is
+// told; grpc.CallAuthority goes first.
+func TestAutoHostRewrite(t *testing.T) {
+	t.Parallel()
+	route := toC()
+	route.Rewrite = &xdsresource.Rewrite{AutoHost: true}
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+	for want, opts := range map[string][]grpc.CallOption{"endpoint": nil, "": {grpc.CallAuthority("mine")}} {
+		given, err := unary(t.Context(), w.s, "/s/m", opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := decision.FromContext(given).AuthorityFor("endpoint"); got != want {
+			t.Errorf("the picker sets %q, want %q", got, want)
+		}
+	}
+}
+
+func TestDirectResponseAndRedirect(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		action   xdsresource.Action
+		code     codes.Code
+		message  string
+		location string
+	}{
+		{"direct_response", &xdsresource.DirectResponse{HTTPStatus: 403, Code: codes.PermissionDenied, Body: "go away"}, codes.PermissionDenied, "go away", ""},
+		{"redirect", &xdsresource.Redirect{HTTPStatus: 301, Code: codes.Unknown, Host: "other"}, codes.Unknown, "http://other/s/m", "http://other/s/m"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachKind(t, func(t *testing.T, k kind) {
+				w := newWorld(t, worldConfig{
+					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},
+					listener: chainOf(marking("f")),
+				})
+				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
+					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
+				}
+				if got := strings.Join(r.trailer["location"], ","); got != test.location {
+					t.Errorf("location %q, want %q", got, test.location)
+				}
+				if !slices.Equal(r.trailer["r"], []string{"route"}) || len(r.finished) != 1 || len(w.seen()) != 0 {
+					t.Errorf("trailer %v, OnFinish %v, the server saw %v", r.trailer, r.finished, w.seen())
+				}
+			})
+		})
+	}
+}
+
+func TestClusterHeader(t *testing.T) {
+	t.Parallel()
+	byHeader := toC()
+	byHeader.Action.(*xdsresource.Forward).Clusters[0] = xdsresource.WeightedCluster{Header: "to", Weight: 1}
+	other := toC()
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{byHeader, other}})
+	for to, want := range map[string]string{"c": "", "d": `names cluster "d"`, "": "does not have the header"} {
+		ctx := t.Context()
+		if to != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
+		}
+		given, err := unary(ctx, w.s, "/s/m")
+		if want != "" {
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v", to, err)
+			}
+			continue
+		}
+		if err != nil || decision.FromContext(given).Cluster != to {
+			t.Errorf("%q: %v", to, err)
+		}
+	}
+}
+
+// TestHashIsComputedWhenAsked: gRFC A42: from the metadata that the
+// application gave, the same for every pick of the RPC, random without policy.
+func TestHashIsComputedWhenAsked(t *testing.T) {
+	t.Parallel()
+	route := toC()
+	route.HashPolicies = []xdsresource.HashPolicy{{Kind: xdsresource.HashHeader, Header: "user"}}
+	hash := func(w *world, md ...string) uint64 {
+		given, err := unary(metadata.AppendToOutgoingContext(t.Context(), md...), w.s, "/s/m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := decision.FromContext(given)
+		first := d.Hash()
+		if again := d.Hash(); again != first {
+			t.Errorf("the hash was %d and is %d", first, again)
+		}
+		return first
+	}
+	by := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+	if a, b := hash(by, "user", "u1"), hash(by, "user", "u1"); a != b {
+		t.Errorf("one user has hashes %d and %d", a, b)
+	}
+	if a, b := hash(by, "user", "u1"), hash(by, "user", "u2"); a == b {
+		t.Errorf("two users have hash %d", a)
+	}
+	for name, w := range map[string]*world{"no header": by, "no policy": newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}})} {
+		seen := map[uint64]bool{}
+		for range 16 {
+			seen[hash(w)] = true
+		}
+		if len(seen) < 8 {
+			t.Errorf("%s: 16 RPCs have %d hashes", name, len(seen))
+		}
+	}
+}
+
+func TestRouteWithEverythingStillFinishesOnce(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		route := retried(xdsresource.RetryPolicy{})
+		route.Headers = &xdsresource.HeaderMutations{Request: edits("q", false, "route"), Response: edits("r", false, "route")}
+		route.Rewrite = &xdsresource.Rewrite{Prefix: "/t", Authority: "other"}
+		route.Match.Path = "/s"
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(marking("f")), handle: failing(2, codes.Unavailable)})
+		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		last := w.seen()[2]
+		got := fmt.Sprintln(r.err, r.replies, r.header["r"], r.header["attempt"], len(r.finished), last.method, last.authority, last.md["q"], last.md["via"])
+		if want := "<nil> [x] [route] [2] 1 /t/m other [route] [f]\n"; got != want {
+			t.Errorf("got  %swant %s", got, want)
+		}
+	})
+}

@@ -1,0 +1,297 @@
+package configselector_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is longer than anything here takes, short of a hang.
+const patience = 30 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// world is a server, a gRPC channel to it that knows nothing of xDS, and a
+// Selector whose RPCs go there.
+type world struct {
+	cc *grpc.ClientConn
+	ch *configselector.Channel
+	s  *configselector.Selector
+
+	mu   sync.Mutex
+	rpcs []seen
+	news chan struct{}
+}
+
+// seen is what the server saw of an RPC when it began.
+type seen struct {
+	method    string
+	authority string
+	md        metadata.MD
+}
+
+// worldConfig says what a world is like. Its zero fields are as plain as can
+// be.
+type worldConfig struct {
+	routes   []*xdsresource.Route
+	vh       xdsresource.VirtualHost
+	listener xdsresource.Listener
+	handle   func(n int, s grpc.ServerStream) error // n counts RPCs from 0
+	dial     []grpc.DialOption
+}
+
+func newWorld(t testing.TB, c worldConfig) *world {
+	t.Helper()
+	w := &world{news: make(chan struct{})}
+	l := bufconn.Listen(1 << 20)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(s)
+		md, _ := metadata.FromIncomingContext(s.Context())
+		return c.handle(w.record(seen{method, md[":authority"][0], md}), s)
+	}))
+	go func() { _ = server.Serve(l) }()
+	opts := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		grpc.WithAuthority("service"),
+	}, c.dial...)
+	cc, err := grpc.NewClient("passthrough:///bufconn", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cc.Close()
+		server.Stop()
+	})
+	w.cc = cc
+	w.ch = configselector.NewChannel(configselector.ChannelConfig{ClientConn: cc, Authority: "service"})
+	t.Cleanup(w.ch.Close)
+	c.vh.Routes = append(c.vh.Routes, c.routes...)
+	w.s = w.ch.NewSelector(configselector.Config{Version: 1, Listener: &c.listener, VirtualHost: &c.vh, RouteConfigName: "routes"})
+	return w
+}
+
+func (w *world) record(s seen) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rpcs = append(w.rpcs, s)
+	close(w.news)
+	w.news = make(chan struct{})
+	return len(w.rpcs) - 1
+}
+
+func (w *world) seen() []seen {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]seen(nil), w.rpcs...)
+}
+
+// await returns the RPCs that the server saw, once they are n.
+func (w *world) await(t testing.TB, n int) []seen {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		w.mu.Lock()
+		rpcs, news := w.rpcs, w.news
+		w.mu.Unlock()
+		if len(rpcs) >= n {
+			return rpcs
+		}
+		select {
+		case <-news:
+		case <-deadline:
+			t.Fatalf("the server saw %d RPCs, want %d", len(rpcs), n)
+		}
+	}
+}
+
+// plainInvoker and plainStreamer are what gRPC gives to interceptors.
+func plainInvoker(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	return cc.Invoke(ctx, method, req, reply, opts...)
+}
+
+func plainStreamer(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return cc.NewStream(ctx, desc, method, opts...)
+}
+
+// kind is one of the four kinds of RPC.
+type kind struct {
+	name string
+	desc *grpc.StreamDesc // nil: unary
+}
+
+var kinds = []kind{
+	{"unary", nil},
+	{"server streaming", &grpc.StreamDesc{ServerStreams: true}},
+	{"client streaming", &grpc.StreamDesc{ClientStreams: true}},
+	{"bidirectional streaming", &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}},
+}
+
+func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
+	t.Helper()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k)
+		})
+	}
+}
+
+func bytesOf(text string) *wrapperspb.BytesValue {
+	return wrapperspb.Bytes([]byte(text))
+}
+
+// result is what an application sees of an RPC.
+type result struct {
+	replies  []string
+	header   metadata.MD
+	trailer  metadata.MD
+	finished []error
+	err      error
+}
+
+// do carries out an RPC of the kind: one request, or, if the client streams,
+// each of them, and all replies.
+func (w *world) do(ctx context.Context, k kind, method string, requests []string, opts ...grpc.CallOption) *result {
+	r := new(result)
+	var header, trailer metadata.MD
+	var mu sync.Mutex
+	opts = append(opts, grpc.Header(&header), grpc.Trailer(&trailer), grpc.OnFinish(func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.finished = append(r.finished, err)
+	}))
+	defer func() {
+		r.header, r.trailer = header, trailer
+		mu.Lock()
+		defer mu.Unlock()
+	}()
+	if k.desc == nil {
+		reply := new(wrapperspb.BytesValue)
+		r.err = w.s.Unary(ctx, method, bytesOf(requests[0]), reply, w.cc, plainInvoker, opts)
+		r.replies = []string{string(reply.GetValue())}
+		return r
+	}
+	var s grpc.ClientStream
+	if s, r.err = w.s.Stream(ctx, k.desc, w.cc, method, plainStreamer, opts); r.err != nil {
+		return r
+	}
+	if !k.desc.ClientStreams {
+		requests = requests[:1]
+	}
+	for _, request := range requests {
+		if err := s.SendMsg(bytesOf(request)); err != nil {
+			if err != io.EOF || !k.desc.ClientStreams {
+				r.err = err
+				return r
+			}
+			break
+		}
+	}
+	if r.err = s.CloseSend(); r.err != nil {
+		return r
+	}
+	for {
+		reply := new(wrapperspb.BytesValue)
+		if err := s.RecvMsg(reply); err != nil {
+			if err != io.EOF {
+				r.err = err
+			}
+			return r
+		}
+		r.replies = append(r.replies, string(reply.GetValue()))
+		if !k.desc.ServerStreams {
+			return r
+		}
+	}
+}
+
+// echo answers an RPC of any kind: it receives all requests and replies with
+// them, joined.
+func echo(s grpc.ServerStream) error {
+	all := ""
+	for {
+		m := new(wrapperspb.BytesValue)
+		if err := s.RecvMsg(m); err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		all += string(m.GetValue())
+	}
+	return s.SendMsg(bytesOf(all))
+}
+
+func echoAll(_ int, s grpc.ServerStream) error { return echo(s) }
+
+// toC is a route of all methods to cluster "c".
+func toC() *xdsresource.Route {
+	return &xdsresource.Route{Action: &xdsresource.Forward{Clusters: []xdsresource.WeightedCluster{{Name: "c", Weight: 1}}, TotalWeight: 1}}
+}
+
+// testFilter is a filter for tests.
+type testFilter struct {
+	typeURL string
+	build   func(name string) httpfilter.ClientInstance
+}
+
+func (f *testFilter) TypeURLs() []string { return []string{f.typeURL} }
+func (f *testFilter) IsTerminal() bool   { return false }
+func (f *testFilter) ParseConfig(*anypb.Any) (httpfilter.Config, error) {
+	return nil, fmt.Errorf("not from the wire")
+}
+func (f *testFilter) NewClientInstance(info httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return f.build(info.Name)
+}
+
+// instanceFunc is a ClientInstance without state.
+type instanceFunc func(config, override httpfilter.Config) (httpfilter.Interceptor, error)
+
+func (f instanceFunc) ClientInterceptor(config, override httpfilter.Config) (httpfilter.Interceptor, error) {
+	return f(config, override)
+}
+
+// filterOf is an entry of a filter chain that runs the interceptor.
+func filterOf(name string, i httpfilter.InterceptorFunc) httpfilter.Instance {
+	return httpfilter.Instance{Name: name, Filter: &testFilter{
+		typeURL: "type.googleapis.com/test." + name,
+		build: func(string) httpfilter.ClientInstance {
+			return instanceFunc(func(_, _ httpfilter.Config) (httpfilter.Interceptor, error) { return i, nil })
+		},
+	}}
+}
+
+func chainOf(filters ...httpfilter.Instance) xdsresource.Listener {
+	return xdsresource.Listener{Filters: append(filters, routerEntry)}
+}
+
+// routerEntry ends a chain.
+var routerEntry = httpfilter.Instance{Name: "router", Filter: routerStub{}}
+
+type routerStub struct{}
+
+func (routerStub) TypeURLs() []string                                { return []string{"type.googleapis.com/test.Router"} }
+func (routerStub) IsTerminal() bool                                  { return true }
+func (routerStub) ParseConfig(*anypb.Any) (httpfilter.Config, error) { return nil, nil }

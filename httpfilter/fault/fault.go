@@ -1,0 +1,164 @@
+// Package fault is the fault injection filter (gRFC A33): it delays RPCs and
+// ends them with a status, by fixed values or by what their metadata ask for.
+//
+// It acts before anything of an RPC is sent. Limiting the rate of responses is
+// not part of it, as in A33.
+package fault
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/fraction"
+	"github.com/dynxds/dynxds/internal/httpstatus"
+)
+
+// TypeURL is the type of the filter's configuration and of its overrides.
+const TypeURL = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"
+
+// The metadata that control faults (gRFC A33, "Header matching").
+const (
+	delayHeader      = "x-envoy-fault-delay-request"
+	delayShareHeader = "x-envoy-fault-delay-request-percentage"
+	abortHTTPHeader  = "x-envoy-fault-abort-request"
+	abortGRPCHeader  = "x-envoy-fault-abort-grpc-request"
+	abortShareHeader = "x-envoy-fault-abort-request-percentage"
+)
+
+func init() { httpfilter.Register(filter{active: new(atomic.Int64)}) }
+
+type filter struct {
+	// active counts the faults under way in the whole process (gRFC A33,
+	// "Maximum active faults").
+	active *atomic.Int64
+}
+
+func (filter) TypeURLs() []string { return []string{TypeURL} }
+
+func (filter) IsTerminal() bool { return false }
+
+func (f filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance { return f }
+
+func (f filter) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
+	if override != nil {
+		c = override
+	}
+	conf := c.(*config)
+	if conf.delay == nil && conf.abort == nil {
+		return nil, nil
+	}
+	return &interceptor{config: conf, active: f.active}, nil
+}
+
+type interceptor struct {
+	*config
+	active *atomic.Int64
+}
+
+// NewStream draws for the delay and for the abort separately (gRFC A33,
+// "Evaluate Possibility Fraction").
+func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	var md metadata.MD
+	if i.delay != nil && i.delay.header || i.abort != nil && i.abort.header {
+		md, _ = metadata.FromOutgoingContext(ctx)
+	}
+	if err := i.wait(ctx, md); err != nil {
+		return nil, err
+	}
+	code, aborted := i.abort.draw(md)
+	if !aborted || !i.begin() {
+		return next.NewStream(ctx, rpc)
+	}
+	defer i.end()
+	if code == codes.OK {
+		return httpfilter.EndedStream(ctx, nil, nil), nil
+	}
+	return nil, status.Error(code, "fault injected: the RPC was aborted by the fault filter")
+}
+
+// begin counts a fault, unless there are too many already.
+func (i *interceptor) begin() bool {
+	if i.active.Add(1) > i.maxActive {
+		i.active.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (i *interceptor) end() { i.active.Add(-1) }
+
+func (i *interceptor) wait(ctx context.Context, md metadata.MD) error {
+	d, delayed := i.delay.draw(md)
+	if !delayed || !i.begin() {
+		return nil
+	}
+	defer i.end()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (d *delay) draw(md metadata.MD) (time.Duration, bool) {
+	if d == nil {
+		return 0, false
+	}
+	if !d.header {
+		return d.fixed, d.fixed > 0 && d.share.Draw()
+	}
+	ms, ok := number(md, delayHeader, 1<<40)
+	return time.Duration(ms) * time.Millisecond, ok && ms > 0 && capped(d.share, md, delayShareHeader).Draw()
+}
+
+func (a *abort) draw(md metadata.MD) (codes.Code, bool) {
+	if a == nil {
+		return 0, false
+	}
+	if !a.header {
+		return a.code, a.share.Draw()
+	}
+	code, ok := a.requested(md)
+	return code, ok && capped(a.share, md, abortShareHeader).Draw()
+}
+
+// requested returns the code that the metadata ask for. As in Envoy, the HTTP
+// status goes before that of gRPC.
+func (*abort) requested(md metadata.MD) (codes.Code, bool) {
+	if n, ok := number(md, abortHTTPHeader, 599); ok && isHTTPStatus(n) {
+		return httpstatus.Code(int(n)), true
+	}
+	n, ok := number(md, abortGRPCHeader, uint64(codes.Unauthenticated))
+	return codes.Code(n), ok && isGRPCStatus(n)
+}
+
+// capped returns the share that the metadata ask for, which is at most that of
+// the configuration, in the same unit.
+func capped(share fraction.Fraction, md metadata.MD, header string) fraction.Fraction {
+	if n, ok := number(md, header, 1<<32-1); ok {
+		share.Numerator = min(share.Numerator, uint32(n))
+	}
+	return share
+}
+
+// number reads the number in a header. Headers that have none are ignored
+// (gRFC A33).
+func number(md metadata.MD, header string, limit uint64) (uint64, bool) {
+	values := md[header]
+	if len(values) == 0 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(values[0], 10, 64)
+	return n, err == nil && n <= limit
+}

@@ -1,0 +1,191 @@
+// Package headermutation is the filter
+// envoy.extensions.filters.http.header_mutation.v3: it edits the outgoing
+// metadata of RPCs, and their response headers and trailers.
+//
+// The mutations of the top-level configuration come first, then those of the
+// override. Mutations that gRPC cannot carry out are left out and logged:
+// those of pseudo headers and of headers of the gRPC protocol, values with
+// command operators, and query parameters and request trailers, which RPCs do
+// not have.
+package headermutation
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/headeredit"
+)
+
+// The types of the filter's configurations.
+const (
+	TypeURL         = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
+	OverrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute"
+)
+
+var logger = grpclog.Component("dynxds")
+
+func init() { httpfilter.Register(filter{}) }
+
+type filter struct{}
+
+// config is what both configurations hold.
+type config struct{ request, response, trailer headeredit.Edits }
+
+func (filter) TypeURLs() []string { return []string{TypeURL, OverrideTypeURL} }
+
+func (filter) IsTerminal() bool { return false }
+
+func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) {
+	pb := new(filterpb.HeaderMutation)
+	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
+		return nil, err
+	}
+	return parse(pb.GetMutations())
+}
+
+func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) {
+	pb := new(filterpb.HeaderMutationPerRoute)
+	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
+		return nil, err
+	}
+	return parse(pb.GetMutations())
+}
+
+func parse(pb *filterpb.Mutations) (httpfilter.Config, error) {
+	var c config
+	for _, list := range []struct {
+		name string
+		pbs  []*mutationpb.HeaderMutation
+		side headeredit.Side
+		to   *headeredit.Edits
+	}{
+		{"request_mutations", pb.GetRequestMutations(), headeredit.Request, &c.request},
+		{"response_mutations", pb.GetResponseMutations(), headeredit.Response, &c.response},
+		{"response_trailers_mutations", pb.GetResponseTrailersMutations(), headeredit.Response, &c.trailer},
+	} {
+		for i, pb := range list.pbs {
+			edit, err := mutation(list.side, pb)
+			if err != nil {
+				logger.Infof("header mutation filter: mutations.%s[%d] is ignored: %v", list.name, i, err)
+				continue
+			}
+			*list.to = append(*list.to, edit)
+		}
+	}
+	if n := len(pb.GetQueryParameterMutations()) + len(pb.GetRequestTrailersMutations()); n > 0 {
+		logger.Infof("header mutation filter: %d mutations of query parameters and request trailers are ignored", n)
+	}
+	return &c, nil
+}
+
+func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.Edit, error) {
+	switch action := pb.GetAction().(type) {
+	case *mutationpb.HeaderMutation_Remove:
+		return headeredit.Remove(side, action.Remove)
+	case *mutationpb.HeaderMutation_Append:
+		return headeredit.FromOption(side, action.Append)
+	case *mutationpb.HeaderMutation_RemoveOnMatch_:
+		return removeOnMatch(side, action.RemoveOnMatch.GetKeyMatcher())
+	default:
+		return nil, fmt.Errorf("the action is not set to one that this client knows")
+	}
+}
+
+// removeOnMatch removes all headers whose names match, those that cannot be
+// edited excepted.
+func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredit.Edit, error) {
+	matches, err := matcher(pb)
+	if err != nil {
+		return nil, err
+	}
+	return func(md metadata.MD) {
+		for name := range md {
+			if _, err := headeredit.Name(side, name); err == nil && matches(name) {
+				delete(md, name)
+			}
+		}
+	}, nil
+}
+
+// matcher reads a StringMatcher for names of headers, which are in lower case.
+func matcher(pb *matcherpb.StringMatcher) (func(string) bool, error) {
+	fold := func(s string) string {
+		if pb.GetIgnoreCase() {
+			return strings.ToLower(s)
+		}
+		return s
+	}
+	switch m := pb.GetMatchPattern().(type) {
+	case *matcherpb.StringMatcher_Exact:
+		want := fold(m.Exact)
+		return func(s string) bool { return s == want }, nil
+	case *matcherpb.StringMatcher_Prefix:
+		want := fold(m.Prefix)
+		return func(s string) bool { return strings.HasPrefix(s, want) }, nil
+	case *matcherpb.StringMatcher_Suffix:
+		want := fold(m.Suffix)
+		return func(s string) bool { return strings.HasSuffix(s, want) }, nil
+	case *matcherpb.StringMatcher_Contains:
+		want := fold(m.Contains)
+		return func(s string) bool { return strings.Contains(s, want) }, nil
+	case *matcherpb.StringMatcher_SafeRegex:
+		re, err := regexp.Compile(`^(?:` + m.SafeRegex.GetRegex() + `)$`)
+		if err != nil {
+			return nil, err
+		}
+		return re.MatchString, nil
+	default:
+		return nil, fmt.Errorf("key_matcher must be set to a kind of match that this client knows")
+	}
+}
+
+func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return filter{}
+}
+
+func (filter) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
+	merged := *c.(*config)
+	if override != nil {
+		o := override.(*config)
+		merged.request = append(merged.request[:len(merged.request):len(merged.request)], o.request...)
+		merged.response = append(merged.response[:len(merged.response):len(merged.response)], o.response...)
+		merged.trailer = append(merged.trailer[:len(merged.trailer):len(merged.trailer)], o.trailer...)
+	}
+	if len(merged.request)+len(merged.response)+len(merged.trailer) == 0 {
+		return nil, nil
+	}
+	return &merged, nil
+}
+
+// NewStream implements httpfilter.Interceptor.
+func (c *config) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	if len(c.request) > 0 {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		if md == nil {
+			md = metadata.MD{}
+		}
+		c.request.Apply(md)
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	s, err := next.NewStream(ctx, rpc)
+	if err != nil || len(c.response)+len(c.trailer) == 0 {
+		return s, err
+	}
+	return httpfilter.EditResponse(s, c.response.Apply, func(md metadata.MD, only bool) {
+		if only {
+			c.response.Apply(md) // They are the headers, too.
+		}
+		c.trailer.Apply(md)
+	}), nil
+}

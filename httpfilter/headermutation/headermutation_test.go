@@ -1,0 +1,122 @@
+package headermutation
+
+import (
+	"testing"
+
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func packed(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func removeOn(m *matcherpb.StringMatcher) *mutationpb.HeaderMutation {
+	return &mutationpb.HeaderMutation{Action: &mutationpb.HeaderMutation_RemoveOnMatch_{RemoveOnMatch: &mutationpb.HeaderMutation_RemoveOnMatch{KeyMatcher: m}}}
+}
+
+func set(name, value string) *mutationpb.HeaderMutation {
+	return &mutationpb.HeaderMutation{Action: &mutationpb.HeaderMutation_Append{Append: &corepb.HeaderValueOption{
+		Header: &corepb.HeaderValue{Key: name, Value: value}, AppendAction: corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}}}
+}
+
+// Mutations of the configuration come before those of the override, each in
+// their order.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	top, err := filter{}.ParseConfig(packed(t, &filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
+		RequestMutations: []*mutationpb.HeaderMutation{set("a", "top"), set("b", "top"), set("b", "top again")},
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	override, err := filter{}.ParseOverride(packed(t, &filterpb.HeaderMutationPerRoute{Mutations: &filterpb.Mutations{
+		RequestMutations: []*mutationpb.HeaderMutation{set("a", "route"), set(":path", "/ignored")},
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name     string
+		override any
+		want     metadata.MD
+	}{
+		{"alone", nil, metadata.MD{"a": {"top"}, "b": {"top again"}}},
+		{"with an override", override, metadata.MD{"a": {"route"}, "b": {"top again"}}},
+	} {
+		i, err := filter{}.ClientInterceptor(top, test.override)
+		if err != nil {
+			t.Fatal(err)
+		}
+		md := metadata.MD{}
+		i.(*config).request.Apply(md)
+		if diff := cmp.Diff(test.want, md); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestNothingToDoLeavesTheFilterOut(t *testing.T) {
+	t.Parallel()
+	top, err := filter{}.ParseConfig(packed(t, new(filterpb.HeaderMutation)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i, err := (filter{}).ClientInterceptor(top, nil); i != nil || err != nil {
+		t.Errorf("%v, %v", i, err)
+	}
+}
+
+func TestEachConfigurationHasItsType(t *testing.T) {
+	t.Parallel()
+	if _, err := (filter{}).ParseConfig(packed(t, new(filterpb.HeaderMutationPerRoute))); err == nil {
+		t.Error("HeaderMutationPerRoute is accepted as a top-level configuration")
+	}
+	if _, err := (filter{}).ParseOverride(packed(t, new(filterpb.HeaderMutation))); err == nil {
+		t.Error("HeaderMutation is accepted as an override")
+	}
+}
+
+func TestRemoveOnMatch(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		matcher *matcherpb.StringMatcher
+		want    []string // what stays
+	}{
+		"exact":      {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "x-a"}}, []string{"grpc-x-a", "x-ab", "y-x-a"}},
+		"prefix":     {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "x-"}}, []string{"grpc-x-a", "y-x-a"}},
+		"suffix":     {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{Suffix: "-a"}}, []string{"grpc-x-a", "x-ab"}},
+		"contains":   {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{Contains: "X-A"}, IgnoreCase: true}, []string{"grpc-x-a"}},
+		"safe_regex": {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "x-.*"}}}, []string{"grpc-x-a", "y-x-a"}},
+		"not set":    {new(matcherpb.StringMatcher), []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
+		"broken":     {&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: "("}}}, []string{"grpc-x-a", "x-a", "x-ab", "y-x-a"}},
+	} {
+		c, err := filter{}.ParseConfig(packed(t, &filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
+			ResponseMutations: []*mutationpb.HeaderMutation{removeOn(test.matcher)},
+		}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		md := metadata.Pairs("x-a", "", "x-ab", "", "y-x-a", "", "grpc-x-a", "")
+		c.(*config).response.Apply(md)
+		want := metadata.MD{}
+		for _, k := range test.want {
+			want.Set(k, "")
+		}
+		if diff := cmp.Diff(want, md); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package httpfilter_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+)
+
+type config struct{ Name, Value string }
+
+// adding is the filter of the package's documentation.
+func adding(types ...string) httpfilter.HeaderFilter[config] {
+	return httpfilter.HeaderFilter[config]{
+		Types: types,
+		Parse: httpfilter.ParseStruct[config],
+		Start: func(ctx context.Context, rpc *httpfilter.RPC, c config) (context.Context, error) {
+			if c.Value == "" {
+				return nil, errors.New("no value")
+			}
+			return metadata.AppendToOutgoingContext(ctx, c.Name, c.Value), nil
+		},
+	}
+}
+
+func packed(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func fields(t *testing.T, m map[string]any) *structpb.Struct {
+	t.Helper()
+	s, err := structpb.NewStruct(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+type otherFilter struct{ httpfilter.HeaderFilter[int] }
+
+func TestTwoFiltersForOneTypePanicWithBothNames(t *testing.T) {
+	t.Parallel()
+	const url = "type.googleapis.com/test.Twice"
+	httpfilter.Register(adding(url))
+	defer func() {
+		text, _ := recover().(string)
+		for _, want := range []string{"HeaderFilter", "otherFilter", url} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the panic %q does not mention %q", text, want)
+			}
+		}
+		if httpfilter.Get(url) == nil || !slices.Contains(httpfilter.TypeURLs(), url) {
+			t.Error("the first one is not registered any more")
+		}
+	}()
+	httpfilter.Register(otherFilter{httpfilter.HeaderFilter[int]{Types: []string{url}}})
+}
+
+// sent is the end of a chain: it keeps what arrives.
+type sent struct {
+	ctx context.Context
+	rpc *httpfilter.RPC
+}
+
+func (s *sent) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
+	s.ctx, s.rpc = ctx, rpc
+	return httpfilter.EndedStream(ctx, nil, nil), nil
+}
+
+func TestHeaderFilter(t *testing.T) {
+	t.Parallel()
+	f := adding("type.googleapis.com/test.Adding")
+	parse := func(name, value string) httpfilter.Config {
+		c, err := f.ParseConfig(packed(t, &xdspb.TypedStruct{TypeUrl: f.Types[0], Value: fields(t, map[string]any{"name": name, "value": value})}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, test := range []struct {
+		name     string
+		override httpfilter.Config
+		want     []string
+		fails    bool
+	}{
+		{"configuration", nil, []string{"top"}, false},
+		{"override in its place", parse("k", "override"), []string{"override"}, false},
+		{"error", parse("k", ""), nil, true},
+	} {
+		i, err := f.NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(parse("k", "top"), test.override)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var end sent
+		_, err = httpfilter.NewNext(&end, i).NewStream(t.Context(), new(httpfilter.RPC))
+		if (err != nil) != test.fails {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if test.fails {
+			continue
+		}
+		if md, _ := metadata.FromOutgoingContext(end.ctx); !slices.Equal(md["k"], test.want) {
+			t.Errorf("%s: %q, want %q", test.name, md["k"], test.want)
+		}
+	}
+}
+
+// TestTypedStruct: gRFC A39, "Top-Level Filter Configs".
+func TestTypedStruct(t *testing.T) {
+	t.Parallel()
+	const url = "type.googleapis.com/test.T"
+	good := fields(t, map[string]any{"name": "n", "value": "v"})
+	for _, test := range []struct {
+		name   string
+		config proto.Message
+		fault  string
+	}{
+		{"xds.type.v3", &xdspb.TypedStruct{TypeUrl: url, Value: good}, ""},
+		{"udpa.type.v1", &udpapb.TypedStruct{TypeUrl: url, Value: good}, ""},
+		{"without fields", &xdspb.TypedStruct{TypeUrl: url}, ""},
+		{"with an unknown field", &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, map[string]any{"nmae": "n"})}, "nmae"},
+		{"with a field of another type", &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, map[string]any{"name": 1})}, "name"},
+		{"another message", new(faultpb.HTTPFault), "must be a TypedStruct"},
+	} {
+		c, err := httpfilter.ParseStruct[config](packed(t, test.config))
+		switch {
+		case test.fault == "" && err != nil:
+			t.Errorf("%s: %v", test.name, err)
+		case test.fault != "" && (err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(test.fault))):
+			t.Errorf("%s: %v, want %q", test.name, err, test.fault)
+		case test.fault == "" && test.name != "without fields" && c != config{"n", "v"}:
+			t.Errorf("%s: %+v", test.name, c)
+		}
+	}
+	if _, err := httpfilter.ParseStruct[config](&anypb.Any{TypeUrl: "type.googleapis.com/xds.type.v3.TypedStruct", Value: []byte{0xff}}); err == nil {
+		t.Error("bytes that are no TypedStruct are accepted")
+	}
+}
+
+func TestUnmarshalConfig(t *testing.T) {
+	t.Parallel()
+	const url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"
+	want := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: 3}}}
+	value := fields(t, map[string]any{"abort": map[string]any{"grpc_status": 3}})
+	for name, a := range map[string]*anypb.Any{
+		"the message":       packed(t, want),
+		"a TypedStruct":     packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: value}),
+		"an old TypedStuct": packed(t, &udpapb.TypedStruct{TypeUrl: url, Value: value}),
+	} {
+		got := new(faultpb.HTTPFault)
+		if err := httpfilter.UnmarshalConfig(a, got); err != nil || !proto.Equal(got, want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for name, a := range map[string]*anypb.Any{
+		"another message":              packed(t, new(structpb.Struct)),
+		"a TypedStruct of another one": packed(t, &xdspb.TypedStruct{TypeUrl: "type.googleapis.com/other", Value: value}),
+		"an unknown field":             packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, map[string]any{"aboort": 1})}),
+		"bytes":                        {TypeUrl: url, Value: []byte{0xff}},
+	} {
+		if err := httpfilter.UnmarshalConfig(a, new(faultpb.HTTPFault)); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}
+
+func TestSides(t *testing.T) {
+	t.Parallel()
+	client, server := adding("a"), httpfilter.ServerOnly("type.googleapis.com/s", "type.googleapis.com/o")
+	if !httpfilter.SupportsClient(client) || httpfilter.SupportsServer(client) {
+		t.Error("a HeaderFilter is for clients")
+	}
+	if httpfilter.SupportsClient(server) || !httpfilter.SupportsServer(server) {
+		t.Error("ServerOnly is for servers")
+	}
+	if _, err := server.ParseConfig(&anypb.Any{TypeUrl: "type.googleapis.com/s"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := server.ParseConfig(&anypb.Any{TypeUrl: "type.googleapis.com/o"}); err == nil {
+		t.Error("an override is accepted as a configuration")
+	}
+	if _, err := httpfilter.ParseOverride(server, &anypb.Any{TypeUrl: "type.googleapis.com/o"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := httpfilter.ParseOverride(struct{ httpfilter.Filter }{client}, &anypb.Any{TypeUrl: "x"}); err == nil || !strings.Contains(err.Error(), "no override") {
+		t.Errorf("a filter without overrides: %v", err)
+	}
+}
+
+func TestACloneIsSeparate(t *testing.T) {
+	t.Parallel()
+	rpc := &httpfilter.RPC{Method: "/s/m", Options: []grpc.CallOption{grpc.WaitForReady(true)}}
+	rpc.AddOptions(grpc.CallAuthority("a"))
+	clone := rpc.Clone()
+	clone.Method = "/t/n"
+	clone.AddOptions(grpc.CallAuthority("b"))
+	rpc.AddOptions(grpc.CallAuthority("c"))
+	authority := func(r *httpfilter.RPC) string {
+		return r.AddedOptions()[1].(grpc.AuthorityOverrideCallOption).Authority
+	}
+	if rpc.Method != "/s/m" || authority(rpc) != "c" || authority(clone) != "b" || len(rpc.Options) != 1 {
+		t.Errorf("%+v and %+v", rpc, clone)
+	}
+}
+
+func TestEndedStream(t *testing.T) {
+	t.Parallel()
+	s := httpfilter.EndedStream(t.Context(), nil, metadata.Pairs("k", "v"))
+	if err := s.SendMsg(nil); err != io.EOF {
+		t.Errorf("SendMsg: %v", err)
+	}
+	if err := s.RecvMsg(nil); err != io.EOF {
+		t.Errorf("RecvMsg: %v", err)
+	}
+	if md, err := s.Header(); md != nil || err != nil {
+		t.Errorf("Header: %v, %v", md, err)
+	}
+	if s.Trailer().Get("k")[0] != "v" || s.Context() != t.Context() {
+		t.Error("trailer or context is lost")
+	}
+}

@@ -1,0 +1,181 @@
+// Package localratelimit is the filter
+// envoy.extensions.filters.http.local_ratelimit.v3, on the client: a token
+// bucket for the RPCs of a channel. An RPC that gets no token ends with
+// RESOURCE_EXHAUSTED, or, in shadow mode, goes on.
+//
+// Each instance of the filter on a channel has a bucket for its top-level
+// configuration and one for each different override; one that stays the same
+// over an update keeps its tokens. Descriptors and everything that concerns
+// several connections or processes are ignored.
+package localratelimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"weak"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/fraction"
+	"github.com/dynxds/dynxds/internal/headeredit"
+)
+
+// TypeURL is the type of the filter's configuration and of its overrides.
+const TypeURL = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+
+// minInterval is the shortest fill_interval that Envoy takes.
+const minInterval = 50 * time.Millisecond
+
+var logger = grpclog.Component("dynxds")
+
+func init() { httpfilter.Register(filter{}) }
+
+type filter struct{}
+
+type config struct {
+	limits
+	// enabled is the share of RPCs that need a token, enforced the share of
+	// those without one that are ended. Both are 0 if not configured, as in
+	// Envoy.
+	enabled, enforced fraction.Fraction
+	// request is for RPCs that go on without a token.
+	request headeredit.Edits
+	// response is for RPCs that are ended.
+	response headeredit.Edits
+}
+
+func (filter) TypeURLs() []string { return []string{TypeURL} }
+
+func (filter) IsTerminal() bool { return false }
+
+func (filter) ParseConfig(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }
+
+func (filter) ParseOverride(a *anypb.Any) (httpfilter.Config, error) { return parse(a) }
+
+func parse(a *anypb.Any) (httpfilter.Config, error) {
+	pb := new(limitpb.LocalRateLimit)
+	if err := httpfilter.UnmarshalConfig(a, pb); err != nil {
+		return nil, err
+	}
+	c := new(config)
+	var bucketErr, enabledErr, enforcedErr error
+	c.limits, bucketErr = parseBucket(pb)
+	c.enabled, enabledErr = share("filter_enabled", pb.GetFilterEnabled())
+	c.enforced, enforcedErr = share("filter_enforced", pb.GetFilterEnforced())
+	if err := errors.Join(bucketErr, enabledErr, enforcedErr); err != nil {
+		return nil, err
+	}
+	var ignored, more []string
+	c.request, ignored = headeredit.FromOptions(headeredit.Request, pb.GetRequestHeadersToAddWhenNotEnforced())
+	c.response, more = headeredit.FromOptions(headeredit.Response, pb.GetResponseHeadersToAdd())
+	for _, why := range append(ignored, more...) {
+		logger.Infof("local rate limit filter: an edit is ignored: %s", why)
+	}
+	if n := len(pb.GetDescriptors()); n > 0 {
+		logger.Infof("local rate limit filter: %d descriptors are ignored", n)
+	}
+	return c, nil
+}
+
+func parseBucket(pb *limitpb.LocalRateLimit) (limits, error) {
+	b := pb.GetTokenBucket()
+	l := limits{max: b.GetMaxTokens(), perFill: 1, interval: b.GetFillInterval().AsDuration()}
+	if b.GetTokensPerFill() != nil {
+		l.perFill = b.GetTokensPerFill().GetValue()
+	}
+	switch {
+	case b == nil:
+		return l, fmt.Errorf("token_bucket: must be set")
+	case l.max == 0:
+		return l, fmt.Errorf("token_bucket.max_tokens: must be above 0")
+	case l.perFill == 0:
+		return l, fmt.Errorf("token_bucket.tokens_per_fill: must be above 0")
+	case b.GetFillInterval().CheckValid() != nil || l.interval < minInterval:
+		return l, fmt.Errorf("token_bucket.fill_interval: must be at least %v", minInterval)
+	}
+	return l, nil
+}
+
+func share(field string, pb *corepb.RuntimeFractionalPercent) (fraction.Fraction, error) {
+	f, err := fraction.Parse(pb.GetDefaultValue())
+	if err != nil {
+		return f, fmt.Errorf("%s.default_value.%w", field, err)
+	}
+	return f, nil
+}
+
+func (filter) NewClientInstance(httpfilter.ClientInstanceInfo) httpfilter.ClientInstance {
+	return &instance{buckets: make(map[limits]weak.Pointer[bucket])}
+}
+
+// instance has the buckets that interceptors still use.
+type instance struct {
+	mu      sync.Mutex
+	buckets map[limits]weak.Pointer[bucket]
+}
+
+func (in *instance) ClientInterceptor(c, override httpfilter.Config) (httpfilter.Interceptor, error) {
+	if override != nil {
+		c = override
+	}
+	conf := c.(*config)
+	if conf.enabled.Numerator == 0 {
+		return nil, nil
+	}
+	return &interceptor{config: conf, bucket: in.bucket(conf.limits)}, nil
+}
+
+// bucket returns the bucket with these limits, the one that is in use if there
+// is one.
+func (in *instance) bucket(l limits) *bucket {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for key, b := range in.buckets {
+		if b.Value() == nil {
+			delete(in.buckets, key)
+		}
+	}
+	if b := in.buckets[l].Value(); b != nil {
+		return b
+	}
+	b := newBucket(l)
+	in.buckets[l] = weak.Make(b)
+	return b
+}
+
+type interceptor struct {
+	*config
+	bucket *bucket
+}
+
+func (i *interceptor) NewStream(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
+	if !i.enabled.Draw() || i.bucket.take() {
+		return next.NewStream(ctx, rpc)
+	}
+	if i.enforced.Draw() {
+		trailer := metadata.MD{}
+		i.response.Apply(trailer)
+		err := status.Error(codes.ResourceExhausted, "the local rate limit of this client is reached")
+		return httpfilter.EndedStream(ctx, err, trailer), nil
+	}
+	if len(i.request) > 0 {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		if md == nil {
+			md = metadata.MD{}
+		}
+		i.request.Apply(md)
+		ctx = metadata.NewOutgoingContext(ctx, md)
+	}
+	return next.NewStream(ctx, rpc)
+}

@@ -1,0 +1,157 @@
+package localratelimit
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+)
+
+func TestBucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket(limits{max: 5, perFill: 2, interval: time.Second})
+		takeAll := func() (n int) {
+			for b.take() {
+				n++
+			}
+			return n
+		}
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{
+			{0, 5},                      // begins full
+			{999 * time.Millisecond, 0}, // filled at fixed times only
+			{time.Millisecond, 2},
+			{500 * time.Millisecond, 0},
+			{500 * time.Millisecond, 2},
+			{2 * time.Second, 4},
+			{time.Hour, 5}, // never more than it holds
+		} {
+			time.Sleep(step.after) // of the bubble
+			if got := takeAll(); got != step.want {
+				t.Errorf("after another %v: %d tokens, want %d", step.after, got, step.want)
+			}
+		}
+	})
+}
+
+func TestABucketGivesNoTokenTwice(t *testing.T) {
+	t.Parallel()
+	b := newBucket(limits{max: 1000, perFill: 1, interval: time.Hour})
+	var taken atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for b.take() {
+				taken.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := taken.Load(); n != 1000 {
+		t.Errorf("%d tokens taken, want 1000", n)
+	}
+}
+
+func valid() *limitpb.LocalRateLimit {
+	return &limitpb.LocalRateLimit{
+		TokenBucket:   &typepb.TokenBucket{MaxTokens: 3, FillInterval: durationpb.New(time.Hour)},
+		FilterEnabled: &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Numerator: 100}},
+	}
+}
+
+func parsed(t *testing.T, pb *limitpb.LocalRateLimit) httpfilter.Config {
+	t.Helper()
+	a, err := anypb.New(pb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := filter{}.ParseConfig(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The bucket of an instance stays over an update as long as its limits do.
+func TestBucketsStayWithTheInstance(t *testing.T) {
+	t.Parallel()
+	in := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)
+	bucketOf := func(top, override *limitpb.LocalRateLimit) *bucket {
+		var o httpfilter.Config
+		if override != nil {
+			o = parsed(t, override)
+		}
+		i, err := in.ClientInterceptor(parsed(t, top), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.(*interceptor).bucket
+	}
+	other := valid()
+	other.TokenBucket.MaxTokens = 4
+	first := bucketOf(valid(), nil)
+	if bucketOf(valid(), nil) != first {
+		t.Error("equal limits have two buckets")
+	}
+	if bucketOf(valid(), other) == first {
+		t.Error("the override uses the bucket of the configuration")
+	}
+	if (filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).(*instance)).bucket(first.limits) == first {
+		t.Error("two instances share a bucket")
+	}
+	runtime.KeepAlive(first)
+	for range 10 {
+		other.TokenBucket.MaxTokens++
+		bucketOf(valid(), other)
+		runtime.GC()
+	}
+	if n := len(in.buckets); n > 5 {
+		t.Errorf("the instance knows %d buckets, most of them out of use", n)
+	}
+}
+
+func TestAFilterThatIsNotEnabledIsLeftOut(t *testing.T) {
+	t.Parallel()
+	pb := valid()
+	pb.FilterEnabled = nil
+	i, err := filter{}.NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(parsed(t, pb), nil)
+	if i != nil || err != nil {
+		t.Errorf("%v, %v", i, err)
+	}
+}
+
+func TestValidation(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*limitpb.LocalRateLimit){
+		"token_bucket: must be set":                          func(pb *limitpb.LocalRateLimit) { pb.TokenBucket = nil },
+		"token_bucket.max_tokens: must be above 0":           func(pb *limitpb.LocalRateLimit) { pb.TokenBucket.MaxTokens = 0 },
+		"token_bucket.tokens_per_fill: must be above 0":      func(pb *limitpb.LocalRateLimit) { pb.TokenBucket.TokensPerFill = wrapperspb.UInt32(0) },
+		"token_bucket.fill_interval: must be at least 50ms":  func(pb *limitpb.LocalRateLimit) { pb.TokenBucket.FillInterval = durationpb.New(time.Millisecond) },
+		"filter_enabled.default_value.denominator: 7 is not": func(pb *limitpb.LocalRateLimit) { pb.FilterEnabled.DefaultValue.Denominator = 7 },
+	} {
+		pb := valid()
+		change(pb)
+		a, err := anypb.New(pb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (filter{}).ParseOverride(a); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package httpfilter
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+)
+
+// RPC is one RPC on its way through a chain of filters. An Interceptor may
+// change its fields before it hands the RPC to the next filter; after that the
+// RPC belongs to the filters behind. It is not safe for concurrent use.
+//
+// What else a filter can see and change of an RPC is in its context: the
+// outgoing metadata and the deadline. Values for later filters, and for the
+// load-balancing policy that picks the endpoint, travel in the context too; see
+// [Key].
+type RPC struct {
+	// Method is the full method, "/package.Service/Method". Changing it changes
+	// what the backend sees, and what later filters and the route's rewrites
+	// start from; the route is chosen already and stays.
+	Method string
+	// Authority is the ":authority" of the RPC. Changing it changes what the
+	// backend sees, with two exceptions: an authority that the application
+	// asked for with grpc.CallAuthority stays, and the route's own rewrites
+	// come after the filters. Over TLS, gRPC fails RPCs whose authority the
+	// server's certificate does not cover.
+	Authority string
+	// Cluster is the cluster that the route chose. Changing it sends the RPC to
+	// another cluster of the configuration; the RPC fails with UNAVAILABLE if
+	// the virtual host does not mention that cluster anywhere.
+	Cluster string
+	// Options are the call options that the application gave, for looking at;
+	// AddOptions adds to them. Those of a streaming RPC are without
+	// grpc.Header, grpc.Trailer, grpc.Peer and grpc.OnFinish, which report the
+	// outcome that the whole chain makes.
+	Options []grpc.CallOption
+	// StreamDesc says which sides stream. It is nil for unary RPCs. It must not
+	// be changed.
+	StreamDesc *grpc.StreamDesc
+
+	added []grpc.CallOption
+}
+
+// Unary reports whether the RPC is a unary one.
+func (r *RPC) Unary() bool { return r.StreamDesc == nil }
+
+// AddOptions adds call options, which go before those of the application where
+// both say something of the same thing. They take effect once for each time
+// that the RPC is sent, so more than once if it is retried.
+func (r *RPC) AddOptions(opts ...grpc.CallOption) {
+	r.added = append(slices.Clip(r.added), opts...)
+}
+
+// AddedOptions returns what AddOptions has added. It must not be changed.
+func (r *RPC) AddedOptions() []grpc.CallOption { return r.added }
+
+// Clone returns a copy that can be handed on separately. A filter that sends
+// more than one RPC for the one it was given (to hedge, to compare, to copy
+// traffic) gives each call of Next.NewStream an RPC of its own.
+func (r *RPC) Clone() *RPC {
+	c := *r
+	return &c
+}
+
+// Key is the name of a value of type T that filters hand down with an RPC. Make
+// one with NewKey and keep it in a variable that others can reach:
+//
+//	var Tenant = httpfilter.NewKey[string]("tenant")
+//
+//	ctx = Tenant.With(ctx, "acme")       // in one filter
+//	tenant, ok := Tenant.Value(ctx)      // in a later one, or in a picker,
+//	                                     // with balancer.PickInfo.Ctx
+type Key[T any] struct{ id *keyID }
+
+type keyID struct{ name string }
+
+// NewKey returns a key that is equal to no other. The name is for people.
+func NewKey[T any](name string) Key[T] { return Key[T]{id: &keyID{name: name}} }
+
+// String returns the name.
+func (k Key[T]) String() string { return k.id.name }
+
+// With returns a context that carries v.
+func (k Key[T]) With(ctx context.Context, v T) context.Context {
+	return context.WithValue(ctx, k.id, v)
+}
+
+// Value returns what ctx carries for the key, and whether it does.
+func (k Key[T]) Value(ctx context.Context) (T, bool) {
+	v, ok := ctx.Value(k.id).(T)
+	return v, ok
+}

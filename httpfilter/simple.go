@@ -1,0 +1,179 @@
+package httpfilter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// HeaderFilter is a Filter without state that looks at RPCs before they start
+// and at nothing else of them. Its override configurations are of the same
+// form as the top-level one and replace it as a whole.
+type HeaderFilter[C any] struct {
+	// Types are the type URLs of the configuration.
+	Types []string
+	// Parse validates a configuration; [ParseStruct] is one.
+	Parse func(*anypb.Any) (C, error)
+	// Start is called with each RPC. It may change the RPC, and returns the
+	// context that the RPC goes on with, or the status error that it ends with.
+	Start func(ctx context.Context, rpc *RPC, config C) (context.Context, error)
+}
+
+// TypeURLs implements Filter.
+func (f HeaderFilter[C]) TypeURLs() []string { return f.Types }
+
+// IsTerminal implements Filter.
+func (f HeaderFilter[C]) IsTerminal() bool { return false }
+
+// ParseConfig implements Filter.
+func (f HeaderFilter[C]) ParseConfig(config *anypb.Any) (Config, error) { return f.Parse(config) }
+
+// ParseOverride implements OverrideParser.
+func (f HeaderFilter[C]) ParseOverride(override *anypb.Any) (Config, error) { return f.Parse(override) }
+
+// NewClientInstance implements ClientFilter.
+func (f HeaderFilter[C]) NewClientInstance(ClientInstanceInfo) ClientInstance { return f }
+
+// ClientInterceptor implements ClientInstance.
+func (f HeaderFilter[C]) ClientInterceptor(config, override Config) (Interceptor, error) {
+	if override != nil {
+		config = override
+	}
+	c, ok := config.(C)
+	if !ok {
+		return nil, fmt.Errorf("the configuration is a %T", config)
+	}
+	return headerInterceptor[C]{start: f.Start, config: c}, nil
+}
+
+type headerInterceptor[C any] struct {
+	start  func(context.Context, *RPC, C) (context.Context, error)
+	config C
+}
+
+func (i headerInterceptor[C]) NewStream(ctx context.Context, rpc *RPC, next Next) (grpc.ClientStream, error) {
+	ctx, err := i.start(ctx, rpc, i.config)
+	if err != nil {
+		return nil, err
+	}
+	return next.NewStream(ctx, rpc)
+}
+
+// UnmarshalConfig reads a configuration into m: a message of m's own type, or
+// a TypedStruct (udpa.type.v1 or xds.type.v3) that stands for it, whose fields
+// are those of m's JSON form.
+func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
+	typeURL, fields, err := TypedStruct(config)
+	switch {
+	case err != nil:
+		return err
+	case fields == nil:
+		return config.UnmarshalTo(m)
+	}
+	if want := m.ProtoReflect().Descriptor().FullName(); (&anypb.Any{TypeUrl: typeURL}).MessageName() != want {
+		return fmt.Errorf("the TypedStruct stands for %q, want %q", typeURL, want)
+	}
+	encoded, err := protojson.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(encoded, m)
+}
+
+// TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
+// xds.type.v3): the type that it stands for, and its fields, not nil. If the
+// configuration is none, fields is nil.
+func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, err error) {
+	var s interface {
+		proto.Message
+		GetTypeUrl() string
+		GetValue() *structpb.Struct
+	}
+	switch config.MessageName() {
+	case "xds.type.v3.TypedStruct":
+		s = new(xdspb.TypedStruct)
+	case "udpa.type.v1.TypedStruct":
+		s = new(udpapb.TypedStruct)
+	default:
+		return "", nil, nil
+	}
+	if err := config.UnmarshalTo(s); err != nil {
+		return "", nil, err
+	}
+	if s.GetValue() == nil {
+		return s.GetTypeUrl(), new(structpb.Struct), nil
+	}
+	return s.GetTypeUrl(), s.GetValue(), nil
+}
+
+// ParseStruct reads a TypedStruct into a Go value of type C by encoding/json,
+// so that a filter needs no protobuf message of its own. A field that C does
+// not have is an error.
+func ParseStruct[C any](config *anypb.Any) (C, error) {
+	var c C
+	_, fields, err := TypedStruct(config)
+	if err != nil {
+		return c, err
+	}
+	if fields == nil {
+		return c, fmt.Errorf("the configuration must be a TypedStruct, is %q", config.GetTypeUrl())
+	}
+	encoded, err := protojson.Marshal(fields)
+	if err != nil {
+		return c, err
+	}
+	d := json.NewDecoder(bytes.NewReader(encoded))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, err
+	}
+	return c, nil
+}
+
+// ServerOnly returns a Filter that only servers run, for the types of its
+// top-level and override configurations. A configuration of the right type is
+// not looked into further.
+func ServerOnly(configType, overrideType string) Filter {
+	return serverOnly{config: configType, override: overrideType}
+}
+
+type serverOnly struct{ config, override string }
+
+func (f serverOnly) TypeURLs() []string {
+	return slices.Compact([]string{f.config, f.override})
+}
+
+func (serverOnly) IsTerminal() bool { return false }
+
+func (serverOnly) RunsOnServers() {}
+
+func (f serverOnly) ParseConfig(config *anypb.Any) (Config, error) {
+	return nil, f.check(config, f.config)
+}
+
+func (f serverOnly) ParseOverride(override *anypb.Any) (Config, error) {
+	return nil, f.check(override, f.override)
+}
+
+func (f serverOnly) check(config *anypb.Any, want string) error {
+	got := config.GetTypeUrl()
+	if inner, fields, err := TypedStruct(config); err != nil {
+		return err
+	} else if fields != nil {
+		got = inner
+	}
+	if got != want {
+		return fmt.Errorf("has type %q, want %q", got, want)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package decision_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/decision"
+)
+
+// rpc is an RPC whose hash is computed by a test.
+type rpc struct {
+	hash  uint64
+	ok    bool
+	calls int
+}
+
+func (r *rpc) Origin() (context.Context, string, string) { return context.Background(), "", "" }
+
+func (r *rpc) Hash() (uint64, bool) {
+	r.calls++
+	return r.hash, r.ok
+}
+
+func TestHash(t *testing.T) {
+	t.Parallel()
+	given := &rpc{hash: 7, ok: true}
+	d := &decision.Decision{Context: t.Context(), Extra: &decision.Extra{RPC: given}}
+	retry := &decision.Decision{Context: t.Context(), Extra: d.Extra}
+	for i, one := range []*decision.Decision{d, d, retry} {
+		if got := one.Hash(); got != 7 || given.calls != 1 {
+			t.Errorf("call %d: hash %d, computed %d times", i, got, given.calls)
+		}
+	}
+	for name, of := range map[string]func() *decision.Decision{
+		"no policy gives one": func() *decision.Decision {
+			return &decision.Decision{Context: t.Context(), Extra: &decision.Extra{RPC: new(rpc)}}
+		},
+		"no policy": func() *decision.Decision { return &decision.Decision{Context: t.Context()} },
+	} {
+		one := of()
+		first, again, other := one.Hash(), one.Hash(), of().Hash()
+		if first != again || first == other {
+			t.Errorf("%s: one RPC has hashes %d and %d, another one %d", name, first, again, other)
+		}
+	}
+}
+
+// TestAuthorityFor: gRFC A81, "xds_cluster_impl LB Policy Changes".
+func TestAuthorityFor(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		extra    *decision.Extra
+		hostname string
+		want     string
+	}{
+		{"not asked for", nil, "endpoint", ""},
+		{"not asked for, other things are", new(decision.Extra), "endpoint", ""},
+		{"hostname", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, "endpoint", "endpoint"},
+		{"no hostname", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, "", "route"},
+		{"nothing at all", &decision.Extra{AutoHost: true}, "", ""},
+	} {
+		d := &decision.Decision{Context: t.Context(), Extra: test.extra}
+		if got := d.AuthorityFor(test.hostname); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	plain := &decision.Decision{Context: t.Context()}
+	plain.Drop() // There is nobody to tell.
+	d := &decision.Decision{Context: t.Context(), Extra: new(decision.Extra)}
+	if d.Dropped() || plain.Dropped() {
+		t.Error("dropped from the start")
+	}
+	if d.Drop(); !d.Dropped() {
+		t.Error("not dropped")
+	}
+}
+
+func TestADecisionIsFoundInContextsDerivedFromIt(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	d := &decision.Decision{Context: context.WithValue(t.Context(), key{}, "v"), Method: "/s/m"}
+	ctx, cancel := context.WithCancel(d)
+	defer cancel()
+	if decision.FromContext(ctx) != d || ctx.Value(key{}) != "v" || decision.FromContext(t.Context()) != nil {
+		t.Error("the Decision or the application's value is lost")
+	}
+	if d.WireMethod() != "/s/m" {
+		t.Errorf("WireMethod %q", d.WireMethod())
+	}
+	d.Extra = &decision.Extra{WireMethod: "/t/n"}
+	if d.WireMethod() != "/t/n" {
+		t.Errorf("WireMethod after a rewrite %q", d.WireMethod())
+	}
+}

@@ -1,0 +1,33 @@
+package grpcbridge
+
+import (
+	"reflect"
+
+	"google.golang.org/grpc"
+)
+
+// gRPC's own bound on the attempts of an RPC, if the application set none
+// (gRFC A6, "Limits on Retries and Hedges").
+const defaultMaxAttempts = 5
+
+// MaxAttempts returns how many attempts an RPC on the channel may have,
+// whatever its retry policy says: 1 after grpc.WithDisableRetry, the number
+// given to grpc.WithMaxCallAttempts, or else 5. gRPC tells nobody what options
+// a channel was dialled with, so they are read from where it keeps them; should
+// a future gRPC keep them elsewhere, the answer is 5.
+func MaxAttempts(cc *grpc.ClientConn) int {
+	if cc == nil {
+		return defaultMaxAttempts
+	}
+	opts := reflect.ValueOf(cc).Elem().FieldByName("dopts")
+	if opts.Kind() != reflect.Struct {
+		return defaultMaxAttempts
+	}
+	if f := opts.FieldByName("disableRetry"); f.Kind() == reflect.Bool && f.Bool() {
+		return 1
+	}
+	if f := opts.FieldByName("maxCallAttempts"); f.Kind() == reflect.Int && f.Int() > 0 {
+		return int(f.Int())
+	}
+	return defaultMaxAttempts
+}

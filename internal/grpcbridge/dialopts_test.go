@@ -1,0 +1,67 @@
+package grpcbridge_test
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// TestMaxAttempts: gRFC A6, "Limits on Retries and Hedges" and "Disabling
+// Retries". Should it fail after an update of gRPC, gRPC keeps the options of a
+// channel elsewhere now.
+func TestMaxAttempts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		opts []grpc.DialOption
+		want int
+	}{
+		{"default", nil, 5},
+		{"more", []grpc.DialOption{grpc.WithMaxCallAttempts(9)}, 9},
+		{"less", []grpc.DialOption{grpc.WithMaxCallAttempts(2)}, 2},
+		{"disabled", []grpc.DialOption{grpc.WithDisableRetry()}, 1},
+	} {
+		cc, err := grpc.NewClient("passthrough:///x", append(test.opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := grpcbridge.MaxAttempts(cc); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+		cc.Close()
+	}
+	if got := grpcbridge.MaxAttempts(nil); got != 5 {
+		t.Errorf("no channel: %d, want 5", got)
+	}
+}
+
+// retired is a Runner that takes no RPCs.
+type retired struct{ next func() }
+
+func (r retired) Unary(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, []grpc.CallOption) error {
+	r.next()
+	return grpcbridge.ErrRetired
+}
+
+func (r retired) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, []grpc.CallOption) (grpc.ClientStream, error) {
+	r.next()
+	return nil, grpcbridge.ErrRetired
+}
+
+func TestAnRPCGoesOnFromARunnerThatRetires(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, streaming bool) {
+		b := newFakeBuilder()
+		done := background(t.Context(), dial(t, b), streaming)
+		r := b.next(t)
+		runner := new(fakeRunner)
+		r.Publish(retired{next: func() { r.Publish(runner) }})
+		if err := ended(t, done); err != nil || len(runner.ran()) != 1 {
+			t.Errorf("%v, the next runner ran %v", err, runner.ran())
+		}
+	})
+}

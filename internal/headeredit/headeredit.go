@@ -1,0 +1,157 @@
+// Package headeredit reads Envoy's header edits: which headers can be edited
+// at all, and what the values are. It is for the HTTP filters that make some,
+// and for xdsresource, which compiles those of routes in a way of its own.
+//
+// An edit that gRPC cannot carry out is left out and reported, it does not
+// make its resource invalid.
+package headeredit
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// Side says which metadata an edit is for.
+type Side int
+
+// The sides.
+const (
+	Request Side = iota
+	Response
+)
+
+// Edit changes metadata.
+type Edit func(metadata.MD)
+
+// Edits are applied one after the other.
+type Edits []Edit
+
+// Apply edits md. The caller owns md and its slices.
+func (e Edits) Apply(md metadata.MD) {
+	for _, edit := range e {
+		edit(md)
+	}
+}
+
+// FromOptions reads a list of HeaderValueOption. ignored says which of them are
+// left out, and why.
+func FromOptions(side Side, options []*corepb.HeaderValueOption) (edits Edits, ignored []string) {
+	for _, option := range options {
+		edit, err := FromOption(side, option)
+		if err != nil {
+			ignored = append(ignored, err.Error())
+			continue
+		}
+		edits = append(edits, edit)
+	}
+	return edits, ignored
+}
+
+// FromOption reads a HeaderValueOption. An error says why gRPC cannot do that.
+func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
+	name, err := Name(side, pb.GetHeader().GetKey())
+	if err != nil {
+		return nil, err
+	}
+	value, err := Value(name, pb.GetHeader())
+	if err != nil {
+		return nil, err
+	}
+	action := pb.GetAppendAction()
+	//lint:ignore SA1019 Control planes still send it.
+	if old := pb.GetAppend(); old != nil && !old.GetValue() {
+		action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+	}
+	if value == "" && !pb.GetKeepEmptyValue() {
+		return nil, fmt.Errorf("header %q: the value is empty, and keep_empty_value is not set", name)
+	}
+	switch action {
+	case corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
+		return func(md metadata.MD) { md[name] = append(slices.Clip(md[name]), value) }, nil
+	case corepb.HeaderValueOption_ADD_IF_ABSENT:
+		return func(md metadata.MD) {
+			if len(md[name]) == 0 {
+				md[name] = []string{value}
+			}
+		}, nil
+	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
+		return func(md metadata.MD) { md[name] = []string{value} }, nil
+	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS:
+		return func(md metadata.MD) {
+			if len(md[name]) > 0 {
+				md[name] = []string{value}
+			}
+		}, nil
+	default:
+		return nil, fmt.Errorf("header %q: append_action %v is not known", name, action)
+	}
+}
+
+// Remove returns the edit that removes a header.
+func Remove(side Side, key string) (Edit, error) {
+	name, err := Name(side, key)
+	if err != nil {
+		return nil, err
+	}
+	return func(md metadata.MD) { delete(md, name) }, nil
+}
+
+// Name returns the name of a header in lower case, or why it cannot be edited.
+func Name(side Side, key string) (string, error) {
+	name := strings.ToLower(key)
+	why := ""
+	switch {
+	case name == "":
+		why = "a header needs a name"
+	case strings.HasPrefix(name, ":") || name == "host":
+		why = "pseudo headers cannot be edited; routes have rewrites for path and host"
+	case strings.HasPrefix(name, "grpc-"):
+		why = "headers of the gRPC protocol cannot be edited"
+	case strings.ContainsFunc(name, notInNames):
+		why = "gRPC does not allow a character in the name"
+	case slices.Contains(connectionHeaders, name):
+		why = "HTTP/2 does not have this header"
+	case side == Request && (name == "content-type" || name == "user-agent" || name == "te"):
+		why = "gRPC fills this header in"
+	}
+	if why != "" {
+		return "", fmt.Errorf("header %q: %s", key, why)
+	}
+	return name, nil
+}
+
+// connectionHeaders make an HTTP/2 message malformed (RFC 9113, 8.2.2).
+var connectionHeaders = []string{"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+
+func notInNames(r rune) bool {
+	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
+}
+
+// Value returns the value that a header gets, as it is in metadata, or why gRPC
+// cannot send it. name is in lower case.
+func Value(name string, pb *corepb.HeaderValue) (string, error) {
+	text := pb.GetValue()
+	if text == "" {
+		text = string(pb.GetRawValue())
+	}
+	if strings.Contains(strings.ReplaceAll(text, "%%", ""), "%") {
+		return "", fmt.Errorf("header %q: command operators such as %%REQ(name)%% are not known in values; write a percent sign as %%%%", name)
+	}
+	text = strings.ReplaceAll(text, "%%", "%")
+	if strings.HasSuffix(name, "-bin") {
+		raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
+		if err != nil {
+			return "", fmt.Errorf("header %q: the value of a -bin header must be in base64", name)
+		}
+		return string(raw), nil
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", fmt.Errorf("header %q: gRPC does not allow a character in the value", name)
+	}
+	return text, nil
+}

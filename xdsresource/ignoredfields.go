@@ -1,0 +1,215 @@
+package xdsresource
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// IgnoredFields lists the populated fields of a received resource that this
+// client does not act on (gRFC A27: a client ignores what it does not know).
+// It reads the resource again and so is for tools and logs, not for each
+// update. A field that occurs many times is listed once, at its first place;
+// the list has at most 100 entries. What the decoder left out for other reasons
+// is in the Ignored field of the decoded value.
+//
+// It is an error if the resource is of none of the four types or cannot be
+// read.
+func IgnoredFields(resource *anypb.Any) ([]Ignored, error) {
+	m := newMessage(resource.GetTypeUrl())
+	if m == nil {
+		return nil, fmt.Errorf("no resource type with type URL %s", quote(resource.GetTypeUrl()))
+	}
+	if err := proto.Unmarshal(resource.GetValue(), m); err != nil {
+		return nil, fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+	}
+	w := fieldWalk{known: make(map[string]int)}
+	w.message(nil, "", m.ProtoReflect())
+	return w.list(), nil
+}
+
+func newMessage(typeURL string) proto.Message {
+	switch typeURL {
+	case ListenerTypeURL:
+		return new(listenerpb.Listener)
+	case RouteConfigurationTypeURL:
+		return new(routepb.RouteConfiguration)
+	case ClusterTypeURL:
+		return new(clusterpb.Cluster)
+	case EndpointsTypeURL:
+		return new(endpointpb.ClusterLoadAssignment)
+	default:
+		return nil
+	}
+}
+
+// fieldWalk collects ignored fields.
+type fieldWalk struct {
+	found []ignoredField
+	// known has the index in found of each field, by its path without indexes.
+	known map[string]int
+}
+
+type ignoredField struct {
+	path  string
+	count int
+}
+
+// message goes through the fields of a message. key is the path without
+// indexes.
+func (w *fieldWalk) message(at *path, key string, m protoreflect.Message) {
+	w.unknown(at, key, m.GetUnknown())
+	used, listed := usedFields[m.Descriptor().FullName()]
+	if !listed {
+		return // It is acted on as a whole.
+	}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if !m.Has(f) {
+			continue
+		}
+		name := string(f.Name())
+		if !used.has(name) {
+			w.add(at.field(name), key+"."+name)
+			continue
+		}
+		w.value(at, key+"."+name, f, m.Get(f))
+	}
+}
+
+func (w *fieldWalk) value(at *path, key string, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	name := string(f.Name())
+	switch {
+	case f.IsMap() || f.Message() == nil:
+	case f.IsList():
+		for i := range v.List().Len() {
+			w.message(at.item(name, i), key, v.List().Get(i).Message())
+		}
+	default:
+		w.message(at.field(name), key, v.Message())
+		if packed, ok := v.Message().Interface().(*anypb.Any); ok && packed.GetTypeUrl() == httpConnectionManagerTypeURL {
+			hcm := new(hcmpb.HttpConnectionManager)
+			if proto.Unmarshal(packed.GetValue(), hcm) == nil {
+				w.message(at.field(name), key, hcm.ProtoReflect())
+			}
+		}
+	}
+}
+
+// unknown adds the fields that the generated code does not know.
+func (w *fieldWalk) unknown(at *path, key string, b protoreflect.RawFields) {
+	for len(b) > 0 {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return
+		}
+		b = b[n:]
+		name := "(unknown field " + strconv.Itoa(int(number)) + ")"
+		w.add(at.field(name), key+"."+name)
+	}
+}
+
+func (w *fieldWalk) add(at *path, key string) {
+	if i, ok := w.known[key]; ok {
+		w.found[i].count++
+		return
+	}
+	if len(w.found) == maxIgnored {
+		return
+	}
+	w.known[key] = len(w.found)
+	w.found = append(w.found, ignoredField{path: at.String(), count: 1})
+}
+
+func (w *fieldWalk) list() []Ignored {
+	list := make([]Ignored, len(w.found))
+	for i, f := range w.found {
+		list[i] = Ignored{Path: f.path, Reason: "this client does not act on the field"}
+		if f.count > 1 {
+			list[i].Reason += fmt.Sprintf(", which the resource has %d times", f.count)
+		}
+	}
+	return list
+}
+
+// fieldNames is a set of names of fields of one message.
+type fieldNames []string
+
+func (names fieldNames) has(name string) bool { return slices.Contains(names, name) }
+
+// headerEditFields are the fields of headerFields.
+var headerEditFields = fieldNames{
+	"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
+}
+
+// usedFields has the fields that the decoders of this package read, for each
+// message in which they do not read all. Those that only lead to a fault or to
+// a failing RPC are read as well.
+var usedFields = map[protoreflect.FullName]fieldNames{
+	"envoy.config.listener.v3.Listener":    {"name", "api_listener"},
+	"envoy.config.listener.v3.ApiListener": {"api_listener"},
+	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
+		"rds", "route_config", "common_http_protocol_options", "http_filters",
+		"xff_num_trusted_hops", "original_ip_detection_extensions",
+	},
+	"envoy.config.core.v3.HttpProtocolOptions": {"max_stream_duration"},
+
+	"envoy.config.route.v3.RouteConfiguration": append(fieldNames{
+		"name", "virtual_hosts", "most_specific_header_mutations_wins", "max_direct_response_body_size_bytes",
+		"cluster_specifier_plugins", "request_mirror_policies",
+	}, headerEditFields...),
+	"envoy.config.route.v3.VirtualHost": append(fieldNames{
+		"name", "domains", "routes", "typed_per_filter_config", "retry_policy", "request_mirror_policies",
+	}, headerEditFields...),
+	"envoy.config.route.v3.Route": append(fieldNames{
+		"name", "match", "route", "redirect", "direct_response", "filter_action", "non_forwarding_action",
+		"typed_per_filter_config",
+	}, headerEditFields...),
+	// An RPC is always one of gRPC, so grpc holds.
+	"envoy.config.route.v3.RouteMatch": {
+		"prefix", "path", "safe_regex", "path_separated_prefix", "case_sensitive", "runtime_fraction", "headers",
+		"query_parameters", "grpc",
+	},
+	"envoy.config.core.v3.RuntimeFractionalPercent": {"default_value"},
+	"envoy.type.matcher.v3.RegexMatcher":            {"regex", "google_re2"},
+	"envoy.config.route.v3.RouteAction": {
+		"cluster", "weighted_clusters", "cluster_header", "cluster_specifier_plugin", "inline_cluster_specifier_plugin",
+		"prefix_rewrite", "regex_rewrite", "host_rewrite_literal", "host_rewrite_header", "auto_host_rewrite",
+		"retry_policy", "request_mirror_policies", "hash_policy", "max_stream_duration",
+	},
+	"envoy.config.route.v3.RouteAction.MaxStreamDuration":   {"max_stream_duration", "grpc_timeout_header_max"},
+	"envoy.config.route.v3.RouteAction.HashPolicy":          {"header", "filter_state", "terminal"},
+	"envoy.config.route.v3.RouteAction.RequestMirrorPolicy": {"cluster", "cluster_header", "runtime_fraction", "disable_shadow_host_suffix_append", "request_headers_mutations", "host_rewrite_literal"},
+	"envoy.config.route.v3.RetryPolicy":                     {"retry_on", "num_retries", "retry_back_off"},
+	"envoy.config.route.v3.WeightedCluster":                 {"clusters"},
+	"envoy.config.route.v3.WeightedCluster.ClusterWeight": append(fieldNames{
+		"name", "cluster_header", "weight", "typed_per_filter_config", "host_rewrite_literal",
+	}, headerEditFields...),
+	"envoy.config.route.v3.DirectResponseAction": {"status", "body"},
+	"envoy.config.core.v3.DataSource":            {"inline_bytes", "inline_string"},
+	"envoy.config.route.v3.RedirectAction": {
+		"https_redirect", "scheme_redirect", "host_redirect", "port_redirect", "path_redirect", "prefix_rewrite",
+		"regex_rewrite", "response_code", "strip_query",
+	},
+
+	"envoy.config.cluster.v3.Cluster": {
+		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server",
+	},
+
+	"envoy.config.endpoint.v3.ClusterLoadAssignment": {"cluster_name", "endpoints"},
+	"envoy.config.endpoint.v3.LocalityLbEndpoints":   {"locality", "priority", "load_balancing_weight", "lb_endpoints"},
+	"envoy.config.endpoint.v3.LbEndpoint":            {"endpoint", "health_status", "load_balancing_weight"},
+	"envoy.config.endpoint.v3.Endpoint":              {"address", "hostname"},
+	"envoy.config.core.v3.SocketAddress":             {"address", "port_value"},
+}

@@ -1,0 +1,208 @@
+package xdsresource
+
+import (
+	"slices"
+
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/headeredit"
+)
+
+// headerFields are the four fields for header edits that RouteConfiguration,
+// VirtualHost, Route and ClusterWeight have in common.
+type headerFields interface {
+	GetRequestHeadersToAdd() []*corepb.HeaderValueOption
+	GetRequestHeadersToRemove() []string
+	GetResponseHeadersToAdd() []*corepb.HeaderValueOption
+	GetResponseHeadersToRemove() []string
+}
+
+// headerMutations decodes the edits of one level and puts them where they
+// belong among those of the levels above it, which it returns if pb has none.
+// An edit that gRPC cannot carry out is left out, as it is no reason to do
+// without the route.
+func (r *routes) headerMutations(at *path, pb headerFields, above *HeaderMutations) *HeaderMutations {
+	request := levelBuilder{v: r.v}
+	request.remove(at, "request_headers_to_remove", pb.GetRequestHeadersToRemove())
+	request.add(at, "request_headers_to_add", pb.GetRequestHeadersToAdd())
+	response := levelBuilder{v: r.v, side: headeredit.Response}
+	response.remove(at, "response_headers_to_remove", pb.GetResponseHeadersToRemove())
+	response.add(at, "response_headers_to_add", pb.GetResponseHeadersToAdd())
+	if len(request.edits)+len(response.edits) == 0 {
+		return above
+	}
+	if above == nil {
+		above = &HeaderMutations{}
+	}
+	return &HeaderMutations{
+		Request:  r.order(request.level(), above.Request),
+		Response: r.order(response.level(), above.Response),
+	}
+}
+
+// order puts a level before those above it, or behind them if the most
+// specific one is to win.
+func (r *routes) order(level HeaderLevel, above HeaderEdits) HeaderEdits {
+	if len(level) == 0 {
+		return above
+	}
+	if r.mostSpecificWins {
+		return slices.Concat(above, HeaderEdits{level})
+	}
+	return slices.Concat(HeaderEdits{level}, above)
+}
+
+// mirrorMutations decodes edits that are applied one after the other.
+func (v *validator) mirrorMutations(at *path, pbs []*mutationpb.HeaderMutation) HeaderEdits {
+	var edits HeaderEdits
+	for i, pb := range pbs {
+		at := at.item("request_headers_mutations", i)
+		level := levelBuilder{v: v}
+		switch action := pb.GetAction().(type) {
+		case *mutationpb.HeaderMutation_Remove:
+			level.removeOne(at.field("remove"), action.Remove)
+		case *mutationpb.HeaderMutation_Append:
+			level.addOne(at.field("append"), action.Append)
+		default:
+			v.ignore(at, "this client does not carry out the mutation %s", whichOneof(pb, "action"))
+		}
+		if len(level.edits) > 0 {
+			edits = append(edits, level.level())
+		}
+	}
+	return edits
+}
+
+// levelBuilder compiles the edits of one level. Within a level, as in Envoy,
+// headers are removed first; whether a header is there is asked after that and
+// once; then values are overwritten, and at last appended.
+type levelBuilder struct {
+	v      *validator
+	side   headeredit.Side
+	edits  []pendingEdit
+	byName map[string]int
+}
+
+type pendingEdit struct {
+	name    string
+	removed bool
+	// ifPresent and ifAbsent are the last values to overwrite with.
+	ifPresent, ifAbsent *string
+	// appended are the values to append in any case, and alsoIfAbsent all
+	// those to append if the header is not there.
+	appended, alsoIfAbsent []string
+}
+
+func (b *levelBuilder) remove(at *path, field string, names []string) {
+	for i, name := range names {
+		b.removeOne(at.item(field, i), name)
+	}
+}
+
+func (b *levelBuilder) removeOne(at *path, name string) {
+	if name, ok := b.name(at, name); ok {
+		b.edit(name).removed = true
+	}
+}
+
+func (b *levelBuilder) add(at *path, field string, options []*corepb.HeaderValueOption) {
+	for i, option := range options {
+		b.addOne(at.item(field, i), option)
+	}
+}
+
+func (b *levelBuilder) addOne(at *path, pb *corepb.HeaderValueOption) {
+	action := pb.GetAppendAction()
+	if pb.GetAppend() != nil {
+		if action != corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
+			b.v.ignore(at, "append and append_action are both set")
+			return
+		}
+		if !pb.GetAppend().GetValue() {
+			action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+		}
+	}
+	name, ok := b.name(at.field("header").field("key"), pb.GetHeader().GetKey())
+	if !ok {
+		return
+	}
+	value, err := headeredit.Value(name, pb.GetHeader())
+	if err != nil {
+		b.v.ignore(at.field("header"), "%v", err)
+		return
+	}
+	if _, known := corepb.HeaderValueOption_HeaderAppendAction_name[int32(action)]; !known {
+		b.v.ignore(at.field("append_action"), "the action %d is unknown", action)
+		return
+	}
+	if value != "" || pb.GetKeepEmptyValue() {
+		b.edit(name).add(action, value)
+	}
+}
+
+func (e *pendingEdit) add(action corepb.HeaderValueOption_HeaderAppendAction, value string) {
+	switch action {
+	case corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
+		e.appended = append(e.appended, value)
+		e.alsoIfAbsent = append(e.alsoIfAbsent, value)
+	case corepb.HeaderValueOption_ADD_IF_ABSENT:
+		e.alsoIfAbsent = append(e.alsoIfAbsent, value)
+	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
+		e.ifPresent, e.ifAbsent = &value, &value
+	case corepb.HeaderValueOption_OVERWRITE_IF_EXISTS:
+		e.ifPresent = &value
+	}
+}
+
+// name returns the name of a header in lower case. It reports false if the
+// header cannot be edited.
+func (b *levelBuilder) name(at *path, key string) (name string, ok bool) {
+	name, err := headeredit.Name(b.side, key)
+	if err != nil {
+		b.v.ignore(at, "%v", err)
+	}
+	return name, err == nil
+}
+
+// edit returns what is done to a header so far. It is valid until the next
+// call.
+func (b *levelBuilder) edit(name string) *pendingEdit {
+	i, ok := b.byName[name]
+	if !ok {
+		if b.byName == nil {
+			b.byName = make(map[string]int)
+		}
+		i = len(b.edits)
+		b.byName[name] = i
+		b.edits = append(b.edits, pendingEdit{name: b.v.intern(name)})
+	}
+	return &b.edits[i]
+}
+
+func (b *levelBuilder) level() HeaderLevel {
+	level := make(HeaderLevel, len(b.edits))
+	for i := range b.edits {
+		level[i] = b.edits[i].compile()
+	}
+	return level
+}
+
+func (e *pendingEdit) compile() HeaderEdit {
+	c := HeaderEdit{
+		Name:    e.name,
+		Replace: e.removed || e.ifPresent != nil,
+		Present: e.appended,
+		Absent:  e.alsoIfAbsent,
+	}
+	if e.ifAbsent != nil {
+		c.Absent = slices.Concat([]string{*e.ifAbsent}, c.Absent)
+	}
+	if e.ifPresent != nil {
+		c.Present = slices.Concat([]string{*e.ifPresent}, c.Present)
+	}
+	if e.removed {
+		c.Present = c.Absent
+	}
+	return c
+}

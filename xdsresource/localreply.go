@@ -1,0 +1,166 @@
+package xdsresource
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/httpstatus"
+)
+
+// DirectResponse ends matching RPCs at once, as if a proxy had answered.
+type DirectResponse struct {
+	// HTTPStatus is the status in the configuration, 200 to 599.
+	HTTPStatus int
+	// Code is the status code the RPC ends with: what gRPC makes of
+	// HTTPStatus, so never OK.
+	Code codes.Code
+	// Body is the message of the status. It may be empty.
+	Body string
+}
+
+// Redirect ends matching RPCs at once, as if a proxy had answered with a
+// redirect. gRPC does not follow redirects.
+type Redirect struct {
+	// HTTPStatus is 301, 302, 303, 307 or 308.
+	HTTPStatus int
+	// Code is the status code the RPC ends with.
+	Code codes.Code
+	// Scheme and Host replace those of the RPC. Empty: the RPC's.
+	Scheme, Host string
+	// Port replaces that of the RPC. 0: the RPC's, or none if Host is set.
+	Port uint32
+	// Path replaces the whole path, and the query if it has one of its own.
+	// At most one of Path, Prefix and Regex is set.
+	Path string
+	// Prefix replaces what the match of the route covers, see Rewrite.
+	Prefix string
+	// Regex rewrites the path.
+	Regex *Substitution
+	// StripQuery has the query of the RPC left out.
+	StripQuery bool
+}
+
+// Location returns the URL that an RPC is redirected to. match is that of the
+// redirect's route.
+func (r *Redirect) Location(match *RouteMatch, rpc *RPC) string {
+	scheme, port := rpc.scheme(), ""
+	newScheme := scheme
+	if r.Scheme != "" {
+		newScheme = r.Scheme
+	}
+	if r.Port != 0 {
+		port = ":" + strconv.FormatUint(uint64(r.Port), 10)
+	}
+	host := r.Host
+	if host == "" {
+		host = hostFor(rpc.Authority, scheme, newScheme, port != "")
+	}
+	return newScheme + "://" + host + port + r.path(match, rpc.Method)
+}
+
+func (r *Redirect) path(match *RouteMatch, method string) string {
+	path, query := splitQuery(method)
+	if r.StripQuery {
+		query = ""
+	}
+	switch {
+	case strings.Contains(r.Path, "?"):
+		return r.Path
+	case r.Path != "":
+		path = r.Path
+	case r.Prefix != "":
+		path = r.Prefix + path[match.covered(path):]
+	case r.Regex != nil:
+		path = r.Regex.Replace(path)
+	}
+	return path + query
+}
+
+// hostFor returns the authority without its port if there is a new one, or if
+// it is the default one of a scheme that changes.
+func hostFor(authority, oldScheme, newScheme string, newPort bool) string {
+	colon := strings.LastIndexByte(authority, ':')
+	if colon < 0 || colon < strings.LastIndexByte(authority, ']') {
+		return authority
+	}
+	port := authority[colon:]
+	isDefault := oldScheme == "http" && port == ":80" || oldScheme == "https" && port == ":443"
+	if newPort || isDefault && newScheme != oldScheme {
+		return authority[:colon]
+	}
+	return authority
+}
+
+// defaultMaxBody is RouteConfiguration.max_direct_response_body_size_bytes if
+// that is not set.
+const defaultMaxBody = 4096
+
+func (r *routes) directResponse(at *path, pb *routepb.DirectResponseAction) *DirectResponse {
+	code := pb.GetStatus()
+	if code < 200 || code > 599 {
+		r.v.fault(at.field("status"), "must be an HTTP status from 200 to 599, is %d", code)
+	}
+	d := &DirectResponse{HTTPStatus: int(code), Code: httpstatus.Code(int(code))}
+	at = at.field("body")
+	switch body := pb.GetBody().GetSpecifier().(type) {
+	case *corepb.DataSource_InlineString:
+		d.Body = body.InlineString
+	case *corepb.DataSource_InlineBytes:
+		d.Body = strings.ToValidUTF8(string(body.InlineBytes), "\uFFFD")
+	case nil:
+	default:
+		// What the client's machine has in its files and environment is
+		// nothing for RPCs to show.
+		r.v.ignore(at, "the body must be inline_string or inline_bytes, is %s", whichOneof(pb.GetBody(), "specifier"))
+	}
+	if len(d.Body) > r.maxBody {
+		r.v.fault(at, "has %d bytes, more than max_direct_response_body_size_bytes, %d", len(d.Body), r.maxBody)
+	}
+	return d
+}
+
+// redirectStatuses are the values of RedirectAction.response_code.
+var redirectStatuses = map[routepb.RedirectAction_RedirectResponseCode]int{
+	routepb.RedirectAction_MOVED_PERMANENTLY:  http.StatusMovedPermanently,
+	routepb.RedirectAction_FOUND:              http.StatusFound,
+	routepb.RedirectAction_SEE_OTHER:          http.StatusSeeOther,
+	routepb.RedirectAction_TEMPORARY_REDIRECT: http.StatusTemporaryRedirect,
+	routepb.RedirectAction_PERMANENT_REDIRECT: http.StatusPermanentRedirect,
+}
+
+func (r *routes) redirect(at *path, pb *routepb.RedirectAction) *Redirect {
+	v := r.v
+	d := &Redirect{
+		HTTPStatus: redirectStatuses[pb.GetResponseCode()],
+		Scheme:     strings.ToLower(pb.GetSchemeRedirect()),
+		Host:       pb.GetHostRedirect(),
+		Port:       pb.GetPortRedirect(),
+		Path:       pb.GetPathRedirect(),
+		Prefix:     pb.GetPrefixRewrite(),
+		Regex:      v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
+		StripQuery: pb.GetStripQuery(),
+	}
+	d.Code = httpstatus.Code(d.HTTPStatus)
+	if d.HTTPStatus == 0 {
+		v.fault(at.field("response_code"), "is the unknown value %d", pb.GetResponseCode())
+	}
+	if pb.GetHttpsRedirect() {
+		d.Scheme = "https"
+	}
+	if d.Port > 65535 {
+		v.fault(at.field("port_redirect"), "must be a port, is %d", d.Port)
+	}
+	for _, part := range [...]struct{ field, value string }{
+		{"scheme_redirect", d.Scheme}, {"host_redirect", d.Host}, {"path_redirect", d.Path}, {"prefix_rewrite", d.Prefix},
+	} {
+		if !isVisible(part.value) {
+			v.fault(at.field(part.field), "%s has a blank or control character in it", quote(part.value))
+		}
+	}
+	return d
+}

@@ -1,0 +1,128 @@
+package xdsresource
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// Bounds on what a routeTable remembers.
+const (
+	// memoPaths is the number of paths, a power of two.
+	memoPaths = 1 << 10
+	// memoProbes is the number of places that a path may be at.
+	memoProbes = 8
+	// memoPathLength is the length of the longest path that is remembered.
+	memoPathLength = 1 << 10
+	// memoRoutes is the number of routes in all shortlists: 4 MiB.
+	memoRoutes = 1 << 20
+	// memoShared is the number of shortlists that further paths can share.
+	memoShared = 1 << 6
+)
+
+// memo remembers for each path which routes it leaves in question. It is
+// filled while RPCs come and never emptied: it lives as long as its
+// routeTable, and programs call the same few methods again and again. When it
+// is full, RPCs of further methods do without.
+type memo struct {
+	seed  maphash.Seed
+	slots [memoPaths]atomic.Pointer[remembered]
+	// shared has shortlists by their hash: where routes are told apart by
+	// headers, all paths have the same long one.
+	shared [memoShared]atomic.Pointer[shortlist]
+	// room is how many routes may still be remembered.
+	room atomic.Int64
+}
+
+// remembered is immutable.
+type remembered struct {
+	path string
+	// list is nil if there was no room for it.
+	list *shortlist
+}
+
+// recall returns the routes that a path leaves in question, or nil if the path
+// is not remembered and cannot be.
+func (t *routeTable) recall(path string) *shortlist {
+	m := t.memo.Load()
+	if m == nil {
+		fresh := &memo{seed: maphash.MakeSeed()}
+		fresh.room.Store(memoRoutes)
+		t.memo.CompareAndSwap(nil, fresh)
+		m = t.memo.Load()
+	}
+	home := maphash.String(m.seed, path)
+	for i := range uint64(memoProbes) {
+		slot := &m.slots[(home+i)%memoPaths]
+		r := slot.Load()
+		if r == nil {
+			return t.remember(m, slot, path)
+		}
+		if r.path == path {
+			return r.list
+		}
+	}
+	return nil
+}
+
+// remember finds the routes for a path and puts them into a slot, if that is
+// still free.
+func (t *routeTable) remember(m *memo, slot *atomic.Pointer[remembered], path string) *shortlist {
+	if len(path) > memoPathLength {
+		return nil
+	}
+	r := &remembered{path: strings.Clone(path), list: t.shortlist(m, path)}
+	slot.CompareAndSwap(nil, r)
+	return r.list
+}
+
+// shortlist returns the routes that a path leaves in question, or nil if there
+// is no room for them. RPCs that come here at the same time may overdraw a
+// little, or build the same list twice.
+func (t *routeTable) shortlist(m *memo, path string) *shortlist {
+	all, ok := t.inQuestion(path, m.room.Load())
+	if !ok {
+		return nil
+	}
+	// Short ones are not worth it, and would only be in the way of long ones.
+	place := new(atomic.Pointer[shortlist])
+	if len(all) >= minKeyed {
+		place = &m.shared[hashOf(all)%memoShared]
+	}
+	if l := place.Load(); l != nil && slices.Equal(l.all, all) {
+		return l
+	}
+	l := newShortlist(t.routes, slices.Clone(all))
+	if m.room.Add(-l.cost()) < 0 {
+		m.room.Add(l.cost())
+		return nil
+	}
+	place.CompareAndSwap(nil, l)
+	return l
+}
+
+// inQuestion returns the routes whose path fits, in order, up to the first one
+// for which that is enough. It reports false if they are more than limit.
+func (t *routeTable) inQuestion(path string, limit int64) (routes []int32, ok bool) {
+	w := t.walk(path)
+	for i := w.next(); i != noRoute; i = w.next() {
+		if int64(len(routes)) >= limit {
+			return nil, false
+		}
+		routes = append(routes, i)
+		if t.routes[i].Match.onlyPath() {
+			break
+		}
+	}
+	return routes, true
+}
+
+// hashOf is FNV-1a over whole entries.
+func hashOf(list []int32) uint64 {
+	h := uint64(14695981039346656037)
+	for _, i := range list {
+		h = (h ^ uint64(uint32(i))) * 1099511628211
+	}
+	return h ^ h>>32
+}

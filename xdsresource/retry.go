@@ -1,0 +1,115 @@
+package xdsresource
+
+import (
+	"strings"
+	"time"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// RetryPolicy is a RetryPolicy as gRFC A44 converts it. per_try_timeout,
+// retriable_headers, host predicates and everything else that A44 does not
+// name are ignored.
+type RetryPolicy struct {
+	// Codes is the set of status codes that are retried; it is not empty.
+	Codes CodeSet
+	// MaxAttempts counts the first attempt: num_retries + 1, from 2 to 5.
+	MaxAttempts int
+	// BaseBackoff is the upper bound of the random wait before the first
+	// retry. It doubles with each retry up to MaxBackoff. Both are at least
+	// 1 ms; defaults: 25 ms, and 10 times BaseBackoff.
+	BaseBackoff, MaxBackoff time.Duration
+}
+
+// CodeSet is a set of the 17 gRPC status codes.
+type CodeSet uint32
+
+// NewCodeSet returns the set of the codes.
+func NewCodeSet(members ...codes.Code) CodeSet {
+	var s CodeSet
+	for _, c := range members {
+		s |= 1 << c
+	}
+	return s
+}
+
+// Has reports whether c is in the set. Codes that gRPC does not define never
+// are.
+func (s CodeSet) Has(c codes.Code) bool { return c <= codes.Unauthenticated && s>>c&1 == 1 }
+
+// The bounds and defaults of gRFC A44.
+const (
+	maxRetryAttempts   = 5
+	minBackoff         = time.Millisecond
+	defaultBaseBackoff = 25 * time.Millisecond
+	maxBackoffFactor   = 10
+)
+
+// retryConditions are the conditions of retry_on that gRPC knows.
+var retryConditions = map[string]codes.Code{
+	"cancelled":          codes.Canceled,
+	"deadline-exceeded":  codes.DeadlineExceeded,
+	"internal":           codes.Internal,
+	"resource-exhausted": codes.ResourceExhausted,
+	"unavailable":        codes.Unavailable,
+}
+
+// retryPolicy decodes a retry_policy. It returns nil if there is no code in it
+// that gRPC retries.
+func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy {
+	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
+	unknown := 0
+	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
+		condition = strings.ToLower(strings.TrimSpace(condition))
+		if code, ok := retryConditions[condition]; ok {
+			p.Codes |= NewCodeSet(code)
+		} else if condition != "" {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		v.ignore(at.field("retry_on"), "%s: %d of the conditions are none of gRPC (gRFC A44)", quote(pb.GetRetryOn()), unknown)
+	}
+	if n := pb.GetNumRetries(); n != nil {
+		if n.GetValue() == 0 {
+			v.fault(at.field("num_retries"), "must be at least 1")
+		}
+		p.MaxAttempts = int(min(n.GetValue(), maxRetryAttempts-1)) + 1
+	}
+	if backoff := pb.GetRetryBackOff(); backoff != nil {
+		v.retryBackoff(at.field("retry_back_off"), backoff, p)
+	}
+	if p.Codes == 0 {
+		return nil
+	}
+	return p
+}
+
+func (v *validator) retryBackoff(at *path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {
+	base := v.positive(at.field("base_interval"), pb.GetBaseInterval())
+	limit := time.Duration(min(int64(base), int64(maxDuration)/maxBackoffFactor)) * maxBackoffFactor
+	if pb.GetMaxInterval() != nil {
+		limit = v.positive(at.field("max_interval"), pb.GetMaxInterval())
+		if base > 0 && 0 < limit && limit < base {
+			v.fault(at.field("max_interval"), "%v is below base_interval, %v", limit, base)
+		}
+	}
+	p.BaseBackoff, p.MaxBackoff = max(base, minBackoff), max(limit, minBackoff)
+}
+
+const maxDuration = time.Duration(1<<63 - 1)
+
+// positive reads a duration that must be set and above 0.
+func (v *validator) positive(at *path, pb *durationpb.Duration) time.Duration {
+	if pb == nil {
+		v.fault(at, "must be set")
+		return 0
+	}
+	d := v.duration(at, pb)
+	if d == 0 && pb.GetSeconds() == 0 && pb.GetNanos() == 0 {
+		v.fault(at, "must be above 0")
+	}
+	return d
+}

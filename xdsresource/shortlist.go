@@ -1,0 +1,128 @@
+package xdsresource
+
+import "slices"
+
+// Bounds on how a shortlist is indexed.
+const (
+	// minKeyed is the number of routes from which on an index pays.
+	minKeyed = 8
+	// maxKeys is the number of headers that there is an index for.
+	maxKeys = 4
+	// keyedCost is how many entries of a list an entry of an index is worth.
+	keyedCost = 16
+)
+
+// shortlist is the routes that a path leaves in question. Those that ask for
+// one value of a header, as routes by tenant or by version do, are found by
+// that value. It is immutable.
+type shortlist struct {
+	// all is every route, in order, up to the first one for which the path is
+	// enough.
+	all []int32
+	// rest is all without those in keyed.
+	rest  []int32
+	keyed []keyedRoutes
+	// firstKeyed is the least route in keyed.
+	firstKeyed int32
+}
+
+// keyedRoutes are routes by the value that they ask for in a header.
+type keyedRoutes struct {
+	header  string
+	byValue map[string][]int32
+}
+
+func newShortlist(routes []*Route, all []int32) *shortlist {
+	l := &shortlist{all: all, rest: all}
+	if len(all) < minKeyed {
+		return l
+	}
+	l.rest = nil
+	for _, i := range all {
+		if !l.key(i, &routes[i].Match) {
+			l.rest = append(l.rest, i)
+		}
+	}
+	l.rest = slices.Clip(l.rest)
+	return l
+}
+
+// key enters a route into the index if it asks for a value.
+func (l *shortlist) key(route int32, m *RouteMatch) bool {
+	for h := range m.Headers {
+		matcher := &m.Headers[h]
+		if !matcher.isExact() {
+			continue
+		}
+		k := slices.IndexFunc(l.keyed, func(k keyedRoutes) bool { return k.header == matcher.Name })
+		if k < 0 {
+			if len(l.keyed) == maxKeys {
+				continue
+			}
+			k = len(l.keyed)
+			l.keyed = append(l.keyed, keyedRoutes{header: matcher.Name, byValue: make(map[string][]int32)})
+		}
+		if len(l.keyed) == 1 && len(l.keyed[0].byValue) == 0 {
+			l.firstKeyed = route
+		}
+		value := matcher.String.Value
+		l.keyed[k].byValue[value] = append(l.keyed[k].byValue[value], route)
+		return true
+	}
+	return false
+}
+
+// cost is how much of memoRoutes the list takes.
+func (l *shortlist) cost() int64 {
+	return int64(len(l.rest) + keyedCost*(len(l.all)-len(l.rest)))
+}
+
+// find returns the first route that an RPC fits of which the path does.
+func (l *shortlist) find(routes []*Route, rpc *RPC, h *headers) *Route {
+	rest := l.rest
+	for len(rest) > 0 && (len(l.keyed) == 0 || rest[0] < l.firstKeyed) {
+		if route := routes[rest[0]]; route.Match.matchesRest(rpc, h) {
+			return route
+		}
+		rest = rest[1:]
+	}
+	if len(l.keyed) == 0 {
+		return nil
+	}
+	lists := [1 + maxKeys][]int32{rest}
+	for k := range l.keyed {
+		if value, present := h.get(l.keyed[k].header); present {
+			lists[1+k] = l.keyed[k].byValue[value]
+		}
+	}
+	for {
+		i := popLeast(&lists)
+		if i == noRoute {
+			return nil
+		}
+		if route := routes[i]; route.Match.matchesRest(rpc, h) {
+			return route
+		}
+	}
+}
+
+// popLeast takes the least entry off ascending lists, or returns noRoute.
+func popLeast(lists *[1 + maxKeys][]int32) int32 {
+	least := -1
+	for k := range lists {
+		if len(lists[k]) > 0 && (least < 0 || lists[k][0] < lists[least][0]) {
+			least = k
+		}
+	}
+	if least < 0 {
+		return noRoute
+	}
+	i := lists[least][0]
+	lists[least] = lists[least][1:]
+	return i
+}
+
+// isExact reports whether m asks for one value and nothing else will do.
+func (m *HeaderMatcher) isExact() bool {
+	return m.Kind == HeaderString && m.String.Kind == StringExact && !m.String.IgnoreCase && !m.Invert && !m.MissingAsEmpty
+}
