@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/testutils"
@@ -58,8 +59,8 @@ func portOf(t *testing.T, b *testutils.Backend) string {
 }
 
 // oneBackend is a DNS server whose name leads to one backend.
-func oneBackend(t *testing.T) (*dnsserver.Server, *testutils.Backend) {
-	dns, backend := dnsserver.Start(t), testutils.StartBackend(t, "b1")
+func oneBackend(t *testing.T, opts ...grpc.ServerOption) (*dnsserver.Server, *testutils.Backend) {
+	dns, backend := dnsserver.Start(t), testutils.StartBackend(t, "b1", opts...)
 	dns.SetA(name, "127.0.0.1")
 	return dns, backend
 }
@@ -82,43 +83,38 @@ func TestChannelBalancesByTheRecord(t *testing.T) {
 	}
 }
 
-// failing makes every RPC fail n times before it succeeds.
-func failing(n int) func(context.Context, testutils.RPC) error {
-	var mu sync.Mutex
-	begun := 0
-	return func(context.Context, testutils.RPC) error {
-		mu.Lock()
-		defer mu.Unlock()
-		begun++
-		if begun%(n+1) != 0 {
-			return status.Error(codes.Unavailable, "try again")
+// failTwice makes a backend fail two of three RPCs, in a way that may be retried:
+// with a status, and no header before it.
+func failTwice() grpc.ServerOption {
+	var begun atomic.Int64
+	return grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+		if begun.Add(1)%3 != 0 {
+			return nil, status.Error(codes.Unavailable, "try again")
 		}
-		return nil
-	}
+		return ctx, nil
+	})
 }
 
 const retrying = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
 
 func TestChannelRetriesByTheRecord(t *testing.T) {
 	t.Parallel()
-	dns, backend := oneBackend(t)
-	backend.SetBehaviour(failing(2))
-	cc := dial(t, dns, portOf(t, backend))
-	if _, err := call(t, cc); status.Code(err) != codes.Unavailable {
-		t.Errorf("without a record: %v, want UNAVAILABLE from the first attempt", err)
-	}
-	backend.SetBehaviour(failing(2))
-	publish(dns, `[{"serviceConfig":`+retrying+`}]`)
-	if _, err := call(t, dial(t, dns, portOf(t, backend))); err != nil {
-		t.Errorf("with a record: %v", err)
+	for _, record := range []bool{false, true} {
+		dns, backend := oneBackend(t, failTwice())
+		if record {
+			publish(dns, `[{"serviceConfig":`+retrying+`}]`)
+		}
+		_, err := call(t, dial(t, dns, portOf(t, backend)))
+		if (err == nil) != record || !record && status.Code(err) != codes.Unavailable {
+			t.Errorf("with a record %v: %v", record, err)
+		}
 	}
 }
 
 // TestChoiceThatGRPCRefusesIsSkipped: A2, "Canarying Changes".
 func TestChoiceThatGRPCRefusesIsSkipped(t *testing.T) {
 	t.Parallel()
-	dns, backend := oneBackend(t)
-	backend.SetBehaviour(failing(2))
+	dns, backend := oneBackend(t, failTwice())
 	publish(dns, `[
 		{"serviceConfig":{"loadBalancingConfig":[{"no_such_policy":{}}]}},
 		{"serviceConfig":{"methodConfig":[{"name":[{}],"timeout":"soon"}]}},
@@ -131,8 +127,7 @@ func TestChoiceThatGRPCRefusesIsSkipped(t *testing.T) {
 
 func TestDisableServiceConfig(t *testing.T) {
 	t.Parallel()
-	dns, backend := oneBackend(t)
-	backend.SetBehaviour(failing(2))
+	dns, backend := oneBackend(t, failTwice())
 	publish(dns, `[{"serviceConfig":`+retrying+`}]`)
 	cc := dial(t, dns, portOf(t, backend), grpc.WithDisableServiceConfig())
 	if _, err := call(t, cc); status.Code(err) != codes.Unavailable {
@@ -159,8 +154,7 @@ func TestDefaultServiceConfig(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dns, backend := oneBackend(t)
-			backend.SetBehaviour(failing(2))
+			dns, backend := oneBackend(t, failTwice())
 			if test.list != "" {
 				publish(dns, test.list)
 			}

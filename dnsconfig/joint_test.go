@@ -54,10 +54,9 @@ func TestUnchangedConfigIsNotHandedOverAgain(t *testing.T) {
 func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cc, _ := w.build(name, fast, resolver.BuildOptions{})
-	cc.mu.Lock()
+	cc := newFakeChannel()
 	cc.refuse = errors.New("no addresses")
-	cc.mu.Unlock()
+	w.buildFor(cc, name, fast, resolver.BuildOptions{})
 	s := cc.await(t, "no addresses", func(resolver.State) bool { return true })
 	if n := len(addressesOf(s)); n != 0 {
 		t.Errorf("%d addresses", n)

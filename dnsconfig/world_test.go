@@ -130,13 +130,18 @@ func (w world) publish(choices ...string) {
 func (w world) build(endpoint string, o Options, opts resolver.BuildOptions) (*fakeChannel, resolver.Resolver) {
 	w.t.Helper()
 	cc := newFakeChannel()
+	return cc, w.buildFor(cc, endpoint, o, opts)
+}
+
+func (w world) buildFor(cc *fakeChannel, endpoint string, o Options, opts resolver.BuildOptions) resolver.Resolver {
+	w.t.Helper()
 	target := resolver.Target{URL: url.URL{Scheme: Scheme, Host: w.Addr(), Path: "/" + endpoint}}
 	r, err := NewBuilder(o).Build(target, cc, opts)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(sync.OnceFunc(r.Close))
-	return cc, r
+	return r
 }
 
 // resolve returns the first state that the channel of name gets.
