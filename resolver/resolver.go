@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 var logger = grpclog.Component("dynxds")
@@ -28,6 +29,9 @@ type resolverConfig struct {
 	release   func()
 	listener  string // the name of the Listener
 	authority string // the channel's authority, which chooses the virtual host
+	policy    bootstrap.DNSFallback
+	record    *channelRecord
+	dns       *dnsSource
 }
 
 // xdsResolver is the resolver of one channel, from one idle period to the
@@ -36,9 +40,10 @@ type xdsResolver struct {
 	resolverConfig
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
-	// connected: a State with a configuration was published. Only the publisher
-	// uses it.
+	// connected: a State with a configuration was published. stayed is the last
+	// reason why DNS went on serving. Only the publisher uses them.
 	connected bool
+	stayed    string
 
 	mu         sync.Mutex
 	pending    bool           // the graph has changed since the last snapshot
@@ -53,13 +58,26 @@ func newResolver(c resolverConfig) *xdsResolver {
 		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
 	}
 	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
+	r.resume()
 	r.graph.start()
 	return r
 }
 
-// ResolveNow implements resolver.Resolver. Management servers push: there is
-// nothing to ask for.
-func (*xdsResolver) ResolveNow(grpcresolver.ResolveNowOptions) {}
+// resume goes on with DNS if that is what the channel had before it was idle:
+// RPCs do not wait anew for the control plane to say that it has nothing.
+func (r *xdsResolver) resume() {
+	before := r.record.read()
+	if before.Mode != ModeDNS || r.policy == bootstrap.DNSFallbackNever {
+		return
+	}
+	if err := r.fallBack(before.Reason); err != nil {
+		logger.Warningf("%s: DNS cannot go on: %v", before.Target, err)
+	}
+}
+
+// ResolveNow implements resolver.Resolver. It is for DNS; management servers
+// push.
+func (r *xdsResolver) ResolveNow(o grpcresolver.ResolveNowOptions) { r.dns.resolveNow(o) }
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() {
@@ -68,6 +86,7 @@ func (r *xdsResolver) Close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.publishers.Wait()
+	r.dns.close()
 	r.channel.Detach()
 	r.release()
 }
@@ -101,9 +120,9 @@ func (r *xdsResolver) publishAll() {
 	}
 }
 
-// publish hands a snapshot to the balancer and to the interceptors. Whoever
-// sees it first waits for the other by its version.
-func (r *xdsResolver) publish(s *snapshot) {
+// apply hands a snapshot to the balancer and to the interceptors. Whoever sees it
+// first waits for the other by its version.
+func (r *xdsResolver) apply(s *snapshot) {
 	state := &balancer.State{Version: s.version, Clusters: s.clusters, Err: s.err}
 	if s.config != nil {
 		if s.config.selector == nil {
