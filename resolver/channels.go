@@ -137,8 +137,10 @@ func (r *channelRecord) become(m Mode, reason string) {
 	switch {
 	case m == ModeDNS:
 		logger.Warningf("%s: resolved by DNS: %s", r.status.Target, reason)
-	case before == ModeDNS:
+	case before == ModeDNS && m == ModeXDS:
 		logger.Infof("%s: configured by xDS, no longer by DNS: %s", r.status.Target, reason)
+	case before == ModeDNS:
+		logger.Warningf("%s: no longer resolved by DNS: %s", r.status.Target, reason)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -47,7 +48,10 @@ func (r *xdsResolver) publish(s *snapshot) {
 			return
 		}
 		r.connected = true // by DNS
-		r.dns.handOver(fmt.Sprintf("the control plane has Listener %q", s.config.listener.Name), func() { r.apply(s) })
+		r.dns.handOver(fmt.Sprintf("the control plane has Listener %q", r.listener), func() grpcbridge.Runner {
+			r.apply(s)
+			return s.config.selector
+		})
 		r.graph.setPatient(false)
 	case ModeUndecided:
 		if s.accepted {

@@ -23,7 +23,7 @@ type dnsSource struct {
 	record  *channelRecord
 	target  grpcresolver.Target // of the scheme "dnsconfig"
 	opts    grpcresolver.BuildOptions
-	runner  grpcbridge.Runner
+	runner  *passOn
 
 	// mu is held while gRPC takes an update, be it of DNS or the first of xDS.
 	// gRPC calls nothing here from within.
@@ -53,7 +53,7 @@ func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts g
 		record:  record,
 		target:  target,
 		opts:    opts,
-		runner:  passOn{channel: channel.ClientConn(), version: versions.Add(1)},
+		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1)},
 	}
 }
 
@@ -83,11 +83,12 @@ func (d *dnsSource) start(reason string) error {
 }
 
 // handOver ends the source. update hands the channel the first update of xDS,
-// after the last one of DNS and before anything else.
-func (d *dnsSource) handOver(reason string, update func()) {
+// after the last one of DNS, and returns what runs RPCs by it.
+func (d *dnsSource) handOver(reason string, update func() grpcbridge.Runner) {
+	d.runner.stop()
 	d.end(func() {
 		d.record.become(ModeXDS, reason)
-		update()
+		d.runner.succeed(update())
 	})
 }
 

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -67,13 +68,19 @@ func newResolver(c resolverConfig) *xdsResolver {
 // RPCs do not wait anew for the control plane to say that it has nothing.
 func (r *xdsResolver) resume() {
 	before := r.record.read()
-	if before.Mode != ModeDNS || r.policy == bootstrap.DNSFallbackNever {
+	if before.Mode != ModeDNS {
 		return
 	}
-	if err := r.fallBack(before.Reason); err != nil {
-		logger.Warningf("%s: DNS cannot go on: %v", before.Target, err)
+	err := errNeverDNS
+	if r.policy != bootstrap.DNSFallbackNever {
+		err = r.fallBack(before.Reason)
+	}
+	if err != nil {
+		r.record.become(ModeUndecided, err.Error())
 	}
 }
+
+var errNeverDNS = errors.New("the bootstrap no longer permits DNS")
 
 // ResolveNow implements resolver.Resolver. It is for DNS; management servers
 // push.
