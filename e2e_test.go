@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if code, ok := runChild(); ok {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(underZone{m})
 }
 
 // service is the target that most tests dial; its resources are of the same

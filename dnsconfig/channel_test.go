@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,12 +82,11 @@ func TestChannelBalancesByTheRecord(t *testing.T) {
 	}
 }
 
-// failTwice makes a backend fail two of three RPCs, in a way that may be retried:
-// with a status, and no header before it.
-func failTwice() grpc.ServerOption {
-	var begun atomic.Int64
-	return grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
-		if begun.Add(1)%3 != 0 {
+// failFirst makes a backend fail the first attempt of every RPC in a way that
+// may be retried: with a status, and no header before it.
+func failFirst() grpc.ServerOption {
+	return grpc.InTapHandle(func(ctx context.Context, rpc *tap.Info) (context.Context, error) {
+		if len(rpc.Header.Get("grpc-previous-rpc-attempts")) == 0 {
 			return nil, status.Error(codes.Unavailable, "try again")
 		}
 		return ctx, nil
@@ -100,7 +98,7 @@ const retrying = `{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"
 func TestChannelRetriesByTheRecord(t *testing.T) {
 	t.Parallel()
 	for _, record := range []bool{false, true} {
-		dns, backend := oneBackend(t, failTwice())
+		dns, backend := oneBackend(t, failFirst())
 		if record {
 			publish(dns, `[{"serviceConfig":`+retrying+`}]`)
 		}
@@ -114,7 +112,7 @@ func TestChannelRetriesByTheRecord(t *testing.T) {
 // TestChoiceThatGRPCRefusesIsSkipped: A2, "Canarying Changes".
 func TestChoiceThatGRPCRefusesIsSkipped(t *testing.T) {
 	t.Parallel()
-	dns, backend := oneBackend(t, failTwice())
+	dns, backend := oneBackend(t, failFirst())
 	publish(dns, `[
 		{"serviceConfig":{"loadBalancingConfig":[{"no_such_policy":{}}]}},
 		{"serviceConfig":{"methodConfig":[{"name":[{}],"timeout":"soon"}]}},
@@ -127,7 +125,7 @@ func TestChoiceThatGRPCRefusesIsSkipped(t *testing.T) {
 
 func TestDisableServiceConfig(t *testing.T) {
 	t.Parallel()
-	dns, backend := oneBackend(t, failTwice())
+	dns, backend := oneBackend(t, failFirst())
 	publish(dns, `[{"serviceConfig":`+retrying+`}]`)
 	cc := dial(t, dns, portOf(t, backend), grpc.WithDisableServiceConfig())
 	if _, err := call(t, cc); status.Code(err) != codes.Unavailable {
@@ -154,7 +152,7 @@ func TestDefaultServiceConfig(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dns, backend := oneBackend(t, failTwice())
+			dns, backend := oneBackend(t, failFirst())
 			if test.list != "" {
 				publish(dns, test.list)
 			}

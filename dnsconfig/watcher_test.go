@@ -164,7 +164,7 @@ func TestFailedLookUpIsRepeatedWithBackoff(t *testing.T) {
 		}
 		s.outcomes()
 		s.answer(good, nil)
-		time.Sleep(backoffMax * 13 / 10)
+		time.Sleep(backoffMax * 16 / 10)
 		s.expect(t, "after the outage", OutcomeChosen, OutcomeChosen)
 	})
 }
