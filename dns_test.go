@@ -2,9 +2,16 @@ package dynxds_test
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -232,4 +239,55 @@ func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
 	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeUndecided || !strings.Contains(got.Reason, "connection refused") {
 		t.Errorf("mode %v, %q", got.Mode, got.Reason)
 	}
+}
+
+// TestDNSUnderHTTPSProxy: addresses that DNS gives are reached through the
+// proxy. The address is one that nobody has (RFC 5737), so that the proxy, and
+// it alone, can lead to the backend.
+func TestDNSUnderHTTPSProxy(t *testing.T) {
+	t.Parallel()
+	backend := testutils.StartBackend(t, "b1")
+	var asked atomic.Value
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.Method + " " + r.Host)
+		tunnel(w, backend.Addr())
+	}))
+	defer proxy.Close()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childVariable+"=xds:///192.0.2.1:443",
+		"HTTPS_PROXY="+proxy.URL, "NO_PROXY=", "no_proxy=",
+		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG=")
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := asked.Load(); got != "CONNECT 192.0.2.1:443" {
+		t.Errorf("the proxy was asked to %v", got)
+	}
+	if backend.Count() != len(kinds) {
+		t.Errorf("the backend saw %d RPCs, want %d", backend.Count(), len(kinds))
+	}
+}
+
+// tunnel joins the connection of a CONNECT request to addr.
+func tunnel(w http.ResponseWriter, addr string) {
+	to, err := net.Dial("tcp", addr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer to.Close()
+	from, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer from.Close()
+	_, _ = from.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+	var back sync.WaitGroup
+	defer back.Wait()
+	back.Go(func() {
+		_, _ = io.Copy(from, to)
+		from.Close()
+	})
+	_, _ = io.Copy(to, from)
+	to.Close()
 }
