@@ -8,7 +8,8 @@
 //
 // RPCs on the channel are then routed, filtered and balanced as the control
 // plane says. The scheme "dynxds" means the same, for processes that also
-// link gRPC-Go's own xds package.
+// link gRPC-Go's own xds package. Where there is no bootstrap, or the control
+// plane does not know the target, DNS resolves it.
 //
 // The package holds no logic. It registers the schemes (package resolver),
 // the load-balancing policies (balancer) and the HTTP filters (httpfilter)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if code, ok := runChild(); ok {
 		os.Exit(code)
 	}
-	goleak.VerifyTestMain(overEachVariant{m})
+	goleak.VerifyTestMain(underZone{overEachVariant{m}})
 }
 
 // variant is the feature of the variant of the xDS protocol that tests run over.

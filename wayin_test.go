@@ -233,15 +233,16 @@ func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
 	}
 }
 
-// childVariable tells a process started by a test which check to run.
+// childVariable tells a process started by a test which target to call.
 const childVariable = "DYNXDS_TEST_CHILD"
 
 // runChild runs the check of a child process. ok is false in other processes.
 func runChild() (code int, ok bool) {
-	if os.Getenv(childVariable) == "" {
+	target := os.Getenv(childVariable)
+	if target == "" {
 		return 0, false
 	}
-	cc, err := grpc.NewClient("xds:///"+service, dialInsecure)
+	cc, err := grpc.NewClient(target, dialInsecure)
 	if err == nil {
 		for _, k := range kinds {
 			ctx, cancel := context.WithTimeout(context.Background(), testutils.TestTimeout)
@@ -273,7 +274,7 @@ func TestUnderHTTPSProxy(t *testing.T) {
 	}
 	defer proxy.Close()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childVariable+"=1",
+	child.Env = append(os.Environ(), childVariable+"=xds:///"+service,
 		"HTTPS_PROXY=http://"+proxy.Addr().String(),
 		"NO_PROXY=", "no_proxy=",
 		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="+string(m.bootstrap()))

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -87,7 +88,7 @@ func (*builder) BridgedToDynxds() {}
 
 // Build implements resolver.Builder. It starts to watch the target's Listener
 // and returns; a fault of the bootstrap or of the target is an error, which
-// the channel's RPCs fail with too.
+// the channel's RPCs fail with too. Without a bootstrap, DNS resolves the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
 	r, err := b.build(target, cc, opts)
 	if err != nil {
@@ -99,12 +100,15 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 }
 
 func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	if opts.DisableServiceConfig {
-		return nil, fmt.Errorf("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
-	}
 	config, err := b.config()
+	if errors.Is(err, bootstrap.ErrNotConfigured) {
+		return b.buildDNS(err, target, cc, opts)
+	}
 	if err != nil {
 		return nil, err
+	}
+	if opts.DisableServiceConfig {
+		return nil, fmt.Errorf("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
 	}
 	listener, err := config.ListenerName(target.URL.Host, target.Endpoint())
 	if err != nil {
@@ -120,6 +124,7 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		return nil, err
 	}
 	detach := client.Attach(target.String(), opts.MetricsRecorder)
+	record := recordOf(channel.ClientConn())
 	return newResolver(resolverConfig{
 		cc:        cc,
 		channel:   channel,
@@ -129,6 +134,9 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		authority: opts.Authority,
 		secure:    secure(opts),
 		metrics:   opts.MetricsRecorder,
+		policy:    config.DNSFallback,
+		record:    record,
+		dns:       newDNSSource(target, cc, opts, channel, record),
 	}), nil
 }
 
@@ -140,4 +148,23 @@ func secure(opts grpcresolver.BuildOptions) bool {
 		creds = opts.CredsBundle.TransportCredentials()
 	}
 	return creds != nil && creds.Info().SecurityProtocol != "insecure"
+}
+
+// buildDNS builds the resolver of a channel in a process that has no bootstrap,
+// for which notConfigured is the error. A channel that xDS configured before
+// does not get one.
+func (b *builder) buildDNS(notConfigured error, target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	channel, err := grpcbridge.Attach(cc)
+	if err != nil {
+		return nil, err
+	}
+	record := recordOf(channel.ClientConn())
+	if record.mode() == ModeXDS {
+		return nil, notConfigured
+	}
+	source := newDNSSource(target, cc, opts, channel, record)
+	if err := source.start(notConfigured.Error()); err != nil {
+		return nil, fmt.Errorf("%w; DNS cannot resolve the target either: %v", notConfigured, err)
+	}
+	return dnsOnly{source}, nil
 }

@@ -5,6 +5,9 @@
 // step one immutable snapshot with a version: a ConfigSelector for the
 // channel's interceptors and a State for the root load-balancing policy.
 //
+// Where there is no control plane, or none that knows the target, it has DNS
+// configure the channel instead (package dnsconfig), until xDS can.
+//
 // It does not decode resources (xdsresource does, once for all channels), nor
 // talk to servers (xdsclient does), nor route RPCs (configselector does), nor
 // pick endpoints (balancer does).

@@ -28,8 +28,13 @@ type graph struct {
 	// changed is called with mu held when the next snapshot would differ.
 	changed func()
 
-	mu       sync.Mutex
-	closed   bool
+	mu     sync.Mutex
+	closed bool
+	// patient: something else serves the channel, so that the first
+	// configuration waits for its clusters as later ones do.
+	patient bool
+	// accepted: there was a Listener to use at some time.
+	accepted bool
 	lds      *watch[*xdsresource.Listener]
 	listener *xdsresource.Listener
 	// rds feeds the routes in use; nextRDS, if not nil, a RouteConfiguration
@@ -75,6 +80,7 @@ type routeSource struct {
 type snapshot struct {
 	version  uint64
 	config   *config // nil: none yet, or err
+	accepted bool
 	clusters pmap.Map[*balancer.ClusterState]
 	err      error
 }
@@ -114,6 +120,12 @@ func (s *routeSource) stop() {
 	}
 }
 
+func (g *graph) setPatient(patient bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.patient = patient
+}
+
 // snapshot returns the graph as it is now, under a new version.
 func (g *graph) snapshot() *snapshot {
 	g.mu.Lock()
@@ -122,7 +134,7 @@ func (g *graph) snapshot() *snapshot {
 		g.table = g.edits.Map()
 		g.edits = nil
 	}
-	return &snapshot{version: versions.Add(1), config: g.current, clusters: g.table, err: g.err}
+	return &snapshot{version: versions.Add(1), config: g.current, accepted: g.accepted, clusters: g.table, err: g.err}
 }
 
 func (g *graph) onListener(l *xdsresource.Listener, err error) {
@@ -134,7 +146,7 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 		g.withdraw(err)
 		return
 	}
-	g.listener = l
+	g.listener, g.accepted = l, true
 	switch {
 	case l.RouteConfig != nil:
 		g.rds.stop()
@@ -252,7 +264,7 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 
 // settle puts next in the place of current if it is time.
 func (g *graph) settle() {
-	if g.next == nil || (g.current != nil && g.next.unanswered > 0) {
+	if g.next == nil || ((g.current != nil || g.patient) && g.next.unanswered > 0) {
 		return
 	}
 	g.current, g.next = g.next, nil

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 var logger = grpclog.Component("dynxds")
@@ -31,6 +33,9 @@ type resolverConfig struct {
 	authority string // the channel's authority, which chooses the virtual host
 	secure    bool   // the channel's credentials check the authority
 	metrics   stats.MetricsRecorder
+	policy    bootstrap.DNSFallback
+	record    *channelRecord
+	dns       *dnsSource
 }
 
 // xdsResolver is the resolver of one channel, from one idle period to the
@@ -43,9 +48,10 @@ type xdsResolver struct {
 	// selector is the one that RPCs are given to, nil if there is none. Only
 	// the publisher uses it.
 	selector *configselector.Selector
-	// connected: a State with a configuration was published. Only the publisher
-	// uses it.
+	// connected: a State with a configuration was published. stayed is the last
+	// reason why DNS went on serving. Only the publisher uses them.
 	connected bool
+	stayed    string
 
 	mu         sync.Mutex
 	pending    bool           // the graph has changed since the last snapshot
@@ -66,13 +72,32 @@ func newResolver(c resolverConfig) *xdsResolver {
 		}),
 	}
 	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
+	r.resume()
 	r.graph.start()
 	return r
 }
 
-// ResolveNow implements resolver.Resolver. Management servers push: there is
-// nothing to ask for.
-func (*xdsResolver) ResolveNow(grpcresolver.ResolveNowOptions) {}
+// resume goes on with DNS if that is what the channel had before it was idle:
+// RPCs do not wait anew for the control plane to say that it has nothing.
+func (r *xdsResolver) resume() {
+	before := r.record.read()
+	if before.Mode != ModeDNS {
+		return
+	}
+	err := errNeverDNS
+	if r.policy != bootstrap.DNSFallbackNever {
+		err = r.fallBack(before.Reason)
+	}
+	if err != nil {
+		r.record.become(ModeUndecided, err.Error())
+	}
+}
+
+var errNeverDNS = errors.New("the bootstrap no longer permits DNS")
+
+// ResolveNow implements resolver.Resolver. It is for DNS; management servers
+// push.
+func (r *xdsResolver) ResolveNow(o grpcresolver.ResolveNowOptions) { r.dns.resolveNow(o) }
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() {
@@ -81,6 +106,7 @@ func (r *xdsResolver) Close() {
 	r.closed = true
 	r.mu.Unlock()
 	r.publishers.Wait()
+	r.dns.close()
 	r.channel.Detach()
 	r.use(nil)
 	r.rpcs.Close()
@@ -116,9 +142,9 @@ func (r *xdsResolver) publishAll() {
 	}
 }
 
-// publish hands a snapshot to the balancer and to the interceptors. Whoever
-// sees it first waits for the other by its version.
-func (r *xdsResolver) publish(s *snapshot) {
+// apply hands a snapshot to the balancer and to the interceptors. Whoever sees it
+// first waits for the other by its version.
+func (r *xdsResolver) apply(s *snapshot) {
 	state := &balancer.State{Version: s.version, Clusters: s.clusters, Err: s.err}
 	if s.config != nil {
 		if s.config.selector == nil {

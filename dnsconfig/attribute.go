@@ -1,0 +1,100 @@
+package dnsconfig
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	// Attribute is the name of the attribute that holds the list of choices
+	// (A2, "Encoding in DNS TXT Records").
+	Attribute = "grpc_config"
+	// Prefix comes before the name of the server in the name that is looked up
+	// (A2, "Encoding in DNS TXT Records").
+	Prefix = "_grpc_config."
+)
+
+// Find returns the value of Attribute among the TXT records of a name, each
+// given as its character strings concatenated in order (RFC 4408, 3.1.3). found
+// is false if no record has the attribute. More than one is an error that names
+// them.
+func Find(records []string) (value string, found bool, err error) {
+	var places []int
+	for i, r := range records {
+		name, v, ok := splitAttribute(r)
+		if !ok || !strings.EqualFold(name, Attribute) {
+			continue
+		}
+		if places = append(places, i); len(places) == 1 {
+			value = v
+		}
+	}
+	if len(places) > 1 {
+		return "", false, manyAttributes(records, places)
+	}
+	return value, len(places) == 1, nil
+}
+
+// splitAttribute takes a TXT record apart by the rules of RFC 1464, section 2:
+// the first "=" that no "`" quotes ends the name; white space around the name
+// does not count unless it is quoted; the value is everything after, as it is.
+// A record without such a "=", or without a name, has no attribute.
+func splitAttribute(record string) (name, value string, ok bool) {
+	var b strings.Builder
+	end := 0 // of the name up to its last character that counts
+	for i := 0; i < len(record); i++ {
+		c := record[i]
+		switch {
+		case c == '`' && i+1 < len(record):
+			i++
+			b.WriteByte(record[i])
+			end = b.Len()
+		case c == '=':
+			name = b.String()[:end]
+			return name, record[i+1:], name != ""
+		case c == ' ' || c == '\t':
+			if end > 0 {
+				b.WriteByte(c)
+			}
+		default:
+			b.WriteByte(c)
+			end = b.Len()
+		}
+		if b.Len() > maxName {
+			return "", "", false
+		}
+	}
+	return "", "", false
+}
+
+// maxName bounds how far into a record an attribute name is looked for. No name
+// that is longer can be Attribute.
+const maxName = 255
+
+// maxListed bounds how many faulty things one error or log line shows.
+const maxListed = 5
+
+func manyAttributes(records []string, places []int) error {
+	var b strings.Builder
+	for i, place := range places {
+		if i == maxListed {
+			fmt.Fprintf(&b, ", and %d more", len(places)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(abbreviate(records[place]))
+	}
+	return fmt.Errorf("%d TXT records have the attribute %s, where only one may: %s; remove all but one", len(places), Attribute, b.String())
+}
+
+// abbreviate quotes the beginning of a text for an error.
+func abbreviate(s string) string {
+	const most = 60
+	if len(s) > most {
+		return strconv.Quote(s[:most]) + "…"
+	}
+	return strconv.Quote(s)
+}

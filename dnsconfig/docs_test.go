@@ -1,0 +1,60 @@
+package dnsconfig
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// TestManual: the zone file of the manual says what the text around it says.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../docs/dns.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(doc), "\n```zone\n")
+	zone, _, ok := strings.Cut(rest, "\n```")
+	if !ok {
+		t.Fatal("the manual has no zone file")
+	}
+	var records []string
+	parser := dns.NewZoneParser(strings.NewReader(zone+"\n"), "", "")
+	for rr, ok := parser.Next(); ok; rr, ok = parser.Next() {
+		txt, ok := rr.(*dns.TXT)
+		if !ok {
+			continue
+		}
+		if txt.Hdr.Name != Prefix+"echo.example.com." {
+			t.Errorf("a record of %s", txt.Hdr.Name)
+		}
+		text := strings.Join(txt.Txt, "")
+		records = append(records, strings.ReplaceAll(text, `\"`, `"`))
+	}
+	if err := parser.Err(); err != nil {
+		t.Fatal(err)
+	}
+	value, found, err := Find(records)
+	if !found || err != nil {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	list, err := Parse(value, nil)
+	if err != nil || len(list.Void) > 0 {
+		t.Fatalf("%v, void %v", err, list)
+	}
+	for _, test := range []struct {
+		client Client
+		want   int
+	}{
+		{Client{Language: "go", Draw: 49}, 0},
+		{Client{Language: "go", Draw: 50}, 2},
+		{Client{Language: "go", Draw: 50, Hostname: "build-1"}, 1},
+		{Client{Language: "java"}, 2},
+	} {
+		if got := list.Choose(test.client); got == nil || got.Index != test.want {
+			t.Errorf("%+v gets %+v, want choice %d", test.client, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package dnsconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestDuplicateKeysVoidTheChoice(t *testing.T) {
+	t.Parallel()
+	for _, entry := range []string{
+		`{"serviceConfig":{},"serviceConfig":{}}`,
+		`{"percentage":1,"percentage":1,"serviceConfig":{}}`,
+		`{"percentage":1,"percent\u0061ge":100,"serviceConfig":{}}`,
+		`{"serviceConfig":{"a":[{"b":1,"b":2}]}}`,
+		`{"serviceConfig":{"a":{},"b":[],"a":{}}}`,
+	} {
+		expectVoid(t, entry, "comes twice")
+	}
+	for _, entry := range []string{
+		`{"serviceConfig":{"name":"a","b":{"b":{"b":1}},"c":[{"b":1},{"b":2},"b","b"]}}`,
+		`{"serviceConfig":{"name":"a","b":"b","B":"b"}}`,
+	} {
+		if l, err := Parse(list(entry), nil); err != nil || len(l.Choices) != 1 {
+			t.Errorf("%s: %v, void %v", entry, err, l.Void)
+		}
+	}
+}
+
+func TestDeepNestingVoidsTheChoice(t *testing.T) {
+	t.Parallel()
+	nested := func(depth int) string { // depth counts the choice and serviceConfig
+		return `{"serviceConfig":{"x":` + strings.Repeat("[", depth-2) + strings.Repeat("]", depth-2) + `}}`
+	}
+	if l, err := Parse(list(nested(MaxDepth)), nil); err != nil || len(l.Choices) != 1 {
+		t.Errorf("depth %d: %v, %v", MaxDepth, err, l.Void)
+	}
+	expectVoid(t, nested(MaxDepth+1), "nest deeper than 64")
+	expectVoid(t, nested(9000), "nest deeper than 64")
+	if _, err := Parse(list(nested(30000)), nil); err == nil {
+		t.Error("depth 30000 was taken")
+	}
+}
+
+func TestNumberOfChoicesIsBounded(t *testing.T) {
+	t.Parallel()
+	if l, err := Parse(list(strings.Split(strings.Repeat("1 ", MaxChoices-1)+"1", " ")...), nil); err != nil || len(l.Void) != MaxChoices {
+		t.Errorf("%d choices: %v", MaxChoices, err)
+	}
+	if _, err := Parse("["+strings.Repeat("1,", MaxChoices)+"1]", nil); err == nil || !strings.Contains(err.Error(), "1001 choices") {
+		t.Errorf("%d choices: %v", MaxChoices+1, err)
+	}
+}
+
+func TestErrorsStayShort(t *testing.T) {
+	t.Parallel()
+	var many []string
+	for i := range 2000 {
+		many = append(many, fmt.Sprintf(`"field%d":1`, i))
+	}
+	for _, value := range []string{
+		strings.Repeat("x", 60000),
+		list(`"` + strings.Repeat("x", 60000) + `"`),
+		list(choice("a", `"`+strings.Repeat("x", 60000)+`":1`)),
+		list(choice("a", `"percentage":`+strings.Repeat("1", 60000))),
+		list(choice("a", many...)),
+		list(choice("a", `"clientLanguage":["x",`+strings.Repeat("[", 50)+strings.Repeat("]", 50)+"]")),
+	} {
+		l, err := Parse(value, nil)
+		if err == nil {
+			err = l.Void[0].Reason
+		}
+		if n := len(err.Error()); n > 1000 {
+			t.Errorf("an error of %d bytes about %s", n, abbreviate(value))
+		}
+	}
+	records := make([]string, 5000)
+	for i := range records {
+		records[i] = "grpc_config=" + strings.Repeat("x", 100)
+	}
+	if _, _, err := Find(records); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("%d records: %v", len(records), err)
+	}
+}
+
+// TestBoundedWork: the steepest inputs of the greatest size cost no more than
+// others of that size.
+func TestBoundedWork(t *testing.T) {
+	wide := make([]string, 7000)
+	for i := range wide {
+		wide[i] = fmt.Sprintf(`"%d":1`, i)
+	}
+	for name, value := range map[string]string{
+		"many keys":    list(`{"serviceConfig":{` + strings.Join(wide, ",") + `}}`),
+		"many values":  list(`{"serviceConfig":{"x":[` + strings.Repeat("1,", 30000) + `1]}}`),
+		"many objects": list(`{"serviceConfig":{"x":[` + strings.Repeat("{},", 20000) + `{}]}}`),
+		"long string":  list(`{"serviceConfig":{"x":"` + strings.Repeat(`\n`, 30000) + `"}}`),
+	} {
+		if _, err := Parse(value, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := testing.AllocsPerRun(1, func() { _, _ = Parse(value, nil) }); n > 4*MaxSize {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	for _, seed := range []string{"grpc_config=[]", " Grpc_Config\t=x", "` grpc_config=x", "a`=a=b", "=x", "``", "`", "grpc_config", "no\x00value="} {
+		f.Add(seed, "grpc_config=1")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		value, found, err := Find([]string{a, b})
+		if !found && value != "" || err != nil && found {
+			t.Errorf("value %q, found %v, error %v", value, found, err)
+		}
+		if found && !strings.HasSuffix(a, value) && !strings.HasSuffix(b, value) {
+			t.Errorf("value %q is in neither record", value)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		list(choice("a", `"clientLanguage":["go"]`, `"percentage":50`, `"clientHostname":["h"]`), `{}`, `7`),
+		`[{"serviceConfig":{"a":[{"b":1,"b":2}]}}]`, `[`, `null`, `[[[[[]]]]]`, `[{"percentage":1e2}]`, "[{\"serviceConfig\":{\"\xff\":1}}]",
+	} {
+		f.Add(seed, 40)
+	}
+	f.Fuzz(func(t *testing.T, value string, draw int) {
+		l, err := Parse(value, func(text string) error {
+			if !json.Valid([]byte(text)) || text[0] != '{' {
+				t.Errorf("%q was given for a JSON object", text)
+			}
+			return nil
+		})
+		if err != nil {
+			return
+		}
+		seen := map[int]bool{}
+		for _, c := range l.Choices {
+			seen[c.Index] = true
+			if c.Percentage != nil && (*c.Percentage < 0 || *c.Percentage > 100) {
+				t.Errorf("percentage %d", *c.Percentage)
+			}
+		}
+		for _, v := range l.Void {
+			if v.Reason == nil || seen[v.Index] {
+				t.Errorf("void choice %d, reason %v", v.Index, v.Reason)
+			}
+			seen[v.Index] = true
+		}
+		for i := range len(seen) {
+			if !seen[i] {
+				t.Errorf("entry %d is neither a choice nor void", i)
+			}
+		}
+		l.Choose(Client{Language: "go", Hostname: "h", Draw: draw})
+	})
+}

@@ -1,0 +1,175 @@
+package dnsconfig
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+	"weak"
+
+	"github.com/miekg/dns"
+	"google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestConfigChangesReachTheChannel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.SetA(name, "127.0.0.1")
+	w.publish(choice("a"))
+	cc, r := w.build(name, fast, resolver.BuildOptions{})
+	cc.await(t, "a", withConfig("a"))
+	w.publish(choice("bad"), choice("b"))
+	resolveUntil(t, cc, r, "b", withConfig("b"))
+	w.publish(choice("c", `"clientHostname":["host-1"]`), choice("b"))
+	resolveUntil(t, cc, r, "c", withConfig("c"))
+}
+
+func TestUnchangedConfigIsNotHandedOverAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.SetA(name, "127.0.0.1")
+	w.publish(choice("a"))
+	results := make(chan *Result, 1000)
+	o := fast
+	o.OnResult = func(r *Result) { results <- r }
+	cc, r := w.build(name, o, resolver.BuildOptions{})
+	cc.await(t, "a", withConfig("a"))
+	for range 3 {
+		<-results
+		r.ResolveNow(resolver.ResolveNowOptions{})
+	}
+	<-results
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	if len(cc.states) != 1 {
+		t.Errorf("%d states after 4 equal look-ups, want 1", len(cc.states))
+	}
+}
+
+func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cc := newFakeChannel()
+	cc.refuse = errors.New("no addresses")
+	w.buildFor(cc, name, fast, resolver.BuildOptions{})
+	s := cc.await(t, "no addresses", func(resolver.State) bool { return true })
+	if n := len(addressesOf(s)); n != 0 {
+		t.Errorf("%d addresses", n)
+	}
+	// The "dns" resolver sees that the channel refuses, and tries again.
+	w.Wait(testutils.Context(t), t, name, dns.TypeA, 2)
+}
+
+func TestAddressErrorsAreReported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Fault(name, func(rw dns.ResponseWriter, q *dns.Msg) {
+		_ = rw.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
+	})
+	cc, _ := w.build(name, fast, resolver.BuildOptions{})
+	ctx := testutils.Context(t)
+	for {
+		cc.mu.Lock()
+		n, news := len(cc.errs), cc.news
+		cc.mu.Unlock()
+		if n > 0 {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			t.Fatal("no error was reported")
+		}
+	}
+}
+
+func TestTargetsThatCannotBeResolved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, endpoint := range []string{"", "a.test:", "a:b:c"} {
+		target := resolver.Target{}
+		target.URL.Scheme, target.URL.Host, target.URL.Path = Scheme, w.Addr(), "/"+endpoint
+		if r, err := NewBuilder(fast).Build(target, newFakeChannel(), resolver.BuildOptions{}); err == nil {
+			r.Close()
+			t.Errorf("%q: no error", endpoint)
+		}
+	}
+	target := resolver.Target{}
+	target.URL.Scheme, target.URL.Host, target.URL.Path = Scheme, "dns.test:", "/a.test"
+	if _, err := NewBuilder(fast).Build(target, newFakeChannel(), resolver.BuildOptions{}); err == nil || !strings.Contains(err.Error(), "dns.test:") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// recorder stands for the metrics recorder of a channel.
+type recorder struct {
+	stats.MetricsRecorder
+	_ [8]byte
+}
+
+// TestDrawIsMadeOnceForAChannel: a channel is built a resolver after each idle
+// period, and keeps its draw.
+func TestDrawIsMadeOnceForAChannel(t *testing.T) {
+	t.Parallel()
+	seen := map[int]int{}
+	var channels []*recorder
+	for range 2000 {
+		c := new(recorder)
+		channels = append(channels, c)
+		opts := resolver.BuildOptions{MetricsRecorder: c}
+		n := drawFor(opts)
+		seen[n]++
+		if n < 0 || n > 99 {
+			t.Fatalf("draw %d", n)
+		}
+		for range 3 {
+			if again := drawFor(opts); again != n {
+				t.Fatalf("a channel drew %d, and then %d", n, again)
+			}
+		}
+	}
+	// 2000 draws of 100 numbers: 20 each, with a standard deviation of 4.5.
+	for n := range 100 {
+		if seen[n] == 0 || seen[n] > 50 {
+			t.Errorf("%d was drawn %d times of 2000", n, seen[n])
+		}
+	}
+	runtime.KeepAlive(channels)
+}
+
+func TestDrawIsForgottenWithTheChannel(t *testing.T) {
+	t.Parallel()
+	c := new(recorder)
+	drawFor(resolver.BuildOptions{MetricsRecorder: c})
+	key := weak.Make((*byte)(unsafe.Pointer(c)))
+	kept := func() bool {
+		draws.mu.Lock()
+		defer draws.mu.Unlock()
+		_, ok := draws.channels[key]
+		return ok
+	}
+	if !kept() {
+		t.Fatal("the draw is not kept")
+	}
+	runtime.KeepAlive(c)
+	for deadline := time.Now().Add(testutils.TestTimeout); kept(); runtime.Gosched() {
+		runtime.GC()
+		if time.Now().After(deadline) {
+			t.Fatal("the draw is kept without a channel")
+		}
+	}
+}
+
+func TestDrawOfNoChannel(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		if n := drawFor(resolver.BuildOptions{}); n < 0 || n > 99 {
+			t.Fatalf("draw %d", n)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package dnsconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// log says what a look-up came to, if that is news.
+func (j *joint) log(r *Result) {
+	if j.logged != nil && j.logged.sameNews(r) {
+		return
+	}
+	j.logged = r
+	if len(r.Void) > 0 {
+		logger.Warningf("%s: %d choices of the service config are void: %s", r.Name, len(r.Void), listVoid(r.Void))
+	}
+	switch r.Outcome {
+	case OutcomeChosen:
+		logger.Infof("%s: choice [%d] is the service config (draw %d, hostname %q)", r.Name, r.Choice.Index, r.Client.Draw, r.Client.Hostname)
+	case OutcomeNoMatch:
+		logger.Infof("%s: no choice matches (language %q, draw %d, hostname %q)%s", r.Name, r.Client.Language, r.Client.Draw, r.Client.Hostname, j.kept())
+	case OutcomeNoRecord:
+		logger.Infof("%s: no service config%s", r.Name, j.kept())
+	case OutcomeFaulty:
+		logger.Warningf("%s: the service config cannot be used: %v%s", r.Name, r.Err, j.kept())
+	case OutcomeFailed:
+		logger.Warningf("%s: the look-up of the service config failed and is repeated: %v%s", r.Name, r.Err, j.kept())
+	}
+}
+
+// kept says what the channel goes by without a new service config.
+func (j *joint) kept() string {
+	if j.parsed == nil {
+		return "; the channel's default applies"
+	}
+	return "; the channel keeps the one it has"
+}
+
+// sameNews reports whether s says nothing that r did not. The errors of one
+// outage differ in the ports they name, so they count as one.
+func (r *Result) sameNews(s *Result) bool {
+	sameErr := r.Outcome == OutcomeFailed || text(r.Err) == text(s.Err)
+	return r.Outcome == s.Outcome && r.Choice == s.Choice && sameErr &&
+		slices.EqualFunc(r.Void, s.Void, func(a, b VoidChoice) bool { return a.Index == b.Index && text(a.Reason) == text(b.Reason) })
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func listVoid(void []VoidChoice) string {
+	var b strings.Builder
+	for i, v := range void {
+		if i == maxListed {
+			fmt.Fprintf(&b, "; and %d more", len(void)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "[%d]: %v", v.Index, v.Reason)
+	}
+	return b.String()
+}

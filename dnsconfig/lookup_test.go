@@ -1,0 +1,350 @@
+package dnsconfig
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/dnsserver"
+)
+
+// TestNameIsPrefixedWithGrpcConfig: A2, "Encoding in DNS TXT Records".
+func TestNameIsPrefixedWithGrpcConfig(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(choice("a"))
+	w.SetTXT(name, []string{"grpc_config=" + list(choice("wrong"))})
+	w.SetA(name, "127.0.0.1", "127.0.0.2")
+	cc, _ := w.build(name+":8443", fast, resolver.BuildOptions{})
+	s := cc.await(t, "the service config", withConfig("a"))
+	if diff := cmp.Diff([]string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s)); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+	if n := len(cc.states); n != 1 {
+		t.Errorf("%d states, want the addresses and the service config in one", n)
+	}
+}
+
+// TestStringsOfARecordAreConcatenatedInOrder: A2, "Encoding in DNS TXT
+// Records", with RFC 4408, 3.1.3: without anything in between.
+func TestStringsOfARecordAreConcatenatedInOrder(t *testing.T) {
+	t.Parallel()
+	record := `grpc_config=[{"clientLanguage":["go"],"percentage":100,"serviceConfig":{"name":"` + strings.Repeat("long ", 200) + `a"}}]`
+	for split, size := range map[string]int{
+		"one byte each":            1,
+		"inside the name":          5,
+		"before the equals sign":   len("grpc_config"),
+		"after the equals sign":    len("grpc_config="),
+		"inside a key":             len(`grpc_config=[{"client`),
+		"inside a number":          len(`grpc_config=[{"clientLanguage":["go"],"percentage":1`),
+		"at the limit of RFC 1035": 255,
+		"at a space":               len(`grpc_config=[{"clientLanguage":["go"],"percentage":100,"serviceConfig":{"name":"long `),
+	} {
+		t.Run(split, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.SetTXT(configName, dnsserver.Strings(record, size))
+			if got := configOf(w.resolve()); got != strings.Repeat("long ", 200)+"a" {
+				t.Errorf("service config %q", got)
+			}
+		})
+	}
+	t.Run("with empty strings", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.SetTXT(configName, []string{"", "grpc_", "", "config=", list(choice("a")), ""})
+		if got := configOf(w.resolve()); got != "a" {
+			t.Errorf("service config %q", got)
+		}
+	})
+}
+
+// TestOnlyRecordsWithTheAttributeCount, and strings of several records are not
+// joined.
+func TestOnlyRecordsWithTheAttributeCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.SetTXT(configName, []string{"v=spf1 -all"}, []string{"grpc_config=" + list(choice("a"))}, []string{`{"serviceConfig":{}}`})
+	if got := configOf(w.resolve()); got != "a" {
+		t.Errorf("service config %q", got)
+	}
+}
+
+// TestResponsesOver512BytesComeByTCP: A2, "Open issues". EDNS0 lets a few more
+// fit into a UDP packet.
+func TestResponsesOver512BytesComeByTCP(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{600, 1500, 60000} {
+		w := newWorld(t)
+		long := strings.Repeat("x", size)
+		w.publish(choice(long))
+		if got := configOf(w.resolve()); got != long {
+			t.Errorf("%d bytes: service config of %d", size, len(got))
+		}
+		if n := w.Queries(configName, dns.TypeTXT, "tcp"); (n > 0) != (size > 1232) {
+			t.Errorf("%d bytes: %d queries by TCP", size, n)
+		}
+	}
+}
+
+// TestTruncatedAnswerIsAskedForByTCP: whatever little the truncated answer has.
+func TestTruncatedAnswerIsAskedForByTCP(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(choice("whole"))
+	w.Fault(configName, func(rw dns.ResponseWriter, query *dns.Msg) {
+		answer := w.Answer(query)
+		if rw.LocalAddr().Network() == "udp" {
+			answer.Truncated = true
+			answer.Answer[0].(*dns.TXT).Txt = []string{`grpc_config=[{\"serviceConfig\":{\"name\":\"truncated\"}}]`}
+		}
+		_ = rw.WriteMsg(answer)
+	})
+	if got := configOf(w.resolve()); got != "whole" {
+		t.Errorf("service config %q", got)
+	}
+}
+
+// TestPrefixAllowsForACNAMEAtTheName: A2, "Rationale".
+func TestPrefixAllowsForACNAMEAtTheName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(choice("a"))
+	w.SetCNAME(name, "other.test")
+	w.SetA("other.test", "127.0.0.7")
+	cc, _ := w.build(name, fast, resolver.BuildOptions{})
+	s := cc.await(t, "the service config", withConfig("a"))
+	if diff := cmp.Diff([]string{"127.0.0.7:443"}, addressesOf(s)); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+}
+
+func TestTXTRecordBehindACNAME(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.SetCNAME(configName, "shared.test")
+	w.SetTXT("shared.test", []string{"grpc_config=" + list(choice("shared"))})
+	if got := configOf(w.resolve()); got != "shared" {
+		t.Errorf("service config %q", got)
+	}
+}
+
+func TestNoRecordMeansNoConfig(t *testing.T) {
+	t.Parallel()
+	t.Run("NXDOMAIN", func(t *testing.T) {
+		t.Parallel()
+		if got := configOf(newWorld(t).resolve()); got != "none" {
+			t.Errorf("service config %q", got)
+		}
+	})
+	t.Run("no TXT", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.SetA(configName, "127.0.0.1")
+		if got := configOf(w.resolve()); got != "none" {
+			t.Errorf("service config %q", got)
+		}
+	})
+	t.Run("a record that is removed", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		w.publish(choice("a"))
+		w.SetA(name, "127.0.0.1")
+		cc, r := w.build(name, fast, resolver.BuildOptions{})
+		cc.await(t, "the service config", withConfig("a"))
+		w.SetTXT(configName)
+		resolveUntil(t, cc, r, "no service config", withConfig("none"))
+	})
+}
+
+// TestFailuresKeepTheLastGoodConfig: nothing but a good answer changes it.
+func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
+	t.Parallel()
+	wrongID := func(rw dns.ResponseWriter, query *dns.Msg) {
+		answer := new(dns.Msg).SetRcode(query, dns.RcodeNameError)
+		answer.Id++
+		_ = rw.WriteMsg(answer)
+	}
+	otherQuestion := func(rw dns.ResponseWriter, query *dns.Msg) {
+		answer := new(dns.Msg).SetRcode(query, dns.RcodeNameError)
+		answer.Question[0].Name = "elsewhere.test."
+		_ = rw.WriteMsg(answer)
+	}
+	garbage := func(rw dns.ResponseWriter, _ *dns.Msg) { _, _ = rw.Write([]byte("this is no DNS message")) }
+	for fault, h := range map[string]dnsserver.Handler{
+		"SERVFAIL":         dnsserver.Code(dns.RcodeServerFailure),
+		"REFUSED":          dnsserver.Code(dns.RcodeRefused),
+		"silence":          dnsserver.Silence,
+		"wrong id":         wrongID,
+		"another question": otherQuestion,
+		"garbage":          garbage,
+		"not JSON":         answerTXT("grpc_config=?"),
+		"two attributes":   answerTXT("grpc_config=[]", "grpc_config=[]"),
+		"truncated everywhere": func(rw dns.ResponseWriter, q *dns.Msg) {
+			m := new(dns.Msg).SetReply(q)
+			m.Truncated = true
+			_ = rw.WriteMsg(m)
+		},
+	} {
+		t.Run(fault, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.publish(choice("a"))
+			w.SetA(name, "127.0.0.1")
+			results := make(chan *Result, 1000)
+			o := fast
+			o.Timeout = 200 * time.Millisecond
+			o.OnResult = func(r *Result) { results <- r }
+			cc, r := w.build(name, o, resolver.BuildOptions{})
+			cc.await(t, "the service config", withConfig("a"))
+			<-results
+
+			w.Fault(configName, h)
+			cc.forget()
+			r.ResolveNow(resolver.ResolveNowOptions{})
+			if got := (<-results).Outcome; got != OutcomeFailed && got != OutcomeFaulty {
+				t.Errorf("outcome %v", got)
+			}
+			// A further state, with other addresses, has it still.
+			w.SetA(name, "127.0.0.9")
+			j := r.(*joint)
+			if err := (clientConn{j}).UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: "127.0.0.9:443"}}}); err != nil {
+				t.Error(err)
+			}
+			cc.mu.Lock()
+			defer cc.mu.Unlock()
+			for _, s := range cc.states {
+				if configOf(s) != "a" {
+					t.Errorf("a state has the service config %q", configOf(s))
+				}
+			}
+		})
+	}
+}
+
+// answerTXT is a fault: these records.
+func answerTXT(records ...string) dnsserver.Handler {
+	return func(w dns.ResponseWriter, query *dns.Msg) {
+		answer := new(dns.Msg).SetReply(query)
+		for _, r := range records {
+			answer.Answer = append(answer.Answer, &dns.TXT{
+				Hdr: dns.RR_Header{Name: query.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: []string{r}})
+		}
+		_ = w.WriteMsg(answer)
+	}
+}
+
+// TestAddressesDoNotWaitForEverForTheConfig: DNS says nothing of the TXT
+// records, so the channel starts without, and has them when DNS speaks again.
+func TestAddressesDoNotWaitForEverForTheConfig(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(choice("a"))
+	w.SetA(name, "127.0.0.1")
+	w.Fault(configName, dnsserver.Silence)
+	o := fast
+	o.Timeout = 100 * time.Millisecond
+	cc, _ := w.build(name, o, resolver.BuildOptions{})
+	cc.await(t, "addresses without a service config", withConfig("none"))
+	w.Fault(configName, nil)
+	cc.await(t, "the service config, without being asked", withConfig("a"))
+}
+
+// TestNoLookUpForIPLiteralsAndLocalhost: gRFC A10.
+func TestNoLookUpForIPLiteralsAndLocalhost(t *testing.T) {
+	t.Parallel()
+	for _, endpoint := range []string{"127.0.0.1:80", "127.0.0.1", "[::1]:80", "::1", "localhost:80", "LocalHost", "localhost."} {
+		t.Run(endpoint, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			cc, r := w.build(endpoint, fast, resolver.BuildOptions{})
+			cc.await(t, "anything", func(resolver.State) bool { return true })
+			r.ResolveNow(resolver.ResolveNowOptions{})
+			r.Close()
+			for _, q := range w.All() {
+				if q.Type == dns.TypeTXT {
+					t.Errorf("query %+v", q)
+				}
+			}
+		})
+	}
+}
+
+func TestHostOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	for endpoint, want := range map[string]string{
+		"a.test": "a.test", "a.test:80": "a.test", "a.test.:80": "a.test.", ":80": "", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1", "1.2.3.4": "1.2.3.4",
+	} {
+		if got := hostOf(endpoint); got != want {
+			t.Errorf("host of %q is %q, want %q", endpoint, got, want)
+		}
+	}
+}
+
+func TestAuthorityIsTheDNSServer(t *testing.T) {
+	t.Parallel()
+	for authority, want := range map[string]string{
+		"dns.test": "dns.test:53", "dns.test:5353": "dns.test:5353", "127.0.0.1": "127.0.0.1:53", "[::1]:5353": "[::1]:5353", "[::1]": "[::1]:53", ":5353": "localhost:5353",
+	} {
+		if got, err := serverAddress(authority); got != want || err != nil {
+			t.Errorf("%q: %q, %v; want %q", authority, got, err, want)
+		}
+	}
+	for _, authority := range []string{"dns.test:", "a:b:c"} {
+		if got, err := serverAddress(authority); err == nil {
+			t.Errorf("%q: %q, want an error", authority, got)
+		}
+	}
+}
+
+func TestEnvironmentSwitchesTheLookUpOff(t *testing.T) {
+	t.Setenv("GRPC_ENABLE_TXT_SERVICE_CONFIG", "false")
+	w := newWorld(t)
+	w.publish(choice("a"))
+	if got := configOf(w.resolve()); got != "none" || w.Queries(configName, dns.TypeTXT, "") != 0 {
+		t.Errorf("service config %q", got)
+	}
+}
+
+func TestWithoutServiceConfigThereIsNoLookUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(choice("a"))
+	w.SetA(name, "127.0.0.1")
+	cc, _ := w.build(name, fast, resolver.BuildOptions{DisableServiceConfig: true})
+	if s := cc.await(t, "anything", func(resolver.State) bool { return true }); configOf(s) != "none" || w.Queries(configName, dns.TypeTXT, "") != 0 {
+		t.Errorf("service config %q", configOf(s))
+	}
+}
+
+func TestCloseDoesNotWaitForASilentDNSServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.SetA(name, "127.0.0.1")
+	w.Fault(configName, dnsserver.Silence)
+	_, r := w.build(name, fast, resolver.BuildOptions{})
+	w.Wait(testutils.Context(t), t, configName, dns.TypeTXT, 1)
+	closed := make(chan struct{})
+	began := time.Now()
+	go func() { r.Close(); close(closed) }()
+	<-closed
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("Close waited %v for a DNS server that is silent", d)
+	}
+}
+
+// TestSearchListHidesNoFailure: a name of the search list that does not exist is
+// no reason to believe that the name before it does not.
+func TestSearchListHidesNoFailure(t *testing.T) {
+	t.Parallel()
+	r := newNetResolver(true, new(net.Dialer).DialContext)
+	if !r.StrictErrors || !r.PreferGo {
+		t.Errorf("resolver %+v", r)
+	}
+}

@@ -1,0 +1,103 @@
+package dnsconfig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/resolver"
+)
+
+// hostOf returns the host of an endpoint, which may have a port.
+func hostOf(endpoint string) string {
+	if host, _, err := net.SplitHostPort(endpoint); err == nil {
+		return host
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(endpoint, "["), "]")
+}
+
+// hasConfig reports whether DNS can hold a service config for a host. There is
+// none for IP literals and localhost (gRFC A10).
+func hasConfig(host string) bool {
+	if host == "" || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return false
+	}
+	_, err := netip.ParseAddr(host)
+	return err != nil
+}
+
+// enabled reports whether the environment lets the records be read. gRPC-Go's
+// "dns" resolver obeys the same variable.
+func enabled() bool { return !strings.EqualFold(os.Getenv("GRPC_ENABLE_TXT_SERVICE_CONFIG"), "false") }
+
+// dnsTarget is the target under which gRPC's "dns" resolver finds the addresses.
+func dnsTarget(target resolver.Target) resolver.Target {
+	target.URL.Scheme = "dns"
+	return target
+}
+
+// dnsPort is where DNS servers listen unless the target says otherwise.
+const dnsPort = "53"
+
+// newLookup returns the function that looks up the TXT records of a name, at
+// the DNS server that the target's authority names or else at the system's.
+func newLookup(authority string) (lookupFunc, error) {
+	if authority == "" {
+		return systemLookup, nil
+	}
+	server, err := serverAddress(authority)
+	if err != nil {
+		return nil, err
+	}
+	r := newNetResolver(true, func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, server)
+	})
+	return r.LookupTXT, nil
+}
+
+func systemLookup(ctx context.Context, name string) ([]string, error) {
+	system := net.DefaultResolver
+	dial := system.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return newNetResolver(system.PreferGo, dial).LookupTXT(ctx, name)
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newNetResolver returns a resolver that tells "there is none" from "it cannot
+// be said". With the default of net.Resolver, a name of the search list that
+// does not exist hides that the one before could not be looked up.
+func newNetResolver(preferGo bool, dial dialFunc) *net.Resolver {
+	return &net.Resolver{PreferGo: preferGo, StrictErrors: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		// net.Resolver waits for an answer without looking at the context.
+		context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		return conn, nil
+	}}
+}
+
+func serverAddress(authority string) (string, error) {
+	host, port, err := net.SplitHostPort(authority)
+	if err != nil {
+		host, port = strings.TrimSuffix(strings.TrimPrefix(authority, "["), "]"), dnsPort
+		if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+			return "", fmt.Errorf("the authority %q is not the address of a DNS server", authority)
+		}
+	}
+	if host == "" {
+		host = "localhost"
+	}
+	if port == "" {
+		return "", fmt.Errorf("the authority %q, the address of a DNS server, ends with a colon", authority)
+	}
+	return net.JoinHostPort(host, port), nil
+}

@@ -1,0 +1,141 @@
+package dnsconfig
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"time"
+)
+
+// lookupFunc looks up the TXT records of a name; each is its character strings
+// concatenated in order. Its errors are those of net.Resolver.
+type lookupFunc = func(ctx context.Context, name string) ([]string, error)
+
+// watcher looks the records of one name up, again and again. All but refresh is
+// for its goroutine.
+type watcher struct {
+	name     string
+	lookup   lookupFunc
+	client   Client
+	validate func(serviceConfig string) error
+	options  Options
+	// deliver is told of every look-up.
+	deliver func(*Result)
+	// asked has room for one request, so that none is lost.
+	asked chan struct{}
+
+	// The records of the last look-up that brought any, and their result.
+	records []string
+	last    *Result
+}
+
+// refresh asks for a look-up. It never blocks.
+func (w *watcher) refresh() {
+	select {
+	case w.asked <- struct{}{}:
+	default:
+	}
+}
+
+// run looks up at once; then again when asked, but not more often than
+// Options.MinInterval; and with backoff for as long as DNS does not answer.
+func (w *watcher) run(ctx context.Context) {
+	failures := 0
+	for {
+		r := w.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		w.deliver(r)
+		ended := time.Now()
+		pause := w.options.MinInterval
+		if r.Outcome == OutcomeFailed {
+			pause = backoffAfter(failures)
+			failures++
+		} else {
+			failures = 0
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.asked:
+			}
+		}
+		if !sleep(ctx, time.Until(ended.Add(pause))) {
+			return
+		}
+	}
+}
+
+// sleep reports whether the context outlived it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// The backoff of gRPC's doc/connection-backoff.md.
+const (
+	backoffBase   = time.Second
+	backoffFactor = 1.6
+	backoffMax    = 2 * time.Minute
+	backoffJitter = 0.2
+)
+
+// backoffAfter returns the pause after a failure that came after n others.
+func backoffAfter(n int) time.Duration {
+	d := math.Min(float64(backoffBase)*math.Pow(backoffFactor, float64(n)), float64(backoffMax))
+	return time.Duration(d * (1 + backoffJitter*(2*rand.Float64()-1)))
+}
+
+func (w *watcher) look(ctx context.Context) *Result {
+	ctx, cancel := context.WithTimeout(ctx, w.options.Timeout)
+	defer cancel()
+	records, err := w.lookup(ctx, w.name)
+	r := &Result{Name: w.name, Time: time.Now(), Client: w.client}
+	switch dnsErr := (*net.DNSError)(nil); {
+	case errors.As(err, &dnsErr) && dnsErr.IsNotFound:
+		records = nil
+	case err != nil:
+		r.Outcome, r.Err = OutcomeFailed, err
+		return r
+	}
+	slices.Sort(records) // A server may rotate them.
+	if w.last != nil && slices.Equal(records, w.records) {
+		again := *w.last
+		again.Time = r.Time
+		return &again
+	}
+	w.judge(r, records)
+	w.records, w.last = records, r
+	return r
+}
+
+// judge finds out what the records mean to this client.
+func (w *watcher) judge(r *Result, records []string) {
+	value, found, err := Find(records)
+	if err != nil {
+		r.Outcome, r.Err = OutcomeFaulty, err
+		return
+	}
+	if !found {
+		r.Outcome = OutcomeNoRecord
+		return
+	}
+	list, err := Parse(value, w.validate)
+	if err != nil {
+		r.Outcome, r.Err = OutcomeFaulty, err
+		return
+	}
+	r.Outcome, r.Choice, r.Void = OutcomeNoMatch, list.Choose(w.client), list.Void
+	if r.Choice != nil {
+		r.Outcome = OutcomeChosen
+	}
+}

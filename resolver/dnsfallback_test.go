@@ -1,0 +1,387 @@
+package resolver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+const (
+	never       = bootstrap.DNSFallbackNever
+	notFound    = bootstrap.DNSFallbackNotFound
+	unavailable = bootstrap.DNSFallbackUnavailable
+)
+
+// answers are what a control plane can have instead of a Listener.
+var answers = []struct {
+	name string
+	err  error
+	// permitting are the policies under which DNS takes its place.
+	permitting []bootstrap.DNSFallback
+}{
+	{"does not exist", failure(xdsclient.KindDoesNotExist, "answer"), []bootstrap.DNSFallback{notFound, unavailable}},
+	{"NOT_FOUND", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.NotFound, Err: errOfNoKind}, []bootstrap.DNSFallback{notFound, unavailable}},
+	{"unreachable", failure(xdsclient.KindUnreachable, "answer"), []bootstrap.DNSFallback{unavailable}},
+	{"timeout", failure(xdsclient.KindTimeout, "answer"), []bootstrap.DNSFallback{unavailable}},
+	{"PERMISSION_DENIED", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.PermissionDenied, Err: errOfNoKind}, nil},
+	{"UNAVAILABLE from the server", &xdsclient.Error{Kind: xdsclient.KindServer, Code: codes.Unavailable, Err: errOfNoKind}, nil},
+	{"NACK", failure(xdsclient.KindInvalid, "answer"), nil},
+	{"configuration", failure(xdsclient.KindConfiguration, "answer"), nil},
+	{"another error", errOfNoKind, nil},
+}
+
+func TestPolicyDecidesByTheAnswer(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []bootstrap.DNSFallback{never, notFound, unavailable} {
+		for _, answer := range answers {
+			t.Run(fmt.Sprintf("%s, %s", policy, answer.name), func(t *testing.T) {
+				t.Parallel()
+				s := newStandIn(t, policy)
+				s.give(s.listener(), nil, answer.err)
+				if strings.Contains(fmt.Sprint(answer.permitting), string(policy)) {
+					s.expect("after the answer", s.dns, ModeDNS)
+					if got := s.status(); !strings.Contains(got.Reason, answer.err.Error()) {
+						t.Errorf("reason %q, want the answer", got.Reason)
+					}
+				} else {
+					s.expectError("after the answer", ModeUndecided, answer.err.Error())
+				}
+				// Whatever it was, the Listener may still come.
+				s.serve()
+				s.expect("when the Listener is there", s.mesh, ModeXDS)
+			})
+		}
+	}
+}
+
+func TestOnceAListenerWasAcceptedThereIsNoDNS(t *testing.T) {
+	t.Parallel()
+	for _, answer := range answers {
+		t.Run(answer.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, unavailable)
+			s.serve()
+			s.expect("at first", s.mesh, ModeXDS)
+			s.give(s.listener(), nil, answer.err)
+			s.expectError("after the answer", ModeXDS, answer.err.Error())
+			if n := s.dns.Count(); n > 0 {
+				t.Errorf("%d RPCs went by DNS", n)
+			}
+		})
+	}
+}
+
+// TestAcceptedListenerWithoutRoutes: the Listener says that the target is one of
+// the mesh, though it cannot be used.
+func TestAcceptedListenerWithoutRoutes(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, unavailable)
+	s.giveListener()
+	s.give("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "no routes"))
+	s.expectError("without routes", ModeXDS, "no routes")
+	s.refuse(xdsclient.KindDoesNotExist)
+	s.expectError("without a Listener", ModeXDS, "because the test says so")
+}
+
+func TestAmbientErrorIsNoReasonForDNS(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, unavailable)
+	s.cc.Connect()
+	s.watcher(t, s.listener()).AmbientError(failure(xdsclient.KindUnreachable, "for a moment"), func() {})
+	s.settle()
+	s.expectMode("before a Listener", ModeUndecided)
+	s.serve()
+	s.watcher(t, s.listener()).AmbientError(failure(xdsclient.KindDoesNotExist, "kept"), func() {})
+	s.settle()
+	s.expect("with a Listener", s.mesh, ModeXDS)
+}
+
+func TestLaterAnswerPermitsDNS(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, notFound)
+	s.refuse(xdsclient.KindUnreachable)
+	s.expectError("unreachable", ModeUndecided, "unreachable")
+	s.refuse(xdsclient.KindDoesNotExist)
+	s.expect("does not exist", s.dns, ModeDNS)
+}
+
+// TestRPCsThatWaitForReadyAreNotFailedByTheMoveToDNS, nor are those that came
+// before the first answer.
+func TestRPCsThatWaitAreNotFailedByTheMoveToDNS(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, notFound)
+	results := make(chan error, 2)
+	start := func(opts ...grpc.CallOption) {
+		go func() {
+			_, err := invoke(testutils.Context(t), s.cc, opts...)
+			results <- err
+		}()
+	}
+	start(grpc.WaitForReady(true))
+	s.refuse(xdsclient.KindUnreachable)
+	s.expectError("unreachable", ModeUndecided, "unreachable")
+	s.refuse(xdsclient.KindDoesNotExist)
+	start()
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestMoveToXDSWaitsForAWholeConfiguration(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, notFound)
+	s.refuse(xdsclient.KindDoesNotExist)
+	s.expect("no Listener", s.dns, ModeDNS)
+	s.giveListener()
+	s.expect("a Listener", s.dns, ModeDNS)
+	s.give("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "no routes"))
+	s.expect("no routes", s.dns, ModeDNS)
+	s.giveRoutes()
+	s.expect("routes", s.dns, ModeDNS)
+	s.giveCluster()
+	s.expect("endpoints", s.mesh, ModeXDS)
+}
+
+func TestAnswersToAChannelOnDNSChangeNothing(t *testing.T) {
+	t.Parallel()
+	for _, answer := range answers {
+		t.Run(answer.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStandIn(t, notFound)
+			s.refuse(xdsclient.KindDoesNotExist)
+			s.expect("at first", s.dns, ModeDNS)
+			s.giveListener()
+			s.give(s.listener(), nil, answer.err)
+			s.expect("after the answer", s.dns, ModeDNS)
+		})
+	}
+}
+
+func TestChannelThatMovedDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, unavailable)
+	s.refuse(xdsclient.KindUnreachable)
+	s.expect("at first", s.dns, ModeDNS)
+	s.serve()
+	s.expect("with xDS", s.mesh, ModeXDS)
+	before := s.dns.Count()
+	for _, kind := range []xdsclient.ErrorKind{xdsclient.KindDoesNotExist, xdsclient.KindUnreachable} {
+		s.refuse(kind)
+		s.expectError("without a Listener", ModeXDS, "because the test says so")
+	}
+	if n := s.dns.Count() - before; n > 0 {
+		t.Errorf("%d RPCs went by DNS", n)
+	}
+}
+
+// TestRPCsThatWaitForAConnectionMoveToo: nobody listens where DNS points to.
+func TestRPCsThatWaitForAConnectionMoveToo(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, notFound)
+	s.dns.Stop()
+	s.refuse(xdsclient.KindDoesNotExist)
+	s.expectError("DNS leads nowhere", ModeDNS, "connection refused")
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if got, err := invoke(testutils.Context(t), s.cc, grpc.WaitForReady(true)); err != nil || got != s.mesh.ID() {
+			t.Errorf("unary: answered by %q, %v", got, err)
+		}
+	})
+	waiting.Go(func() {
+		stream, err := testgrpc.NewTestServiceClient(s.cc).FullDuplexCall(testutils.Context(t), grpc.WaitForReady(true))
+		if err == nil {
+			err = stream.CloseSend()
+		}
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if err != io.EOF {
+			t.Errorf("streaming: %v", err)
+		}
+	})
+	s.serve()
+	waiting.Wait()
+	s.expectMode("at the end", ModeXDS)
+}
+
+func awaitIdle(t *testing.T, cc *grpc.ClientConn) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for state := cc.GetState(); state != connectivity.Idle; state = cc.GetState() {
+		if !cc.WaitForStateChange(ctx, state) {
+			t.Fatalf("the channel stays %v", state)
+		}
+	}
+}
+
+func TestModeOutlivesIdlePeriods(t *testing.T) {
+	t.Parallel()
+	idling := grpc.WithIdleTimeout(50 * time.Millisecond)
+	t.Run("DNS", func(t *testing.T) {
+		t.Parallel()
+		s := newStandIn(t, notFound, idling)
+		s.refuse(xdsclient.KindDoesNotExist)
+		s.expect("at first", s.dns, ModeDNS)
+		since, lines := s.status().Since, logged.count(s.cc.Target(), "resolved by DNS")
+		for range 3 {
+			awaitIdle(t, s.cc)
+			// The control plane has not spoken again.
+			s.expect("after an idle period", s.dns, ModeDNS)
+		}
+		if got := s.status().Since; got != since {
+			t.Errorf("in the mode since %v, want %v", got, since)
+		}
+		if n := logged.count(s.cc.Target(), "resolved by DNS") - lines; n != 0 {
+			t.Errorf("the fallback was logged %d times more", n)
+		}
+		s.serve()
+		s.expect("with xDS", s.mesh, ModeXDS)
+	})
+	t.Run("xDS", func(t *testing.T) {
+		t.Parallel()
+		s := newStandIn(t, unavailable, idling)
+		s.serve()
+		s.expect("at first", s.mesh, ModeXDS)
+		awaitIdle(t, s.cc)
+		s.refuse(xdsclient.KindDoesNotExist)
+		s.expectError("after an idle period", ModeXDS, "because the test says so")
+	})
+	t.Run("DNS under another policy", func(t *testing.T) {
+		t.Parallel()
+		s := newStandIn(t, notFound, idling)
+		s.refuse(xdsclient.KindDoesNotExist)
+		s.expect("at first", s.dns, ModeDNS)
+		awaitIdle(t, s.cc)
+		s.channelBuilder.policy = never
+		s.refuse(xdsclient.KindDoesNotExist)
+		s.expectError("after the policy has changed", ModeUndecided, "because the test says so")
+	})
+}
+
+func TestFallbackAndReturnAreLoggedOnceWithTheirReason(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, notFound)
+	// Ports, and so targets, may come again.
+	fallback := func() int { return logged.count(s.cc.Target(), "resolved by DNS", "because the test says so") }
+	move := func() int { return logged.count(s.cc.Target(), "configured by xDS, no longer by DNS", "Listener") }
+	fallbacks, moves := fallback(), move()
+	for range 3 {
+		s.refuse(xdsclient.KindDoesNotExist)
+	}
+	s.expect("without a Listener", s.dns, ModeDNS)
+	for range 3 {
+		s.serve()
+	}
+	s.expect("with xDS", s.mesh, ModeXDS)
+	if n := fallback() - fallbacks; n != 1 {
+		t.Errorf("the fallback was logged %d times, want once", n)
+	}
+	if n := move() - moves; n != 1 {
+		t.Errorf("the move was logged %d times, want once", n)
+	}
+}
+
+func TestTargetThatDNSCannotResolve(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, notFound)
+	s.cc = s.dial("not:a:host")
+	s.refuse(xdsclient.KindDoesNotExist)
+	s.expectError("without a Listener", ModeUndecided, "because the test says so", "DNS cannot take its place")
+	s.serve()
+	s.expect("with xDS", s.mesh, ModeXDS)
+}
+
+func TestClosingWhileOnDNS(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		s := newStandIn(t, notFound)
+		s.cc.Connect()
+		w := s.watcher(t, s.listener())
+		var racing sync.WaitGroup
+		racing.Go(func() { w.ResourceChanged(nil, failure(xdsclient.KindDoesNotExist, "x"), func() {}) })
+		racing.Go(func() { _, _ = invoke(testutils.Context(t), s.cc) })
+		racing.Go(func() { s.cc.Close() })
+		racing.Wait()
+	}
+}
+
+// TestMoveUnderLoad: RPCs of both kinds run while the channel moves, beside
+// streams that stay open on the connections that DNS gave.
+func TestMoveUnderLoad(t *testing.T) {
+	t.Parallel()
+	for i := range 10 {
+		s := newStandIn(t, notFound)
+		s.refuse(xdsclient.KindDoesNotExist)
+		ctx := testutils.Context(t)
+		long, err := testgrpc.NewTestServiceClient(s.cc).FullDuplexCall(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loadCtx, stop := context.WithCancel(ctx)
+		var load sync.WaitGroup
+		for range 8 {
+			load.Go(func() {
+				for loadCtx.Err() == nil {
+					rpc, cancel := context.WithTimeout(ctx, 10*time.Second)
+					if _, err := invoke(rpc, s.cc); err != nil {
+						t.Errorf("move %d: %v", i, err)
+						stop()
+					}
+					cancel()
+				}
+			})
+		}
+		if err := s.dns.Wait(ctx, 100); err != nil {
+			t.Error(err)
+		}
+		s.serve()
+		if err := s.mesh.Wait(ctx, 100); err != nil {
+			t.Error(err)
+		}
+		stop()
+		load.Wait()
+		if err := long.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		if _, err := long.Recv(); err != io.EOF {
+			t.Errorf("move %d: the stream that was open before ended with %v", i, err)
+		}
+	}
+}
+
+func TestChannelsListsTheOpenOnes(t *testing.T) {
+	t.Parallel()
+	one, two := newStandIn(t, notFound), newStandIn(t, notFound)
+	one.refuse(xdsclient.KindDoesNotExist)
+	two.serve()
+	find := func(target string) int {
+		for i, c := range Channels() {
+			if c.Target == target {
+				return i
+			}
+		}
+		return -1
+	}
+	if i, j := find(one.cc.Target()), find(two.cc.Target()); i < 0 || j < 0 || i > j {
+		t.Errorf("the channels are at %d and %d, want both, in the order of use", i, j)
+	}
+	one.cc.Close()
+	if find(one.cc.Target()) >= 0 || find(two.cc.Target()) < 0 {
+		t.Error("closing one channel did not remove it, and it alone")
+	}
+}

@@ -1,0 +1,193 @@
+package resolver
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+
+	"google.golang.org/grpc/balancer"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/dynxds/dynxds/dnsconfig"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+// dnsSource configures a channel by DNS: addresses and the service config of
+// gRFC A2. It and xDS are two sources for one resolver.ClientConn, of which one
+// at a time may speak: this one from start until handOver or close.
+type dnsSource struct {
+	cc      grpcresolver.ClientConn
+	channel *grpcbridge.Channel
+	record  *channelRecord
+	target  grpcresolver.Target // of the scheme "dnsconfig"
+	opts    grpcresolver.BuildOptions
+	runner  *passOn
+
+	// mu is held while gRPC takes an update, be it of DNS or the first of xDS.
+	// gRPC calls nothing here from within.
+	mu     sync.Mutex
+	phase  dnsPhase
+	reason string
+	child  grpcresolver.Resolver
+	// resolved: gRPC was given addresses.
+	resolved bool
+}
+
+type dnsPhase int
+
+const (
+	dnsOff     dnsPhase = iota // not needed so far
+	dnsStarted                 // nothing has come of it yet
+	dnsServing                 // RPCs run
+	dnsOver                    // xDS has taken over, or the resolver is closed
+)
+
+func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel, record *channelRecord) *dnsSource {
+	// The target's authority is one of xDS, not a DNS server.
+	target.URL = url.URL{Scheme: dnsconfig.Scheme, Path: "/" + target.Endpoint()}
+	return &dnsSource{
+		cc:      cc,
+		channel: channel,
+		record:  record,
+		target:  target,
+		opts:    opts,
+		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1)},
+	}
+}
+
+// start begins to configure the channel, for the given reason. The error is why
+// DNS cannot resolve such a target.
+func (d *dnsSource) start(reason string) error {
+	d.mu.Lock()
+	if d.phase != dnsOff {
+		d.mu.Unlock()
+		return nil
+	}
+	d.phase, d.reason = dnsStarted, reason
+	d.mu.Unlock()
+
+	// Without the lock, as the addresses may be reported from within.
+	child, err := dnsconfig.NewBuilder(dnsconfig.Options{OnResult: d.record.lookedUp}).Build(d.target, dnsClientConn{d}, d.opts)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.phase = dnsOff
+		return err
+	}
+	d.child = child
+	d.record.become(ModeDNS, reason)
+	return nil
+}
+
+// handOver ends the source. update hands the channel the first update of xDS,
+// after the last one of DNS, and returns what runs RPCs by it.
+func (d *dnsSource) handOver(reason string, update func() grpcbridge.Runner) {
+	d.runner.stop()
+	d.end(func() {
+		d.record.become(ModeXDS, reason)
+		d.runner.succeed(update())
+	})
+}
+
+func (d *dnsSource) close() { d.end(func() {}) }
+
+func (d *dnsSource) end(last func()) {
+	d.mu.Lock()
+	child := d.child
+	d.child, d.phase = nil, dnsOver
+	last()
+	d.mu.Unlock()
+	// Without the lock, which an update that is under way waits for.
+	if child != nil {
+		child.Close()
+	}
+}
+
+func (d *dnsSource) resolveNow(o grpcresolver.ResolveNowOptions) {
+	d.mu.Lock()
+	child := d.child
+	d.mu.Unlock()
+	if child != nil {
+		child.ResolveNow(o)
+	}
+}
+
+// serve lets the channel's RPCs run. The caller holds d.mu, and has told gRPC
+// what DNS said: RPCs find the policy that DNS configured.
+func (d *dnsSource) serve() {
+	if d.phase != dnsStarted {
+		return
+	}
+	d.phase = dnsServing
+	d.record.become(ModeDNS, d.reason)
+	d.channel.Publish(d.runner)
+}
+
+// explain adds to an error of DNS why DNS was asked at all.
+func (d *dnsSource) explain(err error) error {
+	return fmt.Errorf("%w; DNS was asked for %q because: %s", err, d.target.Endpoint(), d.reason)
+}
+
+var errNoAddress = errors.New("DNS has no address for the target")
+
+// dnsClientConn is what the DNS resolver reports to.
+type dnsClientConn struct{ d *dnsSource }
+
+// UpdateState implements resolver.ClientConn.
+func (c dnsClientConn) UpdateState(s grpcresolver.State) error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.phase == dnsOver {
+		return nil
+	}
+	defer c.d.serve()
+	if len(s.Addresses)+len(s.Endpoints) > 0 {
+		c.d.resolved = true
+		return c.d.cc.UpdateState(s)
+	}
+	// gRPC has an error for this, which does not say why DNS was asked. It is
+	// avoided where there is nothing else in the update.
+	if c.d.resolved || s.ServiceConfig != nil {
+		_ = c.d.cc.UpdateState(s)
+	}
+	c.d.cc.ReportError(c.d.explain(errNoAddress))
+	return balancer.ErrBadResolverState
+}
+
+// ReportError implements resolver.ClientConn.
+func (c dnsClientConn) ReportError(err error) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.phase == dnsOver {
+		return
+	}
+	c.d.cc.ReportError(c.d.explain(err))
+	c.d.serve()
+}
+
+// NewAddress implements resolver.ClientConn.
+//
+// Deprecated: resolvers call UpdateState.
+func (c dnsClientConn) NewAddress(addresses []grpcresolver.Address) {
+	_ = c.UpdateState(grpcresolver.State{Addresses: addresses})
+}
+
+// ParseServiceConfig implements resolver.ClientConn.
+func (c dnsClientConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
+	return c.d.cc.ParseServiceConfig(text)
+}
+
+// dnsOnly is the resolver of a channel without a control plane.
+type dnsOnly struct{ source *dnsSource }
+
+// ResolveNow implements resolver.Resolver.
+func (r dnsOnly) ResolveNow(o grpcresolver.ResolveNowOptions) { r.source.resolveNow(o) }
+
+// Close implements resolver.Resolver.
+func (r dnsOnly) Close() {
+	r.source.close()
+	r.source.channel.Detach()
+}

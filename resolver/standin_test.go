@@ -1,0 +1,263 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/proto"
+
+	_ "github.com/dynxds/dynxds/httpfilter/router" // the Listeners have it
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// transport is a transport whose answers the test gives, to the resolvers of
+// one channel.
+type transport struct {
+	mu      sync.Mutex
+	watches map[string]xdsclient.Watcher
+	news    chan struct{}
+}
+
+func (*transport) Bootstrap() *bootstrap.Config {
+	return &bootstrap.Config{Node: &corev3.Node{Id: "node-1"}}
+}
+
+// WatchCollection is for other users of a Client: a channel has no collections.
+func (*transport) WatchCollection(*xdsclient.ResourceType, string, xdsclient.CollectionWatcher) func() {
+	panic("a collection is watched")
+}
+
+func (c *transport) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
+	key := typ.Name + " " + name
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches[key] = w
+	close(c.news)
+	c.news = make(chan struct{})
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.watches[key] == w {
+			delete(c.watches, key)
+		}
+	}
+}
+
+// watcher waits until the resource is watched.
+func (c *transport) watcher(t *testing.T, key string) xdsclient.Watcher {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for {
+		c.mu.Lock()
+		w, news := c.watches[key], c.news
+		c.mu.Unlock()
+		if w != nil {
+			return w
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			t.Fatalf("%s is not watched", key)
+		}
+	}
+}
+
+// channelBuilder builds resolvers over a transport.
+type channelBuilder struct {
+	*transport
+	policy bootstrap.DNSFallback
+
+	mu     sync.Mutex
+	latest *xdsResolver
+}
+
+func (*channelBuilder) Scheme() string { return Scheme }
+
+func (*channelBuilder) BridgedToDynxds() {}
+
+func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	channel, err := grpcbridge.Attach(cc)
+	if err != nil {
+		return nil, err
+	}
+	record := recordOf(channel.ClientConn())
+	r := newResolver(resolverConfig{
+		cc: cc, channel: channel, client: b.transport, release: func() {},
+		listener: target.Endpoint(), authority: "authority", policy: b.policy,
+		record: record, dns: newDNSSource(target, cc, opts, channel, record),
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.latest = r
+	return r, nil
+}
+
+// standIn is a channel whose target leads, by DNS, to one backend, and by xDS,
+// once serve is called, to another.
+type standIn struct {
+	*channelBuilder
+	t         *testing.T
+	cc        *grpc.ClientConn
+	dns, mesh *testutils.Backend
+}
+
+func newStandIn(t *testing.T, policy bootstrap.DNSFallback, opts ...grpc.DialOption) *standIn {
+	t.Helper()
+	s := &standIn{
+		channelBuilder: &channelBuilder{transport: &transport{watches: map[string]xdsclient.Watcher{}, news: make(chan struct{})}, policy: policy},
+		t:              t,
+		dns:            testutils.StartBackend(t, "dns"),
+		mesh:           testutils.StartBackend(t, "mesh"),
+	}
+	s.cc = s.dial(s.dns.Addr(), opts...)
+	return s
+}
+
+func (s *standIn) dial(endpoint string, opts ...grpc.DialOption) *grpc.ClientConn {
+	s.t.Helper()
+	cc, err := grpc.NewClient("xds:///"+endpoint, append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(s.channelBuilder)}, opts...)...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// listener is the watch of the channel's Listener.
+func (s *standIn) listener() string {
+	return "Listener " + strings.TrimPrefix(s.cc.Target(), "xds:///")
+}
+
+// give answers the watch of a resource, and waits for what follows from it.
+func (s *standIn) give(key string, value any, err error) {
+	s.t.Helper()
+	s.cc.Connect()
+	s.watcher(s.t, key).ResourceChanged(value, err, func() {})
+	s.settle()
+}
+
+// settle waits until the resolver has published what it knows.
+func (s *standIn) settle() {
+	s.channelBuilder.mu.Lock()
+	r := s.latest
+	s.channelBuilder.mu.Unlock()
+	ctx := testutils.Context(s.t)
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		busy := r.publishing
+		r.mu.Unlock()
+		if !busy {
+			return
+		}
+		runtime.Gosched()
+	}
+	s.t.Fatal("the resolver goes on publishing")
+}
+
+// refuse answers the Listener with an error.
+func (s *standIn) refuse(kind xdsclient.ErrorKind) {
+	s.t.Helper()
+	s.give(s.listener(), nil, failure(kind, "because the test says so"))
+}
+
+// decoded is a resource as the transport decodes it.
+func decoded(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) any {
+	t.Helper()
+	_, value, err := typ.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func (s *standIn) giveListener() {
+	s.t.Helper()
+	s.give(s.listener(), decoded(s.t, xdsresource.ListenerType, xdsmsg.DefaultListener(strings.TrimPrefix(s.listener(), "Listener "), "R")), nil)
+}
+
+func (s *standIn) giveRoutes() {
+	s.t.Helper()
+	s.give("RouteConfiguration R", decoded(s.t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("R", "authority", xdsmsg.PrefixRoute("", "C"))), nil)
+}
+
+func (s *standIn) giveCluster() {
+	s.t.Helper()
+	s.give("Cluster C", decoded(s.t, xdsresource.ClusterType, xdsmsg.EDSCluster("C", "")), nil)
+	s.give("ClusterLoadAssignment C", decoded(s.t, xdsresource.EndpointsType, xdsmsg.SimpleEndpoints("C", s.mesh.Addr())), nil)
+}
+
+// serve gives everything that xDS has.
+func (s *standIn) serve() {
+	s.t.Helper()
+	s.giveListener()
+	s.giveRoutes()
+	s.giveCluster()
+}
+
+// invoke makes an RPC and returns the backend that answered.
+func invoke(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
+	var header metadata.MD
+	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, append(opts, grpc.Header(&header))...)
+	return strings.Join(header.Get(testutils.BackendIDHeader), ","), err
+}
+
+// expect checks who answers an RPC, and the mode of the channel.
+func (s *standIn) expect(when string, want *testutils.Backend, mode Mode) {
+	s.t.Helper()
+	if got, err := invoke(testutils.Context(s.t), s.cc); err != nil || got != want.ID() {
+		s.t.Errorf("%s: answered by %q, %v; want %s", when, got, err, want.ID())
+	}
+	s.expectMode(when, mode)
+}
+
+// expectError checks that RPCs fail, with all of the texts.
+func (s *standIn) expectError(when string, mode Mode, texts ...string) {
+	s.t.Helper()
+	_, err := invoke(testutils.Context(s.t), s.cc)
+	if err == nil {
+		s.t.Errorf("%s: the RPC succeeded", when)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			s.t.Errorf("%s: error %v does not say %q", when, err, text)
+		}
+	}
+	s.expectMode(when, mode)
+}
+
+func (s *standIn) expectMode(when string, want Mode) {
+	s.t.Helper()
+	if got := s.status(); got.Mode != want {
+		s.t.Errorf("%s: mode %v (%s), want %v", when, got.Mode, got.Reason, want)
+	}
+}
+
+func (s *standIn) status() ChannelStatus {
+	s.t.Helper()
+	for _, c := range Channels() {
+		if c.Target == s.cc.Target() {
+			return c
+		}
+	}
+	s.t.Fatalf("Channels does not have %s", s.cc.Target())
+	return ChannelStatus{}
+}
+
+var errOfNoKind = errors.New("no error of the transport")
