@@ -64,7 +64,8 @@ type ResourceType struct {
 // DecodeOptions is what a decoder may need beyond the bytes.
 type DecodeOptions struct {
 	// Server is the management server that sent the resource. A decoder may go
-	// by its features, not by which server it is: what was decoded is used
-	// again when a server of the same features sends the same bytes.
+	// by its features, but not by "delta" or by which server it is: what was
+	// decoded is used again when a server of the same other features sends the
+	// same bytes.
 	Server *bootstrap.Server
 }

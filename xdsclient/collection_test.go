@@ -340,6 +340,33 @@ func TestCollectionOverSotW(t *testing.T) {
 	})
 }
 
+// A member may come without a name in its wrapper, and is then found by its bytes. It
+// is not any more once its collection is not watched.
+func TestNamelessMember(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.collectionClient()
+		e, stop := watchCollection(t, c, types.clusters, collectionName)
+		listen(t, c, types.clusters, "other")
+		s := server.delta()
+		nameless := has("", "1", cluster(collectionDir+"a", "x"))
+		s.send(types.clusters, "n1", nameless)
+		e.heard("member a = x", "collection")
+		s.send(types.clusters, "n2", nameless)
+		e.heard()
+		if got := types.decoded.Load(); got != 1 {
+			t.Errorf("%d resources were decoded, want 1", got)
+		}
+		stop()
+		synctest.Wait()
+		s.send(types.clusters, "n3", nameless)
+		synctest.Wait()
+		if got := c.Stats().Unasked; got != 1 {
+			t.Errorf("%d resources were unasked for, want 1", got)
+		}
+	})
+}
+
 // A name is that of a collection or that of a resource.
 func TestWatchOfTheOtherKind(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -28,10 +28,13 @@ type deltaStream struct {
 func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	s.mu.Lock()
 	s.begun = append(s.begun, time.Since(s.started))
-	sotwOnly := s.sotwOnly
+	refuse, sotwOnly := s.refuse, s.sotwOnly
 	s.mu.Unlock()
 	if sotwOnly {
 		return s.UnimplementedAggregatedDiscoveryServiceServer.DeltaAggregatedResources(wire)
+	}
+	if refuse != nil {
+		return refuse
 	}
 	stream := &deltaStream{
 		t:        s.t,

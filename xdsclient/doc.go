@@ -57,15 +57,17 @@
 // cache entries of their own, beside that of a resource that is also watched by
 // its name. A member that leaves the collection is gone, whatever the features of
 // the server: that is the content of the collection, and no error in the data.
+// When another server takes over, the members that only the one before had leave
+// with the first response in which the new one answers for the collection.
 //
 // # Concurrency
 //
 // All state of a client is guarded by one mutex, XDSClient.mu. It is never held
 // while a watcher is called, a resource is decoded, or anything is read or
-// written, the log included, so there is no lock order to keep. A server channel has one goroutine
-// that connects and reads, and one that writes while a stream is open; a client
-// has one goroutine that calls the watchers, each after the other. Close ends
-// them all.
+// written, the log included, so there is no lock order to keep. A server channel
+// has one goroutine that connects and reads, and one that writes while a stream is
+// open; a client has one goroutine that calls the watchers, each after the other.
+// Close ends them all.
 //
 // # Bounds
 //

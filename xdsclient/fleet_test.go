@@ -38,12 +38,19 @@ func (f fleet) dial(ctx context.Context, addr string) (net.Conn, error) {
 
 // client makes a client of the fleet.
 func (f fleet) client(opts ...testutils.BootstrapOption) *XDSClient {
+	f[0].t.Helper()
+	return f.clientWith(make([][]string, len(f)), opts...)
+}
+
+// clientWith makes a client of the fleet, whose servers have the given features.
+func (f fleet) clientWith(features [][]string, opts ...testutils.BootstrapOption) *XDSClient {
 	t := f[0].t
 	t.Helper()
+	servers := []testutils.BootstrapOption{testutils.ServerFeatures(features[0]...)}
 	for i := 1; i < len(f); i++ {
-		opts = append([]testutils.BootstrapOption{testutils.FurtherServer(uri(len(f) - i))}, opts...)
+		servers = append(servers, testutils.FurtherServer(uri(i), features[i]...))
 	}
-	c, err := New(parseBootstrap(t, uri(0), opts...), WithDialOptions(grpc.WithContextDialer(f.dial)), WithBackoff(steady))
+	c, err := New(parseBootstrap(t, uri(0), append(servers, opts...)...), WithDialOptions(grpc.WithContextDialer(f.dial)), WithBackoff(steady))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +68,15 @@ func (s *script) untouched() {
 }
 
 // gone checks that the client has left a stream.
-func (s *scriptStream) gone() {
-	s.t.Helper()
+func (s *scriptStream) gone() { s.t.Helper(); mustEnd(s.t, s.wire.Context()) }
+
+func (s *deltaStream) gone() { s.t.Helper(); mustEnd(s.t, s.wire.Context()) }
+
+func mustEnd(t *testing.T, stream context.Context) {
+	t.Helper()
 	synctest.Wait()
-	if s.wire.Context().Err() == nil {
-		s.t.Fatal("the stream is still open")
+	if stream.Err() == nil {
+		t.Fatal("the stream is still open")
 	}
 }
 

@@ -139,7 +139,7 @@ func splitParts(name string) (nameParts, error) {
 	var p nameParts
 	rest := strings.TrimPrefix(name, newStylePrefix)
 	if !strings.HasPrefix(rest, "/") {
-		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no // behind xdstp:")
+		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no // behind the scheme")
 	}
 	rest, directives, hasFragment := strings.Cut(rest, "#")
 	if hasFragment {

@@ -46,7 +46,14 @@ type payload struct {
 // of reports whether the payload is what the bytes mean that come from a server.
 // ResourceType.Decode may go by the features of the server, not by which it is.
 func (p *payload) of(server *bootstrap.Server) bool {
-	return p.server == server || slices.Equal(p.server.Features, server.Features)
+	return p.server == server || decodesAs(p.server, server) && decodesAs(server, p.server)
+}
+
+// decodesAs reports whether b has the features of a that a decoder may go by.
+func decodesAs(a, b *bootstrap.Server) bool {
+	return !slices.ContainsFunc(a.Features, func(f bootstrap.Feature) bool {
+		return f != bootstrap.FeatureDelta && !b.HasFeature(f)
+	})
 }
 
 // from returns the payload as one that a server sent.

@@ -41,6 +41,8 @@ type script struct {
 	// begun are the times at which streams began, relative to the start.
 	begun   []time.Duration
 	started time.Time
+	// refuse ends every stream that begins.
+	refuse error
 	// sotwOnly has the server not implement the incremental variant.
 	sotwOnly bool
 	deltas   chan *deltaStream
@@ -124,6 +126,12 @@ func (s *script) open() {
 	}
 }
 
+func (s *script) setRefuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = err
+}
+
 // attempts returns when streams began.
 func (s *script) attempts() []time.Duration {
 	s.mu.Lock()
@@ -134,7 +142,11 @@ func (s *script) attempts() []time.Duration {
 func (s *script) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	s.mu.Lock()
 	s.begun = append(s.begun, time.Since(s.started))
+	refuse := s.refuse
 	s.mu.Unlock()
+	if refuse != nil {
+		return refuse
+	}
 	stream := &scriptStream{
 		t:        s.t,
 		wire:     wire,

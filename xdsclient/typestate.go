@@ -121,6 +121,7 @@ func (ts *typeState) dropMember(s, m *subscription) {
 func (ts *typeState) drop(s *subscription) {
 	s.state = subscriptionDropped
 	ts.unindex(s)
+	ts.dropMembers(s)
 	ts.setOwn(s, "")
 	delete(ts.touched, s)
 	delete(ts.subs, s.resource.key.name)

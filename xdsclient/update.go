@@ -283,7 +283,7 @@ func (u *update) taken(s *subscription, it *item) stamp {
 // (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
 func (u *update) once(s *subscription, it *item) bool {
 	if s.seen == u.number {
-		u.received(s, nil)
+		s.state = subscriptionReceived
 		u.reject(s, it, errors.New("the response has more than one resource of this name"))
 		return false
 	}
@@ -291,14 +291,18 @@ func (u *update) once(s *subscription, it *item) bool {
 	return true
 }
 
-// received notes that the server has the resource. it is nil if that is not news.
+// received notes that the server has the resource. A member stands for its
+// collection, unless it is faulty and the cache follows another server: as with
+// other resources, that is no reason for this one to take over.
 func (u *update) received(s *subscription, it *item) {
 	s.state = subscriptionReceived
 	switch c := s.resource.collection; {
-	case c != nil:
+	case c == nil:
+		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
+			u.types.setOwn(s, canonicalName(string(it.name)))
+		}
+	case it.err == nil || c.authority.inUse() == u.ch:
 		u.answer(u.types.subs[c.key.name])
-	case it != nil && len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)):
-		u.types.setOwn(s, canonicalName(string(it.name)))
 	}
 }
 
