@@ -141,7 +141,7 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 // it when it comes with the Listener, and does not return.
 func TestFromDNSToXDS(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := newMesh(t, failOnDataErrors)
 	m.Stop()
 	one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
 	mesh := testutils.StartBackend(t, "mesh")
@@ -191,7 +191,7 @@ func TestFromDNSToXDS(t *testing.T) {
 // builderWith returns a builder for the mesh with a policy.
 func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 	t.Helper()
-	b, err := resolver.NewBuilder(m.Bootstrap(t.Name(), testutils.TopLevel("dns_fallback", policy)))
+	b, err := resolver.NewBuilder(m.Bootstrap(t.Name(), testutils.ServerFeatures(m.features...), testutils.TopLevel("dns_fallback", policy)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 // other comes after that was deleted.
 func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
+	m := newMesh(t, failOnDataErrors)
 	byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
 	_, target := inZone(t, byDNS)
 	m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
