@@ -24,7 +24,7 @@ func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 	}
 	var clients []*sotw
 	for range streams {
-		p := newSotW(newStream(1, store, limits{names: 2 * resources, bytes: 1 << 30}, nil), false)
+		p := newSotW(newStream(1, ProtocolSotW, store, limits{names: 2 * resources, bytes: 1 << 30}, nil), false, false)
 		mustHandle(b, p, request(endpointType, names...))
 		p.collect()
 		clients = append(clients, p)

@@ -223,6 +223,11 @@ func namesIn(t testing.TB, resp *discoverypb.DiscoveryResponse) []string {
 func (c *client) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
 	c.t.Helper()
 	c.fence()
+	return statusOf(c.t, control, typeURL)
+}
+
+func statusOf(t testing.TB, control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+	t.Helper()
 	for _, cl := range control.Clients() {
 		for _, ts := range cl.Types {
 			if ts.TypeURL == typeURL {
@@ -230,6 +235,6 @@ func (c *client) typeStatus(control *controlplane.Server, typeURL string) contro
 			}
 		}
 	}
-	c.t.Fatalf("no client has asked for %s", typeURL)
+	t.Fatalf("no client has asked for %s", typeURL)
 	return controlplane.TypeStatus{}
 }

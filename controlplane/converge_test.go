@@ -8,183 +8,154 @@ import (
 	"testing"
 	"time"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
-const universe = 12
+// modelTypes are a type with wildcard and one without.
+var modelTypes = []string{cds, rds}
 
-func randomName(rng *rand.Rand) string { return fmt.Sprintf("n%d", rng.IntN(universe)) }
-
-// Random updates and changes of subscription over many streams at once: in the
-// end each client knows exactly what the store holds of what it asks for.
-func TestServer_EveryClientConverges(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-
-	var actors, readers sync.WaitGroup
-	var clients []*churner
-	for i := range 8 {
-		c := newChurner(ctx, t, s, uint64(i))
-		clients = append(clients, c)
-		readers.Go(c.read)
-		actors.Go(c.churn)
+// modelNames are the names that the store and the clients choose from.
+var modelNames = func() []string {
+	var names []string
+	for i := range 6 {
+		names = append(names, fmt.Sprintf("n%d", i))
 	}
-	actors.Go(func() { churnStore(t, s.store) })
-	actors.Wait()
-	for i, c := range clients {
-		if !c.converges(ctx, s.store) {
-			t.Errorf("client %d does not know the final state", i)
+	for _, dir := range []string{"d", "d/e"} {
+		for i := range 3 {
+			names = append(names, fmt.Sprintf("xdstp://auth/T/%s/x%d", dir, i), fmt.Sprintf("xdstp://auth/T/%s/x%d?a=1", dir, i))
 		}
 	}
-	cancel()
-	readers.Wait()
-}
+	return names
+}()
 
-func churnStore(t *testing.T, store *controlplane.Store) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for range 300 {
-		_, err := store.Update(func(tx *controlplane.Tx) {
-			for range rng.IntN(3) + 1 {
-				name, variant := randomName(rng), fmt.Sprint(rng.IntN(1000))
-				if rng.IntN(4) == 0 {
-					tx.Delete(cds, name)
-				} else {
-					tx.Set(changed(name, variant))
+var modelGlobs = []string{"xdstp://auth/T/d/*", "xdstp://auth/T/d/*?a=1", "xdstp://auth/T/d/e/*"}
+
+// The property that all else is for: whatever happens to the store, to the
+// subscriptions and to the streams, and in whatever order it reaches whom, a
+// simple client over SotW and one over delta end up with exactly what the store
+// has for them.
+func TestServer_EveryClientConverges(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, controlplane.WithNotFoundErrors(), controlplane.WithMaxResponseSize(200))
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			defer cancel()
+			clients := []*modelClient{
+				newModelClient(ctx, t, s, seed, newModelSotW), newModelClient(ctx, t, s, seed+100, newModelSotW),
+				newModelClient(ctx, t, s, seed, newModelDelta), newModelClient(ctx, t, s, seed+100, newModelDelta),
+			}
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for range 15 {
+				var actors sync.WaitGroup
+				for _, c := range clients {
+					actors.Go(func() { c.act(c.rng.IntN(8)) })
 				}
-				tx.Set(xdsmsg.RouteConfig(name, variant))
+				actors.Go(func() { changeStore(t, s.store, rng) })
+				actors.Wait()
+				for _, c := range clients {
+					c.converge(s.store)
+				}
+				if t.Failed() {
+					break
+				}
+			}
+			cancel()
+			for _, c := range clients {
+				c.readers.Wait()
 			}
 		})
-		if err != nil {
+	}
+}
+
+func changeStore(t *testing.T, store *controlplane.Store, rng *rand.Rand) {
+	for range rng.IntN(8) {
+		if _, err := store.Update(func(tx *controlplane.Tx) {
+			for range rng.IntN(3) + 1 {
+				changeOne(tx, rng)
+			}
+		}); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// churner is a client that changes its mind at random.
-type churner struct {
-	t       *testing.T
-	stream  discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-	rng     *rand.Rand
-	learned chan struct{}
-
-	mu    sync.Mutex
-	types map[string]*churnType
-}
-
-// churnType is what the client knows and wants of one type.
-type churnType struct {
-	last   *discoverypb.DiscoveryResponse
-	wanted []string
-	known  map[string]string
-}
-
-func newChurner(ctx context.Context, t *testing.T, s *testServer, seed uint64) *churner {
-	t.Helper()
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &churner{
-		t: t, stream: stream,
-		rng:     rand.New(rand.NewPCG(2, seed)),
-		learned: make(chan struct{}, 1),
-		types: map[string]*churnType{
-			cds: {known: map[string]string{}},
-			rds: {known: map[string]string{}},
-		},
+func changeOne(tx *controlplane.Tx, rng *rand.Rand) {
+	name, variant := pick(rng, modelNames), fmt.Sprint(rng.IntN(4))
+	switch rng.IntN(8) {
+	case 0, 1:
+		tx.Delete(cds, name)
+		tx.Delete(rds, name)
+	case 2:
+		tx.SetError(pick(rng, modelTypes), name, status.New(pick(rng, []codes.Code{codes.NotFound, codes.Internal}), variant))
+	case 3:
+		tx.SetError(pick(rng, modelTypes), pick(rng, modelGlobs), status.New(codes.Internal, variant))
+	case 4:
+		tx.Delete(pick(rng, modelTypes), pick(rng, modelGlobs))
+	default:
+		tx.Set(changed(name, variant), xdsmsg.RouteConfig(name, variant))
 	}
 }
 
-func (c *churner) churn() {
-	for range 200 {
-		for _, typeURL := range []string{cds, rds} {
-			c.mu.Lock()
-			// At least one name: without any, Clusters would be a wildcard.
-			c.types[typeURL].wanted = []string{"never"}
-			for i := range universe {
-				if c.rng.IntN(2) == 0 {
-					c.types[typeURL].wanted = append(c.types[typeURL].wanted, fmt.Sprintf("n%d", i))
-				}
-			}
-			c.ask(typeURL)
-			c.mu.Unlock()
-		}
-	}
-}
+func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
 
-// ask sends what is wanted, as an answer to the last response.
-func (c *churner) ask(typeURL string) {
-	ct := c.types[typeURL]
-	if err := c.stream.Send(&discoverypb.DiscoveryRequest{
-		TypeUrl: typeURL, ResourceNames: ct.wanted,
-		VersionInfo: ct.last.GetVersionInfo(), ResponseNonce: ct.last.GetNonce(),
-	}); err != nil {
-		c.t.Error(err)
-	}
-}
-
-func (c *churner) read() {
-	for {
-		resp, err := c.stream.Recv()
-		if err != nil {
-			return // the test is over, or fails as nothing is learned
+// act changes the client's mind or breaks its stream, n times.
+func (c *modelClient) act(n int) {
+	for range n {
+		if c.rng.IntN(6) == 0 {
+			c.reconnect()
+			continue
 		}
 		c.mu.Lock()
-		c.learn(resp)
-		c.ask(resp.GetTypeUrl())
+		c.protocol.change(c, pick(c.rng, modelTypes))
 		c.mu.Unlock()
-		select {
-		case c.learned <- struct{}{}:
-		default:
-		}
 	}
 }
 
-func (c *churner) learn(resp *discoverypb.DiscoveryResponse) {
-	ct := c.types[resp.GetTypeUrl()]
-	ct.last = resp
-	if resp.GetTypeUrl() == cds {
-		clear(ct.known)
-	}
-	for _, packed := range resp.GetResources() {
-		m, err := packed.UnmarshalNew()
-		if err != nil {
-			c.t.Error(err)
+// converge waits until the client has what the store has for it.
+func (c *modelClient) converge(store *controlplane.Store) {
+	for {
+		c.mu.Lock()
+		diff := ""
+		for typeURL, mt := range c.types {
+			diff += cmp.Diff(mt.expected(store, typeURL), mt.wantedState())
+		}
+		c.mu.Unlock()
+		if diff == "" {
 			return
 		}
-		ct.known[m.(interface{ GetName() string }).GetName()] = string(packed.GetValue())
-	}
-}
-
-func (c *churner) converges(ctx context.Context, store *controlplane.Store) bool {
-	for !c.agrees(store) {
 		select {
 		case <-c.learned:
-		case <-ctx.Done():
-			return false
+		case <-c.ctx.Done():
+			c.t.Errorf("%T does not converge (-store +client):\n%s", c.protocol, diff)
+			return
 		}
 	}
-	return true
 }
 
-// agrees says whether the client knows, of what it wants, exactly what the
-// store has. No RouteConfiguration is ever deleted.
-func (c *churner) agrees(store *controlplane.Store) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for typeURL, ct := range c.types {
-		for _, name := range ct.wanted {
-			r := store.Get(typeURL, name)
-			known, ok := ct.known[name]
-			if ok != (r != nil) || ok && known != string(r.Any().GetValue()) {
-				return false
-			}
+// expected is what the client has to know.
+func (mt *modelType) expected(store *controlplane.Store, typeURL string) map[string]string {
+	want := map[string]string{}
+	for _, name := range modelNames {
+		byGlob := mt.inGlob(name, func(glob string) bool { return store.Error(typeURL, glob) == nil })
+		named := mt.names[name]
+		r, err := store.Get(typeURL, name), store.Error(typeURL, name)
+		switch {
+		case r != nil && (named || byGlob || mt.wildcard):
+			want[name] = string(r.Any().GetValue())
+		case err != nil && (named || byGlob):
+			want[name] = errorText(err.Code(), err.Message())
 		}
 	}
-	return true
+	return want
+}
+
+func errorText(code codes.Code, message string) string {
+	return fmt.Sprintf("error %v %s", code, message)
 }

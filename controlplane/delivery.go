@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -50,13 +51,22 @@ type NACK struct {
 	Err *status.Status
 }
 
-// delivery is what was last sent of a type on a stream, and the answer to it.
+// maxUnanswered bounds how many responses a client may still answer: answers to
+// older ones are not heeded.
+const maxUnanswered = 256
+
+// delivery is what was last sent of a type on a stream, and the answers to it.
 type delivery struct {
 	version, nonce string
 	reply          Reply
 	ackedVersion   string
 	nack           *NACK
+	// unanswered are the responses that a delta client has not answered,
+	// oldest first. A SotW client answers the last one only.
+	unanswered []sentResponse
 }
+
+type sentResponse struct{ version, nonce string }
 
 func (d *delivery) sent(version, nonce string) {
 	d.version, d.nonce, d.reply = version, nonce, ReplyAwaited
@@ -87,6 +97,36 @@ func (d *delivery) answered(version, nonce string, detail *statuspb.Status) {
 	case d.reply == ReplyAwaited && version == d.version:
 		d.reply = ReplyACK
 		d.ackedVersion = version
+	}
+}
+
+// sentOne is sent for delta, where each response is answered on its own.
+func (d *delivery) sentOne(version, nonce string) {
+	d.sent(version, nonce)
+	if len(d.unanswered) == maxUnanswered {
+		d.unanswered = slices.Delete(d.unanswered, 0, 1)
+	}
+	d.unanswered = append(d.unanswered, sentResponse{version, nonce})
+}
+
+// answeredOne takes in a delta request. A nonce that is unknown, or was answered
+// before, answers nothing.
+func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) {
+	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
+	if i < 0 {
+		return
+	}
+	answered := d.unanswered[i]
+	d.unanswered = slices.Delete(d.unanswered, i, i+1)
+	reply := ReplyACK
+	if detail != nil {
+		reply = ReplyNACK
+		d.nack = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
+	} else {
+		d.ackedVersion = answered.version
+	}
+	if nonce == d.nonce {
+		d.reply = reply
 	}
 }
 

@@ -3,9 +3,10 @@
 // step with it.
 //
 // Resources come in as protobuf messages through [Store.Update] and go out as
-// DiscoveryResponses to the streams that subscribed to them. Where the messages
-// come from (a folder, an operator, a test) is the caller's business: the store
-// neither validates them nor knows what they mean. Any type of resource works.
+// DiscoveryResponses (SotW) or DeltaDiscoveryResponses (delta) to the streams
+// that subscribed to them. Where the messages come from (a folder, an operator,
+// a test) is the caller's business: the store neither validates them nor knows
+// what they mean. Any type of resource works.
 //
 // The package is not a client and imports none. It does not listen: the caller
 // registers a [Server] with a grpc.Server, whose credentials, message sizes and
@@ -13,19 +14,42 @@
 //
 // # Layers
 //
-//   - Store holds the resources by type and name, and for each resource the
-//     subscriptions that asked for it. An update therefore costs what changed
-//     times who asked for it, whatever else the store holds.
+//   - Store holds the resources, or the errors in place of them, by type and
+//     name, and for each name the subscriptions that asked for it. An update
+//     therefore costs what changed times who asked for it, whatever else the
+//     store holds.
 //   - stream and subscription are one client's interest and the changes that it
 //     has not been told yet. Changes are kept as names, not as messages: a slow
 //     client finds the newest state, and owes a bounded amount of memory.
-//   - A protocol variant (sotw) turns requests into subscription changes and
-//     pending changes into responses.
+//   - A protocol variant (sotw, delta) turns requests into subscription changes
+//     and pending changes into responses.
 //
 // # Order
 //
 // What one update changed reaches a stream make before break (Envoy, xDS
 // protocol, "Eventual consistency considerations"): Clusters, then
 // ClusterLoadAssignments, Listeners, RouteConfigurations, then every other type;
-// Clusters that the update deleted disappear last of all.
+// Clusters and assignments that the update ended, by deleting them or by an
+// error, disappear last of all.
+//
+// # Errors
+//
+// [Tx.SetError] stores an error where a resource cannot be had (xRFC TP3). It is
+// sent once to each stream that subscribed to the name, until it changes, the
+// resource comes in between, or the client subscribes anew. In delta a name is
+// told of either by resource_errors, if the store has an error, or by
+// removed_resources, if it has nothing: a NOT_FOUND error and a removal mean the
+// same to a client, and the error has the reason. Wildcard subscriptions have no
+// errors; to them a resource in error is one that does not exist.
+//
+// A glob collection (xRFC TP1, delta only) may be in error as a whole. As long
+// as it is, nothing is told of its members for the glob's sake; afterwards all
+// of them are sent again, as clients may have dropped them.
+//
+// # Names
+//
+// Names of xRFC TP1 (xdstp:) are compared in their canonical form: percent-decoded,
+// with sorted context parameters. Delta responses, and errors, use the client's
+// spelling of a name that it asked for. Aliases of resources, which TP1 gives up, are
+// not offered.
 package controlplane

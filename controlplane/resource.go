@@ -64,9 +64,14 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return packed, nil
 }
 
-// wrap puts the resource into an envoy.service.discovery.v3.Resource.
+// message is the resource in its envelope, under the name the client used.
+func (r *Resource) message(name string) *discoverypb.Resource {
+	return &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed}
+}
+
+// wrap serializes the envelope, for SotW.
 func (r *Resource) wrap() *anypb.Any {
-	packed, err := pack(&discoverypb.Resource{Name: r.name, Version: r.version, Resource: r.packed})
+	packed, err := pack(r.message(r.name))
 	if err != nil {
 		// Only a name that is not UTF-8 could fail, and Tx accepts none.
 		return r.packed

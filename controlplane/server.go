@@ -14,10 +14,15 @@ import (
 // server or to this one's successor.
 var errClosed = status.Error(codes.Unavailable, "the xDS server is shutting down")
 
+// errNoDelta makes clients fall back to SotW.
+var errNoDelta = status.Error(codes.Unimplemented, "the xDS server does not offer DeltaAggregatedResources; use StreamAggregatedResources")
+
 // Defaults of the limits per stream.
 const (
 	DefaultMaxSubscriptions = 200_000
 	DefaultMaxNameBytes     = 32 << 20
+	// DefaultMaxResponseSize is half of what a gRPC client takes by default.
+	DefaultMaxResponseSize = 2 << 20
 )
 
 // Option changes how a [Server] behaves.
@@ -29,8 +34,9 @@ type Option func(*Server)
 func WithMaxSubscriptions(n int) Option { return func(s *Server) { s.limits.names = n } }
 
 // WithMaxNameBytes bounds the size of what a stream makes the server remember:
-// its node, its types' URLs, and the names it subscribes to. A stream that
-// exceeds it ends with RESOURCE_EXHAUSTED. The default is
+// its node, its types' URLs, the names it subscribes to, and what a delta
+// client says it has of a wildcard or a glob (initial_resource_versions). A
+// stream that exceeds it ends with RESOURCE_EXHAUSTED. The default is
 // [DefaultMaxNameBytes].
 func WithMaxNameBytes(n int) Option { return func(s *Server) { s.limits.bytes = n } }
 
@@ -41,12 +47,32 @@ func WithMaxNameBytes(n int) Option { return func(s *Server) { s.limits.bytes = 
 // resources.
 func WithResourceWrapping() Option { return func(s *Server) { s.wrap = true } }
 
+// WithMaxResponseSize makes delta responses of more than about n bytes several.
+// A resource that is larger alone comes in a response of its own. SotW responses
+// are not split: where they are complete, they cannot be. The default is
+// [DefaultMaxResponseSize].
+func WithMaxResponseSize(n int) Option { return func(s *Server) { s.maxResponse = n } }
+
+// WithoutDelta refuses DeltaAggregatedResources with UNIMPLEMENTED, as a server
+// that knows only SotW does.
+func WithoutDelta() Option { return func(s *Server) { s.noDelta = true } }
+
+// WithNotFoundErrors makes SotW streams tell of a subscribed name that does not
+// exist, or does not exist any more, by a resource error NOT_FOUND (xRFC TP3),
+// so that clients need not wait for a timeout. It counts for names of every
+// type; a wildcard subscription has none that could be missing. Delta streams say
+// the same by removed_resources, with or without it. Off by default.
+func WithNotFoundErrors() Option { return func(s *Server) { s.tellAbsence = true } }
+
 // Server is the Aggregated Discovery Service over a [Store]. It is safe for
 // concurrent use.
 type Server struct {
-	store  *Store
-	limits limits
-	wrap   bool
+	store       *Store
+	limits      limits
+	maxResponse int
+	wrap        bool
+	noDelta     bool
+	tellAbsence bool
 
 	// stop ends every stream when it is closed.
 	stop chan struct{}
@@ -62,10 +88,11 @@ type Server struct {
 // NewServer returns a server over store. Several servers may share one.
 func NewServer(store *Store, opts ...Option) *Server {
 	s := &Server{
-		store:   store,
-		limits:  limits{names: DefaultMaxSubscriptions, bytes: DefaultMaxNameBytes},
-		stop:    make(chan struct{}),
-		streams: map[uint64]*stream{},
+		store:       store,
+		limits:      limits{names: DefaultMaxSubscriptions, bytes: DefaultMaxNameBytes},
+		maxResponse: DefaultMaxResponseSize,
+		stop:        make(chan struct{}),
+		streams:     map[uint64]*stream{},
 	}
 	for _, opt := range opts {
 		opt(s)
@@ -73,8 +100,8 @@ func NewServer(store *Store, opts ...Option) *Server {
 	return s
 }
 
-// Register adds envoy.service.discovery.v3.AggregatedDiscoveryService to a gRPC
-// server. Clients may send long lists of names: consider grpc.MaxRecvMsgSize.
+// Register adds envoy.service.discovery.v3.AggregatedDiscoveryService, with both
+// its methods, to a gRPC server. Clients may send long lists of names: consider grpc.MaxRecvMsgSize.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	discoverypb.RegisterAggregatedDiscoveryServiceServer(r, &ads{server: s})
 }
@@ -102,18 +129,39 @@ type ads struct {
 
 func (a *ads) StreamAggregatedResources(wire discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	s := a.server
+	return serve(s, ProtocolSotW, wire, func(st *stream) variant[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
+		return newSotW(st, s.wrap, s.tellAbsence)
+	})
+}
+
+func (a *ads) DeltaAggregatedResources(wire discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	s := a.server
+	if s.noDelta {
+		return errNoDelta
+	}
+	return serve(s, ProtocolDelta, wire, func(st *stream) variant[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
+		return newDelta(st, s.maxResponse)
+	})
+}
+
+// serve runs one stream from its begin to its end.
+func serve[Req, Resp any](
+	s *Server,
+	protocol Protocol,
+	wire grpc.BidiStreamingServer[Req, Resp],
+	speak func(*stream) variant[Req, Resp],
+) error {
 	from, _ := peer.FromContext(wire.Context())
-	st := s.begin(from)
+	st := s.begin(protocol, from)
 	if st == nil {
 		return errClosed
 	}
 	defer s.end(st)
-	p := newSotW(st, s.wrap)
-	return exchange(st, wire, &s.running, s.stop, p.handle, p.push)
+	return exchange(st, speak(st), wire, &s.running, s.stop)
 }
 
 // begin adds a stream, unless the server is closed.
-func (s *Server) begin(from *peer.Peer) *stream {
+func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -121,7 +169,7 @@ func (s *Server) begin(from *peer.Peer) *stream {
 	}
 	s.running.Add(1)
 	s.lastID++
-	st := newStream(s.lastID, s.store, s.limits, from)
+	st := newStream(s.lastID, protocol, s.store, s.limits, from)
 	s.streams[st.id] = st
 	return st
 }

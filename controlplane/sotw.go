@@ -1,13 +1,12 @@
 package controlplane
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"iter"
+	"maps"
 	"slices"
+	"strings"
 
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -20,19 +19,18 @@ type sotw struct {
 	*stream
 	// mayWrap is the server's part in whether resources are wrapped.
 	mayWrap bool
+	// tellAbsence makes an error of names that do not exist.
+	tellAbsence bool
 
 	// What follows is touched only by push, of which one runs at a time.
 
-	// nonces are unique beyond the stream, so that one which a client carries
-	// over from a stream before is not taken for one of this stream.
-	noncePrefix string
-	nonces      uint64
+	nonces nonces
 	// clusters are the Clusters of the last response.
 	clusters []*Resource
 }
 
-func newSotW(s *stream, mayWrap bool) *sotw {
-	return &sotw{stream: s, mayWrap: mayWrap, noncePrefix: fmt.Sprintf("%08x", rand.Uint32())}
+func newSotW(s *stream, mayWrap, tellAbsence bool) *sotw {
+	return &sotw{stream: s, mayWrap: mayWrap, tellAbsence: tellAbsence, nonces: newNonces()}
 }
 
 // handle takes in one request.
@@ -40,11 +38,11 @@ func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
-	typeURL := req.GetTypeUrl()
-	if typeURL == "" {
-		return status.Error(codes.InvalidArgument, "type_url: empty; on an aggregated stream every request has to name its type")
+	how := tellChanged
+	if hasWildcard(req.GetTypeUrl()) {
+		how = tellAll
 	}
-	sub, err := p.subscription(typeURL, hasWildcard(typeURL))
+	sub, err := p.subscription(req.GetTypeUrl(), how)
 	if err != nil {
 		return err
 	}
@@ -67,11 +65,12 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 	return false
 }
 
-// batch is the content of one response.
+// batch is the content of one response. No name is in both lists.
 type batch struct {
 	sub       *subscription
 	version   string
 	resources []*Resource
+	errors    []namedError
 }
 
 // push sends what is due, all of it from one state of the store.
@@ -94,11 +93,17 @@ func (p *sotw) collect() []batch {
 			continue
 		}
 		b := batch{sub: due.sub, version: formatVersion(t.version)}
-		if due.sub.complete {
+		if due.sub.telling == tellAll {
 			b.resources = subscribed(t, due.sub)
-		} else if b.resources = changed(t, due); len(b.resources) == 0 {
-			// Only names that do not exist: SotW has no way to say so.
-			continue
+			b.errors = p.newErrors(t, due.sub, maps.Keys(due.sub.names))
+		} else {
+			b.resources = changed(t, due)
+			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.names))
+			if len(b.resources) == 0 && len(b.errors) == 0 {
+				// Only names that do not exist, of which SotW has no way to say
+				// so but by an error.
+				continue
+			}
 		}
 		batches = append(batches, b)
 	}
@@ -111,8 +116,8 @@ func subscribed(t *table, sub *subscription) []*Resource {
 		return t.all()
 	}
 	found := make([]*Resource, 0, len(sub.names))
-	for name := range sub.names {
-		if r := t.resources[name]; r != nil {
+	for key := range sub.names {
+		if r := t.resource(key); r != nil {
 			found = append(found, r)
 		}
 	}
@@ -123,8 +128,8 @@ func subscribed(t *table, sub *subscription) []*Resource {
 // changed returns what is due of the subscription and exists.
 func changed(t *table, due dueChanges) []*Resource {
 	var found []*Resource
-	for name := range due.pending.names {
-		if r := t.resources[name]; r != nil && due.sub.wants(name) {
+	for key := range due.pending.names {
+		if r := t.resource(key); r != nil && due.sub.wants(key) {
 			found = append(found, r)
 		}
 	}
@@ -132,25 +137,83 @@ func changed(t *table, due dueChanges) []*Resource {
 	return found
 }
 
+// newErrors returns the errors under the names that the client was not told
+// yet, ordered by name, and from then on takes them for told. It is told an
+// error once, until the error changes or the resource comes in between (TP3,
+// "Protocol Behavior"). There are none for names that only the wildcard covers
+// (TP3, "Wildcard Subscriptions and Glob Collections").
+func (p *sotw) newErrors(t *table, sub *subscription, keys iter.Seq[nameKey]) []namedError {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []namedError
+	for key := range keys {
+		name, named := sub.names[key]
+		now := t.entries[key]
+		was := sub.told[key]
+		switch {
+		case !named:
+		case now == nil:
+			if p.tellAbsence && was != absence {
+				found = append(found, namedError{name, notFound(sub.typeURL, name)})
+				sub.remember(key, absence)
+			}
+		case now.err == nil:
+			delete(sub.told, key)
+		case was == nil || !was.sameVersion(now):
+			found = append(found, namedError{name, now.err})
+			sub.remember(key, now)
+		}
+	}
+	slices.SortFunc(found, func(a, b namedError) int { return strings.Compare(a.name, b.name) })
+	return found
+}
+
 // breakLast keeps Clusters that were deleted until everything else of the push
 // was sent, as routes may refer to them until then. If there are new Clusters
-// as well, Clusters are sent twice: with, and at the end without the deleted.
+// as well, Clusters are sent twice: with, and at the end without the deleted. An
+// error counts as an end, of Clusters and of their assignments: a client may
+// drop the resource for it.
 func (p *sotw) breakLast(batches []batch) []batch {
-	if len(batches) < 2 || batches[0].sub.typeURL != clusterType {
+	if len(batches) < 2 {
 		return batches
 	}
-	first := batches[0]
-	deleted, anyNew := compare(p.clusters, first.resources)
-	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !first.sub.wants(r.name) })
+	var kept, ends []batch
+	for _, b := range batches {
+		begin, end := p.split(b)
+		kept = append(kept, begin...)
+		ends = append(ends, end...)
+	}
+	return append(kept, ends...)
+}
+
+// split returns what of a batch goes in its turn and what goes last, each one
+// batch or none.
+func (p *sotw) split(b batch) (begin, end []batch) {
+	switch {
+	case b.sub.typeURL == clusterType:
+		return p.splitClusters(b)
+	case b.sub.typeURL != endpointType || len(b.errors) == 0:
+		return []batch{b}, nil
+	case len(b.resources) == 0:
+		return nil, []batch{b}
+	}
+	first, last := b, b
+	first.errors, last.resources = nil, nil
+	return []batch{first}, []batch{last}
+}
+
+func (p *sotw) splitClusters(b batch) (begin, end []batch) {
+	deleted, anyNew := compare(p.clusters, b.resources)
+	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !b.sub.wants(keyOf(r.name)) })
 	if len(deleted) == 0 {
-		return batches
+		return []batch{b}, nil
 	}
-	batches = append(batches[1:], first)
 	if !anyNew {
-		return batches
+		return nil, []batch{b}
 	}
-	first.resources = slices.Concat(first.resources, deleted)
-	return slices.Insert(batches, 0, first)
+	first := b
+	first.resources, first.errors = slices.Concat(b.resources, deleted), nil
+	return []batch{first}, []batch{b}
 }
 
 // compare walks two lists ordered by name. It returns what only before has, and
@@ -177,8 +240,7 @@ func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
 	if b.sub.typeURL == clusterType {
 		p.clusters = b.resources
 	}
-	p.nonces++
-	nonce := fmt.Sprintf("%s-%d", p.noncePrefix, p.nonces)
+	nonce := p.nonces.next()
 
 	p.mu.Lock()
 	wrap := p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
@@ -193,9 +255,18 @@ func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
 		}
 	}
 	return &discoverypb.DiscoveryResponse{
-		VersionInfo: b.version,
-		Resources:   resources,
-		TypeUrl:     b.sub.typeURL,
-		Nonce:       nonce,
+		VersionInfo:    b.version,
+		Resources:      resources,
+		TypeUrl:        b.sub.typeURL,
+		Nonce:          nonce,
+		ResourceErrors: errorMessages(b.errors),
 	}
+}
+
+func errorMessages(errs []namedError) []*discoverypb.ResourceError {
+	var messages []*discoverypb.ResourceError
+	for _, e := range errs {
+		messages = append(messages, e.err.message(e.name))
+	}
+	return messages
 }

@@ -7,12 +7,37 @@ import (
 	"slices"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
 )
+
+// Protocol is a variant of the xDS transport protocol.
+type Protocol int
+
+const (
+	// ProtocolSotW is StreamAggregatedResources, the state of the world.
+	ProtocolSotW Protocol = iota
+	// ProtocolDelta is DeltaAggregatedResources, the incremental variant.
+	ProtocolDelta
+)
+
+// String returns the name that the field uses.
+func (p Protocol) String() string {
+	switch p {
+	case ProtocolSotW:
+		return "SotW"
+	case ProtocolDelta:
+		return "delta"
+	default:
+		return "unknown"
+	}
+}
 
 // ClientStatus is what the server knows of one stream.
 type ClientStatus struct {
 	// ID numbers the server's streams from 1 on, in the order they began.
 	ID uint64
+	// Protocol is the variant that the stream speaks.
+	Protocol Protocol
 	// Peer is the address the stream comes from, nil if unknown.
 	Peer net.Addr
 	// Node is the one of the stream's first request, nil before that or if it
@@ -28,10 +53,16 @@ type TypeStatus struct {
 	TypeURL string
 	// Wildcard says that the client asked for all resources of the type.
 	Wildcard bool
-	// Names are those the client asked for by name, in order.
+	// Names are those the client asked for by name, in order. Names of glob
+	// collections are among them.
 	Names []string
+	// Errors are the errors (xRFC TP3) that were sent and stand: neither
+	// another error nor the resource was sent since, and the client is still
+	// subscribed. They are ordered by name.
+	Errors []ErrorStatus
 	// SentVersion and SentNonce are those of the last response, empty if none
-	// was sent. It may still be on its way.
+	// was sent. It may still be on its way. The version is that of the type
+	// (SotW) or of the store (delta) at that time.
 	SentVersion, SentNonce string
 	// Reply is how the client took the last response.
 	Reply Reply
@@ -40,6 +71,13 @@ type TypeStatus struct {
 	// NACK is the last rejection, nil if there was none. Reply says whether it
 	// was followed by an ACK.
 	NACK *NACK
+}
+
+// ErrorStatus is an error that a client was sent in place of a resource.
+type ErrorStatus struct {
+	// Name is the resource's, or a glob collection's, as the client spells it.
+	Name string
+	Err  *status.Status
 }
 
 // Clients returns the present streams in the order they began. Each entry is
@@ -61,7 +99,7 @@ func (s *stream) status() ClientStatus {
 	defer s.store.mu.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := ClientStatus{ID: s.id, Node: s.node}
+	c := ClientStatus{ID: s.id, Protocol: s.protocol, Node: s.node}
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
@@ -77,10 +115,28 @@ func (sub *subscription) status() TypeStatus {
 		TypeURL:      sub.typeURL,
 		Wildcard:     sub.interest.wildcard(),
 		Names:        sub.sortedNames(),
+		Errors:       sub.standingErrors(),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		Reply:        d.reply,
 		ACKedVersion: d.ackedVersion,
 		NACK:         d.nack,
 	}
+}
+
+// standingErrors returns the errors that the client was told last. The caller
+// holds Store.mu and stream.mu.
+func (sub *subscription) standingErrors() []ErrorStatus {
+	var errs []ErrorStatus
+	for key, e := range sub.told {
+		switch {
+		case e.err != nil:
+			errs = append(errs, ErrorStatus{sub.spelling(key, e), e.err.status})
+		case e == absence && sub.telling != tellDifference:
+			name := sub.names[key]
+			errs = append(errs, ErrorStatus{name, notFound(sub.typeURL, name).status})
+		}
+	}
+	slices.SortFunc(errs, func(a, b ErrorStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return errs
 }

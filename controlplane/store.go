@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"google.golang.org/grpc/status"
 )
 
-// Store holds resources by type URL and name. It is safe for concurrent use.
+// Store holds resources, or the errors in place of them, by type URL and name.
+// It is safe for concurrent use.
 //
 // Its version counts the updates that changed something. Each resource has a
 // version of its own, see [Resource.Version].
@@ -29,7 +32,8 @@ func NewStore() *Store { return &Store{tables: map[string]*table{}} }
 
 // Update applies the changes that f collects, all of them or, if any is faulty,
 // none. It returns the store's version, which is a new one only if a resource
-// appeared, disappeared, or changed its bytes; otherwise nothing is pushed.
+// or an error appeared, disappeared, or changed its bytes; otherwise nothing is
+// pushed.
 // The error joins all faults.
 //
 // Streams never see a part of an update. Update does not wait for them. f must
@@ -37,7 +41,7 @@ func NewStore() *Store { return &Store{tables: map[string]*table{}} }
 func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	s.updates.Lock()
 	defer s.updates.Unlock()
-	tx := &Tx{store: s, changes: map[resourceKey]*Resource{}}
+	tx := &Tx{store: s, changes: map[entryKey]*entry{}}
 	f(tx)
 	if len(tx.errs) > 0 {
 		return s.Version(), fmt.Errorf("store update: %w", errors.Join(tx.errs...))
@@ -45,19 +49,19 @@ func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	return s.apply(tx.changes), nil
 }
 
-func (s *Store) apply(changes map[resourceKey]*Resource) uint64 {
+func (s *Store) apply(changes map[entryKey]*entry) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.version + 1
-	for key, r := range changes {
+	for key, e := range changes {
 		t := s.tables[key.typeURL]
 		if t == nil {
-			if r == nil {
+			if e == nil {
 				continue
 			}
 			t = s.table(key.typeURL)
 		}
-		if t.put(key.name, r, next) {
+		if t.put(key.name, e, next) {
 			s.version = next
 		}
 	}
@@ -71,12 +75,37 @@ func (s *Store) Version() uint64 {
 	return s.version
 }
 
-// Get returns the resource, or nil if there is none.
+// Get returns the resource, or nil if there is none or an error in its place.
 func (s *Store) Get(typeURL, name string) *Resource {
+	if e := s.entry(typeURL, keyOf(name)); e != nil {
+		return e.resource
+	}
+	return nil
+}
+
+// Error returns the error in place of the resource, nil if there is none.
+func (s *Store) Error(typeURL, name string) *status.Status {
+	if e := s.entry(typeURL, keyOf(name)); e != nil && e.err != nil {
+		return e.err.status
+	}
+	return nil
+}
+
+func (s *Store) entry(typeURL string, key nameKey) *entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if t := s.tables[typeURL]; t != nil {
-		return t.resources[name]
+		return t.entries[key]
+	}
+	return nil
+}
+
+// keys returns the names of a type's resources and errors, in no order.
+func (s *Store) keys(typeURL string) []nameKey {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.tables[typeURL]; t != nil {
+		return slices.Collect(maps.Keys(t.entries))
 	}
 	return nil
 }
@@ -111,13 +140,13 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 		return
 	}
 	t := s.table(sub.typeURL)
-	for _, name := range change.removed {
-		delete(sub.names, name)
-		t.unsubscribe(name, sub)
+	for key := range change.removed {
+		delete(sub.names, key)
+		t.setSubscribed(key, sub, false)
 	}
-	for _, name := range change.added {
-		sub.names[name] = struct{}{}
-		t.subscribe(name, sub)
+	for key, name := range change.added {
+		sub.names[key] = name
+		t.setSubscribed(key, sub, true)
 	}
 	before := sub.interest
 	sub.interest = change.interest
@@ -139,8 +168,8 @@ func (s *Store) release(st *stream) {
 		if t == nil {
 			continue
 		}
-		for name := range sub.names {
-			t.unsubscribe(name, sub)
+		for key := range sub.names {
+			t.setSubscribed(key, sub, false)
 		}
 		t.setWildcard(sub, false)
 		s.dropIfUnused(t)

@@ -2,8 +2,10 @@ package controlplane
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -18,10 +20,11 @@ import (
 // stream is what every protocol variant keeps of one client's stream: who the
 // client is, what it subscribed to, and which subscriptions are due.
 type stream struct {
-	id     uint64
-	store  *Store
-	limits limits
-	peer   *peer.Peer
+	id       uint64
+	protocol Protocol
+	store    *Store
+	limits   limits
+	peer     *peer.Peer
 	// wake holds a token while something may be due.
 	wake chan struct{}
 
@@ -47,9 +50,9 @@ type limits struct {
 
 type usage struct{ names, bytes int }
 
-func newStream(id uint64, store *Store, l limits, p *peer.Peer) *stream {
+func newStream(id uint64, protocol Protocol, store *Store, l limits, p *peer.Peer) *stream {
 	return &stream{
-		id: id, store: store, limits: l, peer: p,
+		id: id, protocol: protocol, store: store, limits: l, peer: p,
 		wake: make(chan struct{}, 1),
 		subs: map[string]*subscription{},
 	}
@@ -88,8 +91,11 @@ func (s *stream) use(more usage) error {
 }
 
 // subscription returns what the stream asks for of a type. Only the reader
-// calls it. complete applies if there was none before.
-func (s *stream) subscription(typeURL string, complete bool) (*subscription, error) {
+// calls it. telling applies if there was none before.
+func (s *stream) subscription(typeURL string, telling telling) (*subscription, error) {
+	if typeURL == "" {
+		return nil, status.Error(codes.InvalidArgument, "type_url: empty; on an aggregated stream every request has to name its type")
+	}
 	s.mu.Lock()
 	sub := s.subs[typeURL]
 	s.mu.Unlock()
@@ -100,31 +106,31 @@ func (s *stream) subscription(typeURL string, complete bool) (*subscription, err
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, typeURL: typeURL, complete: complete, names: map[string]struct{}{}}
+	sub = &subscription{stream: s, typeURL: typeURL, telling: telling, names: map[nameKey]string{}}
 	s.mu.Lock()
 	s.subs[typeURL] = sub
 	s.mu.Unlock()
 	return sub, nil
 }
 
-// resubscribe makes sub what the request's names say.
+// resubscribe makes sub what a request says.
 func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error {
 	if change.isNone(sub.interest) {
 		return nil
 	}
-	more := usage{names: len(change.added) - len(change.removed), bytes: change.nameBytes()}
-	if err := s.use(more); err != nil {
+	if err := s.use(change.usage()); err != nil {
 		return err
 	}
 	s.store.resubscribe(sub, change)
 	return nil
 }
 
-// markDue queues sub if it has become due. The caller holds mu.
-func (s *stream) markDue(sub *subscription, wasEmpty bool) {
-	if !wasEmpty || sub.pending.empty() {
+// markDue queues sub if something is due of it. The caller holds mu.
+func (s *stream) markDue(sub *subscription) {
+	if sub.queued || sub.pending.empty() {
 		return
 	}
+	sub.queued = true
 	s.dueSubs = append(s.dueSubs, sub)
 	select {
 	case s.wake <- struct{}{}:
@@ -156,24 +162,29 @@ func (s *stream) takeDue() []dueChanges {
 	return due
 }
 
-// exchange runs one stream until the client ends it, handle or push fails, or
-// stop is closed. handle is called for one request after the other, push
-// whenever something may be due; it is handed the function that sends, which
-// may block for as long as the client does not read.
+// variant is a variant of the protocol on one stream.
+type variant[Req, Resp any] interface {
+	// handle takes in a request. It is called for one after the other.
+	handle(*Req) error
+	// push sends what is due. It is called for one wake after the other, beside
+	// handle. send may block for as long as the client does not read.
+	push(send func(*Resp) error) error
+}
+
+// exchange runs one stream until the client ends it, v fails, or stop is closed.
 //
 // The gRPC handler's goroutine waits, a second one reads. A third exists only
 // while there is something to send, as a Send that is stuck must not keep the
 // handler from returning, which alone can end the stream.
 func exchange[Req, Resp any](
 	s *stream,
+	v variant[Req, Resp],
 	wire grpc.BidiStreamingServer[Req, Resp],
 	group *sync.WaitGroup,
 	stop <-chan struct{},
-	handle func(*Req) error,
-	push func(send func(*Resp) error) error,
 ) error {
 	received := make(chan error, 1)
-	group.Go(func() { received <- receiveAll(wire, handle) })
+	group.Go(func() { received <- receiveAll(wire, v.handle) })
 	wake, pushed := s.wake, make(chan error, 1)
 	for {
 		select {
@@ -182,7 +193,7 @@ func exchange[Req, Resp any](
 		case <-stop:
 			return errClosed
 		case <-wake:
-			group.Go(func() { pushed <- push(wire.Send) })
+			group.Go(func() { pushed <- v.push(wire.Send) })
 			wake = nil
 		case err := <-pushed:
 			if err != nil {
@@ -206,6 +217,21 @@ func receiveAll[Req, Resp any](wire grpc.BidiStreamingServer[Req, Resp], handle 
 			return err
 		}
 	}
+}
+
+// nonces numbers the responses of one stream. They are unique beyond it, so that
+// one which a client carries over from a stream before is not taken for one of
+// this stream.
+type nonces struct {
+	prefix string
+	last   uint64
+}
+
+func newNonces() nonces { return nonces{prefix: fmt.Sprintf("%08x", rand.Uint32())} }
+
+func (n *nonces) next() string {
+	n.last++
+	return fmt.Sprintf("%s-%d", n.prefix, n.last)
 }
 
 func sortedKeys(keys iter.Seq[string]) []string { return slices.Sorted(keys) }

@@ -17,7 +17,10 @@ import (
 	"github.com/dynxds/dynxds/controlplane"
 )
 
-const adsMethods = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+const (
+	adsMethods  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+	deltaMethod = adsMethods + "DeltaAggregatedResources"
+)
 
 // FakeServer is a control plane on a real loopback port, with switches for
 // every kind of fault a client has to survive. Without a switch thrown it is
@@ -37,14 +40,16 @@ type FakeServer struct {
 	// run is nil while stopped.
 	run *serverRun
 
-	mu         sync.Mutex
-	control    *controlplane.Server
-	refuse     error
-	onRequest  func(Request) error
-	onResponse func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
-	streams    map[uint64]*fakeStream
-	attempts   uint64
-	opened     uint64
+	mu              sync.Mutex
+	control         *controlplane.Server
+	refuse          error
+	refuseDelta     error
+	onRequest       func(Request) error
+	onResponse      func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
+	onDeltaResponse func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
+	streams         map[uint64]*fakeStream
+	attempts        uint64
+	opened          uint64
 	// news is closed and replaced whenever a stream began or ended.
 	news chan struct{}
 }
@@ -203,7 +208,7 @@ func (f *FakeServer) Restart() error {
 		if !strings.HasPrefix(info.FullMethod, adsMethods) {
 			return handler(srv, wire)
 		}
-		return f.serveStream(run, srv, wire, handler)
+		return f.serveStream(run, info.FullMethod, srv, wire, handler)
 	}
 	run.grpc = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ChainStreamInterceptor(intercept),
@@ -235,6 +240,19 @@ func (f *FakeServer) RefuseStreams(err error) {
 	f.refuse = err
 }
 
+// RefuseDelta ends every delta ADS stream that begins from now on with
+// UNIMPLEMENTED, as a server does that knows only SotW. RefuseDelta(false), the
+// default, lets them in. Streams that exist are not touched. For a server that
+// never offers delta see [controlplane.WithoutDelta].
+func (f *FakeServer) RefuseDelta(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuseDelta = nil
+	if on {
+		f.refuseDelta = status.Error(codes.Unimplemented, "this fake server refuses delta")
+	}
+}
+
 // BreakStreams ends every present ADS stream with err, also those that are
 // stalled. A nil err ends them with OK, as a server may.
 func (f *FakeServer) BreakStreams(err error) {
@@ -262,7 +280,7 @@ func (f *FakeServer) OnRequest(hook func(Request) error) {
 	f.onRequest = hook
 }
 
-// OnResponse calls hook for every response of the control plane. What it
+// OnResponse calls hook for every SotW response of the control plane. What it
 // returns is sent instead, nothing for nil. hook owns the message. nil removes
 // the hook.
 func (f *FakeServer) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
@@ -271,9 +289,16 @@ func (f *FakeServer) OnResponse(hook func(stream uint64, resp *discoverypb.Disco
 	f.onResponse = hook
 }
 
-// Send sends a hand-made message, usually a *DiscoveryResponse, on the newest
-// ADS stream, whatever switches are thrown. The client's answer to it is
-// recorded; the control plane takes from it the subscription only. To be told
+// OnDeltaResponse is OnResponse for delta responses.
+func (f *FakeServer) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onDeltaResponse = hook
+}
+
+// Send sends a hand-made message, usually a *DiscoveryResponse or a
+// *DeltaDiscoveryResponse as the stream's protocol has it, on the newest ADS
+// stream, whatever switches are thrown. The client's answer to it is recorded; the control plane takes from it the subscription only. To be told
 // apart, the response needs a nonce that the control plane does not use: any
 // word does.
 func (f *FakeServer) Send(m proto.Message) error {
@@ -363,8 +388,8 @@ func (f *FakeServer) await(ctx context.Context, check func() error) error {
 
 // serveStream runs handler beside the switch that breaks streams. gRPC ends the
 // stream when serveStream returns, which ends the handler too.
-func (f *FakeServer) serveStream(run *serverRun, srv any, wire grpc.ServerStream, handler grpc.StreamHandler) error {
-	s, err := f.begin(wire)
+func (f *FakeServer) serveStream(run *serverRun, method string, srv any, wire grpc.ServerStream, handler grpc.StreamHandler) error {
+	s, err := f.begin(method, wire)
 	if err != nil {
 		return err
 	}
@@ -379,16 +404,20 @@ func (f *FakeServer) serveStream(run *serverRun, srv any, wire grpc.ServerStream
 	}
 }
 
-func (f *FakeServer) begin(wire grpc.ServerStream) (*fakeStream, error) {
+func (f *FakeServer) begin(method string, wire grpc.ServerStream) (*fakeStream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.attempts++
 	f.tell()
-	if f.refuse != nil {
-		if _, ok := status.FromError(f.refuse); !ok {
-			return nil, status.Error(codes.Unavailable, f.refuse.Error())
+	refuse := f.refuse
+	if refuse == nil && method == deltaMethod {
+		refuse = f.refuseDelta
+	}
+	if refuse != nil {
+		if _, ok := status.FromError(refuse); !ok {
+			return nil, status.Error(codes.Unavailable, refuse.Error())
 		}
-		return nil, f.refuse
+		return nil, refuse
 	}
 	f.opened++
 	s := newFakeStream(f, f.opened, wire)
@@ -425,4 +454,10 @@ func (f *FakeServer) responseHook() func(uint64, *discoverypb.DiscoveryResponse)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.onResponse
+}
+
+func (f *FakeServer) deltaResponseHook() func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.onDeltaResponse
 }

@@ -58,31 +58,43 @@ func (s *fakeStream) RecvMsg(m any) error {
 	if err := s.server.reads.pass(s.Context()); err != nil {
 		return err
 	}
-	req, ok := m.(*discoverypb.DiscoveryRequest)
-	if !ok {
+	var recorded Request
+	switch req := m.(type) {
+	case *discoverypb.DiscoveryRequest:
+		recorded = newRequest(s.id, proto.CloneOf(req))
+	case *discoverypb.DeltaDiscoveryRequest:
+		recorded = newDeltaRequest(s.id, proto.CloneOf(req))
+	default:
 		return nil
 	}
-	recorded := newRequest(s.id, proto.Clone(req).(*discoverypb.DiscoveryRequest))
 	s.server.recorder.add(recorded)
 	if hook := s.server.requestHook(); hook != nil {
 		if err := hook(recorded); err != nil {
 			return err
 		}
 	}
-	s.hideInjected(req)
+	s.hideInjected(m)
 	return nil
 }
 
 // hideInjected turns the answer to a hand-made response into a plain
-// subscription: the control plane, which never sent that nonce, would have to
-// ignore the request, and all that follow.
-func (s *fakeStream) hideInjected(req *discoverypb.DiscoveryRequest) {
+// subscription: the SotW control plane, which never sent that nonce, would have
+// to ignore the request, and all that follow.
+func (s *fakeStream) hideInjected(m any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.injected[req.GetResponseNonce()]; ok {
-		req.ResponseNonce = s.nonces[req.GetTypeUrl()]
-		req.VersionInfo = ""
-		req.ErrorDetail = nil
+	switch req := m.(type) {
+	case *discoverypb.DiscoveryRequest:
+		if _, ok := s.injected[req.GetResponseNonce()]; ok {
+			req.ResponseNonce = s.nonces[req.GetTypeUrl()]
+			req.VersionInfo = ""
+			req.ErrorDetail = nil
+		}
+	case *discoverypb.DeltaDiscoveryRequest:
+		if _, ok := s.injected[req.GetResponseNonce()]; ok {
+			req.ResponseNonce = ""
+			req.ErrorDetail = nil
+		}
 	}
 }
 
@@ -91,26 +103,37 @@ func (s *fakeStream) SendMsg(m any) error {
 	if err := s.server.sends.pass(s.Context()); err != nil {
 		return err
 	}
-	if resp, ok := m.(*discoverypb.DiscoveryResponse); ok {
+	switch resp := m.(type) {
+	case *discoverypb.DiscoveryResponse:
 		s.mu.Lock()
 		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
 		s.mu.Unlock()
-		if hook := s.server.responseHook(); hook != nil {
-			edited := hook(s.id, proto.Clone(resp).(*discoverypb.DiscoveryResponse))
-			if edited == nil {
-				return nil
-			}
-			m = edited
+		if resp = edit(s.id, resp, s.server.responseHook()); resp == nil {
+			return nil
 		}
+		m = resp
+	case *discoverypb.DeltaDiscoveryResponse:
+		if resp = edit(s.id, resp, s.server.deltaResponseHook()); resp == nil {
+			return nil
+		}
+		m = resp
 	}
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	return s.ServerStream.SendMsg(m)
 }
 
+// edit passes a copy of the response through the hook, if there is one.
+func edit[Resp proto.Message](stream uint64, resp Resp, hook func(uint64, Resp) Resp) Resp {
+	if hook == nil {
+		return resp
+	}
+	return hook(stream, proto.CloneOf(resp))
+}
+
 // inject sends m past the control plane and the doors.
 func (s *fakeStream) inject(m proto.Message) error {
-	if resp, ok := m.(*discoverypb.DiscoveryResponse); ok && resp.GetNonce() != "" {
+	if resp, ok := m.(interface{ GetNonce() string }); ok && resp.GetNonce() != "" {
 		s.mu.Lock()
 		s.injected[resp.GetNonce()] = struct{}{}
 		s.mu.Unlock()

@@ -2,30 +2,47 @@ package testutils
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/controlplane"
 )
 
-// Request is one DiscoveryRequest as a FakeServer received it.
+// Request is one DiscoveryRequest or DeltaDiscoveryRequest as a FakeServer
+// received it.
 type Request struct {
-	// Stream numbers the server's streams from 1 on, across restarts.
-	Stream  uint64
-	TypeURL string
-	// Names is resource_names, in the client's order.
-	Names   []string
+	// Stream numbers the server's streams from 1 on, across restarts and
+	// protocols.
+	Stream uint64
+	// Protocol is the variant that the stream speaks.
+	Protocol controlplane.Protocol
+	TypeURL  string
+	// Names is resource_names, in the client's order. SotW only.
+	Names []string
+	// Version is version_info. SotW only.
 	Version string
-	Nonce   string
+	// Subscribe and Unsubscribe are resource_names_subscribe and
+	// resource_names_unsubscribe, in the client's order. Delta only.
+	Subscribe, Unsubscribe []string
+	// InitialVersions is initial_resource_versions, nil if it is empty. Delta
+	// only.
+	InitialVersions map[string]string
+	Nonce           string
 	// Err is error_detail, nil if there was none.
 	Err *status.Status
 	// Node is nil if the request had none.
 	Node *corepb.Node
-	// Raw is the message itself. It must not be changed.
-	Raw *discoverypb.DiscoveryRequest
+	// Raw or RawDelta is the message itself, the other one is nil. It must not
+	// be changed.
+	Raw      *discoverypb.DiscoveryRequest
+	RawDelta *discoverypb.DeltaDiscoveryRequest
 }
 
 func newRequest(stream uint64, m *discoverypb.DiscoveryRequest) Request {
@@ -38,16 +55,40 @@ func newRequest(stream uint64, m *discoverypb.DiscoveryRequest) Request {
 		Node:    m.GetNode(),
 		Raw:     m,
 	}
-	if d := m.GetErrorDetail(); d != nil {
-		r.Err = status.New(codes.Code(d.GetCode()), d.GetMessage())
-	}
+	r.setErr(m.GetErrorDetail())
 	return r
+}
+
+func newDeltaRequest(stream uint64, m *discoverypb.DeltaDiscoveryRequest) Request {
+	r := Request{
+		Stream:          stream,
+		Protocol:        controlplane.ProtocolDelta,
+		TypeURL:         m.GetTypeUrl(),
+		Subscribe:       slices.Clone(m.GetResourceNamesSubscribe()),
+		Unsubscribe:     slices.Clone(m.GetResourceNamesUnsubscribe()),
+		InitialVersions: maps.Clone(m.GetInitialResourceVersions()),
+		Nonce:           m.GetResponseNonce(),
+		Node:            m.GetNode(),
+		RawDelta:        m,
+	}
+	r.setErr(m.GetErrorDetail())
+	return r
+}
+
+func (r *Request) setErr(detail *statuspb.Status) {
+	if detail != nil {
+		r.Err = status.New(codes.Code(detail.GetCode()), detail.GetMessage())
+	}
 }
 
 // String is for failed tests.
 func (r Request) String() string {
 	short := r.TypeURL[strings.LastIndexByte(r.TypeURL, '.')+1:]
 	s := fmt.Sprintf("stream %d: %s names=%q version=%q nonce=%q", r.Stream, short, r.Names, r.Version, r.Nonce)
+	if r.Protocol == controlplane.ProtocolDelta {
+		s = fmt.Sprintf("stream %d: delta %s subscribe=%q unsubscribe=%q versions=%q nonce=%q",
+			r.Stream, short, r.Subscribe, r.Unsubscribe, r.InitialVersions, r.Nonce)
+	}
 	if r.Node != nil {
 		s += fmt.Sprintf(" node=%q", r.Node.GetId())
 	}
@@ -68,17 +109,47 @@ func OfType(typeURL string) Match {
 	return func(r Request) bool { return r.TypeURL == typeURL }
 }
 
-// ForNames matches the requests of a type for exactly these names, in any
+// Over matches the requests of one variant of the protocol.
+func Over(protocol controlplane.Protocol) Match {
+	return func(r Request) bool { return r.Protocol == protocol }
+}
+
+// ForNames matches the SotW requests of a type for exactly these names, in any
 // order.
 func ForNames(typeURL string, names ...string) Match {
 	want := slices.Sorted(slices.Values(names))
 	return func(r Request) bool {
-		return r.TypeURL == typeURL && slices.Equal(slices.Sorted(slices.Values(r.Names)), want)
+		return r.Protocol == controlplane.ProtocolSotW && r.TypeURL == typeURL && slices.Equal(slices.Sorted(slices.Values(r.Names)), want)
 	}
 }
 
-// ACKOf matches the requests of a type that answer a response and accept it. A
-// change of subscription repeats the nonce and matches, too.
+// Subscribing matches the requests of a type that ask for all of these names,
+// and perhaps for more: SotW requests that have them in their list, and delta
+// requests that subscribe to them.
+func Subscribing(typeURL string, names ...string) Match {
+	return func(r Request) bool {
+		asked := r.Names
+		if r.Protocol == controlplane.ProtocolDelta {
+			asked = r.Subscribe
+		}
+		return r.TypeURL == typeURL && containsAll(asked, names)
+	}
+}
+
+// Unsubscribing matches the delta requests of a type that unsubscribe from all
+// of these names, and perhaps from more.
+func Unsubscribing(typeURL string, names ...string) Match {
+	return func(r Request) bool {
+		return r.Protocol == controlplane.ProtocolDelta && r.TypeURL == typeURL && containsAll(r.Unsubscribe, names)
+	}
+}
+
+func containsAll(have, want []string) bool {
+	return !slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(have, name) })
+}
+
+// ACKOf matches the requests of a type that answer a response and accept it. In
+// SotW a change of subscription repeats the nonce and matches, too.
 func ACKOf(typeURL string) Match {
 	return func(r Request) bool { return r.TypeURL == typeURL && r.Nonce != "" && r.Err == nil }
 }

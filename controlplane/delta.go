@@ -1,0 +1,77 @@
+package controlplane
+
+import (
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// delta is the incremental variant of the protocol on one stream.
+type delta struct {
+	*stream
+	// maxSize is about how many bytes a response may have.
+	maxSize int
+	// nonces is touched only by push, of which one runs at a time.
+	nonces nonces
+}
+
+func newDelta(s *stream, maxSize int) *delta {
+	return &delta{stream: s, maxSize: maxSize, nonces: newNonces()}
+}
+
+// handle takes in one request. What it says of the subscription counts whatever
+// its nonce (Envoy, "Incremental xDS").
+func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
+	if err := p.greet(req.GetNode()); err != nil {
+		return err
+	}
+	sub, err := p.subscription(req.GetTypeUrl(), tellDifference)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
+	p.mu.Unlock()
+	return p.resubscribe(sub, sub.difference(
+		req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), req.GetInitialResourceVersions()))
+}
+
+// push sends what is due, all of it from one state of the store.
+func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
+	all, version := p.collect()
+	for _, n := range all {
+		for !n.empty() {
+			if err := send(p.response(&n, version)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collect returns what is due, in push order, and the store's version.
+func (p *delta) collect() ([]news, string) {
+	p.store.mu.RLock()
+	defer p.store.mu.RUnlock()
+	var all []news
+	for _, due := range p.takeDue() {
+		t := p.store.tables[due.sub.typeURL]
+		if t == nil {
+			continue
+		}
+		if n := tell(t, due); !n.empty() {
+			all = append(all, n)
+		}
+	}
+	return makeBeforeBreak(all), formatVersion(p.store.version)
+}
+
+// response makes the next message out of n, with a fresh nonce, and notes that
+// it is sent.
+func (p *delta) response(n *news, version string) *discoverypb.DeltaDiscoveryResponse {
+	resp := n.take(p.maxSize)
+	resp.SystemVersionInfo = version
+	resp.Nonce = p.nonces.next()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n.sub.delivery.sentOne(version, resp.Nonce)
+	return resp
+}

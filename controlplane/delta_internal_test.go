@@ -1,0 +1,336 @@
+package controlplane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func newTestDelta(store *Store) *delta {
+	return newDelta(newStream(1, ProtocolDelta, store, limits{names: 1000, bytes: 1 << 16}, nil), 1<<10)
+}
+
+func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {
+	t.Helper()
+	if err := p.handle(req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func update(t testing.TB, store *Store, change func(*Tx)) {
+	t.Helper()
+	if _, err := store.Update(change); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pushed returns what a push sends.
+func pushed(t testing.TB, p *delta) []*discoverypb.DeltaDiscoveryResponse {
+	t.Helper()
+	var responses []*discoverypb.DeltaDiscoveryResponse
+	if err := p.push(func(resp *discoverypb.DeltaDiscoveryResponse) error {
+		responses = append(responses, resp)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return responses
+}
+
+// A client that does not read is owed the difference to what it has, however
+// much comes and goes meanwhile.
+func TestDelta_PendingChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	p := newTestDelta(store)
+	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "stays"}) })
+	const glob = "xdstp://a/T/d/*"
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*", "named"}})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: routeType, ResourceNamesSubscribe: []string{glob}})
+	pushed(t, p)
+	for i := range 500 {
+		cluster, route := fmt.Sprint("c", i), fmt.Sprint("xdstp://a/T/d/", i)
+		update(t, store, func(tx *Tx) {
+			tx.Set(&clusterpb.Cluster{Name: cluster}, &clusterpb.Cluster{Name: "named"}, &routepb.RouteConfiguration{Name: route})
+		})
+		update(t, store, func(tx *Tx) {
+			tx.Delete(clusterType, cluster)
+			tx.Delete(clusterType, "named")
+			tx.Delete(routeType, route)
+		})
+		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: []string{"e"}})
+		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesUnsubscribe: []string{"e"}})
+	}
+	clusters, routes := p.subs[clusterType], p.subs[routeType]
+	if len(clusters.pending.names) != 1 || len(routes.pending.names) != 0 || len(p.dueSubs) > 3 {
+		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.names), len(routes.pending.names), len(p.dueSubs))
+	}
+	if len(clusters.told) != 2 || len(routes.told) != 1 {
+		t.Errorf("told of %d Clusters and %d routes", len(clusters.told), len(routes.told))
+	}
+	if got := pushed(t, p); len(got) != 0 {
+		t.Errorf("pushed, although nothing is different: %v", got)
+	}
+}
+
+func TestDelta_VersionsOfWhatIsNotSubscribedAreNotKept(t *testing.T) {
+	t.Parallel()
+	p := newTestDelta(NewStore())
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{
+		TypeUrl: clusterType, ResourceNamesSubscribe: []string{"a", "xdstp://a/T/d/*"},
+		InitialResourceVersions: map[string]string{
+			"a": "1", "b": "1", "xdstp://a/T/d/x": "1", "xdstp://a/T/e/x": "1", "xdstp://a/T/d/*": "1",
+		},
+	})
+	if got := len(p.subs[clusterType].told); got != 2 {
+		t.Errorf("%d versions are kept, want those of a and d/x", got)
+	}
+}
+
+// What is not subscribed any more occupies nothing and is not sent.
+func TestDelta_UnsubscribedWildcardAndGlobAreForgotten(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	p := newTestDelta(store)
+	const glob = "xdstp://a/T/d/*"
+	update(t, store, func(tx *Tx) {
+		for i := range 20 {
+			tx.Set(&clusterpb.Cluster{Name: fmt.Sprint(i)}, &clusterpb.Cluster{Name: fmt.Sprint("xdstp://a/T/d/", i)})
+		}
+	})
+	ask := func(subscribe, unsubscribe []string) {
+		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{
+			TypeUrl: clusterType, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe,
+		})
+	}
+	sub := func() *subscription { return p.subs[clusterType] }
+	ask([]string{"*", glob, "0"}, nil)
+	pushed(t, p)
+	if got := len(sub().told); got != 41 {
+		t.Fatalf("told of %d names at first", got)
+	}
+	ask(nil, []string{"*"})
+	if got := len(sub().told); got != 22 {
+		t.Errorf("told of %d names without the wildcard, want the members, the glob and one name", got)
+	}
+	ask(nil, []string{glob})
+	if got := len(sub().told); got != 1 {
+		t.Errorf("told of %d names without the glob", got)
+	}
+	ask([]string{"*", glob}, nil)
+	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "1", AltStatName: "x"}) })
+	ask(nil, []string{"*", glob})
+	if got := pushed(t, p); len(got) != 0 {
+		t.Errorf("pushed what is not subscribed any more: %v", got)
+	}
+}
+
+// What changed and changed back, or was replaced by the same, is not sent.
+func TestDelta_CoalescedChangesThatCancelOutAreNotSent(t *testing.T) {
+	t.Parallel()
+	store := NewStore()
+	p := newTestDelta(store)
+	set := func(alt string) {
+		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "c", AltStatName: alt}) })
+	}
+	deny := func() {
+		update(t, store, func(tx *Tx) { tx.SetError(routeType, "r", status.New(codes.PermissionDenied, "no")) })
+	}
+	set("1")
+	deny()
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: routeType, ResourceNamesSubscribe: []string{"r"}})
+	if got := pushed(t, p); len(got) != 2 {
+		t.Fatalf("pushed %v", got)
+	}
+	set("2")
+	set("1")
+	update(t, store, func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "r"}) })
+	deny()
+	if len(p.dueSubs) != 2 {
+		t.Errorf("%d subscriptions are due", len(p.dueSubs))
+	}
+	if got := pushed(t, p); len(got) != 0 {
+		t.Errorf("pushed %v", got)
+	}
+}
+
+func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
+	t.Parallel()
+	var d delivery
+	for i := range 10 * maxUnanswered {
+		d.sentOne("v", fmt.Sprint(i))
+	}
+	if len(d.unanswered) != maxUnanswered {
+		t.Errorf("%d are unanswered", len(d.unanswered))
+	}
+	d.answeredOne("0", nil)
+	if d.ackedVersion != "" {
+		t.Error("the first was answered")
+	}
+	d.answeredOne(fmt.Sprint(10*maxUnanswered-1), nil)
+	if d.reply != ReplyACK {
+		t.Errorf("after the ACK of the last: %v", d.reply)
+	}
+}
+
+// FuzzDelta_Requests feeds a stream with requests of any content, among updates.
+// It holds the store's index against the subscriptions, and what the responses
+// say against the store.
+func FuzzDelta_Requests(f *testing.F) {
+	for _, req := range []*discoverypb.DeltaDiscoveryRequest{
+		{TypeUrl: clusterType},
+		{TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*", "a", "a", ""}, ResourceNamesUnsubscribe: []string{"a", "*"}},
+		{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{"*", "a"}},
+		{TypeUrl: routeType, ResourceNamesSubscribe: []string{"xdstp://a/T/*", "xdstp://a/T/x?b=1&a=2", "xdstp://a/T/x?a=2&b=1"}},
+		{TypeUrl: routeType, ResourceNamesUnsubscribe: []string{"xdstp://a/T/*"}, ResponseNonce: "x"},
+		{TypeUrl: clusterType, InitialResourceVersions: map[string]string{"a": "1", "gone": "2", "*": "3", "xdstp://a/T/*": "4"}},
+		{},
+	} {
+		data, err := proto.Marshal(req)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, data, uint8(len(data)))
+		f.Add(data, []byte{}, uint8(0))
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte, change uint8) {
+		store := NewStore()
+		p := newTestDelta(store)
+		client := map[string]deltaView{}
+		for i, data := range [][]byte{first, second, first, second} {
+			req := new(discoverypb.DeltaDiscoveryRequest)
+			if proto.Unmarshal(data, req) != nil {
+				return
+			}
+			if sub := p.subs[req.GetTypeUrl()]; sub == nil || sub.interest == interestUnknown {
+				claimAll(client, req)
+			}
+			if err := p.handle(req); err != nil {
+				if c := status.Code(err); c != codes.InvalidArgument && c != codes.ResourceExhausted {
+					t.Fatalf("handle: %v", err)
+				}
+				return
+			}
+			if change>>i&1 == 1 {
+				setAnyDelta(t, store, req, int(change)+i)
+			}
+			if change>>(4+i)&1 == 1 {
+				continue // the client is slow
+			}
+			for _, resp := range pushed(t, p) {
+				learn(t, client, resp)
+			}
+			checkIndex(t, store, p.stream)
+			checkTold(t, store, p.stream, client)
+		}
+		store.release(p.stream)
+		for typeURL, table := range store.tables {
+			if len(table.byName)+len(table.byWildcard) > 0 {
+				t.Fatalf("%s: subscriptions are left", typeURL)
+			}
+		}
+	})
+}
+
+// deltaView is what a client knows of one type by what it was told.
+type deltaView map[nameKey]string
+
+func (v deltaView) set(name, what string) { v[keyOf(name)] = what }
+
+// claimAll is what the client says it has.
+func claimAll(client map[string]deltaView, req *discoverypb.DeltaDiscoveryRequest) {
+	view := deltaView{}
+	for name, version := range req.GetInitialResourceVersions() {
+		view.set(name, "resource "+version)
+	}
+	client[req.GetTypeUrl()] = view
+}
+
+func learn(t *testing.T, client map[string]deltaView, resp *discoverypb.DeltaDiscoveryResponse) {
+	t.Helper()
+	if resp.GetNonce() == "" {
+		t.Fatalf("response without nonce: %v", resp)
+	}
+	view := client[resp.GetTypeUrl()]
+	if view == nil {
+		view = deltaView{}
+		client[resp.GetTypeUrl()] = view
+	}
+	for _, r := range resp.GetResources() {
+		view.set(r.GetName(), "resource "+r.GetVersion())
+	}
+	for _, name := range resp.GetRemovedResources() {
+		view.set(name, "")
+	}
+	for _, e := range resp.GetResourceErrors() {
+		view.set(e.GetResourceName().GetName(), "error "+e.GetErrorDetail().GetMessage())
+	}
+}
+
+// checkTold compares what the client knows of each name that it asked for with
+// the store.
+func checkTold(t *testing.T, store *Store, s *stream, client map[string]deltaView) {
+	t.Helper()
+	for typeURL, sub := range s.subs {
+		table := store.tables[typeURL]
+		if table == nil {
+			continue
+		}
+		keys := slices.Concat(slices.Collect(maps.Keys(sub.names)), slices.Collect(maps.Keys(table.entries)))
+		for _, key := range keys {
+			if !sub.wants(key) || key.isGlob() {
+				continue
+			}
+			want := ""
+			inGlob := sub.inGlob(key) && table.entries[key.glob()] == nil
+			switch e := table.entries[key]; {
+			case !sub.named(key) && !inGlob && !sub.interest.wildcard():
+				continue
+			case e != nil && e.resource != nil:
+				want = "resource " + e.resource.version
+			case e != nil && (sub.named(key) || inGlob):
+				want = "error " + e.err.status.Message()
+			}
+			if got := client[typeURL][key]; got != want {
+				t.Fatalf("%s: the client knows %q of %+v, want %q", typeURL, got, key, want)
+			}
+		}
+	}
+}
+
+// setAnyDelta stores something under the names of a request, and takes some of
+// them away.
+func setAnyDelta(t *testing.T, store *Store, req *discoverypb.DeltaDiscoveryRequest, value int) {
+	t.Helper()
+	names := slices.Concat(req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), slices.Sorted(maps.Keys(req.GetInitialResourceVersions())))
+	for i, name := range names {
+		if name == "" || name == wildcardName {
+			continue
+		}
+		update(t, store, func(tx *Tx) {
+			switch key := keyOf(name); {
+			case (value+i)%4 == 0:
+				tx.Delete(req.GetTypeUrl(), name)
+			case (value+i)%4 == 1 || key.isGlob():
+				tx.SetError(req.GetTypeUrl(), name, status.New(codes.NotFound, fmt.Sprint(value)))
+			default:
+				tx.SetNamed(name, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
+			}
+			if path, context, _ := strings.Cut(keyOf(name).collection, "?"); path != "" {
+				member := strings.TrimSuffix(path, wildcardName) + "member?" + context
+				tx.SetNamed(member, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
+			}
+		})
+	}
+}

@@ -1,0 +1,433 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// Envoy, "Incremental xDS": names are added to and taken from what is
+// subscribed; a request without names changes nothing.
+func TestDelta_SubscriptionsAreDifferences(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), xdsmsg.RouteConfig("c", "*"))
+	c := s.openDelta(t)
+	c.subscribe(rds, "a", "a")
+	c.ack(c.want(rds, "a"))
+	c.subscribe(rds, "b")
+	c.ack(c.want(rds, "b"))
+	c.subscribe(rds)
+	c.fence()
+	s.set(t, xdsmsg.RouteConfig("a", "1"), xdsmsg.RouteConfig("b", "1"), xdsmsg.RouteConfig("c", "1"))
+	c.want(rds, "a", "b")
+	c.unsubscribe(rds, "a")
+	c.fence()
+	s.set(t, xdsmsg.RouteConfig("a", "2"), xdsmsg.RouteConfig("b", "2"))
+	c.want(rds, "b")
+}
+
+// Envoy, "Incremental xDS": subscriptions, and the resources in a response, in
+// one message.
+func TestDelta_OneRequestSubscribesAndUnsubscribes(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.openDelta(t)
+	c.subscribe(rds, "a")
+	first := c.want(rds, "a")
+	c.send(&deltaRequest{
+		TypeUrl: rds, ResponseNonce: first.GetNonce(),
+		ResourceNamesSubscribe: []string{"b"}, ResourceNamesUnsubscribe: []string{"a"},
+	})
+	c.want(rds, "b")
+	s.set(t, xdsmsg.RouteConfig("a", "1"))
+	c.fence()
+	// In both lists: subscribed.
+	c.send(&deltaRequest{
+		TypeUrl: rds, ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{"a", "b"},
+	})
+	c.want(rds, "a", "b")
+}
+
+// Envoy, "Grouping Resources into Responses" and "Incremental xDS".
+func TestDelta_OnlyWhatChangedIsSent(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"), cluster("b"), cluster("c"))
+	c := s.openDelta(t)
+	c.subscribe(cds)
+	c.ack(c.want(cds, "a", "b", "c"))
+	s.set(t, cluster("a"), changed("b", "new"), cluster("c"))
+	c.ack(c.want(cds, "b"))
+	s.set(t, cluster("a"), changed("b", "new"))
+	s.set(t, xdsmsg.RouteConfig("r", "*"))
+	c.fence()
+}
+
+// Envoy, "Deleting Resources".
+func TestDelta_DeletedResourceIsNamedAsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run(typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), cluster("a"), cluster("b"))
+			c := s.openDelta(t)
+			c.subscribe(typeURL, "a", "b")
+			c.want(typeURL, "a", "b")
+			s.delete(t, typeURL, "a", "b")
+			c.want(typeURL, "-a", "-b")
+			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
+			c.want(typeURL, "a")
+		})
+	}
+}
+
+// Envoy, "Incremental xDS", "Knowing When a Requested Resource Does Not Exist".
+func TestDelta_MissingResourceIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("here", "*"))
+	c := s.openDelta(t)
+	c.subscribe(rds, "here", "missing")
+	c.want(rds, "here", "-missing")
+	s.update(t, func(tx *controlplane.Tx) { tx.Delete(rds, "missing") })
+	c.fence()
+	s.set(t, xdsmsg.RouteConfig("missing", "*"))
+	c.want(rds, "missing")
+}
+
+// Envoy, "Subscribing to Resources": what is asked for is sent, even if the
+// server believes that the client has it.
+func TestDelta_RepeatedSubscriptionIsAnsweredAgain(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"), cluster("b"))
+	c := s.openDelta(t)
+	c.subscribe(cds, "a", "missing")
+	c.ack(c.want(cds, "a", "-missing"))
+	c.subscribe(cds, "a", "missing")
+	c.ack(c.want(cds, "a", "-missing"))
+	c.subscribe(cds, "*")
+	c.ack(c.want(cds, "a", "b"))
+	c.subscribe(cds, "*")
+	c.ack(c.want(cds, "a", "b"))
+	c.subscribe(cds, "b")
+	c.ack(c.want(cds, "b"))
+	c.subscribe(cds, "b", "*")
+	c.want(cds, "a", "b")
+	c.fence()
+}
+
+// Envoy, "Unsubscribing from Resources".
+func TestDelta_Unsubscribe(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T, names ...string) (*testServer, *deltaClient) {
+		s := startServer(t)
+		s.set(t, cluster("a"), cluster("b"))
+		c := s.openDelta(t)
+		c.subscribe(cds, names...)
+		c.recv()
+		return s, c
+	}
+	t.Run("needs no answer", func(t *testing.T) {
+		t.Parallel()
+		_, c := open(t, "a", "missing")
+		c.unsubscribe(cds, "a", "missing")
+		c.fence()
+	})
+	t.Run("of what is not subscribed is ignored", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t, "a")
+		c.unsubscribe(cds, "b", "never", "*")
+		c.fence()
+		s.set(t, changed("a", "new"), changed("b", "new"))
+		c.want(cds, "a")
+	})
+	t.Run("a name that the wildcard covers: the resource is sent", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t, "*", "a")
+		c.unsubscribe(cds, "a")
+		c.want(cds, "a")
+		s.set(t, changed("a", "new"))
+		c.want(cds, "a")
+	})
+	t.Run("a name that the wildcard does not cover: it is named as removed", func(t *testing.T) {
+		t.Parallel()
+		_, c := open(t, "*", "missing")
+		c.unsubscribe(cds, "missing")
+		c.want(cds, "-missing")
+		c.fence()
+	})
+	t.Run("the wildcard as a whole", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t, "*", "a")
+		c.unsubscribe(cds, "*")
+		c.fence()
+		s.set(t, changed("a", "new"), changed("b", "new"))
+		c.want(cds, "a")
+	})
+	t.Run("one resource of the wildcard is not possible", func(t *testing.T) {
+		t.Parallel()
+		s, c := open(t, "*")
+		c.unsubscribe(cds, "a")
+		c.fence()
+		s.set(t, changed("a", "new"))
+		c.want(cds, "a")
+	})
+	t.Run("before the answer", func(t *testing.T) {
+		t.Parallel()
+		s := startServer(t)
+		s.set(t, cluster("a"), cluster("b"))
+		c := s.openDelta(t)
+		c.subscribe(cds, "a", "b")
+		c.unsubscribe(cds, "a", "b")
+		c.subscribe(cds, "a")
+		for resp := c.recv(); !slices.Equal(contentOf(resp), []string{"a"}); resp = c.recv() {
+			t.Logf("on the way before: %q", contentOf(resp))
+		}
+		c.fence()
+	})
+}
+
+// Envoy, "Incremental xDS": the subscription of a request counts, stale or
+// not.
+func TestDelta_SubscriptionWithStaleNonceCounts(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.openDelta(t)
+	c.subscribe(rds, "a")
+	old := c.want(rds, "a")
+	s.set(t, xdsmsg.RouteConfig("a", "changed"))
+	c.want(rds, "a")
+	for _, nonce := range []string{old.GetNonce(), old.GetNonce(), "invented"} {
+		c.send(&deltaRequest{TypeUrl: rds, ResponseNonce: nonce, ResourceNamesSubscribe: []string{"b"}})
+		c.want(rds, "b")
+	}
+}
+
+// Envoy, "Incremental xDS": the nonce pairs an ACK or NACK with its response.
+func TestDelta_EachResponseIsAnsweredOnItsOwn(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
+	c := s.openDelta(t)
+	c.subscribe(rds, "a")
+	first := c.want(rds, "a")
+	c.subscribe(rds, "b")
+	second := c.want(rds, "b")
+	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != second.GetNonce() || ts.SentVersion != "1" {
+		t.Errorf("before the answers: %+v", ts)
+	}
+	c.nack(first, "bad a")
+	ts := c.typeStatus(s.control, rds)
+	if ts.Reply != controlplane.ReplyAwaited || ts.ACKedVersion != "" {
+		t.Errorf("after the NACK of the first: %+v", ts)
+	}
+	if ts.NACK == nil || ts.NACK.Nonce != first.GetNonce() || ts.NACK.Version != "1" || ts.NACK.Err.Message() != "bad a" {
+		t.Errorf("the NACK: %+v", ts.NACK)
+	}
+	c.ack(second)
+	c.nack(second, "answered already")
+	ts = c.typeStatus(s.control, rds)
+	if ts.Reply != controlplane.ReplyACK || ts.ACKedVersion != second.GetSystemVersionInfo() || ts.NACK.Nonce != first.GetNonce() {
+		t.Errorf("after the ACK of the second: %+v", ts)
+	}
+}
+
+func TestDelta_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"), cluster("b"))
+	c := s.openDelta(t)
+	c.subscribe(cds)
+	c.nack(c.want(cds, "a", "b"), "no")
+	s.set(t, cluster("a"))
+	c.fence()
+	s.set(t, changed("a", "good"))
+	c.want(cds, "a")
+}
+
+// Envoy, "Basic Protocol Overview" and "Incremental xDS".
+func TestDelta_NoncesAndVersions(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("c"))
+	version := s.set(t, xdsmsg.RouteConfig("r", "*"))
+	seen := map[string]bool{}
+	for range 2 {
+		c := s.openDelta(t)
+		for _, typeURL := range []string{cds, rds} {
+			c.subscribe(typeURL, "c", "r")
+			resp := c.recv()
+			if resp.GetNonce() == "" || seen[resp.GetNonce()] {
+				t.Errorf("nonce %q is empty or was used before", resp.GetNonce())
+			}
+			seen[resp.GetNonce()] = true
+			if resp.GetSystemVersionInfo() != strconv.FormatUint(version, 10) {
+				t.Errorf("system_version_info %q, want the store's version %d", resp.GetSystemVersionInfo(), version)
+			}
+			r := resp.GetResources()[0]
+			stored := s.store.Get(typeURL, r.GetName())
+			if r.GetVersion() != stored.Version() || !proto.Equal(r.GetResource(), stored.Any()) {
+				t.Errorf("resource %v, want version %q", r, stored.Version())
+			}
+		}
+	}
+}
+
+// Envoy, "ACK": only the first request of a stream carries the node.
+func TestDelta_NodeComesWithFirstRequestOnly(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.openDelta(t)
+	c.send(&deltaRequest{Node: &corepb.Node{Id: "first"}, TypeUrl: rds, ResourceNamesSubscribe: []string{"r"}})
+	c.want(rds, "-r")
+	c.fence() // sends another node
+	clients := s.control.Clients()
+	if len(clients) != 1 || clients[0].Node.GetId() != "first" || clients[0].Protocol != controlplane.ProtocolDelta {
+		t.Errorf("clients: %+v", clients)
+	}
+}
+
+func TestDelta_LargeResponsesAreSplit(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 10
+	s := startServer(t, controlplane.WithMaxResponseSize(limit))
+	big := strings.Repeat("x", 10<<10)
+	want := map[string]bool{}
+	s.update(t, func(tx *controlplane.Tx) {
+		for i := range 50 {
+			name := fmt.Sprintf("r%d", i)
+			tx.SetNamed(name, wrapperspb.String(name+big))
+			want[name] = true
+		}
+		tx.SetNamed("huge", wrapperspb.String(strings.Repeat("x", 2*limit)))
+		want["huge"] = true
+		for i := range 20 {
+			name := fmt.Sprintf("e%d", i)
+			tx.SetError(custom, name, status.New(codes.Internal, big))
+			want["!"+name] = true
+		}
+	})
+	c := s.openDelta(t)
+	var subscribe []string
+	for name := range want {
+		subscribe = append(subscribe, strings.TrimPrefix(name, "!"))
+	}
+	for i := range 20 {
+		name := fmt.Sprintf("missing-%d-%s", i, big)
+		subscribe = append(subscribe, name)
+		want["-"+name] = true
+	}
+	c.subscribe(custom, subscribe...)
+	responses := 0
+	for len(want) > 0 {
+		resp := c.recv()
+		responses++
+		c.ack(resp)
+		content := contentOf(resp)
+		if size := proto.Size(resp); size > limit && len(content) > 1 {
+			t.Errorf("a response of %d items has %d bytes, the limit is %d", len(content), size, limit)
+		}
+		for _, item := range content {
+			if !want[item] {
+				t.Fatalf("%.20q came twice or is not wanted", item)
+			}
+			delete(want, item)
+		}
+	}
+	if responses < 16 || responses > 25 {
+		t.Errorf("%d responses for about 1 MiB in parts of 64 KiB", responses)
+	}
+}
+
+func TestDelta_SlowClientGetsTheNewestState(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	big := func(i int) *wrapperspb.StringValue {
+		return wrapperspb.String(fmt.Sprintf("%03d", i) + strings.Repeat("x", 1<<20))
+	}
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("big", big(0)) })
+	slow, quick := s.openDelta(t), s.openDelta(t)
+	slow.subscribe(custom, "big")
+	quick.subscribe(rds, "r")
+	quick.want(rds, "-r")
+	const updates = 100
+	for i := 1; i <= updates; i++ {
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetNamed("big", big(i))
+			tx.Set(xdsmsg.RouteConfig("r", fmt.Sprintf("domain-%d", i)))
+		})
+		quick.want(rds, "r")
+	}
+	final := s.store.Get(custom, "big").Version()
+	for responses := 1; ; responses++ {
+		if slow.want(custom, "big").GetResources()[0].GetVersion() == final {
+			if responses > 10 {
+				t.Errorf("the client that did not read was sent %d of %d states", responses, updates)
+			}
+			return
+		}
+	}
+}
+
+// Envoy, "Eventual consistency considerations".
+func TestDelta_PushOrderIsMakeBeforeBreak(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.Set(cluster("old"), cluster("stays"), xdsmsg.SimpleEndpoints("old", "127.0.0.1:1"), xdsmsg.DefaultListener("l-old", "r"))
+	})
+	c := s.openDelta(t)
+	c.subscribe(cds)
+	c.want(cds, "old", "stays")
+	for _, sub := range []struct{ typeURL, old, next string }{{eds, "old", "new"}, {lds, "l-old", "l"}, {rds, "r-old", "r"}} {
+		c.subscribe(sub.typeURL, sub.old, sub.next)
+		c.recv()
+	}
+	c.subscribe(custom, "x")
+	c.want(custom, "-x")
+
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetNamed("x", wrapperspb.String("x"))
+		tx.Delete(cds, "old")
+		tx.Delete(eds, "old")
+		tx.Delete(lds, "l-old")
+		tx.Set(cluster("new"), xdsmsg.SimpleEndpoints("new", "127.0.0.1:1"), xdsmsg.DefaultListener("l", "r"), xdsmsg.RouteConfig("r", "*"))
+	})
+	c.want(cds, "new")
+	c.want(eds, "new")
+	c.want(lds, "l", "-l-old")
+	c.want(rds, "r")
+	c.want(custom, "x")
+	c.want(cds, "-old")
+	c.want(eds, "-old")
+
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.Delete(cds, "new")
+		tx.Set(xdsmsg.RouteConfig("r", "other"))
+	})
+	c.want(rds, "r")
+	c.want(cds, "-new")
+
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.Delete(cds, "stays")
+		tx.Set(cluster("next"))
+	})
+	c.want(cds, "next", "-stays")
+	c.fence()
+}

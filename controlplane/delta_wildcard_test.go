@@ -1,0 +1,218 @@
+package controlplane_test
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// Envoy, "How the client specifies what resources to return" and "Incremental
+// xDS".
+func TestDelta_Wildcard(t *testing.T) {
+	t.Parallel()
+	resources := []proto.Message{
+		xdsmsg.DefaultListener("l1", "r1"), xdsmsg.DefaultListener("l2", "r1"),
+		cluster("c1"), cluster("c2"),
+		xdsmsg.RouteConfig("r1", "*"), xdsmsg.SimpleEndpoints("c1", "127.0.0.1:1"),
+	}
+	tests := []struct {
+		name  string
+		given string // the type
+		when  *deltaRequest
+		then  []string // the content of the response, nil if none comes
+	}{
+		{"first Listener request without names", lds, &deltaRequest{}, []string{"l1", "l2"}},
+		{"first Cluster request without names", cds, &deltaRequest{}, []string{"c1", "c2"}},
+		{"explicit star", cds, &deltaRequest{ResourceNamesSubscribe: []string{"*"}}, []string{"c1", "c2"}},
+		{"star and names", cds, &deltaRequest{ResourceNamesSubscribe: []string{"*", "c1", "c9"}}, []string{"c1", "c2", "-c9"}},
+		{"a name only", cds, &deltaRequest{ResourceNamesSubscribe: []string{"c2"}}, []string{"c2"}},
+		{"first request that only unsubscribes", cds, &deltaRequest{ResourceNamesUnsubscribe: []string{"c1"}}, nil},
+		{"first request that unsubscribes from star", cds, &deltaRequest{ResourceNamesUnsubscribe: []string{"*"}}, nil},
+		{"first RouteConfiguration request without names", rds, &deltaRequest{}, nil},
+		{"first ClusterLoadAssignment request without names", eds, &deltaRequest{}, nil},
+		{"star of a type without wildcard", eds, &deltaRequest{ResourceNamesSubscribe: []string{"*"}}, []string{"-*"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, resources...)
+			c := s.openDelta(t)
+			tt.when.TypeUrl = tt.given
+			c.send(tt.when)
+			if tt.then != nil {
+				c.want(tt.given, tt.then...)
+			}
+			c.fence()
+		})
+	}
+}
+
+// Envoy, "How the client specifies what resources to return", the example for
+// the incremental variant, request by request.
+func TestDelta_LegacyWildcardLastsUntilItIsUnsubscribed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("A"), cluster("B"))
+	c := s.openDelta(t)
+
+	c.subscribe(cds)
+	c.ack(c.want(cds, "A", "B"))
+	c.subscribe(cds, "A")
+	c.ack(c.want(cds, "A"))
+	s.set(t, changed("B", "1"))
+	c.ack(c.want(cds, "B"))
+
+	c.unsubscribe(cds, "*")
+	c.fence()
+	s.set(t, changed("A", "2"), changed("B", "2"))
+	c.ack(c.want(cds, "A"))
+
+	c.unsubscribe(cds, "A")
+	c.subscribe(cds) // no wildcard any more
+	c.fence()
+	s.set(t, changed("A", "3"), changed("B", "3"))
+	c.fence()
+	c.subscribe(cds, "*")
+	c.want(cds, "A", "B")
+}
+
+func TestDelta_LegacyWildcardEndsWithoutAName(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("A"))
+	c := s.openDelta(t)
+	c.subscribe(cds)
+	resp := c.want(cds, "A")
+	c.unsubscribe(cds, "*")
+	c.ack(resp) // has no names, and does not bring the wildcard back
+	c.fence()
+	s.set(t, changed("A", "1"))
+	c.fence()
+}
+
+// A client that asks for everything learns that there is nothing.
+func TestDelta_EmptyWildcardIsAnswered(t *testing.T) {
+	t.Parallel()
+	for name, names := range map[string][]string{"legacy": nil, "star": {"*"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			c := s.openDelta(t)
+			c.subscribe(lds, names...)
+			c.ack(c.want(lds))
+			c.fence()
+			s.set(t, xdsmsg.DefaultListener("l1", "r"))
+			c.want(lds, "l1")
+			s.delete(t, lds, "l1")
+			c.want(lds, "-l1")
+		})
+	}
+}
+
+func TestDelta_WildcardAndNameSendOneCopy(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"), cluster("b"))
+	c := s.openDelta(t)
+	c.subscribe(cds, "*", "a")
+	c.want(cds, "a", "b")
+	s.set(t, changed("a", "new"))
+	c.want(cds, "a")
+	s.delete(t, cds, "a")
+	c.want(cds, "-a")
+	c.fence()
+}
+
+// Envoy, "Incremental xDS": initial_resource_versions after a reconnect.
+func TestDelta_Reconnect(t *testing.T) {
+	t.Parallel()
+	const (
+		collection = "xdstp://auth/envoy.config.cluster.v3.Cluster/dir/"
+		elsewhere  = "xdstp://auth/envoy.config.cluster.v3.Cluster/other/x"
+	)
+	tests := []struct {
+		name      string
+		subscribe []string
+		prefix    string // of every name
+		stray     string // what the client has, too, and does not subscribe to
+		then      []string
+	}{
+		{"by name", []string{"same", "changed", "gone", "new"}, "", "stray", []string{"changed", "-gone", "new"}},
+		{"legacy wildcard", nil, "", "", []string{"changed", "-gone", "new"}},
+		{"star", []string{"*"}, "", "", []string{"changed", "-gone", "new"}},
+		{"star and names", []string{"*", "same", "gone", "never"}, "", "", []string{"changed", "-gone", "new", "-never"}},
+		{"only some", []string{"same", "gone"}, "", "stray", []string{"-gone"}},
+		{"glob", []string{collection + "*"}, collection, elsewhere, []string{collection + "changed", "-" + collection + "gone", collection + "new"}},
+		{"nothing to say", []string{"same"}, "", elsewhere, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, cluster(tt.prefix+"same"), cluster(tt.prefix+"changed"), cluster(tt.prefix+"gone"))
+			c := s.openDelta(t)
+			c.subscribe(cds, tt.prefix+"same", tt.prefix+"changed", tt.prefix+"gone")
+			versions := versionsOf(c.recv())
+			if tt.stray != "" {
+				versions[tt.stray] = "1"
+			}
+			c.cancel()
+
+			s.set(t, changed(tt.prefix+"changed", "x"), cluster(tt.prefix+"new"))
+			s.delete(t, cds, tt.prefix+"gone")
+			c = s.openDelta(t)
+			c.resume(cds, versions, tt.subscribe...)
+			if tt.then != nil {
+				c.ack(c.want(cds, tt.then...))
+			}
+			c.fence()
+			s.set(t, changed(tt.prefix+"same", "x"))
+			c.want(cds, tt.prefix+"same")
+		})
+	}
+}
+
+func TestDelta_WildcardOfReconnectingClientIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"))
+	c := s.openDelta(t)
+	c.subscribe(cds)
+	versions := versionsOf(c.want(cds, "a"))
+	c.cancel()
+	c = s.openDelta(t)
+	c.resume(cds, versions)
+	c.want(cds)
+	c.fence()
+}
+
+// DeltaDiscoveryRequest.initial_resource_versions: only the first message of a
+// type has it.
+func TestDelta_InitialVersionsCountInTheFirstRequestOnly(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"), cluster("b"))
+	c := s.openDelta(t)
+	c.subscribe(cds, "a")
+	versions := versionsOf(c.want(cds, "a"))
+	versions["b"] = s.store.Get(cds, "b").Version()
+	c.resume(cds, versions, "a", "b")
+	c.want(cds, "a", "b")
+}
+
+// A resource that the client asks for again in its second request may have been
+// dropped since the first.
+func TestDelta_InitialVersionsDoNotOutliveTheFirstRequest(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"))
+	c := s.openDelta(t)
+	c.resume(cds, map[string]string{"a": s.store.Get(cds, "a").Version()}, "a")
+	c.fence()
+	c.unsubscribe(cds, "a")
+	c.subscribe(cds, "a")
+	c.want(cds, "a")
+}

@@ -1,0 +1,103 @@
+package controlplane
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// entry is what the store holds under a name: a resource, or the error that
+// stands in its place (xRFC TP3), never both. It is immutable, and shared by
+// every stream.
+type entry struct {
+	resource *Resource
+	err      *resourceError
+}
+
+// absence stands for "there is nothing under this name" where the record of
+// what a client was told has to say so. The store holds no such entry.
+var absence = &entry{}
+
+// sameBytes compares two entries of the store, nil for none.
+func (e *entry) sameBytes(o *entry) bool {
+	switch {
+	case e == o:
+		return true
+	case e == nil || o == nil:
+		return false
+	case e.resource != nil:
+		return e.resource.sameBytes(o.resource)
+	default:
+		return o.err != nil && e.err.version == o.err.version
+	}
+}
+
+// sameVersion says whether a client that has e has nothing to learn from o.
+func (e *entry) sameVersion(o *entry) bool {
+	switch {
+	case e == o:
+		return true
+	case e.resource != nil:
+		return o.resource != nil && e.resource.version == o.resource.version
+	case e.err != nil:
+		return o.err != nil && e.err.version == o.err.version
+	default:
+		return false
+	}
+}
+
+// name returns the name as it was spelled when the entry was stored. Absence
+// has none.
+func (e *entry) name() string {
+	switch {
+	case e.resource != nil:
+		return e.resource.name
+	case e.err != nil:
+		return e.err.name
+	default:
+		return ""
+	}
+}
+
+// resourceError is the error in place of a resource, or of a glob collection.
+type resourceError struct {
+	name    string
+	status  *status.Status
+	detail  *statuspb.Status
+	version string
+}
+
+// newResourceError checks that st can be sent.
+func newResourceError(name string, st *status.Status) (*resourceError, error) {
+	if st.Code() == codes.OK {
+		return nil, errors.New("the status is OK, which is no error")
+	}
+	detail := st.Proto()
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(detail)
+	if err != nil {
+		return nil, fmt.Errorf("serializing the status: %w", err)
+	}
+	sum := sha256.Sum256(wire)
+	return &resourceError{name: name, status: st, detail: detail, version: hex.EncodeToString(sum[:8])}, nil
+}
+
+// notFound is the error for a name that does not exist.
+func notFound(typeURL, name string) *resourceError {
+	st := status.Newf(codes.NotFound, "the control plane has no resource %q of type %s", name, typeURL)
+	return &resourceError{name: name, status: st, detail: st.Proto()}
+}
+
+// message is the error under the name that the client used.
+func (e *resourceError) message(name string) *discoverypb.ResourceError {
+	return &discoverypb.ResourceError{
+		ResourceName: &discoverypb.ResourceName{Name: name},
+		ErrorDetail:  e.detail,
+	}
+}

@@ -1,0 +1,495 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// "TP3" in these comments is the file TP3-error-propagation; quotes are its.
+
+var (
+	denied      = status.New(codes.PermissionDenied, "not yours")
+	unavailable = status.New(codes.Unavailable, "backend of the control plane is down")
+)
+
+func (s *testServer) setError(t testing.TB, typeURL, name string, st *status.Status) {
+	t.Helper()
+	s.update(t, func(tx *controlplane.Tx) { tx.SetError(typeURL, name, st) })
+}
+
+// wantErrors is want for a response with resources and errors ("name: CODE").
+func (c *client) wantErrors(typeURL string, resources []string, errs ...string) *discoverypb.DiscoveryResponse {
+	c.t.Helper()
+	resp := c.want(typeURL, resources...)
+	if diff := cmp.Diff(errs, describe(resp.GetResourceErrors())); diff != "" {
+		c.t.Fatalf("errors in the %s response (-want +got):\n%s", typeURL, diff)
+	}
+	return resp
+}
+
+func (c *deltaClient) wantErrors(typeURL string, errs ...string) *deltaResponse {
+	c.t.Helper()
+	resp := c.recv()
+	if diff := cmp.Diff(errs, describe(resp.GetResourceErrors())); diff != "" || resp.GetTypeUrl() != typeURL {
+		c.t.Fatalf("errors in the %s response, want %s (-want +got):\n%s", resp.GetTypeUrl(), typeURL, diff)
+	}
+	if len(resp.GetResources())+len(resp.GetRemovedResources()) > 0 {
+		c.t.Fatalf("there is more than errors in the response: %q", contentOf(resp))
+	}
+	return resp
+}
+
+func describe(errs []*discoverypb.ResourceError) []string {
+	var out []string
+	for _, e := range errs {
+		out = append(out, fmt.Sprintf("%s: %v", e.GetResourceName().GetName(), codes.Code(e.GetErrorDetail().GetCode())))
+	}
+	return out
+}
+
+// TP3, "Protocol Behavior": the status reaches the client as it is.
+func TestErrors_StatusIsPassedOn(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	st, err := status.New(codes.PermissionDenied, "not yours").WithDetails(wrapperspb.String("ask the owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.setError(t, rds, "r", st)
+	old, delta := s.open(t), s.openDelta(t)
+	old.subscribe(rds, "r")
+	delta.subscribe(rds, "r")
+	for protocol, errs := range map[string][]*discoverypb.ResourceError{
+		"SotW": old.want(rds).GetResourceErrors(), "delta": delta.recv().GetResourceErrors(),
+	} {
+		if len(errs) != 1 || errs[0].GetResourceName().GetName() != "r" || !proto.Equal(errs[0].GetErrorDetail(), st.Proto()) {
+			t.Errorf("%s: %v", protocol, errs)
+		}
+	}
+}
+
+// TP3, "Protocol Behavior": "The xDS Management server is only expected to
+// return the error message once rather than throughout for future responses."
+func TestErrors_AreSentOncePerSubscriber(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run("SotW "+typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
+			s.setError(t, typeURL, "e", denied)
+			c, other := s.open(t), s.open(t)
+			c.subscribe(typeURL, "a", "e")
+			c.ack(c.wantErrors(typeURL, []string{"a"}, "e: PermissionDenied"), "a", "e")
+			s.set(t, xdsmsg.RouteConfig("a", "new"), changed("a", "new"))
+			c.ack(c.wantErrors(typeURL, []string{"a"}), "a", "e")
+			s.setError(t, typeURL, "e", status.New(codes.PermissionDenied, "not yours")) // the same
+			c.fence()
+			other.subscribe(typeURL, "a", "e")
+			other.wantErrors(typeURL, []string{"a"}, "e: PermissionDenied")
+		})
+		t.Run("delta "+typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
+			s.setError(t, typeURL, "e", denied)
+			c, other := s.openDelta(t), s.openDelta(t)
+			c.subscribe(typeURL, "a", "e")
+			c.ack(c.want(typeURL, "a", "!e"))
+			s.set(t, xdsmsg.RouteConfig("a", "new"), changed("a", "new"))
+			c.ack(c.want(typeURL, "a"))
+			s.setError(t, typeURL, "e", status.New(codes.PermissionDenied, "not yours"))
+			c.fence()
+			other.subscribe(typeURL, "e")
+			other.wantErrors(typeURL, "e: PermissionDenied")
+		})
+	}
+}
+
+// TP3, "Protocol Behavior": "until either a new error message is returned or
+// the resource is returned".
+func TestErrors_EndWithANewErrorOrTheResource(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run("SotW "+typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.setError(t, typeURL, "e", denied)
+			c := s.open(t)
+			c.subscribe(typeURL, "e")
+			c.wantErrors(typeURL, nil, "e: PermissionDenied")
+			s.setError(t, typeURL, "e", unavailable)
+			c.wantErrors(typeURL, nil, "e: Unavailable")
+			s.set(t, xdsmsg.RouteConfig("e", "*"), cluster("e"))
+			c.wantErrors(typeURL, []string{"e"})
+			s.setError(t, typeURL, "e", unavailable) // the same, but not since the resource
+			resp := c.wantErrors(typeURL, nil, "e: Unavailable")
+			s.set(t, xdsmsg.RouteConfig("other", "*"), cluster("other"))
+			c.ack(resp, "other")
+			resp = c.wantErrors(typeURL, []string{"other"})
+			c.ack(resp, "e") // subscribes anew
+			c.wantErrors(typeURL, nil, "e: Unavailable")
+		})
+		t.Run("delta "+typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			s.setError(t, typeURL, "e", denied)
+			c := s.openDelta(t)
+			c.subscribe(typeURL, "e")
+			c.wantErrors(typeURL, "e: PermissionDenied")
+			s.setError(t, typeURL, "e", unavailable)
+			c.wantErrors(typeURL, "e: Unavailable")
+			s.set(t, xdsmsg.RouteConfig("e", "*"), cluster("e"))
+			c.want(typeURL, "e")
+			s.setError(t, typeURL, "e", unavailable)
+			c.wantErrors(typeURL, "e: Unavailable")
+			c.subscribe(typeURL, "e") // subscribes anew
+			c.wantErrors(typeURL, "e: Unavailable")
+			c.unsubscribe(typeURL, "e")
+			c.fence()
+			c.subscribe(typeURL, "e")
+			c.wantErrors(typeURL, "e: Unavailable")
+		})
+	}
+}
+
+// TP3, "Protocol Behavior": "The set of resources with errors and the set of
+// valid resources must not intersect."
+func TestErrors_StandInPlaceOfTheResource(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	version := s.set(t, cluster("a"), cluster("b"))
+	s.setError(t, cds, "a", denied)
+	if s.store.Get(cds, "a") != nil || !slices.Equal(names(s.store.Resources(cds)), []string{"b"}) {
+		t.Errorf("resources beside the error: %q", names(s.store.Resources(cds)))
+	}
+	if got := s.store.Error(cds, "a"); got.Code() != codes.PermissionDenied {
+		t.Errorf("error: %v", got)
+	}
+	if got := s.store.Version(); got != version+1 {
+		t.Errorf("version %d, want %d", got, version+1)
+	}
+	s.set(t, cluster("a"))
+	if s.store.Error(cds, "a") != nil || s.store.Get(cds, "a") == nil {
+		t.Error("the resource did not end the error")
+	}
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetError(cds, "a", denied)
+		if tx.Get(cds, "a") != nil || tx.Error(cds, "a") == nil || tx.Error(cds, "b") != nil {
+			t.Error("the update does not see its own error")
+		}
+	})
+	s.delete(t, cds, "a")
+	if s.store.Error(cds, "a") != nil || s.store.Get(cds, "a") != nil {
+		t.Error("the error was not deleted")
+	}
+	s.setError(t, cds, "a", denied)
+	s.update(t, func(tx *controlplane.Tx) { tx.DeleteAll(cds) })
+	if s.store.Error(cds, "a") != nil || len(s.store.Resources(cds)) > 0 {
+		t.Error("DeleteAll left something")
+	}
+}
+
+// TP3, "Protocol Behavior": "it must still include all of the subscribed
+// resources that it can return in that response".
+func TestErrors_SotWListenerAndClusterResponsesStayComplete(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{lds, cds} {
+		t.Run(typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			for _, name := range []string{"a", "b", "c", "not-subscribed"} {
+				s.set(t, cluster(name), xdsmsg.DefaultListener(name, "r"))
+			}
+			c := s.open(t)
+			c.subscribe(typeURL, "a", "b", "c")
+			c.want(typeURL, "a", "b", "c")
+			s.setError(t, typeURL, "b", unavailable)
+			c.wantErrors(typeURL, []string{"a", "c"}, "b: Unavailable")
+			s.setError(t, typeURL, "not-subscribed", unavailable)
+			c.fence()
+		})
+	}
+}
+
+// TP3, "Protocol Behavior": NOT_FOUND "will be interpreted to mean that the
+// resource does not exist". In delta one of error and removal says so.
+func TestErrors_DeltaSendsErrorOrRemovalNeverBoth(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"))
+	c := s.openDelta(t)
+	c.subscribe(cds, "a", "b")
+	c.want(cds, "a", "-b")
+	s.setError(t, cds, "a", status.New(codes.NotFound, "moved to the other mesh"))
+	c.wantErrors(cds, "a: NotFound")
+	s.delete(t, cds, "a")
+	c.want(cds, "-a")
+	s.setError(t, cds, "b", status.New(codes.NotFound, "never was"))
+	c.wantErrors(cds, "b: NotFound")
+	c.fence()
+}
+
+func TestErrors_DeletedErrorLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.setError(t, rds, "e", denied)
+	c, d := s.open(t), s.openDelta(t)
+	c.subscribe(rds, "e")
+	d.subscribe(rds, "e")
+	c.wantErrors(rds, nil, "e: PermissionDenied")
+	d.wantErrors(rds, "e: PermissionDenied")
+	s.delete(t, rds, "e")
+	d.want(rds, "-e")
+	d.fence()
+	c.fence() // SotW has no way to say so
+	s.setError(t, rds, "e", denied)
+	d.wantErrors(rds, "e: PermissionDenied")
+	c.fence() // nothing ended the error for this client
+}
+
+// TP3, "Wildcard Subscriptions and Glob Collections", 1.
+func TestErrors_OfAGlobCollection(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, clusters("foo/bar", "foo/gone")...)
+	s.setError(t, cds, in("foo/*"), denied)
+	c := s.openDelta(t)
+	c.subscribe(cds, in("foo/*"), in("foo/bar"))
+	c.want(cds, "!"+in("foo/*"), in("foo/bar"))
+	c.fence()
+
+	// The collection comes back as a whole.
+	s.delete(t, cds, in("foo/*"))
+	c.want(cds, in("foo/bar"), in("foo/gone"))
+	s.setError(t, cds, in("foo/*"), unavailable)
+	c.wantErrors(cds, in("foo/*")+": Unavailable")
+	// No name covers it now, nor does the collection.
+	c.unsubscribe(cds, in("foo/bar"))
+	c.want(cds, "-"+in("foo/bar"))
+	c.subscribe(cds, in("foo/bar"))
+	c.want(cds, in("foo/bar"))
+	s.set(t, changedIn("foo/gone"))
+	s.delete(t, cds, in("foo/gone"))
+	c.fence()
+	s.set(t, changedIn("foo/bar")) // by its own name
+	c.want(cds, in("foo/bar"))
+	s.delete(t, cds, in("foo/*"))
+	c.want(cds, in("foo/bar"), "-"+in("foo/gone"))
+
+	// Subscribers of the name only.
+	s.setError(t, cds, in("foo/*"), denied)
+	c.wantErrors(cds, in("foo/*")+": PermissionDenied")
+	c.subscribe(cds, in("foo/*"))
+	c.wantErrors(cds, in("foo/*")+": PermissionDenied")
+	s.delete(t, cds, in("foo/bar"))
+	c.want(cds, "-"+in("foo/bar"))
+	s.delete(t, cds, in("foo/*"))
+	c.want(cds, "-"+in("foo/*"))
+}
+
+// TP3, "Wildcard Subscriptions and Glob Collections", 2.
+func TestErrors_OfAGlobsMember(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.setError(t, cds, in("foo/bar"), denied)
+	c := s.openDelta(t)
+	c.subscribe(cds, in("foo/*"))
+	c.wantErrors(cds, in("foo/bar")+": PermissionDenied")
+	s.set(t, clusters("foo/bar", "foo/baz")...)
+	c.want(cds, in("foo/bar"), in("foo/baz"))
+	s.setError(t, cds, in("foo/baz"), unavailable)
+	c.wantErrors(cds, in("foo/baz")+": Unavailable")
+	s.delete(t, cds, in("foo/baz"))
+	c.want(cds, "-"+in("foo/baz"))
+	c.fence()
+}
+
+// TP3, "Wildcard Subscriptions and Glob Collections": "This mechanism
+// currently doesn't support wildcard subscriptions". The resource is absent.
+func TestErrors_AreNotForWildcards(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, cluster("a"), cluster("b"), cluster("c"))
+	c, d := s.open(t), s.openDelta(t)
+	c.subscribe(cds, "*", "b")
+	d.subscribe(cds, "*", "b")
+	c.want(cds, "a", "b", "c")
+	d.want(cds, "a", "b", "c")
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetError(cds, "a", denied)
+		tx.SetError(cds, "b", denied) // asked for by name, too
+		tx.SetError(cds, "new", denied)
+		tx.SetError(cds, in("foo/*"), denied)
+	})
+	c.wantErrors(cds, []string{"c"}, "b: PermissionDenied")
+	d.want(cds, "-a", "!b")
+	d.unsubscribe(cds, "b")
+	d.want(cds, "-b")
+	d.fence()
+	s.set(t, cluster("a"))
+	c.wantErrors(cds, []string{"a", "c"})
+	d.want(cds, "a")
+}
+
+// Envoy, "Eventual consistency considerations", for errors that end a resource.
+func TestErrors_EndClustersAfterTheRoutesThatLeaveThem(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, controlplane.WithNotFoundErrors())
+	s.set(t, cluster("old"), xdsmsg.SimpleEndpoints("old", "127.0.0.1:1"), xdsmsg.SimpleEndpoints("stays", "127.0.0.1:1"), xdsmsg.RouteConfig("r", "*"))
+	c, d := s.open(t), s.openDelta(t)
+	for _, sub := range []struct {
+		typeURL string
+		names   []string
+	}{{cds, []string{"old", "new"}}, {eds, []string{"old", "stays"}}, {rds, []string{"r"}}} {
+		c.subscribe(sub.typeURL, sub.names...)
+		c.recv()
+		d.subscribe(sub.typeURL, sub.names...)
+		d.recv()
+	}
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetError(cds, "old", denied)
+		tx.SetError(eds, "old", denied)
+		tx.Set(cluster("new"), xdsmsg.SimpleEndpoints("stays", "127.0.0.1:2"), xdsmsg.RouteConfig("r", "new"))
+	})
+	c.wantErrors(cds, []string{"new", "old"})
+	c.wantErrors(eds, []string{"stays"})
+	c.wantErrors(rds, []string{"r"})
+	c.wantErrors(cds, []string{"new"}, "old: PermissionDenied")
+	c.wantErrors(eds, nil, "old: PermissionDenied")
+	d.want(cds, "new")
+	d.want(eds, "stays")
+	d.want(rds, "r")
+	d.want(cds, "!old")
+	d.want(eds, "!old")
+
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.Delete(cds, "new")
+		tx.Delete(eds, "stays")
+		tx.Set(xdsmsg.RouteConfig("r", "newer"))
+	})
+	c.wantErrors(rds, []string{"r"})
+	c.wantErrors(cds, nil, "new: NotFound")
+	c.wantErrors(eds, nil, "stays: NotFound")
+}
+
+// TP3, "Abstract": SotW can tell "explicitly" that a resource does not exist.
+func TestErrors_NotFoundInSotW(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, cds} {
+		t.Run(typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, controlplane.WithNotFoundErrors())
+			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
+			c := s.open(t)
+			c.subscribe(typeURL, "a", "b")
+			resp := c.wantErrors(typeURL, []string{"a"}, "b: NotFound")
+			if message := resp.GetResourceErrors()[0].GetErrorDetail().GetMessage(); !strings.Contains(message, `"b"`) || !strings.Contains(message, typeURL) {
+				t.Errorf("message: %s", message)
+			}
+			c.ack(resp, "a", "b")
+			c.fence()
+			s.set(t, xdsmsg.RouteConfig("b", "*"), cluster("b"))
+			if typeURL == cds {
+				c.wantErrors(cds, []string{"a", "b"})
+			} else {
+				c.wantErrors(rds, []string{"b"})
+			}
+			s.delete(t, typeURL, "a", "b")
+			c.wantErrors(typeURL, nil, "a: NotFound", "b: NotFound")
+			s.setError(t, typeURL, "a", denied)
+			c.wantErrors(typeURL, nil, "a: PermissionDenied")
+			s.delete(t, typeURL, "a")
+			c.wantErrors(typeURL, nil, "a: NotFound")
+		})
+	}
+	t.Run("wildcard", func(t *testing.T) {
+		t.Parallel()
+		s := startServer(t, controlplane.WithNotFoundErrors())
+		s.set(t, cluster("a"))
+		c := s.open(t)
+		c.subscribe(cds)
+		c.wantErrors(cds, []string{"a"})
+		s.delete(t, cds, "a")
+		c.wantErrors(cds, nil)
+	})
+	t.Run("delta says it by removed_resources", func(t *testing.T) {
+		t.Parallel()
+		s := startServer(t, controlplane.WithNotFoundErrors())
+		c := s.openDelta(t)
+		c.subscribe(cds, "a")
+		c.want(cds, "-a")
+	})
+}
+
+func TestErrors_Clients(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, controlplane.WithNotFoundErrors())
+	s.setError(t, rds, "e", denied)
+	c := s.open(t)
+	c.subscribe(rds, "e", "missing")
+	c.wantErrors(rds, nil, "e: PermissionDenied", "missing: NotFound")
+	d := s.openDelta(t)
+	d.subscribe(rds, "e", "missing")
+	d.want(rds, "!e", "-missing")
+	for i, want := range []string{
+		"SotW e: PermissionDenied missing: NotFound",
+		"delta e: PermissionDenied",
+	} {
+		got := s.control.Clients()[i]
+		text := got.Protocol.String()
+		for _, e := range got.Types[0].Errors {
+			text += fmt.Sprintf(" %s: %v", e.Name, e.Err.Code())
+		}
+		if text != want {
+			t.Errorf("got %s, want %s", text, want)
+		}
+	}
+	s.set(t, xdsmsg.RouteConfig("e", "*"), xdsmsg.RouteConfig("missing", "*"))
+	c.wantErrors(rds, []string{"e", "missing"})
+	d.want(rds, "e", "missing")
+	for _, got := range s.control.Clients() {
+		if len(got.Types[0].Errors) != 0 {
+			t.Errorf("%v: %+v", got.Protocol, got.Types[0].Errors)
+		}
+	}
+}
+
+func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
+	t.Parallel()
+	s := controlplane.NewStore()
+	_, err := s.Update(func(tx *controlplane.Tx) {
+		tx.SetError(rds, "nil", nil)
+		tx.SetError(rds, "fine", status.New(codes.OK, ""))
+		tx.SetError("", "", denied)
+		tx.SetError(cds, "*", denied)
+		tx.SetError(cds, "\xff", denied)
+		tx.SetError(cds, "text", status.New(codes.Internal, "\xff"))
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		`"nil": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty",
+		`"*" is no name`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not contain %q:\n%v", want, err)
+		}
+	}
+	if s.Version() != 0 {
+		t.Errorf("version %d", s.Version())
+	}
+}
