@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -79,8 +80,26 @@ func (m *mesh) set(resources ...proto.Message) {
 }
 
 // bootstrap returns a bootstrap for the mesh. The node id is the test's name.
-func (m *mesh) bootstrap() []byte {
-	return m.Bootstrap(m.t.Name(), testutils.ServerFeatures(m.features...))
+func (m *mesh) bootstrap(opts ...testutils.BootstrapOption) []byte {
+	return m.Bootstrap(m.t.Name(), append([]testutils.BootstrapOption{testutils.ServerFeatures(m.features...)}, opts...)...)
+}
+
+// asks matches the request that adds a name to those of a type that the client asks
+// for, over either variant.
+func asks(typeURL, added string, others ...string) testutils.Match {
+	if variant == "delta" {
+		return testutils.Subscribing(typeURL, added)
+	}
+	return testutils.ForNames(typeURL, append(others, added)...)
+}
+
+// keepSilent has the control plane say nothing of what it does not have, over delta
+// as over SotW. Otherwise RPCs that need it would fail at once over delta.
+func (m *mesh) keepSilent() {
+	m.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		resp.RemovedResources = nil
+		return resp
+	})
 }
 
 // The type URLs of the resources that tests delete or wait for.

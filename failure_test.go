@@ -228,6 +228,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 		t.Run(string(k), func(t *testing.T) {
 			t.Parallel()
 			m := newMesh(t)
+			m.keepSilent()
 			cc := m.dial("xds:///" + service)
 			t.Run("deadline", func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)

@@ -20,7 +20,7 @@ func TestFederation(t *testing.T) {
 	t.Parallel()
 	main, own := newMesh(t), newMesh(t)
 	forMain, forOwn := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "own")
-	bootstrap := main.Bootstrap(t.Name(),
+	bootstrap := main.bootstrap(
 		testutils.Authority("own.example.com", own.Addr(), nil),
 		testutils.Authority("shared", "", nil),
 		testutils.Authority("", "", nil))
@@ -65,7 +65,7 @@ func TestUnknownAuthorityInAResourceIsReadByTheUser(t *testing.T) {
 	backend := testutils.StartBackend(t, "b1")
 	nowhere := in("nowhere", clusterURL, "c")
 	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
-	cc := dialWith(t, "xds:///"+service, m.Bootstrap(t.Name(), testutils.Authority("known.example.com", "", nil)))
+	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
 	mustReach(t, cc, unary, backend)
 	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty)
 	checkStatus(t, err, codes.Unavailable, nowhere, `"nowhere" is unknown`, `"known.example.com"`)
@@ -88,7 +88,7 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 	for _, m := range []*mesh{own, low} {
 		servers = append(servers, map[string]any{"server_uri": m.Addr(), "channel_creds": []map[string]any{{"type": "insecure"}}})
 	}
-	bootstrap := main.Bootstrap(t.Name(), testutils.Authority("own", "", map[string]any{"xds_servers": servers}))
+	bootstrap := main.bootstrap(testutils.Authority("own", "", map[string]any{"xds_servers": servers}))
 	mustReach(t, dialWith(t, "xds://own/"+service, bootstrap), unary, forLow)
 	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
 }

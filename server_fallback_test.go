@@ -23,7 +23,7 @@ func newPair(t testing.TB) pair { return pair{newMesh(t), newMesh(t)} }
 func (p pair) dial(target string) *grpc.ClientConn {
 	t := p.high.t
 	t.Helper()
-	return dialWith(t, target, p.high.Bootstrap(t.Name(), testutils.FurtherServer(p.low.Addr())))
+	return dialWith(t, target, p.high.bootstrap(testutils.FurtherServer(p.low.Addr(), p.low.features...)))
 }
 
 // dialWith opens a channel to the target with a bootstrap.
@@ -115,7 +115,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	// The new route names a cluster; when the client asks for it, the primary
 	// is gone.
 	p.high.OnRequest(func(r testutils.Request) error {
-		if testutils.ForNames(clusterURL, "cluster", "new")(r) {
+		if asks(clusterURL, "new", "cluster")(r) {
 			p.high.RefuseStreams(errors.New("gone"))
 			return errors.New("gone")
 		}

@@ -64,16 +64,18 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			m.set(append(clusterOf("new", to), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
 		}},
 		{"RDS moves to a cluster that is configured later", func(m *mesh, from, to *testutils.Backend) {
+			m.keepSilent()
 			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-			m.MustWait(testutils.Context(m.t), m.t, testutils.ForNames(clusterURL, "cluster", "new"))
+			m.MustWait(testutils.Context(m.t), m.t, asks(clusterURL, "new", "cluster"))
 			m.set(clusterOf("new", to)...)
 		}},
 		{"CDS names another ClusterLoadAssignment", func(m *mesh, from, to *testutils.Backend) {
 			m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
 		}},
 		{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, from, to *testutils.Backend) {
+			m.keepSilent()
 			m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
-			m.MustWait(testutils.Context(m.t), m.t, testutils.ForNames(endpointsURL, "other-endpoints"))
+			m.MustWait(testutils.Context(m.t), m.t, asks(endpointsURL, "other-endpoints"))
 			m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
 		}},
 		{"EDS names another endpoint", func(m *mesh, from, to *testutils.Backend) {
@@ -240,6 +242,7 @@ func mustReachEventually(t testing.TB, cc *grpc.ClientConn, backend *testutils.B
 func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
+	m.keepSilent()
 	backend := testutils.StartBackend(t, "b1")
 	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, "missing"), xdsmsg.PrefixRoute("", "cluster")),
 		clusterOf("cluster", backend)...)...)

@@ -85,9 +85,11 @@ func mustEnd(t *testing.T, stream context.Context) {
 func fallenBack(t *testing.T, f fleet, types *testTypes) (c *XDSClient, a, b *ear, low *scriptStream) {
 	t.Helper()
 	f[0].setRefuse(errRefused)
+	f[0].hold()
 	c = f.client()
 	a, _ = listen(t, c, types.clusters, "a")
 	b, _ = listen(t, c, types.clusters, "b")
+	f[0].open()
 	low = f[1].stream()
 	check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
 	low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster("b", "low"))

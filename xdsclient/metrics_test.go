@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -141,6 +142,34 @@ func TestMetrics(t *testing.T) {
 			"connected" + onServer: 1, "server_failure" + onServer: 1,
 			"resource_updates_valid" + ofType: 3, "resource_updates_invalid" + ofType: 2,
 			inState("nacked_but_cached"): 1, inState("does_not_exist_but_cached"): 1,
+		})
+	})
+}
+
+// gRFC A78 counts resources: one that goes by several names is one, and what a
+// server says in place of a resource is none. The NACK counts in the same way.
+func TestResourceOfSeveralNamesCountsOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		types, server := newTestTypes(), newScript(t)
+		c := server.deltaClient()
+		m := newMeter()
+		defer c.Attach("xds:///t", m)()
+		for _, name := range []string{"own", "alias", "other"} {
+			listen(t, c, types.clusters, name)
+		}
+		s := server.delta()
+		s.request()
+		s.send(types.clusters, "n1", has("own", "1", badCluster("own", "no"), "alias"), fails("other", codes.Internal, "no"))
+		m.expect(t, "one invalid", map[string]int64{
+			"connected" + onServer: 1, "resource_updates_invalid" + ofType: 1,
+			inState("nacked"): 2, inState("received_error"): 1,
+		})
+		s.expect(deltaWant{typ: types.clusters, nonce: "n1",
+			nack: `1 of 1 Cluster resources are invalid; Cluster "own": no; Cluster "alias": no`})
+		s.send(types.clusters, "n2", has("own", "2", cluster("own", "x"), "alias"))
+		m.expect(t, "one valid", map[string]int64{
+			"connected" + onServer: 1, "resource_updates_invalid" + ofType: 1, "resource_updates_valid" + ofType: 1,
+			inState("acked"): 2, inState("received_error"): 1,
 		})
 	})
 }

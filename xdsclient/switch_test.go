@@ -311,6 +311,7 @@ func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
 				pass(2 * time.Second)
 				f[0].setRefuse(nil)
 				s = f[0].stream()
+				synctest.Wait() // for the client to know of the stream
 				b, _ := listen(t, c, types.clusters, "b")
 				f[1].untouched()
 				if answers {
