@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -308,6 +309,12 @@ func TestIdleAndBack(t *testing.T) {
 			t.Fatalf("the channel stays %v", s)
 		} else {
 			cancel()
+		}
+	}
+	// gRPC says that it is idle before it has closed the resolver.
+	for deadline := time.Now().Add(patience); grpcbridge.Known(cc); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the idle channel keeps its Channel")
 		}
 	}
 	done = background(t.Context(), cc, false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"google.golang.org/grpc"
@@ -144,11 +145,20 @@ func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []gr
 		ch, attached := join(cc)
 		if !attached {
 			cc.Connect()
-			// A channel that is closed by now builds no resolver; one that
-			// is closed later closes the resolver it built.
-			if cc.GetState() == connectivity.Shutdown {
+			switch cc.GetState() {
+			case connectivity.Shutdown:
 				ch.leave()
 				return nil, errClosing
+			case connectivity.Idle:
+				// Connect does nothing on a channel that has begun to close,
+				// before that shows. Or else the channel is idle again.
+				if ctx.Err() == nil {
+					ch.leave()
+					awaitChange(cc)
+					continue
+				}
+			default:
+				// A resolver is being built; closing the channel closes it.
 			}
 		}
 		r, again, err := ch.await(ctx, failFast)
@@ -157,6 +167,13 @@ func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []gr
 			return r, err
 		}
 	}
+}
+
+// awaitChange gives an idle channel a moment to become something else.
+func awaitChange(cc *grpc.ClientConn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	cc.WaitForStateChange(ctx, connectivity.Idle)
 }
 
 // errClosing is what gRPC itself fails the RPCs of a closed channel with.
