@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,10 +15,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -427,199 +423,4 @@ func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {
 			t.Errorf("got %v", r.err)
 		}
 	})
-}
-
-// closing counts the instances of a filter and the RPCs in them.
-type closing struct {
-	made, closed atomic.Int64
-	late         atomic.Int64 // RPCs that ran in a closed instance
-}
-
-type closingInstance struct {
-	c      *closing
-	closed atomic.Bool
-	times  atomic.Int64
-}
-
-func (c *closing) entry(name, typeName string) httpfilter.Instance {
-	return httpfilter.Instance{Name: name, Filter: &testFilter{
-		typeURL: "type.googleapis.com/test." + typeName,
-		build: func(string) httpfilter.ClientInstance {
-			c.made.Add(1)
-			return &closingInstance{c: c}
-		},
-	}}
-}
-
-func (in *closingInstance) Close() {
-	in.c.closed.Add(1)
-	if in.times.Add(1) > 1 {
-		panic("closed twice")
-	}
-	in.closed.Store(true)
-}
-
-func (in *closingInstance) ClientInterceptor(_, _ httpfilter.Config) (httpfilter.Interceptor, error) {
-	return httpfilter.InterceptorFunc(func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
-		s, err := next.NewStream(ctx, rpc)
-		return &lateStream{s, in}, err
-	}), nil
-}
-
-// lateStream notices use after Close.
-type lateStream struct {
-	grpc.ClientStream
-	in *closingInstance
-}
-
-func (s *lateStream) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if s.in.closed.Load() {
-		s.in.c.late.Add(1)
-	}
-	return err
-}
-
-func (w *world) replace(t *testing.T, l xdsresource.Listener) (before *configselector.Selector) {
-	t.Helper()
-	before = w.s
-	w.s = w.ch.NewSelector(configselector.Config{Version: before.Version() + 1, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{toC()}}})
-	return before
-}
-
-func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
-	t.Parallel()
-	var c closing
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T"), c.entry("b", "T"))})
-	for _, step := range []struct {
-		name         string
-		filters      []httpfilter.Instance
-		made, closed int64
-	}{
-		{"the same", []httpfilter.Instance{c.entry("a", "T"), c.entry("b", "T")}, 2, 0},
-		{"reordered", []httpfilter.Instance{c.entry("b", "T"), c.entry("a", "T")}, 2, 0},
-		{"one less", []httpfilter.Instance{c.entry("b", "T")}, 2, 1},
-		{"the name of another type", []httpfilter.Instance{c.entry("b", "U")}, 3, 2},
-		{"none", nil, 3, 3},
-	} {
-		w.replace(t, chainOf(step.filters...)).Retire()
-		if c.made.Load() != step.made || c.closed.Load() != step.closed {
-			t.Errorf("%s: %d made and %d closed, want %d and %d", step.name, c.made.Load(), c.closed.Load(), step.made, step.closed)
-		}
-	}
-}
-
-func TestCloseWaitsForTheLastRPC(t *testing.T) {
-	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		var c closing
-		release := make(chan struct{})
-		w := newWorld(t, worldConfig{
-			routes:   []*xdsresource.Route{toC()},
-			listener: chainOf(c.entry("a", "T")),
-			handle: func(_ int, s grpc.ServerStream) error {
-				<-release
-				return echo(s)
-			},
-		})
-		ctx := testContext(t)
-		done := make(chan *result)
-		go func() { done <- w.do(ctx, k, "/s/m", []string{"x"}) }()
-		w.await(t, 1)
-		before := w.replace(t, chainOf())
-		before.Retire()
-		if n := c.closed.Load(); n != 0 {
-			t.Fatalf("closed %d times while an RPC runs", n)
-		}
-		if _, err := before.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, nil); err != grpcbridge.ErrRetired {
-			t.Errorf("a retired Selector ran an RPC: %v", err)
-		}
-		close(release)
-		if r := <-done; r.err != nil {
-			t.Fatal(r.err)
-		}
-		if n := c.closed.Load(); n != 1 {
-			t.Errorf("closed %d times, want once", n)
-		}
-	})
-}
-
-// A stream that nobody reads ends with its context, and with the channel.
-func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
-	t.Parallel()
-	for _, how := range []string{"context", "channel"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			var c closing
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
-				<-s.Context().Done()
-				return nil
-			}})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			finished := make(chan error, 2)
-			if _, err := w.s.Stream(ctx, kinds[3].desc, w.cc, "/s/m", plainStreamer, []grpc.CallOption{grpc.OnFinish(func(err error) { finished <- err })}); err != nil {
-				t.Fatal(err)
-			}
-			w.await(t, 1)
-			if how == "context" {
-				cancel()
-			} else {
-				w.cc.Close()
-			}
-			if err := <-finished; status.Code(err) != codes.Canceled {
-				t.Errorf("OnFinish got %v", err)
-			}
-			w.s.Retire()
-			for waiting := testContext(t); c.closed.Load() == 0; runtime.Gosched() {
-				if waiting.Err() != nil {
-					t.Fatal("not closed")
-				}
-			}
-		})
-	}
-}
-
-func TestConfigurationsChangeUnderRPCs(t *testing.T) {
-	t.Parallel()
-	var c closing
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: echoAll})
-	var current atomic.Pointer[configselector.Selector]
-	current.Store(w.s)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() {
-			k := kinds[i%len(kinds)]
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				// As the interceptors do.
-				one := &world{cc: w.cc, s: current.Load()}
-				if r := one.do(context.Background(), k, "/s/m", []string{"x"}); r.err != nil && r.err != grpcbridge.ErrRetired {
-					t.Errorf("%s: %v", k.name, r.err)
-					return
-				}
-			}
-		})
-	}
-	for i := range 200 {
-		names := []string{"a", "b", "c", "d"}[i%4 : min(i%4+1+i%3, 4)]
-		var filters []httpfilter.Instance
-		for _, name := range names {
-			filters = append(filters, c.entry(name, []string{"T", "U"}[i/8%2]))
-		}
-		before := w.replace(t, chainOf(filters...))
-		current.Store(w.s)
-		before.Retire()
-	}
-	close(stop)
-	wg.Wait()
-	w.s.Retire()
-	if made, closed := c.made.Load(), c.closed.Load(); made != closed || c.late.Load() != 0 {
-		t.Errorf("%d instances made, %d closed, %d RPCs in closed ones", made, closed, c.late.Load())
-	}
 }

@@ -3,9 +3,11 @@ package httpfilter_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	udpapb "github.com/cncf/xds/go/udpa/type/v1"
@@ -56,9 +58,12 @@ func fields(t *testing.T, m map[string]any) *structpb.Struct {
 
 type otherFilter struct{ httpfilter.HeaderFilter[int] }
 
+// times makes a type for each run of a test, as there is one registry.
+var times atomic.Int64
+
 func TestTwoFiltersForOneTypePanicWithBothNames(t *testing.T) {
 	t.Parallel()
-	const url = "type.googleapis.com/test.Twice"
+	url := fmt.Sprint("type.googleapis.com/test.Twice", times.Add(1))
 	httpfilter.Register(adding(url))
 	defer func() {
 		text, _ := recover().(string)

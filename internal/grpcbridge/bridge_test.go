@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -312,6 +313,12 @@ func TestIdleAndBack(t *testing.T) {
 	case <-r.closed:
 	case <-time.After(patience):
 		t.Fatal("the channel does not go idle")
+	}
+	// gRPC says that it is idle before it has closed the resolver.
+	for deadline := time.Now().Add(patience); grpcbridge.Known(cc); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the idle channel keeps its Channel")
+		}
 	}
 	done = background(t.Context(), cc, false)
 	b.next(t).Publish(&second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"google.golang.org/grpc"
