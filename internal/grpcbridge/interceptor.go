@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"google.golang.org/grpc"
