@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -21,9 +20,9 @@ import (
 
 const unaryMethod = "/grpc.testing.TestService/UnaryCall"
 
-func testClient(t *testing.T, b *testutils.Backend) testgrpc.TestServiceClient {
+func testClient(t *testing.T, b *testutils.Backend) testpb.TestServiceClient {
 	t.Helper()
-	return testgrpc.NewTestServiceClient(dial(t, b.Addr()))
+	return testpb.NewTestServiceClient(dial(t, b.Addr()))
 }
 
 func wantID(t *testing.T, header metadata.MD, want string) {
@@ -129,7 +128,7 @@ func TestBackend_RemembersTheLastRPC(t *testing.T) {
 		t.Errorf("before any RPC: %+v", got)
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "x-key", "value")
-	client := testgrpc.NewTestServiceClient(dial(t, b.Addr()))
+	client := testpb.NewTestServiceClient(dial(t, b.Addr()))
 	if _, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.CallAuthority("authority.example.com")); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 )
@@ -20,7 +19,7 @@ const maxPayload = 4 << 20
 // testService is grpc.testing.TestService as gRPC's interop description has
 // it, less the two methods that no test of ours needs.
 type testService struct {
-	testgrpc.UnimplementedTestServiceServer
+	testpb.UnimplementedTestServiceServer
 	id string
 }
 
