@@ -94,6 +94,9 @@ func TestCluster(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
+			if tc.want.MaxRequests == 0 {
+				tc.want.MaxRequests = DefaultMaxRequests
+			}
 			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
 				t.Errorf("Cluster (-want +got):\n%s", diff)
 			}

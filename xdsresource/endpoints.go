@@ -34,7 +34,8 @@ func (v *validator) endpoints(pb *endpointpb.ClusterLoadAssignment) *Endpoints {
 	}
 	l.checkPriorities()
 	l.closeGaps()
-	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities}
+	drops := v.drops((*path)(nil).field("policy"), pb.GetPolicy().GetDropOverloads())
+	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities, Drops: drops}
 }
 
 // localities decodes the localities of one ClusterLoadAssignment.

@@ -97,7 +97,15 @@ type Cluster struct {
 	// load_balancing_policy names the policy outside of a WrrLocality
 	// (gRFC A52).
 	AcrossLocalities bool
+	// MaxRequests is how many RPCs the process may have on their way to the
+	// cluster at once (gRFC A32). DefaultMaxRequests, if the resource does not
+	// say.
+	MaxRequests uint32
 }
+
+// DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC
+// A32).
+const DefaultMaxRequests = 1024
 
 // Endpoints is a validated ClusterLoadAssignment.
 type Endpoints struct {
@@ -106,6 +114,8 @@ type Endpoints struct {
 	// Localities holds every locality with a weight above 0 and at least one
 	// endpoint, in the order of the resource.
 	Localities []Locality
+	// Drops are the shares of RPCs to fail, each of what those before it leave.
+	Drops []Drop
 }
 
 // LocalityID identifies a locality.

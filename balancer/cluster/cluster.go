@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/locality"
 	"github.com/dynxds/dynxds/balancer/priority"
@@ -41,7 +42,11 @@ type Policy struct {
 	// priorities is nil unless there are endpoints, or were until the cluster
 	// had to be resolved again.
 	priorities *priority.Policy[locality.Config]
-	state      balancer.State
+	// counter counts the cluster's RPCs, gate keeps some of them out. Both are
+	// there as long as priorities is.
+	counter *traffic.Counter
+	gate    *gate
+	state   balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -90,7 +95,8 @@ func (p *Policy) ExitIdle() {
 func (p *Policy) Close() {
 	if p.priorities != nil {
 		p.priorities.Close()
-		p.priorities = nil
+		p.counter.Release()
+		p.priorities, p.counter, p.gate = nil, nil, nil
 	}
 }
 
@@ -110,9 +116,23 @@ func (p *Policy) serve(c Config) {
 	if p.priorities == nil {
 		p.priorities = priority.New(p.env, p.buildPriority, p.prioritiesChanged)
 	}
+	p.limit(c)
 	p.priorities.Update(entries)
 	p.phase = serving
 	p.adopt()
+}
+
+// limit sets up the gate that RPCs have to pass.
+func (p *Policy) limit(c Config) {
+	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
+	if p.counter == nil || p.counter.Key() != key {
+		before := p.counter
+		p.counter = traffic.Use(key)
+		if before != nil {
+			before.Release()
+		}
+	}
+	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops)
 }
 
 func (p *Policy) buildPriority(changed func()) priority.Child[locality.Config] {
@@ -129,10 +149,11 @@ func (p *Policy) prioritiesChanged() {
 // adopt makes the priorities' state the cluster's.
 func (p *Policy) adopt() {
 	s := p.priorities.State()
-	p.state = balancer.State{
-		ConnectivityState: s.ConnectivityState,
-		Picker:            &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name},
+	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name}
+	if s.ConnectivityState == connectivity.Ready {
+		picker.gate = p.gate
 	}
+	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }
 
 // plain is err's text without its gRPC status, if it has one: a status error

@@ -120,7 +120,6 @@ func (p *Policy) reported() {
 	if !ok {
 		return
 	}
-	state.Picker = picker{state.Picker}
 	p.state = state
 	p.changed()
 	if state.ConnectivityState == connectivity.Idle {
@@ -131,7 +130,7 @@ func (p *Policy) reported() {
 }
 
 // subConnChanged delivers the report of one SubConn.
-func (p *Policy) subConnChanged(sc *subConn, s balancer.SubConnState, listener func(balancer.SubConnState)) {
+func (p *Policy) subConnChanged(sc *SubConn, s balancer.SubConnState, listener func(balancer.SubConnState)) {
 	p.calls.Lock()
 	defer p.calls.Unlock()
 	switch {

@@ -158,8 +158,8 @@ func pickSubConn(t *testing.T, f *fixture, addr string) balancer.SubConn {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result.SubConn.(*lbtest.SubConn).Addr == addr {
-			return result.SubConn
+		if sc := lbtest.Picked(result); sc.Addr == addr {
+			return sc
 		}
 	}
 	t.Fatalf("no pick went to %s", addr)

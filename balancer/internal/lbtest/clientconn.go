@@ -106,7 +106,16 @@ func (cc *ClientConn) Pick(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return result.SubConn.(*SubConn).Addr, nil
+	return Picked(result).Addr, nil
+}
+
+// Picked returns the SubConn of a pick, also if a policy has wrapped it.
+func Picked(result balancer.PickResult) *SubConn {
+	sc := result.SubConn
+	if w, ok := sc.(interface{ Unwrap() balancer.SubConn }); ok {
+		sc = w.Unwrap()
+	}
+	return sc.(*SubConn)
 }
 
 // Open returns the addresses of the SubConns that are not shut down, sorted.
