@@ -151,16 +151,28 @@ func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint)
 		l.v.fault(at, "host_identifier must be endpoint, is %s", whichOneof(pb, "host_identifier"))
 		return e
 	}
-	at = at.field("endpoint").field("address")
-	if e.Address = l.v.address(at, pb.GetEndpoint().GetAddress()); e.Address == "" {
-		return e
+	e.HashKey = pb.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetStringValue()
+	at = at.field("endpoint")
+	e.Address = l.address(at.field("address"), pos, pb.GetEndpoint().GetAddress())
+	for i, additional := range pb.GetEndpoint().GetAdditionalAddresses() {
+		address := l.address(at.item("additional_addresses", i).field("address"), pos, additional.GetAddress())
+		e.Additional = append(e.Additional, address)
 	}
-	if first, taken := l.addresses[e.Address]; taken {
-		l.v.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", quote(e.Address), first.locality, first.endpoint)
-		return e
-	}
-	l.addresses[e.Address] = pos
 	return e
+}
+
+// address returns an address that no endpoint has yet, or "" after a fault.
+func (l *localities) address(at *path, pos position, pb *corepb.Address) string {
+	address := l.v.address(at, pb)
+	if address == "" {
+		return ""
+	}
+	if first, taken := l.addresses[address]; taken {
+		l.v.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", quote(address), first.locality, first.endpoint)
+		return ""
+	}
+	l.addresses[address] = pos
+	return address
 }
 
 // address returns "host:port", or "" after a fault.

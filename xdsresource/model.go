@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -89,9 +90,12 @@ type Cluster struct {
 	// EDSServiceName is the ClusterLoadAssignment to ask for: the service
 	// name of the EDS config, or the cluster's own name if that is empty.
 	EDSServiceName string
-	// LBPolicy is the name of the gRPC policy that picks among the endpoints
-	// of a locality, "round_robin".
+	// LBPolicy is the name of the policy that picks among endpoints:
+	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
 	LBPolicy string
+	// LBConfig is that policy's configuration in JSON, which it has accepted.
+	// Empty: it has none.
+	LBConfig string
 	// AcrossLocalities says that LBPolicy picks among all endpoints of a
 	// priority and locality weights mean nothing. It is set when
 	// load_balancing_policy names the policy outside of a WrrLocality
@@ -154,7 +158,19 @@ func (h HealthStatus) Usable() bool { return h == HealthUnknown || h == HealthHe
 type Endpoint struct {
 	// Address is "host:port", IPv6 in brackets.
 	Address string
+	// Additional are further addresses of the same backend, in order of
+	// preference after Address (gRFC A61).
+	Additional []string
+	// HashKey takes the place of Address on the ring of PolicyRingHash (gRFC
+	// A76). Empty: none.
+	HashKey string
 	// Weight is at least 1.
 	Weight uint32
 	Health HealthStatus
+}
+
+// Equal reports whether e and o are the same in everything.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Address == o.Address && e.HashKey == o.HashKey && e.Weight == o.Weight && e.Health == o.Health &&
+		slices.Equal(e.Additional, o.Additional)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/locality"
 	"github.com/dynxds/dynxds/balancer/priority"
+	"github.com/dynxds/dynxds/balancer/switchover"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -135,8 +136,22 @@ func (p *Policy) limit(c Config) {
 	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops)
 }
 
+// kind is what makes two policies of a priority different ones, rather than one
+// with another configuration.
+type kind struct {
+	leafPolicy string
+	across     bool
+}
+
 func (p *Policy) buildPriority(changed func()) priority.Child[locality.Config] {
-	return locality.New(p.env, changed)
+	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
+		return locality.New(p.env, changed)
+	}
+	return switchover.New(kindOf, build, changed)
+}
+
+func kindOf(c locality.Config) kind {
+	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
 }
 
 func (p *Policy) prioritiesChanged() {

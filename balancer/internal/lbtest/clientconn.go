@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -62,6 +63,14 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 
 // ResolveNow implements balancer.ClientConn.
 func (cc *ClientConn) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Target implements balancer.ClientConn.
+func (cc *ClientConn) Target() string { return "test:///target" }
+
+// MetricsRecorder implements balancer.ClientConn. Nothing is recorded.
+func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder {
+	return stats.UnimplementedMetricsRecorder{}
+}
 
 // Updates returns how often the policy called UpdateState.
 func (cc *ClientConn) Updates() int {
