@@ -3,6 +3,7 @@ package dynxds_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -131,4 +133,48 @@ func TestEveryLBPolicyServes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// gRFC A50 over real connections: a backend that fails every RPC is ejected,
+// and gets RPCs again when it has recovered.
+func TestOutlierIsEjectedAndReturns(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	good, bad := testutils.StartBackend(t, "good"), testutils.StartBackend(t, "bad")
+	bad.Fail(status.Error(codes.Internal, "broken"))
+	const name = "outliers"
+	cluster := xdsmsg.EDSCluster(name, "")
+	cluster.OutlierDetection = &clusterpb.OutlierDetection{
+		Interval:                       durationpb.New(50 * time.Millisecond),
+		BaseEjectionTime:               durationpb.New(500 * time.Millisecond),
+		MaxEjectionTime:                durationpb.New(500 * time.Millisecond),
+		MaxEjectionPercent:             wrapperspb.UInt32(50),
+		EnforcingSuccessRate:           wrapperspb.UInt32(0),
+		EnforcingFailurePercentage:     wrapperspb.UInt32(100),
+		FailurePercentageMinimumHosts:  wrapperspb.UInt32(1),
+		FailurePercentageRequestVolume: wrapperspb.UInt32(1),
+	}
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", name)), cluster, xdsmsg.SimpleEndpoints(name, good.Addr(), bad.Addr()))...)
+	cc := m.dial("xds:///" + service)
+	ctx := testutils.Context(t)
+	// until makes RPCs until 20 in a row were answered as wanted.
+	until := func(what string, wanted func(id string, err error) bool) {
+		t.Helper()
+		for row := 0; row < 20; row++ {
+			id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
+			if ctx.Err() != nil {
+				t.Fatalf("never: %s", what)
+			}
+			if !wanted(id, err) {
+				row = -1
+			}
+		}
+	}
+	until("all RPCs succeed", func(_ string, err error) bool { return err == nil })
+	bad.Fail(nil)
+	seen := false
+	until("RPCs to both succeed", func(id string, err error) bool {
+		seen = seen || id == bad.ID()
+		return err == nil && seen
+	})
 }

@@ -105,6 +105,8 @@ type Cluster struct {
 	// cluster at once (gRFC A32). DefaultMaxRequests, if the resource does not
 	// say.
 	MaxRequests uint32
+	// Outliers says when endpoints that fail RPCs are left out. nil: never.
+	Outliers *OutlierDetection
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC

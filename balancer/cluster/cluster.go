@@ -14,9 +14,11 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/health"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/locality"
+	"github.com/dynxds/dynxds/balancer/outlier"
 	"github.com/dynxds/dynxds/balancer/priority"
 	"github.com/dynxds/dynxds/balancer/switchover"
 	"github.com/dynxds/dynxds/xdsresource"
@@ -43,11 +45,13 @@ type Policy struct {
 	// priorities is nil unless there are endpoints, or were until the cluster
 	// had to be resolved again.
 	priorities *priority.Policy[locality.Config]
-	// counter counts the cluster's RPCs, gate keeps some of them out. Both are
-	// there as long as priorities is.
-	counter *traffic.Counter
-	gate    *gate
-	state   balancer.State
+	// counter counts the cluster's RPCs, gate keeps some of them out, and
+	// outliers watches over the endpoints. They are there as long as priorities
+	// is.
+	counter  *traffic.Counter
+	gate     *gate
+	outliers *outlier.Detector
+	state    balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -97,7 +101,8 @@ func (p *Policy) Close() {
 	if p.priorities != nil {
 		p.priorities.Close()
 		p.counter.Release()
-		p.priorities, p.counter, p.gate = nil, nil, nil
+		p.outliers.Close()
+		p.priorities, p.counter, p.gate, p.outliers = nil, nil, nil, nil
 	}
 }
 
@@ -115,9 +120,13 @@ func (p *Policy) serve(c Config) {
 		return
 	}
 	if p.priorities == nil {
-		p.priorities = priority.New(p.env, p.buildPriority, p.prioritiesChanged)
+		registry := health.NewRegistry()
+		env := p.env.ForCluster(registry)
+		p.priorities = priority.New(env, builder(env), p.prioritiesChanged)
+		p.outliers = outlier.New(env.Loop, registry)
 	}
 	p.limit(c)
+	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
 	p.priorities.Update(entries)
 	p.phase = serving
 	p.adopt()
@@ -143,11 +152,13 @@ type kind struct {
 	across     bool
 }
 
-func (p *Policy) buildPriority(changed func()) priority.Child[locality.Config] {
+func builder(env *tree.Env) func(changed func()) priority.Child[locality.Config] {
 	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
-		return locality.New(p.env, changed)
+		return locality.New(env, changed)
 	}
-	return switchover.New(kindOf, build, changed)
+	return func(changed func()) priority.Child[locality.Config] {
+		return switchover.New(kindOf, build, changed)
+	}
 }
 
 func kindOf(c locality.Config) kind {

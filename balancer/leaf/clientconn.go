@@ -92,6 +92,9 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	sc := &SubConn{conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
+		if s.ConnectivityState != connectivity.Ready {
+			sc.listen(nil)
+		}
 		if s.ConnectivityState == connectivity.Shutdown {
 			c.forget(sc)
 		} else if !c.knows(sc) {
@@ -104,7 +107,11 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}
+	if c.env.Health != nil && len(addrs) == 1 {
+		sc.health = c.env.Health.Connect(addrs[0].Addr, sc.reportHealth)
+	}
 	if !c.remember(sc) {
+		sc.health.Close()
 		sc.SubConn.Shutdown()
 		return nil, errClosed
 	}

@@ -1,10 +1,14 @@
 package leaf
 
 import (
+	"errors"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/health"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 )
 
@@ -17,6 +21,18 @@ type SubConn struct {
 	balancer.SubConn
 	conn *clientConn
 	end  atomic.Pointer[end]
+	// health is nil if nobody wants to know how RPCs on the SubConn end.
+	health *health.Conn
+
+	// mu guards what follows and is held for no call.
+	mu sync.Mutex
+	// listener is told of the health of the SubConn while that is READY.
+	listener func(balancer.SubConnState)
+	// registration numbers the listeners: reports to an old one are dropped.
+	registration int
+	// reported is what gRPC last reported to listener; its state is IDLE if
+	// there was no report.
+	reported balancer.SubConnState
 }
 
 // Unwrap returns gRPC's own SubConn.
@@ -32,8 +48,10 @@ func (s *SubConn) Shutdown() {
 // retire has gRPC shut the SubConn down in a while. If the whole tree is closed
 // before that, gRPC does it by itself.
 func (s *SubConn) retire() {
+	s.listen(nil)
+	s.health.Close()
 	env := s.conn.env
-	if env.Linger == 0 || env.Closing.Load() {
+	if env.Linger == 0 || env.Ends() {
 		s.SubConn.Shutdown()
 		return
 	}
@@ -48,12 +66,65 @@ type end struct {
 }
 
 // Finish returns what gRPC is to call when an RPC that counter has counted ends
-// on the SubConn.
+// on the SubConn. It counts the RPC for outlier detection as well.
 func (s *SubConn) Finish(counter *traffic.Counter) func(balancer.DoneInfo) {
 	e := s.end.Load()
 	if e == nil || e.counter != counter {
-		e = &end{counter: counter, done: func(balancer.DoneInfo) { counter.End() }}
+		e = &end{counter: counter, done: func(info balancer.DoneInfo) {
+			counter.End()
+			s.health.Count(info)
+		}}
 		s.end.Store(e)
 	}
 	return e.done
 }
+
+// RegisterHealthListener implements balancer.SubConn. While the endpoint is
+// ejected, the listener hears that it fails (gRFC A61, "Generic Health
+// Reporting Mechanism").
+func (s *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	n := s.listen(listener)
+	if listener == nil {
+		s.SubConn.RegisterHealthListener(nil)
+		return
+	}
+	s.SubConn.RegisterHealthListener(func(state balancer.SubConnState) {
+		s.mu.Lock()
+		current := n == s.registration
+		if current {
+			s.reported = state
+		}
+		s.mu.Unlock()
+		if current {
+			s.reportHealth()
+		}
+	})
+}
+
+// listen makes listener the one to tell; nil for none.
+func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registration++
+	s.listener, s.reported = listener, balancer.SubConnState{}
+	return s.registration
+}
+
+// reportHealth tells the listener what gRPC last reported, or that the endpoint
+// is ejected.
+func (s *SubConn) reportHealth() {
+	s.conn.policy.calls.Lock()
+	defer s.conn.policy.calls.Unlock()
+	s.mu.Lock()
+	listener, state := s.listener, s.reported
+	s.mu.Unlock()
+	if listener == nil || s.conn.policy.policy == nil || state.ConnectivityState == connectivity.Idle {
+		return
+	}
+	if s.health.Ejected() {
+		state = balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: errEjected}
+	}
+	listener(state)
+}
+
+var errEjected = errors.New("the endpoint is ejected: it failed more RPCs than outlier_detection allows")
