@@ -141,7 +141,23 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 		f.update(limited(service, limit))
 		other.update(limited(service, limit))
 
+		// The count outlives the fixtures, as it is the process's.
 		var ends []func(balancer.DoneInfo)
+		defer func() {
+			for _, end := range ends {
+				end(balancer.DoneInfo{})
+			}
+		}()
+		end := func() { ends[0](balancer.DoneInfo{}); ends = ends[1:] }
+		through := func(from *fixture, when string) {
+			t.Helper()
+			result, _, err := from.pick()
+			if err != nil {
+				t.Errorf("%s an RPC was refused: %v", when, err)
+				return
+			}
+			ends = append(ends, result.Done)
+		}
 		for i := range limit {
 			from := []*fixture{f, other}[i%2]
 			result, _, err := from.pick()
@@ -156,31 +172,25 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 				t.Errorf("an RPC over the limit ended with %v (not to be retried: %v)", err, d.Dropped())
 			}
 		}
-		ends[0](balancer.DoneInfo{})
-		if _, _, err := other.pick(); err != nil {
-			t.Errorf("after one RPC had ended the next was refused: %v", err)
-		}
+		end()
+		through(other, "after one RPC had ended")
 
 		// "if the current number of RPCs in flight is 105 and we receive a CDS
 		// update lowering the limit to 100, new RPCs will still fail"
 		f.update(limited(service, limit-2))
-		ends[1](balancer.DoneInfo{})
-		ends[2](balancer.DoneInfo{})
+		end()
+		end()
 		if _, _, err := f.pick(); err == nil {
 			t.Error("an RPC went through over the lowered limit")
 		}
-		ends[3](balancer.DoneInfo{})
-		if _, _, err := f.pick(); err != nil {
-			t.Errorf("below the lowered limit an RPC was refused: %v", err)
-		}
+		end()
+		through(f, "below the lowered limit")
 		if r := reportOf(service); r.Refused != 3 || r.InFlight != 3 {
 			t.Errorf("%d refused, %d in flight; want 3 and 3", r.Refused, r.InFlight)
 		}
 		// Another EDS service counts anew.
 		f.update(limited(service+"/new", 1))
-		if _, _, err := f.pick(); err != nil {
-			t.Errorf("an RPC to another EDS service was refused: %v", err)
-		}
+		through(f, "for another EDS service")
 	})
 }
 
