@@ -51,30 +51,58 @@ func bigCluster() *balancer.ClusterState {
 
 // readyPicker returns the picker of a tree of n clusters, one of which is a
 // bigCluster that is connected, and the context of an RPC to it.
-func readyPicker(tb testing.TB, n int) (grpcbalancer.Picker, context.Context) {
+func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grpcbalancer.Picker, context.Context) {
 	tb.Helper()
 	tr := newTree()
 	tb.Cleanup(tr.policy.Close)
 	big := clusterName(n) // as long as the others', as names are in practice
 	clusters := manyClusters(n - 1)
 	clusters[big] = bigCluster()
+	for _, edit := range edits {
+		edit(clusters[big].Cluster)
+	}
 	tr.update(clusters, func(s *balancer.State) { s.Default = []string{big} })
 	tr.policy.ExitIdle()
 	ctx := testContext(tb)
 	if err := tr.cc.Await(ctx, connectivity.Ready); err != nil {
 		tb.Fatal(err)
 	}
-	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big}
+	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
+	// A ring connects the endpoint of the hash when it is asked for it.
+	for {
+		if err := pickAndEnd(tr.cc.State().Picker, grpcbalancer.PickInfo{Ctx: d}); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			tb.Fatal("the endpoint of the hash does not connect")
+		}
+		runtime.Gosched()
+	}
 	return tr.cc.State().Picker, context.WithValue(d, wrapped{}, "as gRPC wraps the context of an RPC")
 }
 
+type hash uint64
+
+func (hash) Origin() (context.Context, string, string) { return context.Background(), "", "" }
+
+func (h hash) Hash() (uint64, bool) { return uint64(h), true }
+
 type wrapped struct{}
+
+// pickAndEnd is all that an RPC asks of the picker.
+func pickAndEnd(p grpcbalancer.Picker, info grpcbalancer.PickInfo) error {
+	result, err := p.Pick(info)
+	if err == nil {
+		result.Done(grpcbalancer.DoneInfo{BytesSent: true, BytesReceived: true})
+	}
+	return err
+}
 
 func TestPickThroughTheWholeTreeAllocatesNothing(t *testing.T) {
 	picker, ctx := readyPicker(t, 1)
 	info := grpcbalancer.PickInfo{Ctx: ctx}
 	n := testing.AllocsPerRun(1000, func() {
-		if _, err := picker.Pick(info); err != nil {
+		if err := pickAndEnd(picker, info); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -92,11 +120,40 @@ func BenchmarkPick(b *testing.B) {
 			info := grpcbalancer.PickInfo{Ctx: ctx}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := picker.Pick(info); err != nil {
+				if err := pickAndEnd(picker, info); err != nil {
 					b.Fatal(err)
 				}
 			}
 		})
+	}
+}
+
+func ringHash(c *xdsresource.Cluster) {
+	c.LBPolicy, c.AcrossLocalities = xdsresource.PolicyRingHash, true
+}
+
+// BenchmarkPickByHash is root → cluster → priority → ring_hash → pick_first,
+// with 100 endpoints.
+func BenchmarkPickByHash(b *testing.B) {
+	picker, ctx := readyPicker(b, 1, ringHash)
+	info := grpcbalancer.PickInfo{Ctx: ctx}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := pickAndEnd(picker, info); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestPickByHashAllocatesNothing(t *testing.T) {
+	picker, ctx := readyPicker(t, 1, ringHash)
+	info := grpcbalancer.PickInfo{Ctx: ctx}
+	if n := testing.AllocsPerRun(1000, func() {
+		if err := pickAndEnd(picker, info); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a pick makes %v allocations", n)
 	}
 }
 
@@ -106,7 +163,7 @@ func BenchmarkPickParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := picker.Pick(info); err != nil {
+			if err := pickAndEnd(picker, info); err != nil {
 				b.Error(err)
 				return
 			}

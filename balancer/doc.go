@@ -8,10 +8,13 @@
 // what it reports, and everything comes from there. What the balancer gives
 // back is the picker and the connectivity of the channel.
 //
-// The tree is root (this package), cluster, priority, locality, leaf: one
-// folder each. The leaves are gRPC's own policies, by name. A cluster is but a
-// small cell until an RPC, or ClientConn.Connect, asks for it; only then does it
-// get policies and connections.
+// The tree is root (this package), cluster, priority, locality, and a policy
+// that picks among endpoints (package endpointpolicy): one folder each. That
+// policy is one of gRPC's own, by name (package leaf), or ring hash or random,
+// which are ours. Package switchover puts one policy in the place of another,
+// package outlier watches over a cluster's endpoints. A cluster is but a small
+// cell until an RPC, or ClientConn.Connect, asks for it; only then does it get
+// policies and connections.
 //
 // # Concurrency
 //

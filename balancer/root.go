@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
@@ -26,7 +27,7 @@ func (builder) Name() string { return Name }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	r := &root{cc: cc}
 	r.loop = tree.NewLoop(r.settle)
-	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Linger: linger}
+	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Linger: linger, Closing: new(atomic.Bool)}
 	return r
 }
 

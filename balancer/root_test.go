@@ -98,7 +98,7 @@ func serving(addrs ...string) *balancer.ClusterState {
 		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a, Weight: 1})
 	}
 	return &balancer.ClusterState{
-		Cluster:   &xdsresource.Cluster{Name: addrs[0], LBPolicy: "round_robin"},
+		Cluster:   &xdsresource.Cluster{Name: addrs[0], LBPolicy: "round_robin", MaxRequests: xdsresource.DefaultMaxRequests},
 		Endpoints: &xdsresource.Endpoints{Name: addrs[0], Localities: []xdsresource.Locality{l}},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient"
@@ -15,11 +16,12 @@ func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any,
 }
 
 func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
-	c := &Cluster{Name: pb.GetName()}
+	c := &Cluster{Name: pb.GetName(), MaxRequests: maxRequests(pb)}
 	if v.isEDS(pb) {
 		c.EDSServiceName = v.edsServiceName(pb)
 	}
 	v.lbPolicy(pb, c)
+	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
 	if server := pb.GetLrsServer(); server != nil && server.GetSelf() == nil {
 		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
 	}
@@ -55,4 +57,19 @@ func (v *validator) edsServiceName(pb *clusterpb.Cluster) string {
 		v.fault(at.field("service_name"), "must not be empty in a cluster whose name starts with xdstp:")
 	}
 	return pb.GetName()
+}
+
+// maxRequests is that of the first threshold of priority DEFAULT; gRPC knows no
+// other priority (gRFC A32).
+func maxRequests(pb *clusterpb.Cluster) uint32 {
+	for _, t := range pb.GetCircuitBreakers().GetThresholds() {
+		if t.GetPriority() != corepb.RoutingPriority_DEFAULT {
+			continue
+		}
+		if limit := t.GetMaxRequests(); limit != nil {
+			return limit.GetValue()
+		}
+		break
+	}
+	return DefaultMaxRequests
 }

@@ -6,7 +6,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"github.com/google/go-cmp/cmp"
@@ -81,7 +81,7 @@ func TestCluster(t *testing.T) {
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		}, {
 			"load_balancing_policy behind unknown ones",
-			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &ringhashpb.RingHash{}), rr))),
+			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
 		}, {
 			"load_balancing_policy instead of lb_policy (gRFC A52)",
@@ -94,6 +94,9 @@ func TestCluster(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
+			if tc.want.MaxRequests == 0 {
+				tc.want.MaxRequests = DefaultMaxRequests
+			}
 			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
 				t.Errorf("Cluster (-want +got):\n%s", diff)
 			}
@@ -111,7 +114,7 @@ func TestClusterFaults(t *testing.T) {
 	}
 	unknown := &anypb.Any{TypeUrl: unknownURL}
 	const lbPath, typedConfig = "load_balancing_policy", ".policies[0].typed_extension_config.typed_config"
-	const knows = "; this client knows RoundRobin, also within WrrLocality"
+	const knows = "; " + knownPolicies
 	for _, tc := range []struct {
 		given    string
 		resource *clusterpb.Cluster
@@ -139,7 +142,7 @@ func TestClusterFaults(t *testing.T) {
 			[]Fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
 		}, {
 			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
-			[]Fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN"}},
+			[]Fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"}},
 		}, {
 			"an empty load_balancing_policy", lb(policies()),
 			[]Fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
@@ -160,11 +163,11 @@ func TestClusterFaults(t *testing.T) {
 			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = ads() }),
 			[]Fault{{"lrs_server", "must be self, is ads"}},
 		}, {
-			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_RANDOM, LrsServer: filePath()},
+			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},
 			[]Fault{
 				{"name", "must not be empty"},
 				{"type", "the cluster type is not set; this client knows EDS"},
-				{"lb_policy", "unknown load balancing policy RANDOM; this client knows ROUND_ROBIN"},
+				{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"},
 				{"lrs_server", "must be self, is path"},
 			},
 		},

@@ -34,7 +34,8 @@ func (v *validator) endpoints(pb *endpointpb.ClusterLoadAssignment) *Endpoints {
 	}
 	l.checkPriorities()
 	l.closeGaps()
-	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities}
+	drops := v.drops((*path)(nil).field("policy"), pb.GetPolicy().GetDropOverloads())
+	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities, Drops: drops}
 }
 
 // localities decodes the localities of one ClusterLoadAssignment.
@@ -153,16 +154,28 @@ func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint)
 	if e.Hostname = pb.GetEndpoint().GetHostname(); !isVisible(e.Hostname) {
 		l.v.fault(at.field("endpoint").field("hostname"), "%s has a blank or control character in it", quote(e.Hostname))
 	}
-	at = at.field("endpoint").field("address")
-	if e.Address = l.v.address(at, pb.GetEndpoint().GetAddress()); e.Address == "" {
-		return e
+	e.HashKey = pb.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetStringValue()
+	at = at.field("endpoint")
+	e.Address = l.address(at.field("address"), pos, pb.GetEndpoint().GetAddress())
+	for i, additional := range pb.GetEndpoint().GetAdditionalAddresses() {
+		address := l.address(at.item("additional_addresses", i).field("address"), pos, additional.GetAddress())
+		e.Additional = append(e.Additional, address)
 	}
-	if first, taken := l.addresses[e.Address]; taken {
-		l.v.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", quote(e.Address), first.locality, first.endpoint)
-		return e
-	}
-	l.addresses[e.Address] = pos
 	return e
+}
+
+// address returns an address that no endpoint has yet, or "" after a fault.
+func (l *localities) address(at *path, pos position, pb *corepb.Address) string {
+	address := l.v.address(at, pb)
+	if address == "" {
+		return ""
+	}
+	if first, taken := l.addresses[address]; taken {
+		l.v.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", quote(address), first.locality, first.endpoint)
+		return ""
+	}
+	l.addresses[address] = pos
+	return address
 }
 
 // address returns "host:port", or "" after a fault.

@@ -2,12 +2,14 @@ package xdsresource
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"unsafe"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -212,5 +214,43 @@ func TestEqualLocalityNamesAreKeptOnce(t *testing.T) {
 	a, b := e.Localities[0].ID.Zone, e.Localities[1].ID.Zone
 	if unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Error("two localities of one zone keep its name twice")
+	}
+}
+
+// gRFC A61, "Support Multiple Addresses Per Endpoint in xDS", and A76.
+func TestAdditionalAddressesAndHashKey(t *testing.T) {
+	t.Parallel()
+	type additional = endpointpb.Endpoint_AdditionalAddress
+	e := host("10.0.0.1")
+	e.GetEndpoint().AdditionalAddresses = []*additional{{Address: tcp("::1", 80)}, {Address: tcp("10.0.0.2", 81)}}
+	e.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		"envoy.lb": structOf(t, map[string]any{"hash_key": "stateful-0"}),
+	}}
+	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
+	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Endpoint (-want +got):\n%s", diff)
+	}
+	e.GetEndpoint().AdditionalAddresses = []*additional{{}, {Address: tcp("10.0.0.1", 80)}, {Address: tcp("a b", 80)}}
+	const at = "endpoints[0].lb_endpoints[0].endpoint.additional_addresses"
+	checkFaults(t, EndpointsType, assignment(locality("z", 0, 1, e)), []Fault{
+		{at + "[0].address", "must be socket_address, is not set"},
+		{at + "[1].address", `"10.0.0.1:80" is already the address of endpoints[0].lb_endpoints[0]`},
+		{at + "[2].address.socket_address.address", `"a b" is neither an IP address nor a host name`},
+	})
+}
+
+func TestEndpointEqualSeesEveryField(t *testing.T) {
+	t.Parallel()
+	e := Endpoint{Address: "a:1", Additional: []string{"b:1"}, Hostname: "h", HashKey: "k", Weight: 2, Health: HealthHealthy}
+	for i := range reflect.TypeFor[Endpoint]().NumField() {
+		other := e
+		reflect.ValueOf(&other).Elem().Field(i).SetZero()
+		if e.Equal(other) {
+			t.Errorf("Equal does not look at %s", reflect.TypeFor[Endpoint]().Field(i).Name)
+		}
+	}
+	if !e.Equal(e) {
+		t.Error("an endpoint does not equal itself")
 	}
 }

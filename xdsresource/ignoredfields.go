@@ -205,11 +205,12 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 
 	"envoy.config.cluster.v3.Cluster": {
 		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server",
+		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
 	},
 
-	"envoy.config.endpoint.v3.ClusterLoadAssignment": {"cluster_name", "endpoints"},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment": {"cluster_name", "endpoints", "policy"},
 	"envoy.config.endpoint.v3.LocalityLbEndpoints":   {"locality", "priority", "load_balancing_weight", "lb_endpoints"},
-	"envoy.config.endpoint.v3.LbEndpoint":            {"endpoint", "health_status", "load_balancing_weight"},
-	"envoy.config.endpoint.v3.Endpoint":              {"address", "hostname"},
+	"envoy.config.endpoint.v3.LbEndpoint":            {"endpoint", "health_status", "load_balancing_weight", "metadata"},
+	"envoy.config.endpoint.v3.Endpoint":              {"address", "hostname", "additional_addresses"},
 	"envoy.config.core.v3.SocketAddress":             {"address", "port_value"},
 }

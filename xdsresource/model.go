@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/httpfilter"
@@ -30,15 +31,28 @@ type Cluster struct {
 	// EDSServiceName is the ClusterLoadAssignment to ask for: the service
 	// name of the EDS config, or the cluster's own name if that is empty.
 	EDSServiceName string
-	// LBPolicy is the name of the gRPC policy that picks among the endpoints
-	// of a locality, "round_robin".
+	// LBPolicy is the name of the policy that picks among endpoints:
+	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
 	LBPolicy string
+	// LBConfig is that policy's configuration in JSON, which it has accepted.
+	// Empty: it has none.
+	LBConfig string
 	// AcrossLocalities says that LBPolicy picks among all endpoints of a
 	// priority and locality weights mean nothing. It is set when
 	// load_balancing_policy names the policy outside of a WrrLocality
 	// (gRFC A52).
 	AcrossLocalities bool
+	// MaxRequests is how many RPCs the process may have on their way to the
+	// cluster at once (gRFC A32). DefaultMaxRequests, if the resource does not
+	// say.
+	MaxRequests uint32
+	// Outliers says when endpoints that fail RPCs are left out. nil: never.
+	Outliers *OutlierDetection
 }
+
+// DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC
+// A32).
+const DefaultMaxRequests = 1024
 
 // Endpoints is a validated ClusterLoadAssignment.
 type Endpoints struct {
@@ -47,6 +61,8 @@ type Endpoints struct {
 	// Localities holds every locality with a weight above 0 and at least one
 	// endpoint, in the order of the resource.
 	Localities []Locality
+	// Drops are the shares of RPCs to fail, each of what those before it leave.
+	Drops []Drop
 }
 
 // LocalityID identifies a locality.
@@ -88,7 +104,19 @@ type Endpoint struct {
 	// Hostname is the authority for RPCs whose route has AutoHost set (gRFC
 	// A81). It may be empty.
 	Hostname string
+	// Additional are further addresses of the same backend, in order of
+	// preference after Address (gRFC A61).
+	Additional []string
+	// HashKey takes the place of Address on the ring of PolicyRingHash (gRFC
+	// A76). Empty: none.
+	HashKey string
 	// Weight is at least 1.
 	Weight uint32
 	Health HealthStatus
+}
+
+// Equal reports whether e and o are the same in everything.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Address == o.Address && e.Hostname == o.Hostname && e.HashKey == o.HashKey && e.Weight == o.Weight && e.Health == o.Health &&
+		slices.Equal(e.Additional, o.Additional)
 }

@@ -14,9 +14,13 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/locality"
+	"github.com/dynxds/dynxds/balancer/outlier"
 	"github.com/dynxds/dynxds/balancer/priority"
+	"github.com/dynxds/dynxds/balancer/switchover"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -41,7 +45,13 @@ type Policy struct {
 	// priorities is nil unless there are endpoints, or were until the cluster
 	// had to be resolved again.
 	priorities *priority.Policy[locality.Config]
-	state      balancer.State
+	// counter counts the cluster's RPCs, gate keeps some of them out, and
+	// outliers watches over the endpoints. They are there as long as priorities
+	// is.
+	counter  *traffic.Counter
+	gate     *gate
+	outliers *outlier.Detector
+	state    balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -90,7 +100,9 @@ func (p *Policy) ExitIdle() {
 func (p *Policy) Close() {
 	if p.priorities != nil {
 		p.priorities.Close()
-		p.priorities = nil
+		p.counter.Release()
+		p.outliers.Close()
+		p.priorities, p.counter, p.gate, p.outliers = nil, nil, nil, nil
 	}
 }
 
@@ -108,15 +120,49 @@ func (p *Policy) serve(c Config) {
 		return
 	}
 	if p.priorities == nil {
-		p.priorities = priority.New(p.env, p.buildPriority, p.prioritiesChanged)
+		registry := health.NewRegistry()
+		env := p.env.ForCluster(registry)
+		p.priorities = priority.New(env, builder(env), p.prioritiesChanged)
+		p.outliers = outlier.New(env.Loop, registry)
 	}
+	p.limit(c)
+	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
 	p.priorities.Update(entries)
 	p.phase = serving
 	p.adopt()
 }
 
-func (p *Policy) buildPriority(changed func()) priority.Child[locality.Config] {
-	return locality.New(p.env, changed)
+// limit sets up the gate that RPCs have to pass.
+func (p *Policy) limit(c Config) {
+	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
+	if p.counter == nil || p.counter.Key() != key {
+		before := p.counter
+		p.counter = traffic.Use(key)
+		if before != nil {
+			before.Release()
+		}
+	}
+	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops)
+}
+
+// kind is what makes two policies of a priority different ones, rather than one
+// with another configuration.
+type kind struct {
+	leafPolicy string
+	across     bool
+}
+
+func builder(env *tree.Env) func(changed func()) priority.Child[locality.Config] {
+	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
+		return locality.New(env, changed)
+	}
+	return func(changed func()) priority.Child[locality.Config] {
+		return switchover.New(kindOf, build, changed)
+	}
+}
+
+func kindOf(c locality.Config) kind {
+	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
 }
 
 func (p *Policy) prioritiesChanged() {
@@ -129,10 +175,11 @@ func (p *Policy) prioritiesChanged() {
 // adopt makes the priorities' state the cluster's.
 func (p *Policy) adopt() {
 	s := p.priorities.State()
-	p.state = balancer.State{
-		ConnectivityState: s.ConnectivityState,
-		Picker:            &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name},
+	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name}
+	if s.ConnectivityState == connectivity.Ready {
+		picker.gate = p.gate
 	}
+	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }
 
 // plain is err's text without its gRPC status, if it has one: a status error

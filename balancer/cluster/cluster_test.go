@@ -77,7 +77,7 @@ func (f *fixture) expectOpen(t *testing.T, when string, want ...string) {
 	}
 }
 
-var backend = &xdsresource.Cluster{Name: "backend", LBPolicy: "round_robin"}
+var backend = &xdsresource.Cluster{Name: "backend", LBPolicy: "round_robin", MaxRequests: xdsresource.DefaultMaxRequests}
 
 const waits = "no SubConn is available"
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 
@@ -42,8 +43,11 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			localities = merged(localities)
 		}
 		entries = append(entries, priority.Entry[locality.Config]{
-			Name:   name,
-			Config: locality.Config{LeafPolicy: c.LBPolicy, Localities: localities},
+			Name: name,
+			Config: locality.Config{
+				LeafPolicy: c.LBPolicy, LeafConfig: c.LBConfig,
+				AcrossLocalities: c.AcrossLocalities, Localities: localities,
+			},
 		})
 	}
 	n.of = of
@@ -65,12 +69,36 @@ func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool)
 }
 
 // merged makes one locality of all, for a policy that is to pick across them.
+// The weight of an endpoint is multiplied by that of its locality (gRFC A42).
 func merged(localities []xdsresource.Locality) []xdsresource.Locality {
 	all := xdsresource.Locality{Priority: localities[0].Priority, Weight: 1}
 	for i := range localities {
 		all.Endpoints = append(all.Endpoints, localities[i].Endpoints...)
 	}
+	multiplyWeights(all.Endpoints, localities)
 	return []xdsresource.Locality{all}
+}
+
+// multiplyWeights sets the weights of endpoints, which are those of the
+// localities in order. The weights of a policy fit 32 bits together; if the
+// products do not, they are made smaller in proportion.
+func multiplyWeights(endpoints []xdsresource.Endpoint, localities []xdsresource.Locality) {
+	products := make([]uint64, 0, len(endpoints))
+	var total float64
+	for i := range localities {
+		for _, e := range localities[i].Endpoints {
+			product := uint64(e.Weight) * uint64(localities[i].Weight)
+			products = append(products, product)
+			total += float64(product)
+		}
+	}
+	scale := min(1, (math.MaxUint32-float64(len(endpoints)))/total)
+	for i, product := range products {
+		if scale < 1 {
+			product = max(1, uint64(float64(product)*scale))
+		}
+		endpoints[i].Weight = uint32(product)
+	}
 }
 
 // byPriority splits localities by their priority, in order.

@@ -107,3 +107,52 @@ func TestAPolicyAcrossLocalitiesGetsAllEndpointsOfThePriority(t *testing.T) {
 		t.Errorf("addresses by priority (-want +got):\n%s", diff)
 	}
 }
+
+// gRFC A42, "Change Child Policy Config Generation": its example, and products
+// that do not fit.
+func TestWeightsAcrossLocalities(t *testing.T) {
+	t.Parallel()
+	type locality struct {
+		weight    uint32
+		endpoints []uint32
+	}
+	for _, tc := range []struct {
+		name       string
+		localities []locality
+		want       []uint32
+	}{
+		{"the example", []locality{{3, []uint32{2, 1}}, {2, []uint32{3, 1}}}, []uint32{6, 3, 6, 2}},
+		{"too great", []locality{{1 << 31, []uint32{1 << 30, 1 << 30}}, {1 << 31, []uint32{1 << 31}}},
+			[]uint32{1<<30 - 1, 1<<30 - 1, 1<<31 - 2}},
+		{"one far below the other", []locality{{1, []uint32{1}}, {1<<32 - 2, []uint32{1<<32 - 1}}}, []uint32{1, 1<<32 - 3}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var given []xdsresource.Locality
+			for _, l := range tc.localities {
+				at := xdsresource.Locality{Weight: l.weight}
+				for _, w := range l.endpoints {
+					at.Endpoints = append(at.Endpoints, xdsresource.Endpoint{Weight: w})
+				}
+				given = append(given, at)
+			}
+			var got []uint32
+			var total uint64
+			for _, e := range merged(given)[0].Endpoints {
+				got = append(got, e.Weight)
+				total += uint64(e.Weight)
+			}
+			for i := range got {
+				if off := int64(got[i]) - int64(tc.want[i]); len(got) != len(tc.want) || off < -4 || off > 4 {
+					t.Fatalf("weights %v, want %v", got, tc.want)
+				}
+			}
+			if total > 1<<32-1 {
+				t.Errorf("weights %v do not fit 32 bits together", got)
+			}
+			if given[0].Endpoints[0].Weight != tc.localities[0].endpoints[0] {
+				t.Error("the resource was changed")
+			}
+		})
+	}
+}

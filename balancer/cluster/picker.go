@@ -3,26 +3,112 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
+	"github.com/dynxds/dynxds/balancer/leaf"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/xdsresource"
 )
 
-// picker is the priorities' picker with the cluster's name on its errors.
+// picker is the priorities' picker behind the cluster's drops and its limit,
+// and with the cluster's name on its errors.
 type picker struct {
 	child     balancer.Picker
 	cluster   string
 	endpoints string
+	// gate is nil while the priorities are not READY. RPCs then wait, and are
+	// picked for again with each news; they must not be drawn for each time.
+	gate *gate
 }
 
-// Pick takes no lock and allocates only to word an error.
-func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	result, err := p.child.Pick(info)
-	if err == nil || err == balancer.ErrNoSubConnAvailable {
-		return result, err
+// gate is what an RPC has to pass before an endpoint is picked for it. It is
+// immutable but for what it counts.
+type gate struct {
+	drops   []drop
+	limit   uint32
+	counter *traffic.Counter
+	// end ends an RPC on the counter.
+	end func(balancer.DoneInfo)
+}
+
+type drop struct {
+	category   string
+	perMillion uint32
+	count      *atomic.Uint64
+}
+
+func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop) *gate {
+	g := &gate{limit: limit, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
+	for _, d := range drops {
+		g.drops = append(g.drops, drop{category: d.Category, perMillion: d.PerMillion, count: counter.Drops(d.Category)})
 	}
-	return result, p.explain(err)
+	return g
+}
+
+// Pick takes no lock and allocates only to word an error, or to join what the
+// child wants done at the end of the RPC with what is done here.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if p.gate != nil {
+		if err := p.enter(info); err != nil {
+			return balancer.PickResult{}, err
+		}
+	}
+	result, err := p.child.Pick(info)
+	if err != nil {
+		if p.gate != nil {
+			p.gate.counter.End()
+		}
+		if err == balancer.ErrNoSubConnAvailable {
+			return result, err
+		}
+		return result, p.explain(err)
+	}
+	sc, ok := result.SubConn.(*leaf.SubConn)
+	if ok {
+		result.SubConn = sc.Unwrap()
+	}
+	if p.gate == nil {
+		return result, nil
+	}
+	end := p.gate.end
+	if ok {
+		end = sc.Finish(p.gate.counter)
+	}
+	if done := result.Done; done != nil {
+		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }
+	} else {
+		result.Done = end
+	}
+	return result, nil
+}
+
+// enter returns a status error, which ends any RPC, if this one is not to be
+// sent. Such an RPC is not to be retried either (gRFC A32).
+func (p *picker) enter(info balancer.PickInfo) error {
+	for i := range p.gate.drops {
+		d := &p.gate.drops[i]
+		if rand.Uint32N(xdsresource.Million) < d.perMillion {
+			d.count.Add(1)
+			return p.refuse(info, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", d.perMillion, d.category))
+		}
+	}
+	if !p.gate.counter.Start(p.gate.limit) {
+		return p.refuse(info, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
+	}
+	return nil
+}
+
+func (p *picker) refuse(info balancer.PickInfo, why string) error {
+	if d := decision.FromContext(info.Ctx); d != nil {
+		d.Drop()
+	}
+	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
 }
 
 // explain keeps the kind of error, as a status error ends even RPCs that wait

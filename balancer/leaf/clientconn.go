@@ -26,7 +26,7 @@ type clientConn struct {
 	reports  reports
 	count    int
 	latest   balancer.State
-	subConns map[*subConn]struct{}
+	subConns map[*SubConn]struct{}
 }
 
 // reports says whether the latest report still waits for the loop. While one
@@ -44,7 +44,7 @@ func newClientConn(env *tree.Env, p *Policy) *clientConn {
 		ClientConn: env.ClientConn,
 		env:        env,
 		policy:     p,
-		subConns:   make(map[*subConn]struct{}),
+		subConns:   make(map[*SubConn]struct{}),
 	}
 }
 
@@ -89,9 +89,12 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &subConn{conn: c}
+	sc := &SubConn{conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
+		if s.ConnectivityState != connectivity.Ready {
+			sc.listen(nil)
+		}
 		if s.ConnectivityState == connectivity.Shutdown {
 			c.forget(sc)
 		} else if !c.knows(sc) {
@@ -104,7 +107,11 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}
+	if c.env.Health != nil && len(addrs) == 1 {
+		sc.health = c.env.Health.Connect(addrs[0].Addr, sc.reportHealth)
+	}
 	if !c.remember(sc) {
+		sc.health.Close()
 		sc.SubConn.Shutdown()
 		return nil, errClosed
 	}
@@ -119,7 +126,7 @@ func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) {}
 
 // remember is false once the leaf is closed.
-func (c *clientConn) remember(sc *subConn) bool {
+func (c *clientConn) remember(sc *SubConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
@@ -129,7 +136,7 @@ func (c *clientConn) remember(sc *subConn) bool {
 }
 
 // knows reports whether the policy has a SubConn and did not shut it down.
-func (c *clientConn) knows(sc *subConn) bool {
+func (c *clientConn) knows(sc *SubConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.subConns[sc]
@@ -137,7 +144,7 @@ func (c *clientConn) knows(sc *subConn) bool {
 }
 
 // forget reports whether the SubConn was still remembered.
-func (c *clientConn) forget(sc *subConn) bool {
+func (c *clientConn) forget(sc *SubConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.subConns[sc]
@@ -157,45 +164,9 @@ func (c *clientConn) close() {
 func (c *clientConn) shutdownSubConns() {
 	c.mu.Lock()
 	left := c.subConns
-	c.subConns = make(map[*subConn]struct{})
+	c.subConns = make(map[*SubConn]struct{})
 	c.mu.Unlock()
 	for sc := range left {
 		sc.retire()
 	}
-}
-
-// subConn is a SubConn as the policy sees it. When the policy shuts it down it
-// reports nothing more, but it stays open for Env.Linger.
-type subConn struct {
-	balancer.SubConn
-	conn *clientConn
-}
-
-// Shutdown implements balancer.SubConn.
-func (s *subConn) Shutdown() {
-	if s.conn.forget(s) {
-		s.retire()
-	}
-}
-
-// retire has gRPC shut the SubConn down in a while. If the whole tree is closed
-// before that, gRPC does it by itself.
-func (s *subConn) retire() {
-	env := s.conn.env
-	if env.Linger == 0 || env.Closing.Load() {
-		s.SubConn.Shutdown()
-		return
-	}
-	env.Loop.Post(func() { env.Loop.After(env.Linger, s.SubConn.Shutdown) })
-}
-
-// picker gives gRPC its own SubConns back.
-type picker struct{ balancer.Picker }
-
-func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	r, err := p.Picker.Pick(info)
-	if s, ok := r.SubConn.(*subConn); ok {
-		r.SubConn = s.SubConn
-	}
-	return r, err
 }

@@ -22,9 +22,10 @@ func Usable(endpoints []xdsresource.Endpoint) bool {
 // array of addresses, so that ten thousand endpoints are a few allocations.
 func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
 	result := make([]resolver.Endpoint, 0, len(endpoints))
-	addresses := make([]resolver.Address, len(endpoints))
+	addresses := make([]resolver.Address, 0, countAddresses(endpoints))
 	weighted := make(map[uint32]resolver.Endpoint, 1)
-	for i, e := range endpoints {
+	for i := range endpoints {
+		e := &endpoints[i]
 		if !e.Health.Usable() {
 			continue
 		}
@@ -33,9 +34,21 @@ func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
 			endpoint = weight.Set(endpoint, weight.EndpointInfo{Weight: e.Weight})
 			weighted[e.Weight] = endpoint
 		}
-		addresses[i].Addr = e.Address
-		endpoint.Addresses = addresses[i : i+1 : i+1]
+		first := len(addresses)
+		addresses = append(addresses, resolver.Address{Addr: e.Address})
+		for _, additional := range e.Additional {
+			addresses = append(addresses, resolver.Address{Addr: additional})
+		}
+		endpoint.Addresses = addresses[first:len(addresses):len(addresses)]
 		result = append(result, endpoint)
 	}
 	return result
+}
+
+func countAddresses(endpoints []xdsresource.Endpoint) int {
+	n := len(endpoints)
+	for i := range endpoints {
+		n += len(endpoints[i].Additional)
+	}
+	return n
 }

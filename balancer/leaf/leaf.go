@@ -14,7 +14,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/balancer"
-	_ "google.golang.org/grpc/balancer/roundrobin" // registers what lb_policy ROUND_ROBIN asks for
+	"google.golang.org/grpc/balancer/pickfirst"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
@@ -27,7 +27,12 @@ import (
 type Policy struct {
 	changed   func()
 	conn      *clientConn
+	name      string
+	kind      Kind
+	parser    balancer.ConfigParser // nil if the policy takes no configuration
+	text      string                // what config was parsed from
 	config    serviceconfig.LoadBalancingConfig
+	configErr error
 	endpoints []xdsresource.Endpoint
 	state     balancer.State
 
@@ -40,49 +45,79 @@ type Policy struct {
 	policy balancer.Balancer // nil if it could not be built, or is closed
 }
 
+// Kind is what a leaf is for.
+type Kind int
+
+const (
+	// ForLocality leaves balance over the endpoints of a locality. They connect
+	// again when a connection ends.
+	ForLocality Kind = iota
+	// ForEndpoint leaves keep the connection to one endpoint for a policy of
+	// ours. They stay idle until ExitIdle, and are not READY while the endpoint
+	// is ejected as an outlier (gRFC A61, "Generic Health Reporting Mechanism").
+	ForEndpoint
+)
+
 // New returns a leaf that runs the policy of the given name, in the state
-// CONNECTING until the policy reports. A name that is not registered, or that
-// needs a configuration, gives a leaf that fails and says so.
-func New(env *tree.Env, name string, changed func()) *Policy {
-	p := &Policy{changed: changed, state: tree.Waiting(connectivity.Connecting)}
+// CONNECTING until the policy reports. A name that is not registered gives a
+// leaf that fails and says so.
+func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
+	p := &Policy{name: name, kind: kind, changed: changed, state: tree.Waiting(connectivity.Connecting)}
 	p.conn = newClientConn(env, p)
 	builder := balancer.Get(name)
 	if builder == nil {
 		p.state = tree.Failing(fmt.Errorf("load-balancing policy %q is not registered with gRPC", name))
 		return p
 	}
-	if parser, ok := builder.(balancer.ConfigParser); ok {
-		config, err := parser.ParseConfig(json.RawMessage("{}"))
-		if err != nil {
-			p.state = tree.Failing(fmt.Errorf("load-balancing policy %q without a configuration: %v", name, err))
-			return p
-		}
-		p.config = config
-	}
+	p.parser, _ = builder.(balancer.ConfigParser)
+	p.parse("")
 	p.calls.Lock()
 	defer p.calls.Unlock()
 	p.policy = builder.Build(p.conn, env.Options)
 	return p
 }
 
-// Update gives the policy the endpoints to balance over. Those that are not
-// usable (gRFC A27: neither HEALTHY nor UNKNOWN) are kept from it. The same
-// endpoints as before cost a comparison and nothing else.
-func (p *Policy) Update(endpoints []xdsresource.Endpoint) {
-	if slices.Equal(endpoints, p.endpoints) {
+// parse makes text the configuration, in JSON; empty: that without any field.
+func (p *Policy) parse(text string) {
+	p.text = text
+	if p.parser == nil {
+		return
+	}
+	if text == "" {
+		text = "{}"
+	}
+	if p.config, p.configErr = p.parser.ParseConfig(json.RawMessage(text)); p.configErr != nil {
+		p.configErr = fmt.Errorf("load-balancing policy %q does not take the configuration %s: %v", p.name, text, p.configErr)
+	}
+}
+
+// Update gives the policy the endpoints to balance over, and its configuration
+// in JSON. Endpoints that are not usable (gRFC A27: neither HEALTHY nor
+// UNKNOWN) are kept from it. The same as before cost a comparison and nothing
+// else.
+func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
+	if config == p.text && slices.EqualFunc(endpoints, p.endpoints, xdsresource.Endpoint.Equal) {
 		return
 	}
 	p.endpoints = endpoints
+	if config != p.text {
+		p.parse(config)
+	}
 	p.calls.Lock()
 	defer p.calls.Unlock()
 	if p.policy == nil {
 		return
 	}
+	if p.configErr != nil {
+		p.state = tree.Failing(p.configErr)
+		return
+	}
+	state := resolver.State{Endpoints: resolverEndpoints(endpoints)}
+	if p.kind == ForEndpoint {
+		state = pickfirst.EnableHealthListener(state)
+	}
 	reports := p.conn.reportCount()
-	err := p.policy.UpdateClientConnState(balancer.ClientConnState{
-		ResolverState:  resolver.State{Endpoints: resolverEndpoints(endpoints)},
-		BalancerConfig: p.config,
-	})
+	err := p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: p.config})
 	if err != nil && p.conn.reportCount() == reports {
 		// A policy that reports as well has taken what it could.
 		p.conn.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err)))
@@ -120,10 +155,9 @@ func (p *Policy) reported() {
 	if !ok {
 		return
 	}
-	state.Picker = picker{state.Picker}
 	p.state = state
 	p.changed()
-	if state.ConnectivityState == connectivity.Idle {
+	if state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
 		// Only a pick would wake an idle policy, and the localities above do not
 		// pick an idle one while another is ready.
 		p.ExitIdle()
@@ -131,7 +165,7 @@ func (p *Policy) reported() {
 }
 
 // subConnChanged delivers the report of one SubConn.
-func (p *Policy) subConnChanged(sc *subConn, s balancer.SubConnState, listener func(balancer.SubConnState)) {
+func (p *Policy) subConnChanged(sc *SubConn, s balancer.SubConnState, listener func(balancer.SubConnState)) {
 	p.calls.Lock()
 	defer p.calls.Unlock()
 	switch {

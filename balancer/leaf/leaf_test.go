@@ -113,7 +113,7 @@ func newSpied(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{cc: lbtest.NewClientConn(lbtest.NewNetwork()), loop: tree.NewLoop(func() {})}
 	env := &tree.Env{Loop: f.loop, ClientConn: f.cc}
-	f.loop.Do(func() { f.leaf = leaf.New(env, "spy", func() { f.changes++ }) })
+	f.loop.Do(func() { f.leaf = leaf.New(env, "spy", leaf.ForLocality, func() { f.changes++ }) })
 	f.spy = <-built
 	t.Cleanup(func() { f.loop.Do(f.leaf.Close) })
 	return f
@@ -136,7 +136,7 @@ func TestPolicyGetsUsableEndpointsWithTheirWeights(t *testing.T) {
 			endpoint("1.1.1.1:5", 1, xdsresource.HealthTimeout),
 			endpoint("1.1.1.1:6", 1, xdsresource.HealthDegraded),
 			endpoint("1.1.1.1:7", 1, xdsresource.HealthHealthy),
-		})
+		}, "")
 	})
 	type seen struct {
 		Addr   string
@@ -158,9 +158,9 @@ func TestPolicyGetsUsableEndpointsWithTheirWeights(t *testing.T) {
 func TestUnchangedEndpointsDoNotReachThePolicy(t *testing.T) {
 	f := newSpied(t)
 	for range 3 {
-		f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}) })
+		f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "") })
 	}
-	f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:2", 1, 0)}) })
+	f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:2", 1, 0)}, "") })
 	if n := len(f.spy.updates); n != 2 {
 		t.Errorf("the policy was updated %d times by 2 different sets of endpoints", n)
 	}
@@ -169,14 +169,14 @@ func TestUnchangedEndpointsDoNotReachThePolicy(t *testing.T) {
 func TestLeafThatCannotBeBuilt(t *testing.T) {
 	for _, tc := range []struct{ policy, want string }{
 		{"no_such_policy", `load-balancing policy "no_such_policy" is not registered with gRPC`},
-		{"needy", `load-balancing policy "needy" without a configuration: field shape is required`},
+		{"needy", `load-balancing policy "needy" does not take the configuration {}: field shape is required`},
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
 			loop := tree.NewLoop(func() {})
 			env := &tree.Env{Loop: loop, ClientConn: lbtest.NewClientConn(lbtest.NewNetwork())}
 			loop.Do(func() {
-				l := leaf.New(env, tc.policy, func() {})
-				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)})
+				l := leaf.New(env, tc.policy, leaf.ForLocality, func() {})
+				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
 				s := l.State()
 				_, err := s.Picker.Pick(balancer.PickInfo{})
 				if s.ConnectivityState != connectivity.TransientFailure || err == nil || err.Error() != tc.want {
@@ -185,6 +185,10 @@ func TestLeafThatCannotBeBuilt(t *testing.T) {
 				l.ExitIdle()
 				l.Close()
 			})
+			select {
+			case <-built:
+			default:
+			}
 		})
 	}
 }
@@ -235,7 +239,7 @@ func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
 			f := newSpied(t)
 			f.spy.refuse = errors.New("one too many")
 			f.spy.readyOnUpdate = tc.reports
-			f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}) })
+			f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "") })
 			f.loop.Do(func() {})
 			s := f.leaf.State()
 			if s.ConnectivityState != tc.want {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/endpointpolicy"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/leaf"
 	"github.com/dynxds/dynxds/xdsresource"
@@ -21,8 +22,11 @@ import (
 
 // Config is what a Policy balances over.
 type Config struct {
-	// LeafPolicy is the gRPC policy that picks among a locality's endpoints.
-	LeafPolicy string
+	// LeafPolicy is the name of the policy that picks among a locality's
+	// endpoints, LeafConfig its configuration in JSON.
+	LeafPolicy, LeafConfig string
+	// AcrossLocalities says that Localities is but one, made of all.
+	AcrossLocalities bool
 	// Localities are those of one priority, of different IDs. Those without a
 	// usable endpoint are left out of the balancing.
 	Localities []xdsresource.Locality
@@ -47,7 +51,7 @@ type member struct {
 	id         xdsresource.LocalityID
 	leafPolicy string
 	weight     uint32
-	leaf       *leaf.Policy
+	leaf       endpointpolicy.Policy
 }
 
 // New returns a Policy without localities, which fails RPCs until Update.
@@ -70,12 +74,13 @@ func (p *Policy) Update(c Config) {
 		}
 		var m *member
 		if m, before = takeMember(before, l.ID, c.LeafPolicy); m == nil {
-			m = &member{id: l.ID, leafPolicy: c.LeafPolicy, leaf: leaf.New(p.env, c.LeafPolicy, p.leafChanged)}
+			m = &member{id: l.ID, leafPolicy: c.LeafPolicy, leaf: endpointpolicy.New(p.env, c.LeafPolicy, p.leafChanged)}
 		}
 		m.weight = l.Weight
-		m.leaf.Update(l.Endpoints)
+		m.leaf.Update(l.Endpoints, c.LeafConfig)
 		p.members = append(p.members, m)
 	}
+	p.wakeIdle()
 	p.state = p.aggregate()
 	for _, m := range before {
 		m.leaf.Close()
@@ -113,13 +118,28 @@ func (p *Policy) Close() {
 }
 
 func (p *Policy) leafChanged() {
+	p.wakeIdle()
 	p.state = p.aggregate()
 	p.changed()
 }
 
+// wakeIdle has idle localities connect, if there are several: one that waits
+// for an RPC to do so would get none while another is READY.
+func (p *Policy) wakeIdle() {
+	if len(p.members) < 2 {
+		return
+	}
+	for _, m := range p.members {
+		if m.leaf.State().ConnectivityState == connectivity.Idle {
+			m.leaf.ExitIdle()
+		}
+	}
+}
+
 // aggregate is READY if a locality is, else CONNECTING if one is, else IDLE if
-// one is, else TRANSIENT_FAILURE. Only READY localities get RPCs; if all have
-// failed, RPCs see the localities' errors in proportion to their weights.
+// one is, else TRANSIENT_FAILURE. Only READY localities get RPCs, or IDLE ones
+// if nothing is connected or about to be; if all have failed, RPCs see the
+// localities' errors in proportion to their weights.
 func (p *Policy) aggregate() balancer.State {
 	for _, s := range [...]connectivity.State{
 		connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,
@@ -127,7 +147,7 @@ func (p *Policy) aggregate() balancer.State {
 		shares := p.shares(s)
 		switch {
 		case len(shares) == 0:
-		case s == connectivity.Connecting || s == connectivity.Idle:
+		case s == connectivity.Connecting:
 			return tree.Waiting(s)
 		default:
 			return balancer.State{ConnectivityState: s, Picker: newPicker(shares, p.next)}

@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/locality"
+	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -158,8 +159,8 @@ func pickSubConn(t *testing.T, f *fixture, addr string) balancer.SubConn {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result.SubConn.(*lbtest.SubConn).Addr == addr {
-			return result.SubConn
+		if sc := lbtest.Picked(result); sc.Addr == addr {
+			return sc
 		}
 	}
 	t.Fatalf("no pick went to %s", addr)
@@ -207,6 +208,32 @@ func TestConnectionThatEndsIsMadeAgain(t *testing.T) {
 		synctest.Wait()
 		if diff := cmp.Diff(map[string]int{"a:1": 3}, f.counts(3)); diff != "" {
 			t.Errorf("3 picks after it came back (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A ring connects when an RPC comes; one locality among several must not wait
+// for an RPC that it does not get.
+func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.loop.Do(func() {
+			f.policy.Update(locality.Config{LeafPolicy: xdsresource.PolicyRingHash,
+				Localities: []xdsresource.Locality{at("a", 3, "a:1"), at("b", 1, "b:1")}})
+			f.cc.UpdateState(f.policy.State())
+		})
+		synctest.Wait()
+		counts := make(map[string]int)
+		for range 8 {
+			addr, err := f.cc.Pick(&decision.Decision{Context: context.Background()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[addr]++
+		}
+		if diff := cmp.Diff(map[string]int{"a:1": 6, "b:1": 2}, counts); diff != "" {
+			t.Errorf("8 picks (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -63,6 +64,14 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 // ResolveNow implements balancer.ClientConn.
 func (cc *ClientConn) ResolveNow(resolver.ResolveNowOptions) {}
 
+// Target implements balancer.ClientConn.
+func (cc *ClientConn) Target() string { return "test:///target" }
+
+// MetricsRecorder implements balancer.ClientConn. Nothing is recorded.
+func (cc *ClientConn) MetricsRecorder() stats.MetricsRecorder {
+	return stats.UnimplementedMetricsRecorder{}
+}
+
 // Updates returns how often the policy called UpdateState.
 func (cc *ClientConn) Updates() int {
 	cc.mu.Lock()
@@ -106,7 +115,16 @@ func (cc *ClientConn) Pick(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return result.SubConn.(*SubConn).Addr, nil
+	return Picked(result).Addr, nil
+}
+
+// Picked returns the SubConn of a pick, also if a policy has wrapped it.
+func Picked(result balancer.PickResult) *SubConn {
+	sc := result.SubConn
+	if w, ok := sc.(interface{ Unwrap() balancer.SubConn }); ok {
+		sc = w.Unwrap()
+	}
+	return sc.(*SubConn)
 }
 
 // Open returns the addresses of the SubConns that are not shut down, sorted.

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/health"
 )
 
 // Env is what all the policies of one tree have in common.
@@ -33,9 +35,23 @@ type Env struct {
 	// Linger is how long a connection that a policy gives up stays open for
 	// RPCs that were sent its way a moment before.
 	Linger time.Duration
-	// Closing is set when the whole tree ends, and connections with it.
-	Closing atomic.Bool
+	// Closing is set when the whole tree ends, and connections with it. nil:
+	// never.
+	Closing *atomic.Bool
+	// Health has the endpoints of the cluster that a part of the tree is for.
+	// nil: nobody wants to know of their health.
+	Health *health.Registry
 }
+
+// ForCluster returns the Env for the part of the tree that serves a cluster.
+func (e *Env) ForCluster(h *health.Registry) *Env {
+	part := *e
+	part.Health = h
+	return &part
+}
+
+// Ends reports whether the whole tree ends.
+func (e *Env) Ends() bool { return e.Closing != nil && e.Closing.Load() }
 
 // Policy is one node of the tree. How it is updated differs from policy to
 // policy; the rest does not. All methods are called on the Loop.

@@ -1,0 +1,154 @@
+// Package traffic counts what the whole process has on its way to each cluster,
+// and what it dropped.
+//
+// It is for the limit of gRFC A32, which holds for all channels of a process
+// together, and for whoever wants to know what became of RPCs. It limits and
+// drops nothing itself: the pickers of package cluster do, and count here.
+package traffic
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Key names what is counted together: a cluster with one EDS service (gRFC A32,
+// "Globally shared atomics for outstanding requests").
+type Key struct{ Cluster, Service string }
+
+// MaxCategories is how many categories of drops of one cluster are counted
+// apart. Further ones are counted together as Others.
+const (
+	MaxCategories = 100
+	Others        = "(others)"
+)
+
+// counters holds the Counters that somebody uses or that have RPCs on their
+// way.
+var counters = struct {
+	sync.Mutex
+	byKey map[Key]*Counter
+}{byKey: make(map[Key]*Counter)}
+
+// Counter counts the RPCs of one Key. Start and End are for the RPC path: they
+// take no lock and allocate nothing.
+type Counter struct {
+	key      Key
+	inFlight atomic.Int64
+	refused  atomic.Uint64
+	users    atomic.Int64 // written with counters locked
+
+	mu      sync.Mutex
+	dropped map[string]*atomic.Uint64
+}
+
+// Use returns the process's Counter of key until Release.
+func Use(key Key) *Counter {
+	counters.Lock()
+	defer counters.Unlock()
+	c := counters.byKey[key]
+	if c == nil {
+		c = &Counter{key: key, dropped: make(map[string]*atomic.Uint64)}
+		counters.byKey[key] = c
+	}
+	c.users.Add(1)
+	return c
+}
+
+// Key returns what c counts.
+func (c *Counter) Key() Key { return c.key }
+
+// Release ends a Use. RPCs that are on their way stay counted: a cluster that
+// goes and comes back has its limit all the time.
+func (c *Counter) Release() {
+	counters.Lock()
+	c.users.Add(-1)
+	counters.Unlock()
+	c.collect()
+}
+
+func (c *Counter) collect() {
+	counters.Lock()
+	defer counters.Unlock()
+	if c.users.Load() == 0 && c.inFlight.Load() == 0 && counters.byKey[c.key] == c {
+		delete(counters.byKey, c.key)
+	}
+}
+
+// Start counts an RPC as on its way unless there are limit of them already. It
+// never lets more than limit through nor refuses one while there are fewer:
+// adding first and looking afterwards would do the latter.
+func (c *Counter) Start(limit uint32) bool {
+	for {
+		n := c.inFlight.Load()
+		if n >= int64(limit) {
+			c.refused.Add(1)
+			return false
+		}
+		if c.inFlight.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// End is the end of an RPC for which Start returned true.
+func (c *Counter) End() {
+	if c.inFlight.Add(-1) == 0 && c.users.Load() == 0 {
+		c.collect()
+	}
+}
+
+// Drops returns the count of RPCs dropped for a category, to be added to.
+func (c *Counter) Drops(category string) *atomic.Uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.dropped[category]
+	if n == nil && len(c.dropped) >= MaxCategories {
+		category = Others
+		n = c.dropped[category]
+	}
+	if n == nil {
+		n = new(atomic.Uint64)
+		c.dropped[category] = n
+	}
+	return n
+}
+
+// Report is what a Counter has counted.
+type Report struct {
+	Key
+	// InFlight is the number of RPCs on their way.
+	InFlight int64
+	// Refused is the number of RPCs that the limit kept out.
+	Refused uint64
+	// Dropped has the number of RPCs dropped for each category.
+	Dropped map[string]uint64
+}
+
+// Report returns what c has counted since its first Use.
+func (c *Counter) Report() Report {
+	r := Report{Key: c.key, InFlight: c.inFlight.Load(), Refused: c.refused.Load(), Dropped: make(map[string]uint64)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for category, n := range c.dropped {
+		r.Dropped[category] = n.Load()
+	}
+	return r
+}
+
+// Reports returns the Report of every Counter, ordered by Key.
+func Reports() []Report {
+	counters.Lock()
+	all := slices.Collect(maps.Values(counters.byKey))
+	counters.Unlock()
+	reports := make([]Report, len(all))
+	for i, c := range all {
+		reports[i] = c.Report()
+	}
+	slices.SortFunc(reports, func(a, b Report) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Service, b.Service))
+	})
+	return reports
+}

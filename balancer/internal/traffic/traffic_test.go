@@ -1,0 +1,142 @@
+package traffic_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
+)
+
+func key(t *testing.T) traffic.Key { return traffic.Key{Cluster: t.Name(), Service: "eds"} }
+
+// gRFC A32, "Globally shared atomics for outstanding requests".
+func TestCounterIsSharedByCluster(t *testing.T) {
+	t.Parallel()
+	a, b := traffic.Use(key(t)), traffic.Use(key(t))
+	defer a.Release()
+	defer b.Release()
+	other := traffic.Use(traffic.Key{Cluster: t.Name(), Service: "another"})
+	defer other.Release()
+	if !a.Start(1) {
+		t.Fatal("the first RPC was refused")
+	}
+	if b.Start(1) {
+		t.Error("another user of the cluster let an RPC through over the limit")
+	}
+	if !other.Start(1) {
+		t.Error("the RPCs of another EDS service were counted too")
+	}
+	other.End()
+	a.End()
+	if !b.Start(1) {
+		t.Error("an RPC was refused after the other one had ended")
+	}
+	b.End()
+}
+
+func TestLimitIsExactUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	const limit, callers, each = 3, 8, 20000
+	c := traffic.Use(key(t))
+	defer c.Release()
+	var now, most, through atomic.Int64
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for range each {
+				if !c.Start(limit) {
+					continue
+				}
+				n := now.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				through.Add(1)
+				now.Add(-1)
+				c.End()
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() > limit {
+		t.Errorf("%d RPCs were on their way at once, the limit is %d", most.Load(), limit)
+	}
+	r := c.Report()
+	if r.InFlight != 0 || int64(r.Refused)+through.Load() != callers*each {
+		t.Errorf("%d in flight, %d refused and %d through of %d", r.InFlight, r.Refused, through.Load(), callers*each)
+	}
+}
+
+// With as many callers as the limit allows, nobody may ever be refused.
+func TestNobodyIsRefusedBelowTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 4
+	c := traffic.Use(key(t))
+	defer c.Release()
+	var all sync.WaitGroup
+	for range limit {
+		all.Go(func() {
+			for range 20000 {
+				if !c.Start(limit) {
+					t.Error("refused below the limit")
+					return
+				}
+				c.End()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestCounterLivesAsLongAsItsRPCs(t *testing.T) {
+	t.Parallel()
+	listed := func() bool {
+		return slices.ContainsFunc(traffic.Reports(), func(r traffic.Report) bool { return r.Key == key(t) })
+	}
+	c := traffic.Use(key(t))
+	c.Start(1)
+	c.Release()
+	if !listed() {
+		t.Fatal("the count was lost with an RPC on its way")
+	}
+	again := traffic.Use(key(t))
+	if again.Start(1) {
+		t.Error("the cluster came back and let an RPC through over its limit")
+	}
+	again.Release()
+	c.End()
+	if listed() {
+		t.Error("the count outlived its users and its RPCs")
+	}
+}
+
+func TestDropsAreCountedByCategory(t *testing.T) {
+	t.Parallel()
+	c := traffic.Use(key(t))
+	defer c.Release()
+	c.Drops("a").Add(2)
+	c.Drops("b").Add(1)
+	c.Drops("a").Add(1)
+	if diff := cmp.Diff(map[string]uint64{"a": 3, "b": 1}, c.Report().Dropped); diff != "" {
+		t.Errorf("drops (-want +got):\n%s", diff)
+	}
+	for i := range 1000 {
+		c.Drops(fmt.Sprint(i)).Add(1)
+	}
+	dropped := c.Report().Dropped
+	if len(dropped) != traffic.MaxCategories+1 || dropped[traffic.Others] != 1000-(traffic.MaxCategories-2) {
+		t.Errorf("%d categories are kept, with %d drops of others", len(dropped), dropped[traffic.Others])
+	}
+}
+
+func TestStartAndEndAllocateNothing(t *testing.T) {
+	c := traffic.Use(key(t))
+	defer c.Release()
+	if n := testing.AllocsPerRun(100, func() { c.Start(1); c.End() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

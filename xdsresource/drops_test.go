@@ -1,0 +1,89 @@
+package xdsresource
+
+import (
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+type dropPB = endpointpb.ClusterLoadAssignment_Policy_DropOverload
+
+func withDrops(drops ...*dropPB) *endpointpb.ClusterLoadAssignment {
+	a := assignment()
+	a.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: drops}
+	return a
+}
+
+func drop(category string, numerator uint32, denominator typepb.FractionalPercent_DenominatorType) *dropPB {
+	return &dropPB{Category: category, DropPercentage: &typepb.FractionalPercent{Numerator: numerator, Denominator: denominator}}
+}
+
+const (
+	hundred     = typepb.FractionalPercent_HUNDRED
+	tenThousand = typepb.FractionalPercent_TEN_THOUSAND
+	perMillion  = typepb.FractionalPercent_MILLION
+)
+
+// gRFC A27, "ClusterLoadAssignment Proto".
+func TestDrops(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given    string
+		resource *endpointpb.ClusterLoadAssignment
+		want     []Drop
+	}{
+		{"no policy", assignment(), nil},
+		{"every denominator, in order", withDrops(drop("c", 7, hundred), drop("a", 7, tenThousand), drop("b", 7, perMillion)),
+			[]Drop{{"c", 70_000}, {"a", 700}, {"b", 7}}},
+		{"more than all", withDrops(drop("x", 101, hundred), drop("y", 1<<32-1, hundred)), []Drop{{"x", Million}, {"y", Million}}},
+		{"nothing", withDrops(drop("x", 0, hundred), &dropPB{Category: "y"}), nil},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, mustDecode[Endpoints](t, EndpointsType, tc.resource).Drops); diff != "" {
+				t.Errorf("Drops (-want +got):\n%s", diff)
+			}
+		})
+	}
+	checkFaults(t, EndpointsType, withDrops(drop("", 1, perMillion), drop("x", 1, 9)), []Fault{
+		{"policy.drop_overloads[0].category", "must not be empty"},
+		{"policy.drop_overloads[1].drop_percentage.denominator", "unknown denominator 9"},
+	})
+}
+
+// gRFC A32: only max_requests of the first threshold of priority DEFAULT.
+func TestMaxRequests(t *testing.T) {
+	t.Parallel()
+	type threshold = clusterpb.CircuitBreakers_Thresholds
+	of := func(priority corepb.RoutingPriority, limit uint32) *threshold {
+		return &threshold{Priority: priority, MaxRequests: wrapperspb.UInt32(limit)}
+	}
+	for _, tc := range []struct {
+		given      string
+		thresholds []*threshold
+		want       uint32
+	}{
+		{"no thresholds", nil, 1024},
+		{"a limit", []*threshold{of(corepb.RoutingPriority_DEFAULT, 5)}, 5},
+		{"none may pass", []*threshold{of(corepb.RoutingPriority_DEFAULT, 0)}, 0},
+		{"priority HIGH only", []*threshold{of(corepb.RoutingPriority_HIGH, 5)}, 1024},
+		{"HIGH before DEFAULT", []*threshold{of(corepb.RoutingPriority_HIGH, 5), of(corepb.RoutingPriority_DEFAULT, 6)}, 6},
+		{"the first of two", []*threshold{of(corepb.RoutingPriority_DEFAULT, 5), of(corepb.RoutingPriority_DEFAULT, 6)}, 5},
+		{"the first says nothing", []*threshold{{}, of(corepb.RoutingPriority_DEFAULT, 6)}, 1024},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			c := edsCluster(func(c *clusterpb.Cluster) {
+				c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: tc.thresholds}
+			})
+			if got := mustDecode[Cluster](t, ClusterType, c).MaxRequests; got != tc.want {
+				t.Errorf("MaxRequests = %d, want %d", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,190 @@
+package xdsresource
+
+import (
+	"testing"
+	"time"
+
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	pickfirstpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// policy is the part of a Cluster that lb_policy and load_balancing_policy make.
+type policy struct {
+	Name, Config string
+	Across       bool
+}
+
+func policyOf(c *Cluster) policy { return policy{c.LBPolicy, c.LBConfig, c.AcrossLocalities} }
+
+func structOf(t testing.TB, fields map[string]any) *structpb.Struct {
+	t.Helper()
+	s, err := structpb.NewStruct(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// gRFC A52, "xDS LB Policy Registry".
+func TestLoadBalancingPolicy(t *testing.T) {
+	t.Parallel()
+	custom := func(url string) *xdspb.TypedStruct {
+		return &xdspb.TypedStruct{TypeUrl: url, Value: structOf(t, map[string]any{"choiceCount": 3})}
+	}
+	for _, tc := range []struct {
+		given string
+		pb    proto.Message
+		want  policy
+	}{
+		{"round robin", &roundrobinpb.RoundRobin{}, policy{"round_robin", "", true}},
+		{"random", &randompb.Random{}, policy{PolicyRandom, "", true}},
+		{"least request", &leastrequestpb.LeastRequest{}, policy{"least_request_experimental", `{}`, true}},
+		{"least request of 5 (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(5)},
+			policy{"least_request_experimental", `{"choiceCount":5}`, true}},
+		{"pick first, shuffled (gRFC A62)", &pickfirstpb.PickFirst{ShuffleAddressList: true},
+			policy{"pick_first", `{"shuffleAddressList":true}`, true}},
+		{"weighted round robin with defaults (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{},
+			policy{"weighted_round_robin", `{}`, true}},
+		{"weighted round robin with all (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{
+			EnableOobLoadReport: wrapperspb.Bool(true), OobReportingPeriod: durationpb.New(time.Second),
+			BlackoutPeriod: durationpb.New(2 * time.Second), WeightExpirationPeriod: durationpb.New(3 * time.Minute),
+			WeightUpdatePeriod: durationpb.New(1500 * time.Millisecond), ErrorUtilizationPenalty: wrapperspb.Float(0.5),
+		}, policy{"weighted_round_robin", `{"blackoutPeriod":"2s","enableOobLoadReport":true,"errorUtilizationPenalty":0.5,` +
+			`"oobReportingPeriod":"1s","weightExpirationPeriod":"180s","weightUpdatePeriod":"1.500s"}`, true}},
+		{"ring hash", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_XX_HASH},
+			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
+		{"ring hash with sizes", &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(10), MaximumRingSize: wrapperspb.UInt64(20)},
+			policy{PolicyRingHash, `{"maxRingSize":20,"minRingSize":10}`, true}},
+		{"a TypedStruct of xds", custom("type.googleapis.com/least_request_experimental"),
+			policy{"least_request_experimental", `{"choiceCount":3}`, true}},
+		{"a TypedStruct of udpa", &udpapb.TypedStruct{TypeUrl: "x/y/round_robin"}, policy{"round_robin", `{}`, true}},
+		{"a TypedStruct that names ring hash (gRFC A76)", &xdspb.TypedStruct{TypeUrl: "/" + PolicyRingHash,
+			Value: structOf(t, map[string]any{"requestHashHeader": "user"})},
+			policy{PolicyRingHash, `{"requestHashHeader":"user"}`, true}},
+		{"a TypedStruct of a name that is not registered is skipped", custom("type.googleapis.com/myorg.Unknown"),
+			policy{"round_robin", "", true}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			behind := mustAny(t, &roundrobinpb.RoundRobin{})
+			for _, within := range []bool{false, true} {
+				list, want := policies(mustAny(t, tc.pb), behind), tc.want
+				if within {
+					list, want.Across = policies(wrrLocality(t, list)), false
+				}
+				c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = list })
+				if diff := cmp.Diff(want, policyOf(mustDecode[Cluster](t, ClusterType, c))); diff != "" {
+					t.Errorf("policy, in WrrLocality %v (-want +got):\n%s", within, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestLBPolicy(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given string
+		edit  func(*clusterpb.Cluster)
+		want  policy
+	}{
+		{"ROUND_ROBIN", func(c *clusterpb.Cluster) {}, policy{"round_robin", "", false}},
+		{"RANDOM", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RANDOM }, policy{PolicyRandom, "", false}},
+		{"LEAST_REQUEST", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST },
+			policy{"least_request_experimental", `{}`, false}},
+		{"LEAST_REQUEST of 7", func(c *clusterpb.Cluster) {
+			c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST
+			c.LbConfig = &clusterpb.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterpb.Cluster_LeastRequestLbConfig{ChoiceCount: wrapperspb.UInt32(7)}}
+		}, policy{"least_request_experimental", `{"choiceCount":7}`, false}},
+		{"RING_HASH, always across localities (gRFC A42)", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RING_HASH },
+			policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":1024}`, true}},
+		{"RING_HASH with a size", func(c *clusterpb.Cluster) {
+			c.LbPolicy = clusterpb.Cluster_RING_HASH
+			c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(3)}}
+		}, policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":3}`, true}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(tc.edit)))); diff != "" {
+				t.Errorf("policy (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
+	t.Parallel()
+	const at = "load_balancing_policy.policies[0].typed_extension_config.typed_config"
+	const ringFault = `is not a configuration of load balancing policy "ring_hash_experimental": `
+	ring := func(least, most uint64) *ringhashpb.RingHash {
+		return &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(least), MaximumRingSize: wrapperspb.UInt64(most)}
+	}
+	for _, tc := range []struct {
+		given string
+		pb    proto.Message
+		want  []Fault
+	}{
+		{"one choice (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(1)},
+			[]Fault{{at + ".choice_count", "must be at least 2, is 1"}}},
+		{"another hash function (gRFC A42)", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_MURMUR_HASH_2},
+			[]Fault{{at + ".hash_function", "must be XX_HASH, is MURMUR_HASH_2"}}},
+		{"a ring over 8M (gRFC A42)", ring(1, 8<<20+1), []Fault{{at, ringFault + "maxRingSize must be from 1 to 8388608, is 8388609"}}},
+		{"a least size over 8M (gRFC A42)", ring(8<<20+1, 1), []Fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 8388609"}}},
+		{"a least size over the greatest", ring(3, 2), []Fault{{at, ringFault + "minRingSize 3 is more than maxRingSize 2"}}},
+		{"a ring of nothing", ring(0, 2), []Fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 0"}}},
+		{"a binary request hash header (gRFC A76)", &xdspb.TypedStruct{TypeUrl: PolicyRingHash,
+			Value: structOf(t, map[string]any{"requestHashHeader": "k-bin"})},
+			[]Fault{{at + ".value", ringFault + `requestHashHeader "k-bin" is not the name of a header with text`}}},
+		{"a penalty below 0 (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{ErrorUtilizationPenalty: wrapperspb.Float(-1)},
+			[]Fault{{at + ".error_utilization_penalty", "must not be negative, is -1"}}},
+		{"a period below 0", &clientwrrpb.ClientSideWeightedRoundRobin{BlackoutPeriod: durationpb.New(-1)},
+			[]Fault{{at + ".blackout_period", "is negative: -1ns"}}},
+		{"a period over 10,000 years", &clientwrrpb.ClientSideWeightedRoundRobin{WeightUpdatePeriod: &durationpb.Duration{Seconds: 4e11}},
+			[]Fault{{at + ".weight_update_period", "is not a valid duration: seconds: 400000000000, nanos: 0"}}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(mustAny(t, tc.pb)) })
+			checkFaults(t, ClusterType, c, tc.want)
+		})
+	}
+	murmur := edsCluster(func(c *clusterpb.Cluster) {
+		c.LbPolicy = clusterpb.Cluster_RING_HASH
+		c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{
+			HashFunction: clusterpb.Cluster_RingHashLbConfig_MURMUR_HASH_2}}
+	})
+	checkFaults(t, ClusterType, murmur, []Fault{{"ring_hash_lb_config.hash_function", "must be XX_HASH, is MURMUR_HASH_2"}})
+}
+
+// gRFC A42: sizes above the cap are the cap.
+func TestRingSizesAreCapped(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]RingHash{
+		``: {MinRingSize: 1024, MaxRingSize: 4096},
+		`{"minRingSize":5000,"maxRingSize":8388608}`: {MinRingSize: 4096, MaxRingSize: 4096},
+		`{"minRingSize":5000}`:                       {MinRingSize: 4096, MaxRingSize: 4096},
+		`{"requestHashHeader":"User-Id"}`:            {MinRingSize: 1024, MaxRingSize: 4096, RequestHashHeader: "user-id"},
+	} {
+		got, err := ParseRingHash(config)
+		if err != nil || got != want {
+			t.Errorf("ParseRingHash(%s) = %+v, %v, want %+v", config, got, err, want)
+		}
+	}
+	for _, config := range []string{`[]`, `{"minRingSize":-1}`, `{"maxRingSize":0}`, `{"requestHashHeader":"a b"}`} {
+		if _, err := ParseRingHash(config); err == nil {
+			t.Errorf("ParseRingHash(%s) has no error", config)
+		}
+	}
+}
