@@ -210,7 +210,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 
 	"envoy.config.endpoint.v3.ClusterLoadAssignment": {"cluster_name", "endpoints", "policy"},
 	"envoy.config.endpoint.v3.LocalityLbEndpoints":   {"locality", "priority", "load_balancing_weight", "lb_endpoints"},
-	"envoy.config.endpoint.v3.LbEndpoint":            {"endpoint", "health_status", "load_balancing_weight", "metadata"},
+	"envoy.config.endpoint.v3.LbEndpoint":            {"endpoint", "health_status", "load_balancing_weight"},
 	"envoy.config.endpoint.v3.Endpoint":              {"address", "hostname", "additional_addresses"},
 	"envoy.config.core.v3.SocketAddress":             {"address", "port_value"},
 }
