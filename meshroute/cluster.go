@@ -35,8 +35,7 @@ type serviceResources struct {
 
 // compileService returns the Listener of a service, and a Cluster and a
 // ClusterLoadAssignment for the service and for each of its subsets that policies
-// refer to; subsets are in order. The Listener is left out for a service that has
-// none, of which there is nothing but an error.
+// refer to; subsets are in order.
 func compileService(n naming, s *Service, subsets []subset) (*serviceResources, error) {
 	r := &serviceResources{empty: make(map[string]bool)}
 	listener, err := n.listener(s)
@@ -117,7 +116,8 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 	}, nil
 }
 
-// http2 has Envoy speak HTTP/2 to endpoints, which are gRPC servers.
+// httpOptionsKey is where Envoy looks for the protocol of endpoints: HTTP/2, as they
+// are gRPC servers.
 const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 func (n naming) cluster(s subset) *clusterpb.Cluster {
