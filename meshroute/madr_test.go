@@ -17,7 +17,7 @@ var frontend = Client{Service: "frontend"}
 func rulesOf(m Merged) []string {
 	var list []string
 	for _, r := range m.Rules {
-		list = append(list, r.matchesKey+" "+r.filtersKey+" "+r.backendsKey)
+		list = append(list, keyOf([]any{r.Matches, r.Filters, r.BackendRefs}))
 	}
 	slices.Sort(list)
 	return list

@@ -124,7 +124,7 @@ func TestMerge_EqualMatches(t *testing.T) {
 func TestMerge_Properties(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 500 {
+	for range 200 {
 		policies := randomPolicies(r, 6)
 		c := pick(r, worldClients())
 		want := Merge(policies, c, "a")

@@ -91,15 +91,15 @@ func appendInOrder(list []*Resource, set map[resourceKey]*Resource) []*Resource 
 }
 
 // Routes returns the RouteConfiguration, or the error in its place, that a client
-// gets for a service: the variant that its Constraints choose. This is for
-// clients that know nothing of dynamic parameters. It is nil if there is no such
+// gets for a service: that which its Constraints choose, or another variant with the
+// same content. This is for clients that know nothing of dynamic parameters. It is nil if there is no such
 // service, and nothing to say about that.
 func (m *Mesh) Routes(c Client, service string) *Resource {
 	d := m.destinations[service]
 	if d == nil {
 		return nil
 	}
-	return d.variants.root.find(c).resource
+	return d.variants.root.find(c)
 }
 
 // Constraints returns what a client has to subscribe with in order to get its
