@@ -44,6 +44,6 @@ func (t *To) seal() {
 	t.digest = hex.EncodeToString(h.Sum(nil))
 	slices.Sort(t.services)
 	t.services = slices.Compact(t.services)
-	slices.SortFunc(t.subsets, func(a, b subset) int { return strings.Compare(a.id(), b.id()) })
-	t.subsets = slices.CompactFunc(t.subsets, func(a, b subset) bool { return a.id() == b.id() })
+	slices.SortFunc(t.subsets, func(a, b subset) int { return strings.Compare(a.id, b.id) })
+	t.subsets = slices.CompactFunc(t.subsets, func(a, b subset) bool { return a.id == b.id })
 }
