@@ -191,8 +191,11 @@ func ReadTags(v strictyaml.Value) map[string]string {
 		if !tagKey.MatchString(key) || len(key) > maxWord {
 			field.Fault(wordRule+" /", "%q cannot be the name of a tag", key)
 		}
-		if key == SpecificityKey {
+		switch key {
+		case SpecificityKey:
 			field.Fault("rename the tag", "%q is what variants of resources are ordered by, and cannot be a tag", key)
+		case ServiceKey:
+			field.Fault("use kind MeshService or MeshServiceSubset with a name", "%q is the service itself, and cannot be a tag", key)
 		}
 		tags[key] = readWord(field, "the value of a tag")
 	}

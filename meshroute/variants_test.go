@@ -283,3 +283,34 @@ func TestVariants_Bounds(t *testing.T) {
 		t.Errorf("Build = %v", err)
 	}
 }
+
+// TP2, "Matching Ambiguity": a new key comes into use in two steps, clients first. In
+// neither does a client get a variant that is not its own.
+func TestConstraints_BetweenTwoMeshes(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(11, 12))
+	for range 30 {
+		in := Input{Services: []*Service{service("a"), service("b"), service("c")}, Policies: randomPolicies(r, 3)}
+		before := mustBuild(t, in, nil)
+		in.Policies = append(randomPolicies(r, 5)[3:], in.Policies...)
+		after := mustBuild(t, in, before)
+		keys := slices.Compact(slices.Sorted(slices.Values(append(before.Keys(), after.Keys()...))))
+		for _, m := range []*Mesh{before, after} {
+			variants := routesOf(m, "a")
+			parameters := make([]dynparam.Parameters, len(variants))
+			for i, v := range variants {
+				parameters[i] = v.Parameters
+			}
+			for _, c := range worldClients() {
+				byType, err := ConstraintsFor(c, keys)
+				if err != nil {
+					t.Fatal(err)
+				}
+				choice := byType.For(RouteConfigurationType).Choose(parameters)
+				if choice.Ambiguous() || describe(variants[choice.Index]) != describe(m.Routes(c, "a")) {
+					t.Fatalf("%v gets %v", c, variants[choice.Index].Parameters)
+				}
+			}
+		}
+	}
+}
