@@ -137,4 +137,3 @@ func makeBeforeBreak(all []news) []news {
 	}
 	return append(kept, ends...)
 }
-

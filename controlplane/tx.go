@@ -14,7 +14,7 @@ import (
 // Tx collects the changes of one [Store.Update]. It is valid only within the
 // function it was given to, and for one goroutine.
 type Tx struct {
-	store *Store
+	store   *Store
 	changes map[slotKey]*draft
 	errs    []error
 }
@@ -31,7 +31,24 @@ type slotKey struct {
 //
 // The resources have no dynamic parameters. Variants of the same name that have
 // some stay; see [Tx.SetVariant].
-func (tx *Tx) Set(messages ...proto.Message) {
+func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
+
+// SetNamed is Set for a message under a name of the caller's choice. A
+// *anypb.Any is taken as the serialized resource itself, whatever its bytes.
+// The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
+//
+// Names of TP1 that differ only in how they are written are one name. The
+// spelling that is stored first stays until the resource changes.
+func (tx *Tx) SetNamed(name string, m proto.Message) { tx.SetNamedVariant(name, nil, m) }
+
+// SetVariant is Set for the variants of resources that have these dynamic
+// parameters (xRFC TP2). Other variants of the same names stay as they are. A
+// SetError that comes before in time ends.
+//
+// Best practice is that all variants of a resource have the same keys, with one
+// variant for every value that clients may ask for (TP2, "Matching Behavior and
+// Best Practices").
+func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message) {
 	for _, m := range messages {
 		if isNil(m) {
 			tx.fail(errors.New("set: the message is nil"))
@@ -42,25 +59,12 @@ func (tx *Tx) Set(messages ...proto.Message) {
 			tx.fail(fmt.Errorf("set: %w", err))
 			continue
 		}
-		tx.SetNamed(name, m)
+		tx.SetNamedVariant(name, parameters, m)
 	}
 }
 
-// SetNamed is Set for a message under a name of the caller's choice. A
-// *anypb.Any is taken as the serialized resource itself, whatever its bytes.
-// The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
-//
-// Names of TP1 that differ only in how they are written are one name. The
-// spelling that is stored first stays until the resource changes.
-func (tx *Tx) SetNamed(name string, m proto.Message) { tx.SetVariant(name, nil, m) }
-
-// SetVariant is SetNamed for the variant of a resource that has these dynamic
-// parameters (xRFC TP2). Other variants of the name stay as they are.
-//
-// Best practice is that all variants of a resource have the same keys, with one
-// variant for every value that clients may ask for (TP2, "Matching Behavior and
-// Best Practices").
-func (tx *Tx) SetVariant(name string, parameters map[string]string, m proto.Message) {
+// SetNamedVariant is SetNamed for a variant; see [Tx.SetVariant].
+func (tx *Tx) SetNamedVariant(name string, parameters map[string]string, m proto.Message) {
 	if isNil(m) {
 		tx.fail(fmt.Errorf("set %q: the message is nil", name))
 		return
