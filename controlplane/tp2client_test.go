@@ -153,7 +153,7 @@ func (c *tp2Client) wants(h *holding, want string) {
 
 // String has, for a collection, the members in order.
 func (h *holding) String() string {
-	if !h.ask.isCollection() || h.has != "" && h.has != nothing {
+	if !h.ask.isCollection() || h.has != "" {
 		return h.has
 	}
 	var members []string
