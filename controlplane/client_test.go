@@ -31,6 +31,9 @@ const (
 	custom = "type.googleapis.com/google.protobuf.StringValue"
 )
 
+// testTimeout ends a test that hangs.
+const testTimeout = 30 * time.Second
+
 // testServer is a control plane on loopback.
 type testServer struct {
 	store   *controlplane.Store
@@ -107,7 +110,7 @@ func newRawClient[Req, Resp any](
 	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error),
 ) *rawClient[Req, Resp] {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	stream, err := open(ctx)
 	if err != nil {
@@ -259,6 +262,8 @@ func namesIn(t testing.TB, resp *discoverypb.DiscoveryResponse) []string {
 }
 
 type (
+	publishedRequest = discoverypb.DiscoveryRequest
+
 	deltaRequest  = discoverypb.DeltaDiscoveryRequest
 	deltaResponse = discoverypb.DeltaDiscoveryResponse
 )
