@@ -99,6 +99,7 @@ func (p *sotw) collect() []batch {
 		if due.sub.telling == tellAll {
 			b.resources = subscribed(t, due.sub)
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.sub.names))
+			p.addRivals(t, &b)
 		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
 			// Only names that do not exist, of which SotW has no way to say
 			// so but by an error.
@@ -150,10 +151,9 @@ func (p *sotw) changed(t *table, due dueChanges, b *batch) {
 		}
 	}
 	p.mu.Unlock()
+	b.resources = inOrder(b.resources)
 	b.errors = p.newErrors(t, due.sub, topics)
 	p.addRivals(t, b)
-	b.resources = inOrder(b.resources)
-	sortErrors(b.errors)
 }
 
 // toldAnswer says whether the client was sent a DPDS resource already, and takes
@@ -196,6 +196,8 @@ func (p *sotw) addRivals(t *table, b *batch) {
 			}
 		})
 	}
+	slices.SortFunc(b.resources, byName)
+	sortErrors(b.errors)
 }
 
 // newErrors returns the errors of the topics that the client was not told yet,
