@@ -280,7 +280,10 @@ func (p *sotw) splitClusters(b batch) (begin, end []batch) {
 		return nil, []batch{b}
 	}
 	first := b
-	first.resources, first.errors = inOrder(slices.Concat(b.resources, deleted)), nil
+	first.resources = inOrder(slices.Concat(b.resources, deleted))
+	// What is kept may match subscriptions that have errors.
+	p.addRivals(p.store.tables[clusterType], &first)
+	b.errors, first.errors = first.errors, nil
 	return []batch{first}, []batch{b}
 }
 

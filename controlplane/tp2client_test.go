@@ -58,7 +58,10 @@ func (a ask) covers(name string) bool {
 // holding is what a client has for a subscription: text for a resource, an error
 // or nothing, and for collections each variant of each member.
 type holding struct {
-	ask     ask
+	ask ask
+	// wanted is false after the end of a SotW subscription: the client could want
+	// it again before the server has noticed, and then is not told anew.
+	wanted  bool
 	has     string
 	members map[string]string
 }
@@ -113,11 +116,18 @@ func (c *tp2Client) unsubscribe(h *holding) { c.move(nil, []ask{h.ask}) }
 func (c *tp2Client) move(added, removed []ask) []*holding {
 	var holdings []*holding
 	for _, a := range removed {
-		delete(c.holdings, a.key())
+		c.holdings[a.key()].wanted = false
+		if _, ok := c.wire.(*tp2Delta); ok {
+			delete(c.holdings, a.key())
+		}
 	}
 	for _, a := range added {
-		h := &holding{ask: a, members: map[string]string{}}
-		c.holdings[a.key()] = h
+		h := c.holdings[a.key()]
+		if h == nil {
+			h = &holding{ask: a, members: map[string]string{}}
+			c.holdings[a.key()] = h
+		}
+		h.wanted = true
 		holdings = append(holdings, h)
 	}
 	c.wire.change(c, added, removed)
@@ -337,7 +347,7 @@ func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
 func (w *tp2SotW) ask(c *tp2Client, typeURL string) {
 	req := &discoverypb.DiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResponseNonce: w.nonces[typeURL]}
 	for _, h := range c.holdings {
-		if h.ask.typeURL == typeURL {
+		if h.ask.typeURL == typeURL && h.wanted {
 			req.ResourceLocators = append(req.ResourceLocators, h.ask.message())
 			req.ResourceNames = append(req.ResourceNames, h.ask.name) // to be ignored
 		}
@@ -465,4 +475,3 @@ func (s *testServer) deleteVariant(t testing.TB, typeURL, name string, pairs ...
 	t.Helper()
 	s.update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, parameters(pairs...)) })
 }
-
