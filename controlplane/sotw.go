@@ -176,23 +176,22 @@ func (p *sotw) addRivals(t *table, b *batch) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent, failed := map[*Resource]bool{}, map[string]bool{}
+	sent, failed := map[*Resource]bool{}, map[topic]bool{}
 	for _, r := range b.resources {
 		sent[r] = true
 	}
-	id := func(of *discoverypb.ResourceName) string { return of.String() }
 	for _, e := range b.errors {
-		failed[id(e.of)] = true
+		failed[e.topic] = true
 	}
 	for i := 0; i < len(b.resources); i++ {
 		b.sub.rivals(t, b.resources[i], func(tp topic, e *entry) {
-			if e.resource != nil && !sent[e.resource] {
+			switch {
+			case e.resource != nil && !sent[e.resource]:
 				sent[e.resource] = true
 				b.resources = append(b.resources, e.resource)
-			}
-			if of := b.sub.resourceName(tp, e); e.err != nil && !failed[id(of)] {
-				failed[id(of)] = true
-				b.errors = append(b.errors, namedError{of, e.err})
+			case e.err != nil && !failed[tp]:
+				failed[tp] = true
+				b.errors = append(b.errors, namedError{tp, b.sub.resourceName(tp, e), e.err})
 			}
 		})
 	}
@@ -219,7 +218,7 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 		switch {
 		case now == nil:
 			if p.tellAbsence && was != absence {
-				found = append(found, namedError{l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
+				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
 				sub.remember(tp, absence)
 			}
 		case now == unanswered:
@@ -228,7 +227,7 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 				delete(sub.told, tp)
 			}
 		case was == nil || !was.sameVersion(now):
-			found = append(found, namedError{l.resourceName(sub.dialect), now.err})
+			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
 			sub.remember(tp, now)
 		}
 	}

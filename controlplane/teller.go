@@ -220,7 +220,7 @@ func (w *teller) markGone(tp topic, was *entry) {
 }
 
 func (w *teller) tellError(tp topic, e *entry) {
-	w.news.errors = append(w.news.errors, namedError{w.sub.resourceName(tp, e), e.err})
+	w.news.errors = append(w.news.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
 	w.sub.remember(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
