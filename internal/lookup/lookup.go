@@ -1,6 +1,6 @@
 // Package lookup finds the addresses of host names, as the endpoints of clusters
 // need them: for as long as somebody watches a name, and once for all watchers of
-// the process.
+// the process. A name that is watched costs two goroutines, one of them gRPC's.
 //
 // The look-ups are those of gRPC's resolver "dns", from gRPC's registry, with its
 // limits: it looks a name up again when it is asked to, no more often than every
