@@ -153,6 +153,7 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 	_, port, _ := net.SplitHostPort(target)
 	testutils.Forward(t, "127.0.0.2:"+port, b)
 	cluster := xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))
+	//lint:ignore SA1019 control planes still send it
 	cluster.DnsRefreshRate = durationpb.New(time.Second)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
 	cc := m.dial("xds:///" + service)

@@ -67,6 +67,7 @@ func (v *validator) dns(pb *clusterpb.Cluster, c *Cluster) {
 		return
 	}
 	c.RefreshRate = defaultRefreshRate
+	//lint:ignore SA1019 control planes still send it
 	if rate := pb.GetDnsRefreshRate(); rate != nil {
 		at := (*path)(nil).field("dns_refresh_rate")
 		before := len(v.faults.List)

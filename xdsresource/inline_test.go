@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Control planes still send the deprecated fields.
+
 package xdsresource
 
 import (

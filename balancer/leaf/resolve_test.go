@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 The tests call what gRPC's policies call.
+
 package leaf_test
 
 import (
