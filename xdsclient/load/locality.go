@@ -1,0 +1,94 @@
+package load
+
+import (
+	"sync/atomic"
+
+	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	_ "google.golang.org/grpc/orca" // has gRPC read the backends' metrics (gRFC A51)
+)
+
+// LocalityID identifies a locality. It may be empty.
+type LocalityID struct{ Region, Zone, SubZone string }
+
+// Locality counts the RPCs to one locality of a cluster. A nil Locality counts
+// nothing.
+type Locality struct {
+	id LocalityID
+
+	// RPCs on their way are those that were issued less those that ended.
+	issued, succeeded, failed atomic.Uint64
+	// void are picks that came to nothing: gRPC picked again, as the connection
+	// had ended in between.
+	void    atomic.Uint64
+	metrics metrics
+
+	// What follows is guarded by Store.mu.
+
+	users, quiet int
+	reported     Counts
+}
+
+func newLocality(id LocalityID) *Locality { return &Locality{id: id} }
+
+// Start is the start of an RPC.
+func (l *Locality) Start() {
+	if l != nil {
+		l.issued.Add(1)
+	}
+}
+
+// End is the end of an RPC for which Start was called: it succeeded if it ended
+// with status OK. which says what to take of the metrics that the backend sent with
+// the end; nil: nothing.
+func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
+	if l == nil {
+		return
+	}
+	if which != nil {
+		// Before the count: what is still on its way is in the next report for
+		// certain, and a metric without any RPC would be in none.
+		if report, _ := info.ServerLoad.(*orcapb.OrcaLoadReport); report != nil {
+			l.metrics.add(report, which)
+		}
+	}
+	switch {
+	case info.Err != nil:
+		l.failed.Add(1)
+	case info.BytesSent:
+		l.succeeded.Add(1)
+	default:
+		l.void.Add(1)
+	}
+}
+
+// counts returns the counts since the Locality was made. As every end is counted
+// after its start, and the ends are read first, no RPC has ended that was not
+// issued.
+func (l *Locality) counts() Counts {
+	n := Counts{Succeeded: l.succeeded.Load(), Failed: l.failed.Load()}
+	void := l.void.Load()
+	n.Issued = l.issued.Load() - void
+	n.InProgress = n.Issued - n.Succeeded - n.Failed
+	return n
+}
+
+// take returns what happened since the last call.
+func (l *Locality) take() *LocalityReport {
+	now := l.counts()
+	// A pick that came to nothing may have been reported as issued before. The
+	// next RPC makes up for it.
+	now.Issued = max(now.Issued, l.reported.Issued)
+	r := &LocalityReport{ID: l.id, Counts: Counts{
+		Issued:     now.Issued - l.reported.Issued,
+		Succeeded:  now.Succeeded - l.reported.Succeeded,
+		Failed:     now.Failed - l.reported.Failed,
+		InProgress: now.InProgress,
+	}}
+	l.reported = now
+	l.metrics.take(r)
+	if !r.empty() {
+		l.quiet = 0
+	}
+	return r
+}
