@@ -115,7 +115,7 @@ func (c *Cluster) inProgress() bool {
 // take returns what happened since the last Report that was not put back, or nil
 // if that is nothing.
 func (c *Cluster) take(now time.Time) *Report {
-	r := &Report{Key: c.key, Interval: now.Sub(c.since)}
+	r := Report{Key: c.key, Interval: now.Sub(c.since)}
 	c.since = now
 	for category, d := range c.drops {
 		n := d.count.Load()
@@ -123,12 +123,11 @@ func (c *Cluster) take(now time.Time) *Report {
 		d.reported = n
 	}
 	for id, l := range c.localities {
-		if lr := l.take(); !lr.empty() {
+		switch lr := l.take(); {
+		case lr != nil:
 			r.Localities = append(r.Localities, lr)
-		} else if l.users == 0 {
-			if l.quiet++; l.quiet >= quietEnough {
-				delete(c.localities, id)
-			}
+		case l.users == 0 && l.quiet >= quietEnough:
+			delete(c.localities, id)
 		}
 	}
 	if c.unsent != nil {
@@ -138,7 +137,8 @@ func (c *Cluster) take(now time.Time) *Report {
 	if r.empty() {
 		return nil
 	}
-	return r
+	found := r // r itself stays on the stack, for the clusters without news
+	return &found
 }
 
 // quietEnough is how many Takes have to find nothing before what nobody uses is

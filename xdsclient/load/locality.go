@@ -46,8 +46,6 @@ func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
 		return
 	}
 	if which != nil {
-		// Before the count: what is still on its way is in the next report for
-		// certain, and a metric without any RPC would be in none.
 		if report, _ := info.ServerLoad.(*orcapb.OrcaLoadReport); report != nil {
 			l.metrics.add(report, which)
 		}
@@ -73,22 +71,31 @@ func (l *Locality) counts() Counts {
 	return n
 }
 
-// take returns what happened since the last call.
+// take returns what happened since the last call, or nil if that is nothing. The
+// metrics of an RPC that ends just now may come in the report after that of its end.
 func (l *Locality) take() *LocalityReport {
 	now := l.counts()
 	// A pick that came to nothing may have been reported as issued before. The
 	// next RPC makes up for it.
 	now.Issued = max(now.Issued, l.reported.Issued)
-	r := &LocalityReport{ID: l.id, Counts: Counts{
+	news := Counts{
 		Issued:     now.Issued - l.reported.Issued,
 		Succeeded:  now.Succeeded - l.reported.Succeeded,
 		Failed:     now.Failed - l.reported.Failed,
 		InProgress: now.InProgress,
-	}}
-	l.reported = now
-	l.metrics.take(r)
-	if !r.empty() {
-		l.quiet = 0
+	}
+	measured := l.metrics.written.Swap(false)
+	if news == (Counts{}) && !measured {
+		l.quiet++
+		return nil
+	}
+	l.reported, l.quiet = now, 0
+	r := &LocalityReport{ID: l.id, Counts: news}
+	if measured {
+		l.metrics.take(r)
+	}
+	if r.empty() { // the metrics were taken last time, just before they were noted
+		return nil
 	}
 	return r
 }

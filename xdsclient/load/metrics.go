@@ -29,6 +29,8 @@ type metrics struct {
 	cells [2]cell
 	// current is the index of the cell to add to. Only take changes it.
 	current atomic.Uint32
+	// written says that there is something to take.
+	written atomic.Bool
 }
 
 type cell struct {
@@ -66,6 +68,9 @@ func (s *sum) take() Metric {
 func (m *metrics) add(r *orcapb.OrcaLoadReport, which *Metrics) {
 	c := m.enter()
 	defer c.writers.Add(-1)
+	if !m.written.Load() {
+		m.written.Store(true)
+	}
 	if which.CPU {
 		c.cpu.add(r.GetCpuUtilization())
 	}

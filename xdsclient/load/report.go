@@ -44,7 +44,9 @@ func (m Metric) plus(o Metric) Metric { return Metric{m.Count + o.Count, m.Sum +
 
 func (r *Report) empty() bool { return r.TotalDropped == 0 && len(r.Localities) == 0 }
 
-func (r *LocalityReport) empty() bool { return r.Counts == Counts{} }
+func (r *LocalityReport) empty() bool {
+	return r.Counts == Counts{} && r.CPU.Count+r.Memory.Count+r.Application.Count+r.OmittedMetrics == 0 && len(r.Named) == 0
+}
 
 func (r *Report) addDrops(category string, n uint64) {
 	r.TotalDropped += n
