@@ -14,6 +14,7 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
@@ -77,7 +78,7 @@ func connectedTree(b *testing.B, p treePeer, n int, lrs bool) (grpcbalancer.Pick
 	t := openTap(b)
 	cc := dial(b, p.builder(b, control), "xds:///"+service)
 	call(b, testpb.NewTestServiceClient(cc))
-	return t.ready(b, n)
+	return t.await(testutils.Context(b), b, n)
 }
 
 // reportedCluster is a cluster without a limit that the benchmark could reach.

@@ -1,13 +1,14 @@
 package interop_test
 
 import (
+	"context"
 	"encoding/json"
-	"runtime"
 	"sync"
 	"testing"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -62,7 +63,8 @@ type tap struct {
 	mu    sync.Mutex
 	state grpcbalancer.State
 	info  *grpcbalancer.PickInfo
-	news  chan struct{} // closed at the next report
+	ready int           // SubConns that have become READY
+	news  chan struct{} // closed when one of them changes
 }
 
 // openTap has the trees that are built from now on report to the tap, until the end
@@ -95,6 +97,19 @@ func (cc *tappedClientConn) UpdateState(s grpcbalancer.State) {
 	cc.ClientConn.UpdateState(s)
 }
 
+func (cc *tappedClientConn) NewSubConn(addrs []resolver.Address, opts grpcbalancer.NewSubConnOptions) (grpcbalancer.SubConn, error) {
+	listener := opts.StateListener
+	opts.StateListener = func(s grpcbalancer.SubConnState) {
+		listener(s)
+		if s.ConnectivityState == connectivity.Ready {
+			cc.tap.mu.Lock()
+			cc.tap.ready++
+			cc.tap.mu.Unlock()
+		}
+	}
+	return cc.ClientConn.NewSubConn(addrs, opts)
+}
+
 type tappedPicker struct {
 	grpcbalancer.Picker
 	tap *tap
@@ -102,30 +117,32 @@ type tappedPicker struct {
 
 func (p tappedPicker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
 	p.tap.mu.Lock()
-	p.tap.info = &info
+	if p.tap.info == nil {
+		p.tap.info = &info
+		close(p.tap.news)
+		p.tap.news = make(chan struct{})
+	}
 	p.tap.mu.Unlock()
 	return p.Picker.Pick(info)
 }
 
-// ready returns the picker of the tree, and what RPCs pick with, once it picks n
-// different endpoints. An RPC was picked for before.
-func (t *tap) ready(b *testing.B, n int) (grpcbalancer.Picker, grpcbalancer.PickInfo) {
+// await returns the picker of the tree, and what RPCs pick with, once it picks n
+// different endpoints. An RPC is picked for before.
+func (t *tap) await(ctx context.Context, b *testing.B, n int) (grpcbalancer.Picker, grpcbalancer.PickInfo) {
 	b.Helper()
-	for b.Context().Err() == nil {
+	for {
 		t.mu.Lock()
-		s, info, news := t.state, t.info, t.news
+		s, info, ready, news := t.state, t.info, t.ready, t.news
 		t.mu.Unlock()
-		if info != nil && s.ConnectivityState == connectivity.Ready && picks(s.Picker, *info, n) == n {
+		if info != nil && ready >= n && s.ConnectivityState == connectivity.Ready && picks(s.Picker, *info, n) == n {
 			return s.Picker, *info
 		}
 		select {
 		case <-news:
-		default:
-			runtime.Gosched() // a picker may change without a report
+		case <-ctx.Done():
+			b.Fatalf("the tree does not get %d endpoints ready: %v", n, ctx.Err())
 		}
 	}
-	b.Fatal("the tree does not get ready")
-	return nil, grpcbalancer.PickInfo{}
 }
 
 // picks returns how many endpoints 2n picks found.
