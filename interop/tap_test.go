@@ -107,6 +107,7 @@ func (cc *tappedClientConn) NewSubConn(addrs []resolver.Address, opts grpcbalanc
 			cc.tap.mu.Unlock()
 		}
 	}
+	//lint:ignore SA1019 it is passed on as it is
 	return cc.ClientConn.NewSubConn(addrs, opts)
 }
 

@@ -71,11 +71,11 @@
 //
 // All state of a client is guarded by one mutex, XDSClient.mu. It is never held
 // while a watcher is called, a resource is decoded, or anything is read or
-// written, the log included; the only lock taken under it is that of a load.Store. A server channel
-// has one goroutine that connects and reads, and one that writes while a stream is
-// open; a loadReporter likewise, the other way round; a client has one goroutine that
-// calls the watchers, each after the other. Close ends them all; a load report may
-// keep it for a second.
+// written, the log included; the only lock taken under it is that of a load.Store.
+// A server channel has one goroutine that connects and reads, and one that writes
+// while a stream is open; a loadReporter has one that connects and writes, and one
+// that reads; a client has one that calls the watchers, each after the other. Close
+// ends them all, after the last load reports, for which it waits a second at most.
 //
 // # Bounds
 //
