@@ -24,9 +24,7 @@ func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.MaxRequests = maxRequests(pb)
 	v.lbPolicy(pb, c)
 	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
-	if server := pb.GetLrsServer(); server != nil && server.GetSelf() == nil {
-		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
-	}
+	c.Load = v.loadReporting(pb)
 	return c
 }
 

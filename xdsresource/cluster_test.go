@@ -72,7 +72,7 @@ func TestCluster(t *testing.T) {
 			Cluster{Name: "xdstp://a/envoy.config.cluster.v3.Cluster/b", EDSServiceName: "svc", LBPolicy: "round_robin"},
 		}, {
 			"load reports to self", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = self() }),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", Load: &LoadReporting{}},
 		}, {
 			"load_balancing_policy round robin", edsCluster(lb(policies(rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},

@@ -204,7 +204,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	},
 
 	"envoy.config.cluster.v3.Cluster": {
-		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server",
+		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate",
 	},

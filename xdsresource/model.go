@@ -90,6 +90,8 @@ type Cluster struct {
 	MaxRequests uint32
 	// Outliers says when endpoints that fail RPCs are left out. nil: never.
 	Outliers *OutlierDetection
+	// Load says how the cluster's load is reported. nil: not at all.
+	Load *LoadReporting
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC

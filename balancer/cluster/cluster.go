@@ -51,10 +51,11 @@ type Policy struct {
 	// priorities is nil unless there are endpoints, or were until the cluster
 	// had to be resolved again.
 	priorities *priority.Policy[locality.Config]
-	// counter counts the cluster's RPCs, gate keeps some of them out, and
-	// outliers watches over the endpoints. They are there as long as priorities
-	// is.
+	// counter counts the cluster's RPCs, and so does counting for load reports;
+	// gate keeps some of them out, and outliers watches over the endpoints. They
+	// are there as long as priorities is.
 	counter  *traffic.Counter
+	counting counting
 	gate     *gate
 	outliers *outlier.Detector
 	state    balancer.State
@@ -111,6 +112,7 @@ func (p *Policy) Close() {
 	if p.priorities != nil {
 		p.priorities.Close()
 		p.counter.Release()
+		p.counting.close()
 		p.outliers.Close()
 		p.priorities, p.counter, p.gate, p.outliers = nil, nil, nil, nil
 	}
@@ -159,7 +161,8 @@ func (p *Policy) limit(c Config) {
 			before.Release()
 		}
 	}
-	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops)
+	p.counting.update(c.Cluster, c.Endpoints)
+	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
 }
 
 // kind is what makes two policies of a priority different ones, rather than one
