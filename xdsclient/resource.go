@@ -89,6 +89,7 @@ type resource struct {
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by them only.
 	collection *resource
+	ignored    ignoredMark
 }
 
 func newResource(a *authority, key resourceKey) *resource {
@@ -154,6 +155,9 @@ func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	now := r.payload
 	same := now != nil && now.of(p.server) && bytes.Equal(now.raw, p.raw)
 	r.payload, r.taken = p, taken
+	if !same {
+		r.authority.client.noteIgnored(r)
+	}
 	if same && r.state == resourceAccepted && r.link == nil {
 		return
 	}

@@ -25,6 +25,7 @@ func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
 	if server := pb.GetLrsServer(); server != nil && server.GetSelf() == nil {
 		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
 	}
+	c.Ignored = v.ignored
 	return c
 }
 

@@ -48,6 +48,9 @@ type Cluster struct {
 	MaxRequests uint32
 	// Outliers says when endpoints that fail RPCs are left out. nil: never.
 	Outliers *OutlierDetection
+	// Ignored lists the entries of load_balancing_policy that were passed over
+	// because this client has no policy of their type. At most 100 entries.
+	Ignored []Ignored
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC

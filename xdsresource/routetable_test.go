@@ -218,13 +218,16 @@ func randomMetadata(r *rand.Rand) metadata.MD {
 	return md
 }
 
-var differentialDraws = flag.Int("differential-draws", 100_000, "number of RPCs of the differential test of the route table")
+var (
+	differentialDraws = flag.Int("differential-draws", 100_000, "number of RPCs of the differential test of the route table")
+	differentialSeed  = flag.Uint64("differential-seed", 1, "what the differential test of the route table draws its tables and RPCs from")
+)
 
 func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 	t.Parallel()
 	const rpcsPerTable = 500
 	for table := range *differentialDraws / rpcsPerTable {
-		r := rand.New(rand.NewPCG(1, uint64(table)))
+		r := rand.New(rand.NewPCG(*differentialSeed, uint64(table)))
 		var routes []*routepb.Route
 		for i := range r.IntN([]int{60, 60, 300}[table%3]) {
 			routes = append(routes, routeTo(randomMatch(r), clusterAction(fmt.Sprint(i))))
@@ -238,7 +241,7 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 			draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
 			got := vh.Route(RPC{Method: method, Metadata: func() metadata.MD { return md }, Random: draws()})
 			if want := linearRoute(vh, method, md, draws()); got != want {
-				t.Fatalf("table %d of %d routes: %s with %v: got %+v, want %+v", table, len(routes), method, md, got, want)
+				t.Fatalf("seed %d, table %d of %d routes: %s with %v: got %+v, want %+v", *differentialSeed, table, len(routes), method, md, got, want)
 			}
 		}
 	}
