@@ -249,7 +249,7 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 	m.set(clusterOf("missing", backend)...)
-	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty); err != nil {
+	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Errorf("RPC to the cluster that came late: %v", err)
 	}
 }

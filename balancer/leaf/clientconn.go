@@ -90,6 +90,9 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &SubConn{conn: c}
+	if len(addrs) > 0 {
+		sc.addr = addrs[0].Addr
+	}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
 		if s.ConnectivityState != connectivity.Ready {
