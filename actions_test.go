@@ -395,35 +395,3 @@ func TestClusterHeaderEndToEnd(t *testing.T) {
 	_, err := call(metadata.AppendToOutgoingContext(testutils.Context(t), "to", "c"), cc, unary)
 	checkStatus(t, err, codes.Unavailable, `"c"`)
 }
-
-// Routes with every action change a few hundred times under load, and no RPC
-// fails.
-func TestActionsChangeUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	m.serveRoutes([]*routepb.Route{toCluster("a")}, a, b)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, a)
-	l := startLoad(t, cc)
-	ctx := testutils.Context(t)
-	for i := range 200 {
-		route := toCluster([]string{"a", "b"}[i%2])
-		if i%3 == 0 {
-			route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
-		}
-		if i%4 == 0 {
-			route.ResponseHeadersToAdd = []*corepb.HeaderValueOption{header("x", "y")}
-		}
-		if i%5 == 0 {
-			route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: []string{"b", "a"}[i%2]}}
-		}
-		m.Skip()
-		m.set(xdsmsg.RouteConfig(service, service, route))
-		m.MustWait(ctx, t, testutils.ACKOf(routesURL))
-	}
-	m.Skip()
-	m.set(xdsmsg.RouteConfig(service, service, toCluster("b")))
-	l.await(t, b)
-	l.stop(t)
-}

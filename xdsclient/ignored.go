@@ -57,8 +57,8 @@ const (
 // Guarded by XDSClient.mu.
 type ignoredLog struct {
 	state ignoredLogState
-	// queue has the entries to look at, each once.
-	queue []*resource
+	// queue has the entries of the cache to look at.
+	queue map[*resource]struct{}
 }
 
 type ignoredLogState int
@@ -70,23 +70,27 @@ const (
 	ignoredLogRunning
 )
 
-// ignoredMark is what an entry remembers for the ignoredLog.
-type ignoredMark struct {
-	queued bool
-	// said stands for the fields that the log named last. 0: none.
-	said uint64
-}
-
 // noteIgnored has the ignoredLog look at a new version of a resource.
 func (c *XDSClient) noteIgnored(r *resource) {
-	if r.key.typ.Ignored == nil || r.ignored.queued || c.ctx.Err() != nil {
+	if r.key.typ.Ignored == nil || c.ctx.Err() != nil {
 		return
 	}
-	r.ignored.queued = true
-	c.ignored.queue = append(c.ignored.queue, r)
+	if c.ignored.queue == nil {
+		c.ignored.queue = make(map[*resource]struct{})
+	}
+	c.ignored.queue[r] = struct{}{}
 	if c.ignored.state == ignoredLogIdle {
 		c.ignored.state = ignoredLogRunning
 		c.running.Go(c.logIgnored)
+	}
+}
+
+// leftCache has the ignoredLog look no more at an entry that is not in the cache any
+// more.
+func (c *XDSClient) leftCache(r *resource) {
+	delete(c.ignored.queue, r)
+	for _, m := range r.members {
+		delete(c.ignored.queue, m)
 	}
 }
 
@@ -118,15 +122,15 @@ type lookedAt struct {
 func (c *XDSClient) takeIgnored() []lookedAt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	batch := make([]lookedAt, len(c.ignored.queue))
-	for i, r := range c.ignored.queue {
-		r.ignored.queued = false
-		batch[i] = lookedAt{r, r.payload}
+	batch := make([]lookedAt, 0, len(c.ignored.queue))
+	for r := range c.ignored.queue {
+		batch = append(batch, lookedAt{r, r.payload})
 	}
 	c.ignored.queue = nil
 	if len(batch) == 0 {
 		c.ignored.state = ignoredLogIdle
 	}
+	slices.SortFunc(batch, func(a, b lookedAt) int { return strings.Compare(a.resource.key.name, b.resource.key.name) })
 	return batch
 }
 
@@ -174,8 +178,8 @@ func (c *XDSClient) report(batch []lookedAt) {
 func (c *XDSClient) markSaid(r *resource, said uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	news := said != 0 && r.ignored.said != said
-	r.ignored.said = said
+	news := said != 0 && r.saidIgnored != said
+	r.saidIgnored = said
 	return news
 }
 

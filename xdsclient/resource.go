@@ -89,7 +89,8 @@ type resource struct {
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by them only.
 	collection *resource
-	ignored    ignoredMark
+	// saidIgnored stands for what the ignoredLog last said of it; 0: nothing.
+	saidIgnored uint64
 }
 
 func newResource(a *authority, key resourceKey) *resource {
