@@ -25,6 +25,7 @@ func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
 	v.lbPolicy(pb, c)
 	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
 	c.Load = v.loadReporting(pb)
+	c.Ignored = v.ignored
 	return c
 }
 

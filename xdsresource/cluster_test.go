@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,6 +49,14 @@ func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
 	return p
 }
 
+// passedOver is what is said of an entry of load_balancing_policy.
+func passedOver(i int, typeURL string) Ignored {
+	return Ignored{
+		fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
+		fmt.Sprintf("this client has no load balancing policy of type %q", typeURL),
+	}
+}
+
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	rr := mustAny(t, &roundrobinpb.RoundRobin{})
@@ -82,7 +91,9 @@ func TestCluster(t *testing.T) {
 		}, {
 			"load_balancing_policy behind unknown ones",
 			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []Ignored{
+				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
+			}},
 		}, {
 			"load_balancing_policy instead of lb_policy (gRFC A52)",
 			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),

@@ -92,6 +92,9 @@ type Cluster struct {
 	Outliers *OutlierDetection
 	// Load says how the cluster's load is reported. nil: not at all.
 	Load *LoadReporting
+	// Ignored lists the entries of load_balancing_policy that were passed over
+	// because this client has no policy of their type. At most 100 entries.
+	Ignored []Ignored
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC

@@ -58,7 +58,9 @@ type Policy struct {
 	counting counting
 	gate     *gate
 	outliers *outlier.Detector
-	state    balancer.State
+	// hostnames are those of config.Endpoints.
+	hostnames hostnames
+	state     balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -138,6 +140,7 @@ func (p *Policy) serve(c Config) {
 		p.outliers = outlier.New(env.Loop, registry)
 	}
 	p.limit(c)
+	p.hostnames = hostnamesOf(c.Endpoints)
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
 	p.priorities.Update(entries)
 	p.phase = serving
@@ -195,7 +198,7 @@ func (p *Policy) prioritiesChanged() {
 // adopt makes the priorities' state the cluster's.
 func (p *Policy) adopt() {
 	s := p.priorities.State()
-	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name}
+	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name, hostnames: p.hostnames}
 	if s.ConnectivityState == connectivity.Ready {
 		picker.gate = p.gate
 	}
