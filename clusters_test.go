@@ -102,7 +102,8 @@ func TestEveryClusterTypeServes(t *testing.T) {
 			seen := new(connections)
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
 			_, target := inZone(t, backend)
-			m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "used"), xdsmsg.PrefixRoute("", "c"))...)
+			// Not the last route's cluster, which ClientConn.Connect connects.
+			m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "used"), xdsmsg.PrefixRoute("/grpc.testing", "c"), xdsmsg.PrefixRoute("", "used"))...)
 			m.set(append(clusterOf("used", used), tc.of(backend, target)...)...)
 			cc := m.dial("xds:///" + service)
 			client := testgrpc.NewTestServiceClient(cc)
