@@ -6,8 +6,8 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -107,7 +107,7 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if err != nil {
 		return nil, err
 	}
-	client, release, err := xdsclient.Acquire(config)
+	client, release, err := dpdswrapper.Acquire(config)
 	if err != nil {
 		return nil, err
 	}

@@ -33,12 +33,14 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
-	stats Stats
+	// batches counts the calls to Batch that are under way.
+	batches int
+	stats   Stats
 	// log holds what unlock writes.
 	log []logLine
 }
 
-var _ Client = (*XDSClient)(nil)
+var _ LocatorClient = (*XDSClient)(nil)
 
 // New makes a client that is not shared with other callers. The caller closes it.
 // An error names the option that has a wrong value.
