@@ -9,6 +9,7 @@ import (
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // The schemes of targets that dynxds resolves.
@@ -63,6 +64,22 @@ func builders(config func() (*bootstrap.Config, error)) []grpcresolver.Builder {
 		&builder{scheme: Scheme, config: config},
 		&builder{scheme: AliasScheme, config: config},
 	}
+}
+
+// SetConstraints sets the dynamic parameter constraints that the program has of its
+// own, for all channels, or, if a bootstrap is given, for those with that one; see
+// the function of the same name in the module's root package.
+func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
+	if bootstrapJSON == nil {
+		dpdswrapper.SetConstraints(constraints)
+		return nil
+	}
+	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
+	if err != nil {
+		return err
+	}
+	dpdswrapper.SetConstraintsFor(config, constraints)
+	return nil
 }
 
 // inMemory names a bootstrap that comes from the program in its faults.
