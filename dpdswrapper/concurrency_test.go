@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -94,6 +95,48 @@ func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 		if w.last != want {
 			t.Errorf("watcher %d has %v, want %v", i, w.last, want)
 		}
+	}
+}
+
+// busyWatcher stays in its first call until the test lets it go.
+type busyWatcher struct {
+	began, end chan struct{}
+	calls      chan any
+}
+
+func (w *busyWatcher) ResourceChanged(value any, _ error, done func()) {
+	defer done()
+	if value == "old" {
+		close(w.began)
+		<-w.end
+	}
+	w.calls <- value
+}
+
+func (w *busyWatcher) AmbientError(error, func()) {}
+
+// The last call of the old watch below is still under way when the first of the new
+// one comes: that waits.
+func TestNewVariantWaitsForTheCallOfTheOldOne(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := &busyWatcher{began: make(chan struct{}), end: make(chan struct{}), calls: make(chan any, 2)}
+	f.Watch(xdsresource.ClusterType, "c", w)
+	var calls sync.WaitGroup
+	old := f.find("Cluster")
+	calls.Go(func() { old.change("old", nil) })
+	<-w.began
+	f.SetConstraints(only(clusterType, "v", "1"))
+	calls.Go(func() { f.find("Cluster").change("new", nil) })
+	select {
+	case value := <-w.calls:
+		w.calls <- value
+	case <-time.After(20 * time.Millisecond): // what does not happen cannot be waited for
+	}
+	close(w.end)
+	calls.Wait()
+	if first, second := <-w.calls, <-w.calls; first != "old" || second != "new" {
+		t.Errorf("the watcher was told %v and then %v", first, second)
 	}
 }
 

@@ -52,6 +52,9 @@ func TestAcquireRefusesFaultyConstraints(t *testing.T) {
 	if _, _, err := dpdswrapper.Acquire(&cfg); err == nil || !strings.Contains(err.Error(), "dynamic_parameter_constraints") {
 		t.Errorf("error %v, want one that names dynamic_parameter_constraints", err)
 	}
+	if dpdswrapper.Remembered(&cfg) {
+		t.Error("the pool keeps what failed")
+	}
 	if _, _, err := dpdswrapper.Acquire(nil); err == nil {
 		t.Error("no error without a bootstrap")
 	}
@@ -95,8 +98,12 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer release()
 	expect(w, exact("shard", "2"))
 	dpdswrapper.SetConstraintsFor(cfg, dynparam.ByType{})
 	expect(w, exact("shard", "3"))
+	// Nothing is left of a bootstrap that nobody uses.
+	release()
+	if dpdswrapper.Remembered(cfg) {
+		t.Error("the pool does not forget")
+	}
 }

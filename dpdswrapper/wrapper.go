@@ -77,11 +77,7 @@ func (w *Wrapper) Watch(t *xdsclient.ResourceType, name string, watcher xdsclien
 func (w *Wrapper) SetConstraints(constraints dynparam.ByType) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	own := w.configured.Merge(constraints)
-	if own.Equal(w.own) {
-		return
-	}
-	w.own = own
+	w.own = w.configured.Merge(constraints)
 	changed := w.free.review()
 	for _, resource := range slices.Sorted(maps.Keys(w.scopes)) {
 		changed = append(changed, w.scopes[resource].review()...)
