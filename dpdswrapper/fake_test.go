@@ -57,7 +57,6 @@ type fakeClient struct {
 	live []*fakeWatch
 	// log holds what was started and stopped since it was last looked at.
 	log    []string
-	batch  bool
 	silent bool // no log
 }
 
