@@ -50,7 +50,7 @@ var (
 // the oracle's, and what the layer above was told with what it should have been.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
+	for seed := range uint64(60) {
 		o := &oracle{
 			t: t, r: rand.New(rand.NewPCG(seed, 4)), f: newFixture(t, authorities),
 			dpds: make(map[string]*oracleDPDS),
