@@ -1,9 +1,9 @@
 package xdsclient
 
 import (
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -23,26 +23,29 @@ func (delta) method() string {
 func (delta) incremental() bool { return true }
 
 func (delta) encode(r *request) ([]byte, error) {
-	return proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{
-		Node:                     r.node,
-		TypeUrl:                  r.typeURL,
-		ResourceNamesSubscribe:   r.subscribe,
-		ResourceNamesUnsubscribe: r.unsubscribe,
-		InitialResourceVersions:  r.cached,
-		ResponseNonce:            r.nonce,
-		ErrorDetail:              errorDetail(r),
+	return proto.Marshal(&discoverypb.DeltaDiscoveryRequest{
+		Node:                        r.node,
+		TypeUrl:                     r.typeURL,
+		ResourceNamesSubscribe:      r.subscribe.names,
+		ResourceNamesUnsubscribe:    r.unsubscribe.names,
+		ResourceLocatorsSubscribe:   r.subscribe.message(),
+		ResourceLocatorsUnsubscribe: r.unsubscribe.message(),
+		InitialResourceVersions:     r.cached,
+		ResponseNonce:               r.nonce,
+		ErrorDetail:                 errorDetail(r),
 	})
 }
 
 // deltaLayout is that of envoy.service.discovery.v3.DeltaDiscoveryResponse.
 var deltaLayout = layout{
-	message:        "DeltaDiscoveryResponse",
-	version:        1,
-	resources:      2,
-	typeURL:        4,
-	nonce:          5,
-	removed:        6,
-	resourceErrors: 9,
+	message:         "DeltaDiscoveryResponse",
+	version:         1,
+	resources:       2,
+	typeURL:         4,
+	nonce:           5,
+	removed:         6,
+	removedLocators: 8,
+	resourceErrors:  9,
 }
 
 func (delta) decode(message []byte) (*response, error) {
