@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -71,7 +72,7 @@ type fakeWatch struct {
 	watcher    xdsclient.Watcher
 	collection xdsclient.CollectionWatcher
 	index      int
-	stopped     bool
+	stopped    bool
 }
 
 func (w *fakeWatch) String() string {
@@ -90,6 +91,8 @@ func (c *fakeClient) Bootstrap() *bootstrap.Config { return c.cfg }
 func (c *fakeClient) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
 	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
 }
+
+func (*fakeClient) Attach(string, estats.MetricsRecorder) func() { return func() {} }
 
 func (c *fakeClient) WatchCollection(t *xdsclient.ResourceType, name string, w xdsclient.CollectionWatcher) func() {
 	return c.WatchCollectionLocator(t, name, dynparam.Constraints{}, w)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	estats "google.golang.org/grpc/experimental/stats"
+
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -60,6 +62,12 @@ func New(below xdsclient.LocatorClient) (*Wrapper, error) {
 
 // Bootstrap implements xdsclient.Client.
 func (w *Wrapper) Bootstrap() *bootstrap.Config { return w.below.Bootstrap() }
+
+// Attach says that the channel with the given target uses the client below; see
+// xdsclient.XDSClient.Attach.
+func (w *Wrapper) Attach(target string, recorder estats.MetricsRecorder) (detach func()) {
+	return w.below.Attach(target, recorder)
+}
 
 // Watch implements xdsclient.Client.
 func (w *Wrapper) Watch(t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {

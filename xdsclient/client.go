@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -44,6 +45,9 @@ type LocatorClient interface {
 	// if nothing changes in the end. f must not block; it may call any method of
 	// the client, and the stop functions of watches.
 	Batch(f func())
+	// Attach says that the channel with the given target uses the client; see
+	// XDSClient.Attach.
+	Attach(target string, recorder estats.MetricsRecorder) (detach func())
 }
 
 // Watcher hears of one resource (gRFC A88). The calls to one watcher are
