@@ -1,9 +1,9 @@
 package xdsclient
 
 import (
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -23,18 +23,24 @@ func (delta) method() string {
 func (delta) incremental() bool { return true }
 
 func (delta) encode(r *request) ([]byte, error) {
-	return proto.Marshal(&discoverypb.DeltaDiscoveryRequest{
-		Node:                        r.node,
-		TypeUrl:                     r.typeURL,
-		ResourceNamesSubscribe:      r.subscribe.names,
-		ResourceNamesUnsubscribe:    r.unsubscribe.names,
-		ResourceLocatorsSubscribe:   r.subscribe.message(),
-		ResourceLocatorsUnsubscribe: r.unsubscribe.message(),
-		InitialResourceVersions:     r.cached,
-		ResponseNonce:               r.nonce,
-		ErrorDetail:                 errorDetail(r),
+	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{
+		Node:                     r.node,
+		TypeUrl:                  r.typeURL,
+		ResourceNamesSubscribe:   r.subscribe.names,
+		ResourceNamesUnsubscribe: r.unsubscribe.names,
+		InitialResourceVersions:  r.cached,
+		ResponseNonce:            r.nonce,
+		ErrorDetail:              errorDetail(r),
 	})
+	b = appendLocators(b, deltaLocatorsSubscribe, r.subscribe.locators)
+	return appendLocators(b, deltaLocatorsUnsubscribe, r.unsubscribe.locators), err
 }
+
+// Where DeltaDiscoveryRequest has locators (xRFC TP2, "API Changes").
+const (
+	deltaLocatorsSubscribe   = 8
+	deltaLocatorsUnsubscribe = 9
+)
 
 // deltaLayout is that of envoy.service.discovery.v3.DeltaDiscoveryResponse.
 var deltaLayout = layout{

@@ -1,11 +1,11 @@
 package xdsclient
 
 import (
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -22,16 +22,20 @@ func (sotw) method() string {
 func (sotw) incremental() bool { return false }
 
 func (sotw) encode(r *request) ([]byte, error) {
-	return proto.Marshal(&discoverypb.DiscoveryRequest{
-		VersionInfo:      r.version,
-		Node:             r.node,
-		ResourceNames:    r.all.names,
-		ResourceLocators: r.all.message(),
-		TypeUrl:          r.typeURL,
-		ResponseNonce:    r.nonce,
-		ErrorDetail:      errorDetail(r),
+	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{
+		VersionInfo:   r.version,
+		Node:          r.node,
+		ResourceNames: r.all.names,
+		TypeUrl:       r.typeURL,
+		ResponseNonce: r.nonce,
+		ErrorDetail:   errorDetail(r),
 	})
+	return appendLocators(b, sotwLocators, r.all.locators), err
 }
+
+// sotwLocators is the field of DiscoveryRequest with locators (xRFC TP2, "API
+// Changes").
+const sotwLocators = 7
 
 // errorDetail is what makes a request a NACK.
 func errorDetail(r *request) *statuspb.Status {

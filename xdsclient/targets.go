@@ -4,7 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -162,21 +163,25 @@ func (s *subscription) cachedVersion(versions map[string]string, name string) {
 	versions[name] = version
 }
 
-// message returns the locators as they go on the wire. Those with the same
-// constraints share a message.
-func (t *targets) message() []*discoverypb.ResourceLocator {
-	if len(t.locators) == 0 {
-		return nil
-	}
-	constraints := map[string]*discoverypb.DynamicParameterConstraints{"": nil}
-	messages := make([]*discoverypb.ResourceLocator, len(t.locators))
-	for i, l := range t.locators {
-		c, ok := constraints[l.constraints.Key()]
-		if !ok {
-			c = l.constraints.ToProto()
-			constraints[l.constraints.Key()] = c
+// appendLocators adds locators, as occurrences of a field, to a message in
+// serialized form. They are not made messages first, as a request of the SotW variant
+// repeats all of them.
+func appendLocators(b []byte, field protowire.Number, locators []locator) []byte {
+	const name, constraints = 1, 2 // fields of ResourceLocator
+	for _, l := range locators {
+		key := l.constraints.Key() // the constraints in serialized form
+		size := protowire.SizeTag(name) + protowire.SizeBytes(len(l.name))
+		if key != "" {
+			size += protowire.SizeTag(constraints) + protowire.SizeBytes(len(key))
 		}
-		messages[i] = &discoverypb.ResourceLocator{Name: l.name, DynamicParameterConstraints: c}
+		b = protowire.AppendTag(b, field, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+		b = protowire.AppendTag(b, name, protowire.BytesType)
+		b = protowire.AppendString(b, l.name)
+		if key != "" {
+			b = protowire.AppendTag(b, constraints, protowire.BytesType)
+			b = protowire.AppendString(b, key)
+		}
 	}
-	return messages
+	return b
 }
