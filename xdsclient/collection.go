@@ -120,13 +120,23 @@ type newcomer struct {
 	member     Member
 }
 
+// cached returns the version that the cache has of the member from another stream or
+// server, or nil.
+func (n *newcomer) cached() *payload {
+	c := n.collection.resource
+	if r := c.members[resourceKey{c.key.typ, n.member.Name, n.member.Parameters.Key()}]; r != nil {
+		return r.payload
+	}
+	return nil
+}
+
 // enter makes a member of a collection, of which nothing is known yet. How many
 // there are is up to the server, so there is a limit.
-func (u *update) enter(e newcomer) (*subscription, error) {
-	if limit := u.ch.client.options.maxMembers; e.collection.membership >= limit {
+func (u *update) enter(n newcomer) (*subscription, error) {
+	if limit := u.ch.client.options.maxMembers; n.collection.membership >= limit {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
-	m := e.collection.newMember(e.member.Name, e.member.Parameters)
+	m := n.collection.newMember(n.member.Name, n.member.Parameters)
 	m.state = subscriptionReceived
 	return m, nil
 }

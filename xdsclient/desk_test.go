@@ -125,6 +125,7 @@ func (d *desk) hearDelta(message []byte) (changes []string) {
 		delete(d.asked, locatorText(l))
 		changes = append(changes, "-"+locatorText(l))
 	}
+	slices.Sort(changes)
 	return changes
 }
 

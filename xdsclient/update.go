@@ -92,10 +92,10 @@ type update struct {
 	stamp  stamp
 	batch  []item
 	faults faultList
-	// found and entries are what find returned last. outranked says that the
+	// found and entering are what find returned last. outranked says that the
 	// resource would be for somebody if there were no better one.
 	found     []*subscription
-	entries   []newcomer
+	entering  []newcomer
 	outranked bool
 	// memo has the parameters that were read, by their bytes.
 	memo map[string]dynparam.Parameters
@@ -190,142 +190,6 @@ func (u *update) match() []item {
 		}
 	}
 	return changed
-}
-
-// readParameters reads what tells the variant, if the server was asked for one.
-func (u *update) readParameters(it *item) {
-	if !u.types.locators {
-		return
-	}
-	var err error
-	if it.parameters, err = u.parametersOf(&it.wireResource); err != nil {
-		it.unreadable, it.err = true, err
-	}
-}
-
-// settled reports whether nothing is left to do for a resource.
-func (u *update) settled(it *item) bool {
-	if it.bare {
-		s := u.types.find(it.value, it.hash)
-		if it.err != nil || s == nil {
-			return false
-		}
-		u.search()
-		u.look(u.types.subs[s.resource.key.name], it)
-		return u.repeat(it)
-	}
-	u.find(it)
-	switch {
-	case u.nobody():
-		if it.unreadable && u.asked(it.name) {
-			return false
-		}
-		u.drop(it)
-	case it.heartbeat:
-		u.heartbeat(u.found, it)
-	case it.err != nil || len(u.entries) > 0:
-		return false
-	default:
-		return u.repeat(it)
-	}
-	return true
-}
-
-// repeat takes a resource that is for those found as it is, if one of them knows what
-// it means. It reports whether that is so.
-func (u *update) repeat(it *item) bool {
-	var known *payload
-	for _, s := range u.found {
-		if known = s.known(it.value, u.ch.server); known != nil {
-			break
-		}
-	}
-	if known == nil && len(u.found) > 0 {
-		return false
-	}
-	u.unchanged++
-	for _, s := range u.found {
-		u.accept(s, it, known)
-	}
-	return true
-}
-
-// find finds the subscriptions that a resource is for, those to its own name and to
-// its aliases and the members of collections, and the collections that have no such
-// member yet. They are valid until the next call.
-func (u *update) find(it *item) {
-	u.search()
-	u.look(u.types.named(it.name), it)
-	if it.wrapper != nil {
-		for alias := range it.aliases() {
-			u.look(u.types.named(alias), it)
-		}
-	}
-	u.lookInCollections(it)
-}
-
-// search begins to look.
-func (u *update) search() {
-	u.found, u.entries, u.outranked = u.found[:0], u.entries[:0], false
-	u.ch.finds++
-}
-
-// nobody reports whether nobody was found.
-func (u *update) nobody() bool { return len(u.found) == 0 && len(u.entries) == 0 }
-
-// look adds the subscriptions to a name that take the resource, unless they are
-// there.
-func (u *update) look(first *subscription, it *item) {
-	for s := range first.siblings() {
-		if s.members != nil || s.found == u.ch.finds || !u.types.knows(s) {
-			continue
-		}
-		s.found = u.ch.finds
-		takes, outranked := u.takes(s, it)
-		if takes {
-			u.found = append(u.found, s)
-		}
-		u.outranked = u.outranked || outranked
-	}
-}
-
-// lookInCollections adds the members that the resource is. Collections take all
-// variants that match.
-func (u *update) lookInCollections(it *item) {
-	if it.unreadable {
-		return
-	}
-	first, name := u.types.collectionsOf(it.name)
-	for s := range first.siblings() {
-		if !u.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
-			continue
-		}
-		if m := s.members.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
-			u.found = append(u.found, m)
-		} else {
-			u.entries = append(u.entries, newcomer{s, Member{name, it.parameters}})
-		}
-	}
-}
-
-// asked reports whether anything of this name is subscribed to.
-func (u *update) asked(name []byte) bool {
-	if u.types.named(name) != nil {
-		return true
-	}
-	first, _ := u.types.collectionsOf(name)
-	return first != nil
-}
-
-// drop counts a resource that is for nobody.
-func (u *update) drop(it *item) {
-	if u.outranked {
-		u.passed++
-		return
-	}
-	if u.unasked++; u.types.locators && u.asked(it.name) {
-		u.unmatched++
-	}
 }
 
 // accept takes over a resource that is known, or was decoded to p, or is known to
@@ -458,14 +322,7 @@ func (u *update) applyTo(it *item) {
 		}
 		u.drop(it)
 	}
-	for _, e := range u.entries {
-		m, err := u.enter(e)
-		if err != nil {
-			u.blame(it, u.where(it), err)
-			continue
-		}
-		u.found = append(u.found, m)
-	}
+	u.enterAll(it)
 	for _, s := range u.found {
 		switch {
 		case it.err == nil:
