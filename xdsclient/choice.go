@@ -125,6 +125,8 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 		matches := s.resource.constraints.Match(it.parameters)
 		return matches && !offered, matches && offered
 	case !offered:
+		// It was not there at the first pass: this response is not its answer.
+		u.late = u.late || s.resource.constraints.Match(it.parameters)
 		return false, false
 	case it.unreadable:
 		return o.index == it.index, false
@@ -139,20 +141,22 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 // prefers reports whether a subscription takes what the response offers over what it
 // has.
 //
-// A response with the full state has all there is. One with changes has what changed
-// for some subscription, and this one may only match it as well: it already has a
-// preferred variant, which still is. Then the offer is news to another subscription
-// to the name; if it is not, the server has sent it because of this one, and the
-// preferred variant is gone. If it is news to another, it may be both, and an
-// incremental server is asked again, as it "must still provide those resources"
-// (Envoy, xDS protocol, "Subscribing to Resources").
+// A response with the full state has all there is. One with changes has what is news
+// for some subscription, and this one, which has a preferred variant, may only match
+// it as well. If the resource is there for no other subscription to the name, the
+// server has sent it because of this one, and the preferred variant is gone. If it is
+// news to another one, that may be so or not: the server is asked again, and what it
+// says then counts.
 func (u *update) prefers(s *subscription, o *offer, it *item) bool {
 	complete := u.resp.fullState && u.types.typ.FullStateInSotW
 	stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
-	if complete || !stands || o.retracted == u.number || !s.outranks(o) || !u.isNews(s, o, it) {
+	if complete || !stands || o.retracted == u.number || !s.outranks(o) {
 		return true
 	}
-	if u.types.incremental {
+	switch u.causeOf(s, it) {
+	case causeNone:
+		return true
+	case causeNews:
 		s.state = subscriptionDoubted
 		u.types.touch(s)
 	}
@@ -169,19 +173,72 @@ func (s *subscription) outranks(o *offer) bool {
 	return order < 0
 }
 
-// isNews reports whether what is offered to a subscription is offered to another one
-// to the same name too, is preferred there, and is something new there.
-func (u *update) isNews(s *subscription, o *offer, it *item) bool {
-	for other := range u.types.subs[s.resource.key.name].siblings() {
-		p := other.offer
-		if other == s || p == nil || p.response != u.number || p.index != o.index || !u.types.knows(other) || other.outranks(p) {
-			continue
-		}
-		if other.payload == nil || other.setback != nil || !other.taken.parameters.Equal(it.parameters) || other.known(it.value, u.ch.server) == nil {
-			return true
+// cause says why a resource that is offered to one subscription may be in the response
+// for another one, from the weakest reason to the strongest.
+type cause int
+
+const (
+	causeNone cause = iota
+	// causeNews: it is not what the other one has.
+	causeNews
+	// causeAnswer: the server was asked again for the other one. That is enough, or
+	// two that overlap would go on asking in turns.
+	causeAnswer
+)
+
+// causeOf finds out about the others that a resource is for, beside a subscription.
+func (u *update) causeOf(s *subscription, it *item) cause {
+	found := u.causeAmong(u.types.named(it.name), s, it)
+	if it.wrapper != nil {
+		for alias := range it.aliases() {
+			found = max(found, u.causeAmong(u.types.named(alias), s, it))
 		}
 	}
-	return false
+	return max(found, u.causeInCollections(it))
+}
+
+// causeAmong finds out about the subscriptions to a name.
+func (u *update) causeAmong(first, s *subscription, it *item) cause {
+	found := causeNone
+	for other := range first.siblings() {
+		o := other.offer
+		if other == s || o == nil || o.response != u.number || o.index != it.index || !u.types.knows(other) {
+			continue
+		}
+		found = max(found, u.causeFor(other, other, it))
+	}
+	return found
+}
+
+// causeInCollections finds out about the collections that have a resource.
+func (u *update) causeInCollections(it *item) cause {
+	found := causeNone
+	first, name := u.types.collectionsOf(it.name)
+	for c := range first.siblings() {
+		if !u.types.knows(c) || !c.resource.constraints.Match(it.parameters) {
+			continue
+		}
+		m := c.members.get(resourceKey{name: name, variant: it.parameters.Key()})
+		if m == nil {
+			found = max(found, causeNews)
+			continue
+		}
+		found = max(found, u.causeFor(m, c, it))
+	}
+	return found
+}
+
+// causeFor finds out about one that a resource is for. asked is what the server was
+// asked for: the subscription itself, or the collection of the member.
+func (u *update) causeFor(other, asked *subscription, it *item) cause {
+	switch pending := asked.state == subscriptionSending || asked.state == subscriptionRequested; {
+	case pending && other.payload != nil:
+		return causeAnswer
+	case other.payload == nil, other.setback != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
+		return causeNews
+	default:
+		return causeNone
+	}
 }
 
 // standIn returns the subscription to the same name that has the preferred one of the

@@ -282,16 +282,18 @@ func TestLesserVariantAfterAPreferredOne(t *testing.T) {
 		wide.cluster("5")
 		d.hears()
 
-		// For the other one: this one asks again, where that helps.
+		// For the other one, as it turns out when this one asks again.
 		d.says(variantOf("a", "shard=3", "3"))
 		narrow.cluster("3")
 		wide.silent()
 		if d.delta {
 			d.hears("+a{shard in [0-5]}")
-			d.says(variantOf("a", "shard=5", "5"))
-			wide.silent()
-			narrow.silent()
+		} else {
+			d.hears("-a{shard in [0-5]}", "+a{shard in [0-5]}")
 		}
+		d.says(variantOf("a", "shard=5", "5"))
+		wide.silent()
+		narrow.silent()
 		d.hears()
 
 		// It is no news for the other one, so it is for this one.
@@ -309,7 +311,7 @@ func TestLesserVariantAfterAPreferredOne(t *testing.T) {
 }
 
 // A server that has lost the preferred variant, and changed the one that takes its
-// place, is asked again, and answers (Envoy, xDS protocol: it must).
+// place, is asked again.
 func TestLesserVariantThatIsNewToTwo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
@@ -361,7 +363,8 @@ func TestFullStateWithoutThePreferredVariant(t *testing.T) {
 	})
 }
 
-// Two subscriptions that both had the preferred variant both take the next one.
+// Two subscriptions that both had the preferred variant both ask again, and take the
+// next one.
 func TestPreferredVariantOfTwoIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
@@ -371,6 +374,11 @@ func TestPreferredVariantOfTwoIsGone(t *testing.T) {
 		d.says(variantOf("a", "shard=5", "5"))
 		one.cluster("5")
 		two.cluster("5")
+		d.hears()
+		d.says(variantOf("a", "shard=3", "3"))
+		d.hears("+a{shard in [0-5]}", "+a{shard in [2-6]}")
+		one.silent()
+		two.silent()
 		d.says(variantOf("a", "shard=3", "3"))
 		one.cluster("3")
 		two.cluster("3")

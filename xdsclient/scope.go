@@ -5,14 +5,14 @@ import "github.com/dynxds/dynxds/xdsclient/dynparam"
 // scope is which subscriptions to a name a server means.
 type scope struct {
 	// all says that it means all of them; else constraints are those of the
-	// subscription. For the member of a collection they are the collection's, which
-	// stands for all variants of the member, or spell out the parameters of one, and
-	// then variant is their key.
+	// subscription.
 	all         bool
 	constraints dynparam.Constraints
-	variant     string
-	exact       bool
-	parameters  dynparam.Parameters
+	// exact says that the constraints spell out parameters. Of the member of a
+	// collection they are those of the variant that is meant. Constraints that spell
+	// out none are the collection's, and mean all variants of the member.
+	exact      bool
+	parameters dynparam.Parameters
 }
 
 // scopeOf returns which subscriptions a server means. A server that goes by names
@@ -29,9 +29,7 @@ func (u *update) scopeOf(n wireName) (scope, error) {
 		return scope{}, err
 	}
 	sc := scope{constraints: c}
-	if sc.parameters, sc.exact = c.Parameters(); sc.exact {
-		sc.variant = sc.parameters.Key()
-	}
+	sc.parameters, sc.exact = c.Parameters()
 	return sc, nil
 }
 
@@ -43,5 +41,12 @@ func (sc *scope) covers(s *subscription) bool {
 
 // coversMember reports whether the server means a member of a collection.
 func (sc *scope) coversMember(m *subscription) bool {
-	return sc.all || sc.exact && m.resource.key.variant == sc.variant || m.resource.collection.key.variant == sc.constraints.Key()
+	switch {
+	case sc.all:
+		return true
+	case sc.exact:
+		return m.resource.key.variant == sc.parameters.Key()
+	default:
+		return m.resource.collection.key.variant == sc.constraints.Key()
+	}
 }

@@ -52,13 +52,26 @@ func (ts *typeState) listAll() (fresh []*subscription, news bool) {
 	fresh, _ = ts.settle()
 	var now targets
 	if ts.locators {
-		now = ts.targetsOf(ts.servedInOrder())
+		now = ts.targetsOf(slices.DeleteFunc(ts.servedInOrder(), ts.askAgain))
 	} else {
 		now.names = ts.servedNames()
 	}
 	news = !ts.announced || len(fresh) > 0 || !now.equal(&ts.listed)
 	ts.listed = now
 	return fresh, news
+}
+
+// askAgain reports whether a subscription has to be left out of a request, so that the
+// next one asks for it anew. An incremental server "must still provide" what it is
+// asked for again, another one keeps silent (Envoy, xDS protocol, "How the client
+// specifies what resources to return").
+func (ts *typeState) askAgain(s *subscription) bool {
+	if s.state != subscriptionDoubted {
+		return false
+	}
+	s.state = subscriptionUnsent
+	ts.touch(s)
+	return true
 }
 
 // servedInOrder returns the subscriptions that the variant of the protocol serves.

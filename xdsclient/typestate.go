@@ -291,7 +291,7 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 				left = append(left, s)
 			}
 			ts.drop(s)
-		case (s.state == subscriptionUnsent || s.state == subscriptionDoubted) && ts.served(s):
+		case (s.state == subscriptionUnsent || s.state == subscriptionDoubted && ts.incremental) && ts.served(s):
 			fresh = append(fresh, s)
 		}
 	}

@@ -117,6 +117,8 @@ type update struct {
 	unasked, unmatched, passed int
 	// ambiguous counts the choices between variants that xRFC TP2 leaves open.
 	ambiguous int
+	// late says that something was for a subscription that began too late for it.
+	late bool
 }
 
 // item is a resource of a response on its way into the cache.
@@ -391,7 +393,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 		u.ch.cull(s, u.delivery)
 	}
 	u.count()
-	u.types.unasked = u.unasked > 0
+	u.types.unasked = u.unasked > 0 || u.late
 	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
 	if u.invalid == 0 {
 		u.types.version = u.resp.version
