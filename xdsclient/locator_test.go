@@ -245,6 +245,24 @@ func TestDumpHasConstraintsAndParameters(t *testing.T) {
 	})
 }
 
+// What is dropped because it matches nobody is counted.
+func TestMetricOfUnmatchedVariants(t *testing.T) {
+	overDesks(t, nil, func(t *testing.T, d *desk) {
+		m := newMeter()
+		defer d.k.c.Attach("xds:///t", m)()
+		d.watch("a", "shard=0-5")
+		d.listens()
+		d.says(variantOf("a", "shard=3", "3"), variantOf("a", "shard=4", "4"), variantOf("a", "shard=7", "7"), variantOf("b", "", "b"))
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		const of = "{xds:///t,passthrough:///nowhere,envoy.config.cluster.v3.Cluster}"
+		want := map[string]int64{"resource_updates_valid" + of: 1, "dynxds.xds_client.unmatched_variants" + of: 1}
+		if diff := cmp.Diff(want, m.counts); diff != "" {
+			t.Errorf("counts (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // BenchmarkMove1000 changes the constraints of 1,000 watches at once, from the calls
 // to the bytes of the one request and to what the watchers are told of the answer.
 // ns/watch is the same for any number of them: the time is linear.

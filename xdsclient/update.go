@@ -379,7 +379,7 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 // record has the metrics count the resources, but not what the server says in place
 // of resources. The lock is not held.
 func (u *update) record() {
-	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-u.passed-u.invalid, u.invalid)
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-u.passed-u.invalid, u.invalid, u.unmatched)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
