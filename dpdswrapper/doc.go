@@ -57,6 +57,10 @@
 //     resource_timer_is_transient_error;
 //   - with another error: an ambient one, and the old resource stays.
 //
+// A collection moves alike. The layer above keeps the members it has. Those that the
+// new watch tells of come beside them, or in their place if they are the same variants
+// of the same names; when it has told all that the server has, the others leave.
+//
 // # Concurrency
 //
 // A Wrapper has one mutex, which is held while the client below is called and

@@ -38,9 +38,11 @@ const (
 // name returns a new-style name.
 func name(authority, typ, id string) string { return "xdstp://" + authority + "/" + typ + "/" + id }
 
+// The server understands locators.
 func config(t testing.TB, more ...string) *bootstrap.Config {
 	t.Helper()
-	keys := append([]string{`"xds_servers": [{"server_uri": "passthrough:///xds.invalid:1", "channel_creds": [{"type": "insecure"}]}]`}, more...)
+	keys := append([]string{`"xds_servers": [{"server_uri": "passthrough:///xds.invalid:1", "channel_creds": [{"type": "insecure"}],
+		"server_features": ["dynamic_parameter_constraints"]}]`}, more...)
 	cfg, err := bootstrap.Parse("test", []byte("{"+strings.Join(keys, ",")+"}"))
 	if err != nil {
 		t.Fatal(err)
