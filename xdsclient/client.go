@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // Client is what the layers above see of the transport: a place to watch
@@ -68,8 +69,16 @@ type ResourceType struct {
 // DecodeOptions is what a decoder may need beyond the bytes.
 type DecodeOptions struct {
 	// Server is the management server that sent the resource. A decoder may go
-	// by its features, but not by "delta" or by which server it is: what was
-	// decoded is used again when a server of the same other features sends the
-	// same bytes.
+	// by its features, but not by "delta" or, unless the value is ServerBound, by
+	// which server it is: what was decoded is used again when a server of the
+	// same other features sends the same bytes.
 	Server *bootstrap.Server
+	// Loads counts load for that server, which gets it in load reports (LRS). A
+	// value that keeps it is ServerBound.
+	Loads *load.Store
 }
+
+// ServerBound is implemented by values of ResourceType.Decode that may depend on
+// which server the resource came from. If that is so, the same bytes from another
+// server are decoded again, and watchers hear of the new value.
+type ServerBound interface{ ServerBound() bool }

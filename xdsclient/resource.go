@@ -44,9 +44,16 @@ type payload struct {
 }
 
 // of reports whether the payload is what the bytes mean that come from a server.
-// ResourceType.Decode may go by the features of the server, not by which it is.
+// ResourceType.Decode may go by the features of the server, and by which it is only
+// if the value is ServerBound.
 func (p *payload) of(server *bootstrap.Server) bool {
-	return p.server == server || decodesAs(p.server, server) && decodesAs(server, p.server)
+	if p.server == server {
+		return true
+	}
+	if b, ok := p.value.(ServerBound); ok && b.ServerBound() {
+		return p.server.Key() == server.Key()
+	}
+	return decodesAs(p.server, server) && decodesAs(server, p.server)
 }
 
 // decodesAs reports whether b has the features of a that a decoder may go by.

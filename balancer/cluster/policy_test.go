@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/dynxds/dynxds/balancer/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
@@ -143,6 +145,33 @@ func TestEndpointWithSeveralAddresses(t *testing.T) {
 				synctest.Wait()
 				if addr, err := f.cc.Pick(ctx); err != nil || addr != "v4:1" {
 					t.Errorf("a pick goes to %q (%v), want v4:1", addr, err)
+				}
+			})
+		})
+	}
+}
+
+// What endpoints that are gone have failed with is no answer to RPCs for those
+// that have taken their place.
+func TestNewEndpointsAreNotBlamedForTheOldOnes(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.network.Set("a:1", lbtest.Refused)
+				f.update(by(policy, "", at("a", 0, "a:1"), at("b", 1, "b:1")))
+				f.expect(t, "the first priority fails", "b:1")
+				f.network.Set("c:1", lbtest.Silent)
+				var during connectivity.State
+				f.loop.Do(func() {
+					f.policy.Update(by(policy, "", at("a", 0, "c:1")))
+					during = f.policy.State().ConnectivityState
+				})
+				if during != connectivity.Connecting {
+					t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
 				}
 			})
 		})
