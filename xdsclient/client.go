@@ -60,6 +60,10 @@ type ResourceType struct {
 	// watchers get. It returns the resource's name, also beside an error if
 	// the name could be read, so that the fault is laid at its door.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
+	// Ignored lists what of a resource, which Decode made value of, the program
+	// does without. It may be slow: it is called for dumps and, beside the updates
+	// and at most every 10 s for a resource, for the log. nil: nobody knows.
+	Ignored func(resource *anypb.Any, value any) []Ignored
 }
 
 // DecodeOptions is what a decoder may need beyond the bytes.

@@ -96,6 +96,8 @@ type resource struct {
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by them only.
 	collection *resource
+	// saidIgnored stands for what the ignoredLog last said of it; 0: nothing.
+	saidIgnored uint64
 }
 
 func newResource(a *authority, key resourceKey) *resource {
@@ -161,6 +163,9 @@ func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	now := r.payload
 	same := now != nil && now.of(p.server) && bytes.Equal(now.raw, p.raw)
 	r.payload, r.taken = p, taken
+	if !same {
+		r.authority.client.noteIgnored(r)
+	}
 	if same && r.state == resourceAccepted && r.link == nil {
 		return
 	}

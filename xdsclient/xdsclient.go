@@ -48,6 +48,7 @@ type XDSClient struct {
 	// changes counts the times that mu was held to change something.
 	changes uint64
 	census  census
+	ignored ignoredLog
 }
 
 var _ Client = (*XDSClient)(nil)

@@ -27,6 +27,8 @@ type picker struct {
 	// gate is nil while the priorities are not READY. RPCs then wait, and are
 	// picked for again with each news; they must not be drawn for each time.
 	gate *gate
+	// hostnames are the authorities that some RPCs are to have.
+	hostnames hostnames
 }
 
 // gate is what an RPC has to pass before an endpoint is picked for it. It is
@@ -62,8 +64,8 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n
 	return g
 }
 
-// Pick takes no lock and allocates only to word an error, or to join what the
-// child wants done at the end of the RPC with what is done here.
+// Pick takes no lock and allocates only to word an error, to join what the child
+// wants done at the end of the RPC with what is done here, or to set an authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.gate != nil {
 		if err := p.enter(info); err != nil {
@@ -83,6 +85,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
+		p.hostnames.setAuthority(&result, info, sc)
 	}
 	if p.gate == nil {
 		return result, nil

@@ -19,7 +19,8 @@ import (
 type SubConn struct {
 	balancer.SubConn
 	conn *clientConn
-	addr string // the first of its addresses
+	// addr is where it connects to; the first one, if there are several.
+	addr string
 	end  atomic.Pointer[end]
 	// health is nil if nobody wants to know how RPCs on the SubConn end.
 	health *health.Conn
@@ -34,6 +35,9 @@ type SubConn struct {
 	// there was no report.
 	reported balancer.SubConnState
 }
+
+// Address returns the address of the endpoint that the SubConn is a connection to.
+func (s *SubConn) Address() string { return s.addr }
 
 // Unwrap returns gRPC's own SubConn.
 func (s *SubConn) Unwrap() balancer.SubConn { return s.SubConn }
