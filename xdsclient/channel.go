@@ -101,6 +101,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 		}
 	}
 	ts := newTypeState(t, ch.server, ch.protocol.incremental())
+	ts.locators = knowsVariants(ch.server)
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -120,9 +121,10 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	s := ts.subs[r.key.name]
+	s := ts.subs.get(r.key)
 	if s == nil {
 		s = ts.add(r)
+		ts.adopt(s)
 		ch.expect(ts, s)
 	}
 	s.released = false
@@ -143,7 +145,7 @@ func (ch *serverChannel) expect(ts *typeState, s *subscription) {
 
 // subscriptionTo returns the subscription to a resource, or nil.
 func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
-	return ch.typeState(r.key.typ).subs[r.key.name]
+	return ch.typeState(r.key.typ).subs.get(r.key)
 }
 
 // unsubscribe notes that a resource is no longer watched, or not from this
@@ -155,7 +157,7 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 		return
 	}
 	ts := ch.typeState(r.key.typ)
-	s := ts.subs[r.key.name]
+	s := ts.subs.get(r.key)
 	s.released = true
 	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
 		ts.drop(s)
@@ -182,7 +184,7 @@ func (ch *serverChannel) unreachable() bool { return ch.failure != nil && !ch.st
 // soon after; a watch that starts before that gets a new channel.
 func (ch *serverChannel) close() {
 	for _, ts := range ch.types {
-		for _, s := range ts.subs {
+		for s := range ts.subs.all() {
 			ts.drop(s)
 		}
 	}
@@ -258,11 +260,14 @@ func (ch *serverChannel) opened() {
 
 // forgetReplaced forgets what the server sent of authorities that follow another
 // server. The cache has that server's versions now, so this one is to send its
-// own again, and not to be told that the client has them.
+// own again, and not to be told that the client has them. Nor is it told what
+// variants a collection has (xRFC TP2): it gets versions by name, and could not say
+// which variant of a name is gone.
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
-		for _, s := range ts.subs {
-			if a := s.resource.authority; a.inUse() == ch || a.state == authorityIdle {
+		for s := range ts.subs.all() {
+			a, fresh := s.resource.authority, ts.locators && s.members != nil
+			if !fresh && (a.inUse() == ch || a.state == authorityIdle) {
 				continue
 			}
 			ts.forgetWord(s)
@@ -379,7 +384,7 @@ func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 func (ch *serverChannel) reinstate(r *resource, d *delivery) {
 	s := ch.subscriptionTo(r)
 	ch.repeat(s, d)
-	for _, m := range s.members {
+	for m := range s.members.all() {
 		ch.repeat(m, d)
 	}
 	if d == nil { // or else the response may have more of them
@@ -427,9 +432,17 @@ func (ch *serverChannel) expire() {
 // not go unnoticed all the same: there are servers that say so only of what they
 // had before, and clients are "encouraged to use a timeout" (Envoy, xDS protocol,
 // "Knowing When a Requested Resource Does Not Exist").
+//
+// Of a name for which the server has sent a variant that matches, it may mean that
+// variant: a server that goes by names does not see that it was asked again.
 func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	s.state = subscriptionMissing
 	if s.resource.authority.inUse() != ch || s.resource.cached() {
+		return
+	}
+	if other := ts.standIn(s); other != nil {
+		s.state = subscriptionReceived
+		ch.accept(s, other.payload, other.taken, nil)
 		return
 	}
 	kind, state := KindDoesNotExist, resourceMissing
@@ -446,13 +459,14 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 // fault makes an Error about a resource.
 func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 	return &Error{
-		Kind:     kind,
-		Code:     kind.code(),
-		TypeName: r.key.typ.Name,
-		Resource: r.key.name,
-		Server:   ch.server.URI,
-		NodeID:   ch.client.config.Node.GetId(),
-		Err:      err,
-		stamp:    stampNow(""),
+		Kind:        kind,
+		Code:        kind.code(),
+		TypeName:    r.key.typ.Name,
+		Resource:    r.key.name,
+		Constraints: r.chosenBy(),
+		Server:      ch.server.URI,
+		NodeID:      ch.client.config.Node.GetId(),
+		Err:         err,
+		stamp:       stampNow(""),
 	}
 }

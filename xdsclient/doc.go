@@ -15,8 +15,8 @@
 //	   ├─ protocol a variant of the wire protocol (delta, sotw)
 //	   ├─ typeState what a type is subscribed to, and what the server has to
 //	   │           be told of that: one state machine for every variant
-//	authority      the cache of one authority: its resources by type and name,
-//	   │           its ordered list of servers, and which of them is in use
+//	authority      the cache of one authority: its resources by type, name and
+//	   │           constraints, its ordered list of servers, and which is in use
 //	   └─ resource one cache entry: the accepted version, the standing error
 //	        └─ watch   one watcher, and what it is still to be told
 //
@@ -66,6 +66,26 @@
 // the server: that is the content of the collection, and no error in the data.
 // When another server takes over, the members that only the one before had leave
 // with the first response in which the new one answers for the collection.
+//
+// # Variants
+//
+// A resource may have variants that share its name and differ in their dynamic
+// parameters; a watch with constraints (WatchLocator) is of the variant that these
+// choose (xRFC TP2). Cache entries, subscriptions, timers and errors are by name and
+// constraints. Constraints go to servers with the feature dynamic_parameter_constraints,
+// and then every request for every type has locators, and names beside them. Other
+// servers are asked for names as ever; at one that is fallen back to, all watches of a
+// name have what it has under the name.
+//
+// A resource is for each subscription to its name whose constraints its parameters
+// satisfy. Of several in a response a subscription takes the preferred one, as
+// dynparam.Constraints.Compare has it; a collection takes all. What matches nobody is
+// dropped and counted.
+//
+// A response with changes does not say for which subscription a resource is there. If
+// it is less than what one has, and may be there for another, the server is asked again
+// for the one. What it sends after that counts. So subscriptions whose constraints
+// overlap cost a request now and then; those that do not, none.
 //
 // # Concurrency
 //
