@@ -79,6 +79,14 @@ func (c *clientConn) reportCount() int {
 func (c *clientConn) latestReport() (balancer.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.latest, !c.closed && c.reports == waiting
+}
+
+// takeReport returns the report that waits for the loop, if one does. It waits
+// no longer.
+func (c *clientConn) takeReport() (balancer.State, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed || c.reports == taken {
 		return balancer.State{}, false
 	}
