@@ -183,6 +183,7 @@ func (r *resource) expel(key resourceKey, state resourceState, fault *Error, d *
 	if m := r.members[key]; m != nil {
 		m.fail(state, fault, true, d)
 		delete(r.members, key)
+		r.authority.client.leftCache(m)
 	}
 }
 
