@@ -22,6 +22,7 @@ func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
 	}
 	v.lbPolicy(pb, c)
 	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
+	c.Sessions = v.sessions(pb)
 	if server := pb.GetLrsServer(); server != nil && server.GetSelf() == nil {
 		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
 	}

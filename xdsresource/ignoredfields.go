@@ -206,7 +206,9 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster": {
 		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
+		"common_lb_config", "upstream_config",
 	},
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig": {"override_host_status"},
 
 	"envoy.config.endpoint.v3.ClusterLoadAssignment": {"cluster_name", "endpoints", "policy"},
 	"envoy.config.endpoint.v3.LocalityLbEndpoints":   {"locality", "priority", "load_balancing_weight", "lb_endpoints"},

@@ -48,6 +48,8 @@ type Cluster struct {
 	MaxRequests uint32
 	// Outliers says when endpoints that fail RPCs are left out. nil: never.
 	Outliers *OutlierDetection
+	// Sessions says which endpoints keep the RPCs of a session.
+	Sessions Sessions
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC
