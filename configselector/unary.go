@@ -17,12 +17,13 @@ import (
 // concurrent use, as nothing in a unary RPC is.
 type unaryStream struct {
 	request
-	req  any
-	last *answer // nil: none yet
+	last *exchange // nil: the request is not there yet
 }
 
-// answer is what gRPC reports of an attempt.
-type answer struct {
+// exchange is the request and what gRPC reports of an attempt to send it.
+type exchange struct {
+	req             any
+	sent            bool
 	header, trailer metadata.MD
 	peer            peer.Peer
 }
@@ -51,21 +52,24 @@ func (u *unaryStream) Trailer() metadata.MD {
 func (u *unaryStream) CloseSend() error { return nil }
 
 func (u *unaryStream) SendMsg(m any) error {
-	u.req = m
+	u.last = &exchange{req: m}
 	return nil
 }
 
 func (u *unaryStream) RecvMsg(reply any) error {
-	if u.last != nil {
+	switch {
+	case u.last == nil:
+		u.last = new(exchange) // A filter that sends nothing sends nil.
+	case u.last.sent:
 		return io.EOF
 	}
-	u.copyUnary(u.req)
+	u.copyUnary(u.last.req)
 	var o outcome
-	opts := append(o.split(u.options), u.added...)
+	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
 	for {
 		err := u.send(reply, u.attempt(retry.made), opts)
-		if err == nil || u.last.header != nil || !retry.again(&u.decision, err, u.last.trailer) || !u.fits(u.req) {
+		if err == nil || u.last.header != nil || !retry.again(&u.decision, err, u.last.trailer) || !u.fits(u.last.req) {
 			return err
 		}
 		if err := retry.wait(&u.decision); err != nil {
@@ -75,18 +79,21 @@ func (u *unaryStream) RecvMsg(reply any) error {
 }
 
 func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOption) error {
-	a := new(answer)
-	u.last = a
+	if u.last.sent {
+		u.last = &exchange{req: u.last.req}
+	}
+	a := u.last
+	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.call.invoker(d, u.extra.WireMethod, u.req, reply, u.call.cc, opts...)
+	return u.call.invoker(d, u.extra.WireMethod, a.req, reply, u.call.s.ch.ClientConn, opts...)
 }
 
 // invoke carries out the RPC for the application alone, who gets to see what
 // gRPC reports.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.copyUnary(req)
-	if len(u.added) > 0 {
-		opts = slices.Concat(opts, u.added)
+	if added := u.rpc.AddedOptions(); len(added) > 0 {
+		opts = slices.Concat(opts, added)
 	}
-	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.cc, opts...)
+	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.s.ch.ClientConn, opts...)
 }

@@ -35,7 +35,9 @@ func HealthSetOf(statuses ...HealthStatus) HealthSet {
 }
 
 // Has reports whether h is in the set.
-func (s HealthSet) Has(h HealthStatus) bool { return s&(1<<h) != 0 }
+func (s HealthSet) Has(h HealthStatus) bool {
+	return s&(1<<uint(h)) != 0 // A resource may hold any number, negative ones too.
+}
 
 const httpProtocolOptionsTypeURL = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 

@@ -90,3 +90,13 @@ func TestSessionFaults(t *testing.T) {
 		})
 	}
 }
+
+func TestHealthSetOfStatusesThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	all := HealthSet(0xff)
+	for _, h := range []HealthStatus{-1, 8, 1 << 30} {
+		if all.Has(h) {
+			t.Errorf("Has(%d) is true", h)
+		}
+	}
+}
