@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
@@ -22,9 +23,13 @@ type picker struct {
 	child     balancer.Picker
 	cluster   string
 	endpoints string
-	// gate is nil while the priorities are not READY. RPCs then wait, and are
-	// picked for again with each news; they must not be drawn for each time.
-	gate *gate
+	// gate is for RPCs that are about to be sent. While the priorities are not
+	// ready RPCs wait, and are picked for again with each news; they must not be
+	// drawn for each time.
+	gate  *gate
+	ready bool
+	// sessions has the endpoints that RPCs may ask for.
+	sessions *sessions
 }
 
 // gate is what an RPC has to pass before an endpoint is picked for it. It is
@@ -51,30 +56,75 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop) *
 	return g
 }
 
-// Pick takes no lock and allocates only to word an error, or to join what the
-// child wants done at the end of the RPC with what is done here.
+// Pick takes no lock and allocates only to word an error, to join what the child
+// wants done at the end of the RPC with what is done here, or to set the RPC's
+// authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if p.gate != nil {
-		if err := p.enter(info); err != nil {
-			return balancer.PickResult{}, err
+	if d := decision.FromContext(info.Ctx); d != nil && d.Extra != nil && (d.Extra.HostOverride != nil || d.Extra.AutoHost) {
+		return p.pickHost(info, d)
+	}
+	result, _, err := p.pick(info, p.child, p.ready)
+	return result, err
+}
+
+// pickHost picks for an RPC that asks for an endpoint (gRFC A55), wants to know
+// which one it gets, or wants its hostname (gRFC A81).
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
+	if !p.sessions.ready() {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	child, ready, override := p.child, p.ready, d.Extra.HostOverride
+	if override != nil {
+		sc, wait := p.sessions.find(override.Addresses)
+		switch {
+		case wait:
+			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+		case sc != nil:
+			child, ready = chosen{sc}, true
 		}
 	}
-	result, err := p.child.Pick(info)
+	result, sc, err := p.pick(info, child, ready)
 	if err != nil {
-		if p.gate != nil {
+		return result, err
+	}
+	hostname := ""
+	if h := sc.Host(); h != nil {
+		e := h.Endpoint()
+		hostname = e.Hostname
+		if override != nil {
+			h.Use()
+			override.SetHost(&e.Addresses)
+		}
+	}
+	if authority := d.AuthorityFor(hostname); authority != "" {
+		result.Metadata = metadata.Join(result.Metadata, metadata.Pairs(":authority", authority))
+	}
+	return result, nil
+}
+
+// pick picks by child. gated says that the RPC is sent if child finds an endpoint.
+func (p *picker) pick(info balancer.PickInfo, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
+	if gated {
+		if err := p.enter(info); err != nil {
+			return balancer.PickResult{}, nil, err
+		}
+	}
+	result, err := child.Pick(info)
+	if err != nil {
+		if gated {
 			p.gate.counter.End()
 		}
 		if err == balancer.ErrNoSubConnAvailable {
-			return result, err
+			return result, nil, err
 		}
-		return result, p.explain(err)
+		return result, nil, p.explain(err)
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
 	}
-	if p.gate == nil {
-		return result, nil
+	if !gated {
+		return result, sc, nil
 	}
 	end := p.gate.end
 	if ok {
@@ -85,7 +135,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	} else {
 		result.Done = end
 	}
-	return result, nil
+	return result, sc, nil
 }
 
 // enter returns a status error, which ends any RPC, if this one is not to be

@@ -89,9 +89,10 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &SubConn{conn: c}
+	sc := &SubConn{env: c.env, conn: c}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
+		sc.host.Report(s.ConnectivityState)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}
@@ -107,14 +108,15 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}
-	if c.env.Health != nil && len(addrs) == 1 {
-		sc.health = c.env.Health.Connect(addrs[0].Addr, sc.reportHealth)
+	if len(addrs) == 1 {
+		sc.leadsTo(addrs[0].Addr)
 	}
 	if !c.remember(sc) {
 		sc.health.Close()
 		sc.SubConn.Shutdown()
 		return nil, errClosed
 	}
+	sc.host.Add()
 	return sc, nil
 }
 
