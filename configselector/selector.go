@@ -77,7 +77,7 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 
 func (s *Selector) buildChains() {
 	vh := s.c.VirtualHost
-	chains := newChains(s.c.Listener.Filters, s.instances)
+	chains := newChains(s.ch, s.c.Listener.Filters, s.instances)
 	s.base = chains.build(vh.Overrides)
 	if len(s.base.interceptors) == 0 && s.base.err == nil && len(s.c.Listener.Filters) <= 1 {
 		return // There is nothing but the router, which nobody overrides.
