@@ -54,7 +54,9 @@ type Policy struct {
 	gate     *gate
 	outliers *outlier.Detector
 	sessions *sessions
-	state    balancer.State
+	// hostnames are those of config.Endpoints.
+	hostnames hostnames
+	state     balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -138,6 +140,7 @@ func (p *Policy) serve(c Config) {
 		p.sessions = newSessions(p.part, p.childChanged)
 	}
 	p.limit(c)
+	p.hostnames = hostnamesOf(c.Endpoints)
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
 	p.sessions.update(c)
 	if len(entries) == 0 {
@@ -201,7 +204,7 @@ func (p *Policy) adopt() {
 	}
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
-		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
+		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions, hostnames: p.hostnames,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }

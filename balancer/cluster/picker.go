@@ -8,11 +8,11 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/leaf"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/xdsresource"
 )
@@ -30,6 +30,8 @@ type picker struct {
 	ready bool
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
+	// hostnames are the authorities that some RPCs are to have.
+	hostnames hostnames
 }
 
 // gate is what an RPC has to pass before an endpoint is picked for it. It is
@@ -60,49 +62,38 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop) *
 // wants done at the end of the RPC with what is done here, or to set the RPC's
 // authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if d := decision.FromContext(info.Ctx); d != nil && d.Extra != nil && (d.Extra.HostOverride != nil || d.Extra.AutoHost) {
-		return p.pickHost(info, d)
+	if d := decision.FromContext(info.Ctx); d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
+		return p.pickHost(info, d.Extra.HostOverride)
 	}
 	result, _, err := p.pick(info, p.child, p.ready)
 	return result, err
 }
 
-// pickHost picks for an RPC that asks for an endpoint (gRFC A55), wants to know
-// which one it gets, or wants its hostname (gRFC A81).
-func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
+// pickHost picks for an RPC of a session, and tells which endpoint it goes to.
+func (p *picker) pickHost(info balancer.PickInfo, override *httpfilter.HostOverride) (balancer.PickResult, error) {
 	if !p.sessions.ready() {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	child, ready, override := p.child, p.ready, d.Extra.HostOverride
-	if override != nil {
-		sc, wait := p.sessions.find(override.Addresses)
-		switch {
-		case wait:
-			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
-		case sc != nil:
-			child, ready = chosen{sc}, true
-		}
+	child, ready := p.child, p.ready
+	switch sc, wait := p.sessions.find(override.Addresses); {
+	case wait:
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	case sc != nil:
+		child, ready = chosen{sc}, true
 	}
 	result, sc, err := p.pick(info, child, ready)
-	if err != nil {
+	if err != nil || sc == nil {
 		return result, err
 	}
-	hostname := ""
 	if h := sc.Host(); h != nil {
-		e := h.Endpoint()
-		hostname = e.Hostname
-		if override != nil {
-			h.Use()
-			override.SetHost(&e.Addresses)
-		}
-	}
-	if authority := d.AuthorityFor(hostname); authority != "" {
-		result.Metadata = metadata.Join(result.Metadata, metadata.Pairs(":authority", authority))
+		h.Use()
+		override.SetHost(&h.Endpoint().Addresses)
 	}
 	return result, nil
 }
 
-// pick picks by child. gated says that the RPC is sent if child finds an endpoint.
+// pick picks by child, and returns what it has picked beside the result for gRPC.
+// gated says that the RPC is sent if child finds an endpoint.
 func (p *picker) pick(info balancer.PickInfo, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
 	if gated {
 		if err := p.enter(info); err != nil {
@@ -122,6 +113,7 @@ func (p *picker) pick(info balancer.PickInfo, child balancer.Picker, gated bool)
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
+		p.hostnames.setAuthority(&result, info, sc)
 	}
 	if !gated {
 		return result, sc, nil

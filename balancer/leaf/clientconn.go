@@ -90,6 +90,9 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &SubConn{env: c.env, conn: c}
+	if len(addrs) > 0 {
+		sc.addr = addrs[0].Addr
+	}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
 		sc.host.Report(s.ConnectivityState)
@@ -109,7 +112,7 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 		return nil, err
 	}
 	if len(addrs) == 1 {
-		sc.leadsTo(addrs[0].Addr)
+		sc.register()
 	}
 	if !c.remember(sc) {
 		sc.health.Close()

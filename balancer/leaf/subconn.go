@@ -25,6 +25,8 @@ type SubConn struct {
 	balancer.SubConn
 	env  *tree.Env
 	conn *clientConn // nil: no policy's
+	// addr is where it connects to; the first one, if there are several.
+	addr string
 	end  atomic.Pointer[end]
 	// health is nil if nobody wants to know how RPCs on the SubConn end, host if
 	// nobody asks for its endpoint.
@@ -45,7 +47,7 @@ type SubConn struct {
 // Open connects to an address for the sessions of a cluster and not for a policy.
 // env has Hosts, which decides how long the connection is kept.
 func Open(env *tree.Env, address string) error {
-	s := &SubConn{env: env}
+	s := &SubConn{env: env, addr: address}
 	var err error
 	s.SubConn, err = env.ClientConn.NewSubConn([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { s.host.Report(state.ConnectivityState) },
@@ -53,7 +55,7 @@ func Open(env *tree.Env, address string) error {
 	if err != nil {
 		return err
 	}
-	s.leadsTo(address)
+	s.register()
 	if !s.host.Own() {
 		s.health.Close()
 		s.SubConn.Shutdown()
@@ -63,27 +65,24 @@ func Open(env *tree.Env, address string) error {
 	return nil
 }
 
-// leadsTo says which address the SubConn is to.
-func (s *SubConn) leadsTo(address string) {
+// register tells those who ask for endpoints by their addresses of the SubConn.
+func (s *SubConn) register() {
 	if s.env.Health != nil {
-		s.health = s.env.Health.Connect(address, s.reportHealth)
+		s.health = s.env.Health.Connect(s.addr, s.reportHealth)
 	}
 	if s.env.Hosts != nil {
-		s.host = s.env.Hosts.NewConn(address, s)
+		s.host = s.env.Hosts.NewConn(s.addr, s)
 	}
 }
+
+// Address returns the address of the endpoint that the SubConn is a connection to.
+func (s *SubConn) Address() string { return s.addr }
 
 // Unwrap returns gRPC's own SubConn.
 func (s *SubConn) Unwrap() balancer.SubConn { return s.SubConn }
 
-// Host returns the host that the SubConn leads to, nil if none is known. It may be
-// called on a nil SubConn.
-func (s *SubConn) Host() *hosts.Host {
-	if s == nil {
-		return nil
-	}
-	return s.host.Host()
-}
+// Host returns the host that the SubConn leads to, nil if none is known.
+func (s *SubConn) Host() *hosts.Host { return s.host.Host() }
 
 // Ejected reports whether the endpoint is ejected as an outlier.
 func (s *SubConn) Ejected() bool { return s.health.Ejected() }

@@ -1,12 +1,11 @@
 // Package hosts knows the endpoints of one cluster by their addresses, and the
 // connection to each.
 //
-// It is for picks that are about one endpoint: of RPCs that a filter keeps with
-// an endpoint (gRFCs A55, A61, A75: the map of xds_override_host), and of those
-// that need an endpoint's hostname (gRFC A81). Until there is such a pick it
-// knows the connections and nothing else. It picks nothing and opens no
-// connection, which package cluster does; but it keeps connections that policies
-// give up, for as long as sessions use them.
+// It is for RPCs that a filter keeps with an endpoint (gRFCs A55, A61, A75: it is
+// the map of xds_override_host). Until there is such an RPC it knows the
+// connections and nothing else. It picks nothing and opens no connection, which
+// package cluster does; but it keeps connections that policies give up, for as
+// long as sessions use them.
 //
 // Connections report from goroutines of gRPC's, so a Registry may be used from
 // any. What picks call takes no lock. Its own lock is held for no call to
@@ -62,8 +61,6 @@ type Host struct {
 
 // Endpoint is what is known of the endpoint at a Host. It is immutable.
 type Endpoint struct {
-	// Hostname may be empty.
-	Hostname string
 	// Addresses are all addresses of the endpoint, separated by commas, that of the
 	// Host first.
 	Addresses string
@@ -188,7 +185,7 @@ func addHost(table map[string]*Host, before *map[string]*Host, e *xdsresource.En
 		h = &Host{Address: address}
 	}
 	h.Unreachable.Store(false)
-	now := Endpoint{Hostname: e.Hostname, Addresses: addressesOf(e, address), Wanted: sessions.Statuses.Has(e.Health)}
+	now := Endpoint{Addresses: addressesOf(e, address), Wanted: sessions.Statuses.Has(e.Health)}
 	if was := h.endpoint.Load(); was == nil || *was != now {
 		h.endpoint.Store(&now)
 	}
