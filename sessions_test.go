@@ -3,6 +3,8 @@ package dynxds_test
 import (
 	"context"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -149,6 +151,41 @@ func TestSessionsEndToEnd(t *testing.T) {
 			t.Errorf("the session that has moved got %d cookies, want one more", a.set)
 		}
 	})
+}
+
+// keepingCookies is the interceptor that docs/filters.md proposes.
+func keepingCookies(jar http.CookieJar) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		u := &url.URL{Scheme: "https", Host: "session", Path: method}
+		for _, c := range jar.Cookies(u) {
+			ctx = metadata.AppendToOutgoingContext(ctx, "cookie", c.Name+"="+c.Value)
+		}
+		var header metadata.MD
+		err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&header))...)
+		jar.SetCookies(u, (&http.Response{Header: http.Header{"Set-Cookie": header["set-cookie"]}}).Cookies())
+		return err
+	}
+}
+
+func TestACookieJarKeepsASession(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.set(append(clusterOf("c", backends(t, "a", "b", "c")...), xdsmsg.DefaultListener(service, service, byCookie("/grpc.testing.TestService")), xdsmsg.RouteConfig(service, service, toCluster("c")))...)
+	seen := map[string]bool{}
+	for len(seen) < 3 {
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cc := m.dial("xds:///"+service, grpc.WithUnaryInterceptor(keepingCookies(jar)))
+		first := backendID(callFor(testutils.Context(t), cc, unary).header)
+		for range 9 {
+			if got := backendID(callFor(testutils.Context(t), cc, unary).header); got != first {
+				t.Fatalf("a session with %s goes to %q", first, got)
+			}
+		}
+		seen[first] = true
+	}
 }
 
 // gRFC A60: a session stays with its cluster, whatever the weights draw.

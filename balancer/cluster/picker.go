@@ -12,7 +12,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/leaf"
-	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/xdsresource"
 )
@@ -62,15 +61,17 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop) *
 // wants done at the end of the RPC with what is done here, or to set the RPC's
 // authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if d := decision.FromContext(info.Ctx); d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
-		return p.pickHost(info, d.Extra.HostOverride)
+	d := decision.FromContext(info.Ctx)
+	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
+		return p.pickHost(info, d)
 	}
-	result, _, err := p.pick(info, p.child, p.ready)
+	result, _, err := p.pick(info, d, p.child, p.ready)
 	return result, err
 }
 
 // pickHost picks for an RPC of a session, and tells which endpoint it goes to.
-func (p *picker) pickHost(info balancer.PickInfo, override *httpfilter.HostOverride) (balancer.PickResult, error) {
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
+	override := d.Extra.HostOverride
 	if !p.sessions.ready() {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
@@ -81,7 +82,7 @@ func (p *picker) pickHost(info balancer.PickInfo, override *httpfilter.HostOverr
 	case sc != nil:
 		child, ready = chosen{sc}, true
 	}
-	result, sc, err := p.pick(info, child, ready)
+	result, sc, err := p.pick(info, d, child, ready)
 	if err != nil || sc == nil {
 		return result, err
 	}
@@ -94,9 +95,9 @@ func (p *picker) pickHost(info balancer.PickInfo, override *httpfilter.HostOverr
 
 // pick picks by child, and returns what it has picked beside the result for gRPC.
 // gated says that the RPC is sent if child finds an endpoint.
-func (p *picker) pick(info balancer.PickInfo, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
 	if gated {
-		if err := p.enter(info); err != nil {
+		if err := p.enter(d); err != nil {
 			return balancer.PickResult{}, nil, err
 		}
 	}
@@ -113,7 +114,7 @@ func (p *picker) pick(info balancer.PickInfo, child balancer.Picker, gated bool)
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
-		p.hostnames.setAuthority(&result, info, sc)
+		p.hostnames.setAuthority(&result, d, sc)
 	}
 	if !gated {
 		return result, sc, nil
@@ -132,22 +133,22 @@ func (p *picker) pick(info balancer.PickInfo, child balancer.Picker, gated bool)
 
 // enter returns a status error, which ends any RPC, if this one is not to be
 // sent. Such an RPC is not to be retried either (gRFC A32).
-func (p *picker) enter(info balancer.PickInfo) error {
+func (p *picker) enter(d *decision.Decision) error {
 	for i := range p.gate.drops {
-		d := &p.gate.drops[i]
-		if rand.Uint32N(xdsresource.Million) < d.perMillion {
-			d.count.Add(1)
-			return p.refuse(info, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", d.perMillion, d.category))
+		share := &p.gate.drops[i]
+		if rand.Uint32N(xdsresource.Million) < share.perMillion {
+			share.count.Add(1)
+			return p.refuse(d, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
 		}
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
-		return p.refuse(info, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
+		return p.refuse(d, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
 	return nil
 }
 
-func (p *picker) refuse(info balancer.PickInfo, why string) error {
-	if d := decision.FromContext(info.Ctx); d != nil {
+func (p *picker) refuse(d *decision.Decision, why string) error {
+	if d != nil {
 		d.Drop()
 	}
 	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
