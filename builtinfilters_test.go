@@ -124,7 +124,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 func TestTheRouterIgnoresItsFields(t *testing.T) {
 	t.Parallel()
 	router := &routerpb.Router{
-		DynamicStats: wrapperspb.Bool(false), StartChildSpan: true, SuppressEnvoyHeaders: true, StrictCheckHeaders: []string{"no-such-header"},
+		DynamicStats: wrapperspb.Bool(false), SuppressEnvoyHeaders: true, StrictCheckHeaders: []string{"no-such-header"},
 	}
 	api := xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("router", router)))
 	if faults := faultsOf(t, xdsresource.ListenerType, api); faults != nil {

@@ -49,6 +49,7 @@ type SubConn struct {
 func Open(env *tree.Env, address string) error {
 	s := &SubConn{env: env, addr: address}
 	var err error
+	//lint:ignore SA1019 there is one address
 	s.SubConn, err = env.ClientConn.NewSubConn([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { s.host.Report(state.ConnectivityState) },
 	})
