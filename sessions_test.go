@@ -294,7 +294,7 @@ func TestSessionsUnderUpdates(t *testing.T) {
 		}
 		return xdsmsg.Endpoints("c", one, two)
 	}
-	for range 5 {
+	for range 2 {
 		for _, step := range []struct {
 			endpoints proto.Message
 			others    []*testutils.Backend
