@@ -38,9 +38,10 @@ type call struct {
 
 // more is what only few calls have.
 type more struct {
-	headers headers  // if they are special
-	cluster string   // drawn, if a header of the RPC names it
-	copying *copying // if the route has mirrors
+	headers  headers   // if they are special
+	cluster  string    // drawn, if a header of the RPC names it
+	copying  *copying  // if the route has mirrors
+	firstTry *firstTry // unary RPCs of routes with a retry policy
 }
 
 // streaming is what is left to do for a streaming RPC when it ends.
@@ -54,14 +55,33 @@ type streaming struct {
 
 var _ httpfilter.RouteEnd = (*call)(nil)
 
-func (s *Selector) newCall(to *target, h *headers, origin context.Context, method string, opts []grpc.CallOption) *call {
-	c := &call{s: s, route: to.route, weighted: to.weighted, origin: origin}
-	c.rpc.Method, c.rpc.Authority, c.rpc.Cluster, c.rpc.Options = method, h.authority, to.cluster, opts
+// newCall returns the call of an RPC. desc is nil for a unary one. How to reach gRPC
+// is for the caller to add.
+func (s *Selector) newCall(to *target, h *headers, origin context.Context, method string, desc *grpc.StreamDesc, opts []grpc.CallOption) *call {
+	var c *call
+	byHeader := to.weighted != nil && to.weighted.Header != ""
+	switch {
+	case desc == nil && to.route.Retry != nil:
+		all := new(struct {
+			call  call
+			more  more
+			first firstTry
+		})
+		c = &all.call
+		c.more = &all.more
+		c.more.firstTry = &all.first
+	case h.special || byHeader || len(to.route.Mirrors) > 0:
+		c = &call{more: new(more)}
+	default:
+		c = new(call)
+	}
+	c.s, c.route, c.weighted, c.origin = s, to.route, to.weighted, origin
+	r := &c.rpc
+	r.Method, r.Authority, r.Cluster, r.StreamDesc, r.Options = method, h.authority, to.cluster, desc, opts
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = s.ch.ClientConn, s.c.Version, method
-	byHeader := to.weighted != nil && to.weighted.Header != ""
-	if h.special || byHeader || len(to.route.Mirrors) > 0 {
-		c.more = &more{headers: *h, cluster: to.cluster}
+	if c.more != nil {
+		c.more.headers, c.more.cluster = *h, to.cluster
 		if len(to.route.Mirrors) > 0 {
 			c.more.copying = new(copying)
 		}
@@ -161,7 +181,7 @@ func (c *call) unary(ctx context.Context, chain *chain, req, reply any) error {
 		return err
 	}
 	defer c.copying().originalEnded()
-	if top == grpc.ClientStream(&c.first) && c.route.Retry == nil {
+	if top == grpc.ClientStream(&c.first) {
 		return c.first.invoke(req, reply, opts)
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))

@@ -205,6 +205,7 @@ func (a *authority) forget(r *resource) {
 	if r.subscriptions--; r.subscriptions > 0 || len(r.watches) > 0 {
 		return
 	}
+	a.client.leftCache(r)
 	if delete(a.resources, r.key); len(a.resources) == 0 {
 		delete(a.client.authorities, a.key)
 	}

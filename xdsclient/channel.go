@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // linkState says how a channel stands with its server.
@@ -28,12 +29,16 @@ const (
 	linkClosed
 )
 
-// serverChannel is the way to one management server: a connection, one ADS stream
-// at a time, and what is subscribed to on it. It exists while a resource of the
+// serverChannel is the way to one management server: one ADS stream at a time, and
+// what is subscribed to on it. It exists while a resource of the
 // server is watched.
 type serverChannel struct {
 	client *XDSClient
 	server *bootstrap.Server
+	// conn is the connection to the server, nil before the channel runs.
+	conn *connection
+	// loads counts the load that is reported to the server.
+	loads  *load.Store
 	cancel context.CancelFunc
 	// wake tells the writer that a request may be due. It has room for one, so
 	// that a wake-up is never lost.
@@ -68,6 +73,7 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	ch := &serverChannel{
 		client:      c,
 		server:      server,
+		loads:       c.loadsFor(server),
 		protocol:    c.protocolFor(server),
 		wake:        make(chan struct{}, 1),
 		authorities: make(map[*authority]struct{}),
@@ -193,11 +199,10 @@ func (ch *serverChannel) close() {
 // after its first answer is not.
 func (ch *serverChannel) run(ctx context.Context) {
 	tries := retries{config: ch.client.options.backoff}
-	var conn connection
-	defer conn.close()
+	defer ch.client.disconnect(ch.conn)
 	for ctx.Err() == nil {
 		started := time.Now()
-		verdict, err := ch.attempt(ctx, &conn)
+		verdict, err := ch.attempt(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -210,17 +215,18 @@ func (ch *serverChannel) run(ctx context.Context) {
 		if verdict == verdictAccepted {
 			tries.reset()
 		}
-		conn.pause(ctx, tries.next()-time.Since(started))
+		ch.conn.pause(ctx, tries.next()-time.Since(started))
 	}
 }
 
 // attempt opens a stream and stays with it until it ends. The verdict is the best
 // that a response on it got.
-func (ch *serverChannel) attempt(ctx context.Context, conn *connection) (verdict, error) {
-	if err := conn.open(ch.server, &ch.client.options); err != nil {
+func (ch *serverChannel) attempt(ctx context.Context) (verdict, error) {
+	cc, err := ch.conn.open(&ch.client.options)
+	if err != nil {
 		return verdictNone, err
 	}
-	return ch.stream(ctx, conn.cc)
+	return ch.stream(ctx, cc)
 }
 
 // opened notes that a stream is open. Everything is subscribed to anew, with the

@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // Client is what the layers above see of the transport: a place to watch
@@ -59,13 +60,25 @@ type ResourceType struct {
 	// watchers get. It returns the resource's name, also beside an error if
 	// the name could be read, so that the fault is laid at its door.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
+	// Ignored lists what of a resource, which Decode made value of, the program
+	// does without. It may be slow: it is called for dumps and, beside the updates
+	// and at most every 10 s for a resource, for the log. nil: nobody knows.
+	Ignored func(resource *anypb.Any, value any) []Ignored
 }
 
 // DecodeOptions is what a decoder may need beyond the bytes.
 type DecodeOptions struct {
 	// Server is the management server that sent the resource. A decoder may go
-	// by its features, but not by "delta" or by which server it is: what was
-	// decoded is used again when a server of the same other features sends the
-	// same bytes.
+	// by its features, but not by "delta" or, unless the value is ServerBound, by
+	// which server it is: what was decoded is used again when a server of the
+	// same other features sends the same bytes.
 	Server *bootstrap.Server
+	// Loads counts load for that server, which gets it in load reports (LRS). A
+	// value that keeps it is ServerBound.
+	Loads *load.Store
 }
+
+// ServerBound is implemented by values of ResourceType.Decode that may depend on
+// which server the resource came from. If that is so, the same bytes from another
+// server are decoded again, and watchers hear of the new value.
+type ServerBound interface{ ServerBound() bool }

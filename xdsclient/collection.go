@@ -147,6 +147,7 @@ func (r *resource) expel(name string, state resourceState, fault *Error, d *deli
 	if m := r.members[name]; m != nil {
 		m.fail(state, fault, true, d)
 		delete(r.members, name)
+		r.authority.client.leftCache(m)
 	}
 }
 

@@ -9,9 +9,9 @@
 // The data comes from the ADS streams to the servers that a bootstrap names, and
 // goes to the watchers as the immutable values that ResourceType.Decode made:
 //
-//	serverChannel  one server: a connection, one ADS stream at a time, the
-//	   │           subscriptions of each type, backoff, timers; shared by all
-//	   │           authorities that name the server
+//	serverChannel  one server: one ADS stream at a time, the subscriptions of
+//	   │           each type, backoff, timers; shared by all authorities that
+//	   │           name the server
 //	   ├─ protocol a variant of the wire protocol (delta, sotw)
 //	   ├─ typeState what a type is subscribed to, and what the server has to
 //	   │           be told of that: one state machine for every variant
@@ -19,6 +19,13 @@
 //	   │           its ordered list of servers, and which of them is in use
 //	   └─ resource one cache entry: the accepted version, the standing error
 //	        └─ watch   one watcher, and what it is still to be told
+//
+// # Load reports
+//
+// For each server there is a load.Store, which decoders get and put into their
+// values; whoever balances counts there. While one is in use, a loadReporter keeps an
+// LRS stream to the server open, beside that of ADS and on the same connection. The
+// connection lasts as long as either of them.
 //
 // # Looking in
 //
@@ -64,10 +71,11 @@
 //
 // All state of a client is guarded by one mutex, XDSClient.mu. It is never held
 // while a watcher is called, a resource is decoded, or anything is read or
-// written, the log included, so there is no lock order to keep. A server channel
-// has one goroutine that connects and reads, and one that writes while a stream is
-// open; a client has one goroutine that calls the watchers, each after the other.
-// Close ends them all.
+// written, the log included; the only lock taken under it is that of a load.Store.
+// A server channel has one goroutine that connects and reads, and one that writes
+// while a stream is open; a loadReporter has one that connects and writes, and one
+// that reads; a client has one that calls the watchers, each after the other. Close
+// ends them all, after the last load reports, for which it waits a second at most.
 //
 // # Bounds
 //

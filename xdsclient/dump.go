@@ -122,7 +122,9 @@ type ResourceDump struct {
 	Failure *Failure
 
 	cached, collection bool
+	typ                *ResourceType
 	raw                []byte
+	value              any
 }
 
 // OldStyleAuthority stands for the authority of names that have none, because
@@ -152,6 +154,15 @@ func (r *ResourceDump) Any() *anypb.Any {
 		return nil
 	}
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
+}
+
+// Ignored lists what of the resource in use the program does without. It is worked
+// out by this call, and takes about as long as decoding the resource.
+func (r *ResourceDump) Ignored() []Ignored {
+	if !r.Cached() || r.collection {
+		return nil
+	}
+	return r.typ.ignoredIn(r.raw, r.value)
 }
 
 // Dump returns what the client holds. The client stands still while its entries
@@ -246,13 +257,14 @@ func (r *resource) dump() ResourceDump {
 		State:     r.cacheState(),
 
 		collection: r.members != nil,
+		typ:        r.key.typ,
 	}
 	if f := r.fault; f != nil {
 		d.Server = f.Server
 		d.Failure = &Failure{Version: f.stamp.version, Time: f.stamp.time(), Err: f}
 	}
 	if p := r.payload; p != nil {
-		d.Server, d.cached, d.raw = p.server.URI, true, p.raw
+		d.Server, d.cached, d.raw, d.value = p.server.URI, true, p.raw, p.value
 		d.Version, d.LastUpdated = r.taken.version, r.taken.time()
 	}
 	return d

@@ -44,9 +44,16 @@ type payload struct {
 }
 
 // of reports whether the payload is what the bytes mean that come from a server.
-// ResourceType.Decode may go by the features of the server, not by which it is.
+// ResourceType.Decode may go by the features of the server, and by which it is only
+// if the value is ServerBound.
 func (p *payload) of(server *bootstrap.Server) bool {
-	return p.server == server || decodesAs(p.server, server) && decodesAs(server, p.server)
+	if p.server == server {
+		return true
+	}
+	if b, ok := p.value.(ServerBound); ok && b.ServerBound() {
+		return p.server.Key() == server.Key()
+	}
+	return decodesAs(p.server, server) && decodesAs(server, p.server)
 }
 
 // decodesAs reports whether b has the features of a that a decoder may go by.
@@ -89,6 +96,8 @@ type resource struct {
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by them only.
 	collection *resource
+	// saidIgnored stands for what the ignoredLog last said of it; 0: nothing.
+	saidIgnored uint64
 }
 
 func newResource(a *authority, key resourceKey) *resource {
@@ -154,6 +163,9 @@ func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	now := r.payload
 	same := now != nil && now.of(p.server) && bytes.Equal(now.raw, p.raw)
 	r.payload, r.taken = p, taken
+	if !same {
+		r.authority.client.noteIgnored(r)
+	}
 	if same && r.state == resourceAccepted && r.link == nil {
 		return
 	}

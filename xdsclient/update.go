@@ -322,7 +322,7 @@ func (u *update) decode(it *item) {
 	}()
 	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
 	it.decoded, p.value, it.err = u.types.typ.Decode(
-		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server})
+		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads})
 	switch {
 	case it.err != nil:
 	case p.value == nil:

@@ -32,6 +32,10 @@ type XDSClient struct {
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
 	channels map[string]*serverChannel
+	// connections holds the connections in use, and reporters what reports load to
+	// each server, both by bootstrap.Server.Key. The bootstrap bounds the latter.
+	connections map[string]*connection
+	reporters   map[string]*loadReporter
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
@@ -44,6 +48,7 @@ type XDSClient struct {
 	// changes counts the times that mu was held to change something.
 	changes uint64
 	census  census
+	ignored ignoredLog
 }
 
 var _ Client = (*XDSClient)(nil)
@@ -64,6 +69,8 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[string]*serverChannel),
+		connections: make(map[string]*connection),
+		reporters:   make(map[string]*loadReporter),
 		types:       make(map[string]*ResourceType),
 		refused:     make(map[refusedVariant]struct{}),
 	}
@@ -161,6 +168,7 @@ func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
 	if !ok {
 		ch = newServerChannel(c, server)
 		c.channels[server.Key()] = ch
+		ch.conn = c.connect(server)
 		ctx, cancel := context.WithCancel(c.ctx)
 		ch.cancel = cancel
 		c.running.Go(func() { ch.run(ctx) })

@@ -36,7 +36,7 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 				pick := func(extra *decision.Extra) balancer.PickResult {
 					t.Helper()
 					if extra != nil {
-						extra.RPC = spread(7)
+						extra.RPC = new(counting)
 					}
 					result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}})
 					if err != nil {
@@ -81,7 +81,7 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 			f.network.Set("a:1", lbtest.Refused)
 			f.update(by("round_robin", "", endpoint("first")))
 			f.expect(t, "the second address is up", "a:2")
-			info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: spread(7), AutoHost: true}}}
+			info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting), AutoHost: true}}}
 			if result, err := f.cc.State().Picker.Pick(info); err != nil || !slices.Equal(result.Metadata[":authority"], []string{"first"}) {
 				t.Errorf("authority %q (%v)", result.Metadata[":authority"], err)
 			}

@@ -10,6 +10,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -29,6 +30,9 @@ import (
 type Config struct {
 	Cluster   *xdsresource.Cluster
 	Endpoints *xdsresource.Endpoints
+	// ResolveNow has the addresses of endpoints looked up again, if they come
+	// from DNS. It does not wait and may be called from anywhere. nil: they do not.
+	ResolveNow func()
 	// Err is why the cluster cannot be used. RPCs see its text as it is.
 	Err error
 }
@@ -40,17 +44,20 @@ type Policy struct {
 	changed func()
 
 	config Config
-	phase  phase
-	names  names
+	// resolve is Config.ResolveNow, for the connections.
+	resolve atomic.Pointer[func()]
+	phase   phase
+	names   names
 	// part is the part of the tree that is the cluster's. It is nil unless there are
 	// endpoints, or were until the cluster had to be resolved again.
 	part *tree.Env
 	// priorities is nil if only sessions have endpoints to go to.
 	priorities *priority.Policy[locality.Config]
-	// counter counts the cluster's RPCs, gate keeps some of them out, outliers
-	// watches over the endpoints, and sessions finds those that RPCs ask for. They
-	// are there as long as part is.
+	// counter counts the cluster's RPCs, and so does counting for load reports;
+	// gate keeps some of them out, outliers watches over the endpoints, and sessions
+	// finds those that RPCs ask for. They are there as long as part is.
 	counter  *traffic.Counter
+	counting counting
 	gate     *gate
 	outliers *outlier.Detector
 	sessions *sessions
@@ -77,6 +84,10 @@ func New(env *tree.Env, name string, changed func()) *Policy {
 func (p *Policy) Update(c Config) {
 	before := p.config
 	p.config = c
+	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
+		resolveNow := c.ResolveNow
+		p.resolve.Store(&resolveNow)
+	}
 	switch {
 	case c.Err != nil:
 		p.fail(plain(c.Err))
@@ -109,6 +120,7 @@ func (p *Policy) Close() {
 	p.sessions.close() // Before the policies, whose connections it would keep.
 	p.closePriorities()
 	p.counter.Release()
+	p.counting.close()
 	p.outliers.Close()
 	p.part, p.counter, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil
 }
@@ -135,7 +147,7 @@ func (p *Policy) serve(c Config) {
 	}
 	if p.part == nil {
 		registry := health.NewRegistry()
-		p.part = p.env.ForCluster(registry)
+		p.part = p.env.ForCluster(registry, p.resolveNow)
 		p.outliers = outlier.New(p.part.Loop, registry)
 		p.sessions = newSessions(p.part, p.childChanged)
 	}
@@ -155,6 +167,13 @@ func (p *Policy) serve(c Config) {
 	p.adopt()
 }
 
+// resolveNow is called by connections, on their goroutines.
+func (p *Policy) resolveNow() {
+	if f := p.resolve.Load(); f != nil && *f != nil {
+		(*f)()
+	}
+}
+
 // limit sets up the gate that RPCs have to pass.
 func (p *Policy) limit(c Config) {
 	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
@@ -165,7 +184,8 @@ func (p *Policy) limit(c Config) {
 			before.Release()
 		}
 	}
-	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops)
+	p.counting.update(c.Cluster, c.Endpoints)
+	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
 }
 
 // kind is what makes two policies of a priority different ones, rather than one
@@ -175,11 +195,11 @@ type kind struct {
 	across     bool
 }
 
-func builder(env *tree.Env) func(changed func()) priority.Child[locality.Config] {
+func builder(env *tree.Env) func(name string, changed func()) priority.Child[locality.Config] {
 	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
 		return locality.New(env, changed)
 	}
-	return func(changed func()) priority.Child[locality.Config] {
+	return func(_ string, changed func()) priority.Child[locality.Config] {
 		return switchover.New(kindOf, build, changed)
 	}
 }

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/balancer/internal/loads"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/leaf"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/xdsclient/load"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -39,6 +41,10 @@ type gate struct {
 	drops   []drop
 	limit   uint32
 	counter *traffic.Counter
+	// loads leads to what counts RPCs for load reports, and overload counts those
+	// over the limit. Both are nil if there are no reports.
+	loads    *loads.Registry
+	overload *load.Drops
 	// end ends an RPC on the counter.
 	end func(balancer.DoneInfo)
 }
@@ -47,19 +53,23 @@ type drop struct {
 	category   string
 	perMillion uint32
 	count      *atomic.Uint64
+	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop) *gate {
+func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n counting) *gate {
 	g := &gate{limit: limit, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
+	g.loads, g.overload = n.registry, n.cluster.Drops("")
 	for _, d := range drops {
-		g.drops = append(g.drops, drop{category: d.Category, perMillion: d.PerMillion, count: counter.Drops(d.Category)})
+		g.drops = append(g.drops, drop{
+			category: d.Category, perMillion: d.PerMillion,
+			count: counter.Drops(d.Category), reported: n.cluster.Drops(d.Category),
+		})
 	}
 	return g
 }
 
 // Pick takes no lock and allocates only to word an error, to join what the child
-// wants done at the end of the RPC with what is done here, or to set the RPC's
-// authority.
+// wants done at the end of the RPC with what is done here, or to set an authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	d := decision.FromContext(info.Ctx)
 	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
@@ -121,7 +131,7 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	}
 	end := p.gate.end
 	if ok {
-		end = sc.Finish(p.gate.counter)
+		end = sc.Begin(p.gate.counter, p.gate.loads)
 	}
 	if done := result.Done; done != nil {
 		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }
@@ -138,10 +148,12 @@ func (p *picker) enter(d *decision.Decision) error {
 		share := &p.gate.drops[i]
 		if rand.Uint32N(xdsresource.Million) < share.perMillion {
 			share.count.Add(1)
+			share.reported.Count()
 			return p.refuse(d, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
 		}
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
+		p.gate.overload.Count()
 		return p.refuse(d, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
 	return nil

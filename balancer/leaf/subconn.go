@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/health"
 	"github.com/dynxds/dynxds/balancer/internal/hosts"
-	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
@@ -19,8 +18,8 @@ import (
 // reports nothing more, but it stays open for Env.Linger, or for as long as
 // sessions use it (package hosts).
 //
-// Picks of the leaf return it as it is; the cluster's picker calls Finish and
-// gives gRPC its own SubConn back with Unwrap.
+// Picks of the leaf return it as it is; the cluster's picker calls Begin and gives
+// gRPC its own SubConn back with Unwrap.
 type SubConn struct {
 	balancer.SubConn
 	env  *tree.Env
@@ -112,27 +111,6 @@ func (s *SubConn) Release() {
 		return
 	}
 	s.env.Loop.Post(func() { s.env.Loop.After(s.env.Linger, s.SubConn.Shutdown) })
-}
-
-// end is what is done when an RPC on the SubConn ends. It is made once for a
-// Counter and kept, so that RPCs do not each allocate one.
-type end struct {
-	counter *traffic.Counter
-	done    func(balancer.DoneInfo)
-}
-
-// Finish returns what gRPC is to call when an RPC that counter has counted ends
-// on the SubConn. It counts the RPC for outlier detection as well.
-func (s *SubConn) Finish(counter *traffic.Counter) func(balancer.DoneInfo) {
-	e := s.end.Load()
-	if e == nil || e.counter != counter {
-		e = &end{counter: counter, done: func(info balancer.DoneInfo) {
-			counter.End()
-			s.health.Count(info)
-		}}
-		s.end.Store(e)
-	}
-	return e.done
 }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is
