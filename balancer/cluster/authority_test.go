@@ -52,12 +52,12 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 					extra    *decision.Extra
 					want     []string
 				}{
-					{"it is asked for", "first", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, []string{"first"}},
+					{"it is asked for", "first", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"first"}},
 					{"it is not asked for", "first", new(decision.Extra), nil},
 					{"the RPC has nothing but a cluster", "first", nil, nil},
 					{"it changes", "second", &decision.Extra{AutoHost: true}, []string{"second"}},
 					{"there is none", "", &decision.Extra{AutoHost: true}, nil},
-					{"there is none and the route has another one", "", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, []string{"route"}},
+					{"there is none and the route has another one", "", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"route"}},
 				} {
 					f.update(by(policy, "", endpoint(tc.hostname)))
 					synctest.Wait()

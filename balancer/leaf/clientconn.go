@@ -97,12 +97,13 @@ func (c *clientConn) takeReport() (balancer.State, bool) {
 
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &SubConn{conn: c}
+	sc := &SubConn{env: c.env, conn: c}
 	if len(addrs) > 0 {
 		sc.addr = addrs[0].Addr
 	}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
+		sc.host.Report(s.ConnectivityState)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}
@@ -124,14 +125,15 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}
-	if c.env.Health != nil && len(addrs) == 1 {
-		sc.health = c.env.Health.Connect(addrs[0].Addr, sc.reportHealth)
+	if len(addrs) == 1 {
+		sc.register()
 	}
 	if !c.remember(sc) {
 		sc.health.Close()
 		sc.SubConn.Shutdown()
 		return nil, errClosed
 	}
+	sc.host.Add()
 	return sc, nil
 }
 
