@@ -158,7 +158,9 @@ func TestTLSFileErrors(t *testing.T) {
 		want    func(testca.Files) string
 	}{
 		{"no CA file", func(d testca.Files) { os.Remove(d.CA) },
-			func(d testca.Files) string { return "ca_certificate_file: stat " + d.CA + ": no such file or directory" }},
+			func(d testca.Files) string {
+				return "ca_certificate_file: stat " + d.CA + ": no such file or directory"
+			}},
 		{"a CA file without certificates", func(d testca.Files) { d.Write(d.CA, key) },
 			func(d testca.Files) string {
 				return "ca_certificate_file " + d.CA + ": expected certificates in PEM form, found none"
