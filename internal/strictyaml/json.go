@@ -1,0 +1,91 @@
+package strictyaml
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"sort"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// JSON is YAML but for a few escapes and tabs. What is JSON is therefore read as
+// such, into the same nodes.
+
+// parseJSON returns nil if the text is not one JSON value, or is nested deeper than
+// documents may be; then it is for the YAML parser to say what is wrong.
+func parseJSON(text []byte) *yaml.Node {
+	r := jsonReader{decoder: json.NewDecoder(bytes.NewReader(text))}
+	r.decoder.UseNumber()
+	for i, c := range text {
+		if c == '\n' {
+			r.lines = append(r.lines, i)
+		}
+	}
+	root := r.value(maxDepth + 1)
+	if root == nil {
+		return nil
+	}
+	if _, err := r.decoder.Token(); err != io.EOF {
+		return nil
+	}
+	return root
+}
+
+type jsonReader struct {
+	decoder *json.Decoder
+	// lines has the offsets of the ends of lines.
+	lines []int
+}
+
+// value reads a value, or returns nil.
+func (r *jsonReader) value(depth int) *yaml.Node {
+	token, err := r.decoder.Token()
+	if err != nil || depth == 0 {
+		return nil
+	}
+	n := &yaml.Node{Line: 1 + sort.SearchInts(r.lines, int(r.decoder.InputOffset())-1), Kind: yaml.ScalarNode}
+	switch token := token.(type) {
+	case json.Delim:
+		n.Kind = yaml.SequenceNode
+		if token == '{' {
+			n.Kind = yaml.MappingNode
+		}
+		return r.content(n, depth)
+	case string:
+		n.Tag, n.Value = "!!str", token
+	case json.Number:
+		n.Tag, n.Value = numberTag(token.String()), token.String()
+	case bool:
+		n.Tag, n.Value = "!!bool", "false"
+		if token {
+			n.Value = "true"
+		}
+	default:
+		n.Tag = "!!null"
+	}
+	return n
+}
+
+// content reads what is in an object or a list. An object has keys and values in
+// turn.
+func (r *jsonReader) content(n *yaml.Node, depth int) *yaml.Node {
+	for r.decoder.More() {
+		child := r.value(depth - 1)
+		if child == nil {
+			return nil
+		}
+		n.Content = append(n.Content, child)
+	}
+	if _, err := r.decoder.Token(); err != nil {
+		return nil
+	}
+	return n
+}
+
+func numberTag(text string) string {
+	if bytes.ContainsAny([]byte(text), ".eE") {
+		return "!!float"
+	}
+	return "!!int"
+}

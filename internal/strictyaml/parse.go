@@ -1,0 +1,164 @@
+package strictyaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	// MaxSize bounds a file, in bytes.
+	MaxSize = 16 << 20
+
+	maxDepth = 100
+)
+
+// Parse returns the documents of a file. What is not YAML is put on faults, and the
+// other documents of the file are still returned; those that have nothing in them are
+// not. A document that starts with "{" is read as JSON if it is that. name is for the
+// faults.
+func Parse(name string, data []byte, faults *Faults) []Value {
+	file := &source{name: name, faults: faults}
+	if len(data) > MaxSize {
+		faults.Add(Fault{File: name, Problem: fmt.Sprintf("the file has %d bytes, more than %d", len(data), MaxSize)})
+		return nil
+	}
+	if at, ok := badUTF8(data); ok {
+		faults.Add(Fault{File: name, Line: 1 + bytes.Count(data[:at], []byte("\n")), Problem: "the text is not UTF-8"})
+		return nil
+	}
+	var documents []Value
+	for _, part := range split(data) {
+		root := file.parse(part)
+		if root == nil || root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+			continue
+		}
+		shift(root, part.before)
+		if file.check(root, maxDepth) {
+			documents = append(documents, Value{node: root, file: file})
+		}
+	}
+	return documents
+}
+
+// source is a file that is being read.
+type source struct {
+	name   string
+	faults *Faults
+}
+
+func (s *source) fault(line int, path, problem, suggestion string) {
+	s.faults.Add(Fault{File: s.name, Line: line, Path: path, Problem: problem, Suggestion: suggestion})
+}
+
+func badUTF8(data []byte) (at int, bad bool) {
+	for at < len(data) {
+		r, size := utf8.DecodeRune(data[at:])
+		if r == utf8.RuneError && size <= 1 {
+			return at, true
+		}
+		at += size
+	}
+	return 0, false
+}
+
+// part is the text of one document.
+type part struct {
+	text []byte
+	// before counts the lines of the file before it.
+	before int
+}
+
+// split cuts a file at its "---" lines, so that a mistake in one document does not
+// hide the others.
+func split(data []byte) []part {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	var parts []part
+	start, startLine, line := 0, 0, 0
+	for at := 0; at < len(data); line++ {
+		end := len(data)
+		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+			end = at + i + 1
+		}
+		if isSeparator(data[at:end]) && at > start {
+			parts = append(parts, part{data[start:at], startLine})
+			start, startLine = at, line
+		}
+		at = end
+	}
+	return append(parts, part{data[start:], startLine})
+}
+
+func isSeparator(line []byte) bool {
+	rest, ok := bytes.CutPrefix(line, []byte("---"))
+	return ok && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
+}
+
+// parse returns the root of a document, or nil.
+func (s *source) parse(p part) *yaml.Node {
+	if text := bytes.TrimLeft(p.text, " \t\r\n"); len(text) > 0 && text[0] == '{' {
+		if root := parseJSON(p.text); root != nil {
+			return root
+		}
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(p.text, &document); err != nil {
+		line, problem := syntaxError(err)
+		s.fault(p.before+max(line, 1), "", "this is not YAML: "+problem, "")
+		return nil
+	}
+	if len(document.Content) == 0 {
+		return nil
+	}
+	return document.Content[0]
+}
+
+var syntaxErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+
+// syntaxError takes the line out of an error of the YAML library.
+func syntaxError(err error) (line int, problem string) {
+	var typeError *yaml.TypeError
+	if errors.As(err, &typeError) && len(typeError.Errors) > 0 {
+		return 0, typeError.Errors[0]
+	}
+	m := syntaxErrorLine.FindStringSubmatch(err.Error())
+	if m == nil {
+		return 0, err.Error()
+	}
+	line, _ = strconv.Atoi(m[1])
+	return line, m[2]
+}
+
+// shift adds the lines before the document to those of its nodes.
+func shift(n *yaml.Node, lines int) {
+	n.Line += lines
+	for _, child := range n.Content {
+		shift(child, lines)
+	}
+}
+
+// check refuses what the package does without, and reports whether all is well.
+func (s *source) check(n *yaml.Node, depth int) bool {
+	switch {
+	case depth == 0:
+		s.fault(n.Line, "", fmt.Sprintf("the document is nested more than %d levels deep", maxDepth), "")
+		return false
+	case n.Kind == yaml.AliasNode, n.Anchor != "":
+		s.fault(n.Line, "", "anchors (&) and aliases (*) are not used here", "write the value out, or put the text in quotes")
+		return false
+	case n.Style&yaml.TaggedStyle != 0:
+		s.fault(n.Line, "", "tags (!) are not used here", "leave it out, or put the text in quotes")
+		return false
+	}
+	ok := true
+	for _, child := range n.Content {
+		ok = s.check(child, depth-1) && ok
+	}
+	return ok
+}

@@ -1,0 +1,266 @@
+package strictyaml
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Value is a place in a document. The zero Value is one that is not there; every
+// method takes it for empty and has no fault with it.
+type Value struct {
+	node *yaml.Node
+	path string
+	file *source
+}
+
+// Present reports whether the value is there at all. An explicit null is.
+func (v Value) Present() bool { return v.node != nil }
+
+// IsNull reports whether the value is an explicit null, such as a field with nothing
+// after its colon.
+func (v Value) IsNull() bool { return v.is(yaml.ScalarNode, "!!null") }
+
+// IsObject reports whether the value is an object (YAML: a mapping).
+func (v Value) IsObject() bool { return v.node != nil && v.node.Kind == yaml.MappingNode }
+
+// IsText reports whether the value is a string.
+func (v Value) IsText() bool { return v.is(yaml.ScalarNode, "!!str") }
+
+func (v Value) is(kind yaml.Kind, tag string) bool {
+	return v.node != nil && v.node.Kind == kind && v.node.Tag == tag
+}
+
+// Line is the line of the value in its file, from 1; 0 if it is not there.
+func (v Value) Line() int {
+	if v.node == nil {
+		return 0
+	}
+	return v.node.Line
+}
+
+// File is the name of the file.
+func (v Value) File() string {
+	if v.file == nil {
+		return ""
+	}
+	return v.file.name
+}
+
+// Path is the place in the document, as in Fault.
+func (v Value) Path() string { return v.path }
+
+// Fault puts a fault of this value on the list. suggestion may be empty.
+func (v Value) Fault(suggestion, problem string, args ...any) {
+	if v.file != nil {
+		v.file.fault(v.Line(), v.path, fmt.Sprintf(problem, args...), suggestion)
+	}
+}
+
+// expected is the fault that the value is of the wrong type.
+func (v Value) expected(what string) {
+	suggestion := ""
+	if what == "a string" && v.node.Kind == yaml.ScalarNode && v.node.Tag != "!!null" {
+		suggestion = fmt.Sprintf("put it in quotes: %q", v.node.Value)
+	}
+	v.Fault(suggestion, "expected %s, found %s", what, v.found())
+}
+
+func (v Value) found() string {
+	switch v.node.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch v.node.Tag {
+	case "!!null":
+		return "nothing"
+	case "!!str":
+		return "the string " + quote(v.node.Value)
+	case "!!bool":
+		return "the boolean " + quote(v.node.Value)
+	case "!!int", "!!float":
+		return "the number " + quote(v.node.Value)
+	default:
+		return quote(v.node.Value)
+	}
+}
+
+// maxQuoted bounds the text of a file that a fault shows, in bytes.
+const maxQuoted = 80
+
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		return strconv.QuoteToGraphic(s[:maxQuoted]) + "…"
+	}
+	return strconv.QuoteToGraphic(s)
+}
+
+// Object is a value with named fields.
+type Object struct {
+	Value
+	fields map[string]Value
+	order  []string
+}
+
+// Field returns the value of a field.
+func (o Object) Field(name string) Value { return o.fields[name] }
+
+// Names returns the names of the fields that are there, in the order of the file.
+func (o Object) Names() []string { return slices.Clone(o.order) }
+
+// Object reads an object. Fields that are not in the list are faults, but none is if
+// the list is empty. The result has the known ones.
+func (v Value) Object(known ...string) Object {
+	o := Object{Value: v, fields: map[string]Value{}}
+	if v.node == nil {
+		return o
+	}
+	if v.node.Kind != yaml.MappingNode {
+		v.expected("an object")
+		return o
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		key := v.node.Content[i]
+		if key.Kind != yaml.ScalarNode {
+			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
+			continue
+		}
+		field := Value{v.node.Content[i+1], join(v.path, key.Value), v.file}
+		at := Value{key, field.path, v.file}
+		if len(known) > 0 && !slices.Contains(known, key.Value) {
+			Value{key, v.path, v.file}.Fault(didYouMean(key.Value, known), "unknown field %s", quote(key.Value))
+			continue
+		}
+		if _, twice := o.fields[key.Value]; twice {
+			at.Fault("", "the field is there twice")
+			continue
+		}
+		o.fields[key.Value] = field
+		o.order = append(o.order, key.Value)
+	}
+	return o
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// Require returns the value of a field that has to be there.
+func (o Object) Require(name string) Value {
+	f := o.fields[name]
+	if !f.Present() && o.IsObject() {
+		o.Fault("", "the field %q is missing", name)
+	}
+	return f
+}
+
+// Items returns the values in a list.
+func (v Value) Items() []Value {
+	if v.node == nil {
+		return nil
+	}
+	if v.node.Kind != yaml.SequenceNode {
+		v.expected("a list")
+		return nil
+	}
+	items := make([]Value, len(v.node.Content))
+	for i, n := range v.node.Content {
+		items[i] = Value{n, v.path + "[" + strconv.Itoa(i) + "]", v.file}
+	}
+	return items
+}
+
+// IsList reports whether the value is a list.
+func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
+
+// Text reads a string.
+func (v Value) Text() string {
+	switch {
+	case v.node == nil:
+		return ""
+	case !v.IsText():
+		v.expected("a string")
+		return ""
+	default:
+		return v.node.Value
+	}
+}
+
+// OneOf reads a string that has to be one of the choices, or returns "".
+func (v Value) OneOf(choices ...string) string {
+	faults := v.faultCount()
+	text := v.Text()
+	if v.node == nil || v.faultCount() > faults {
+		return ""
+	}
+	if !slices.Contains(choices, text) {
+		v.Fault(didYouMean(text, choices), "unknown value %s", quote(text))
+		return ""
+	}
+	return text
+}
+
+func (v Value) faultCount() int {
+	if v.file == nil {
+		return 0
+	}
+	return len(v.file.faults.List)
+}
+
+// Uint reads an integer from low to high.
+func (v Value) Uint(low, high uint64) uint64 {
+	if v.node == nil {
+		return 0
+	}
+	if v.is(yaml.ScalarNode, "!!int") {
+		if n, err := strconv.ParseUint(v.node.Value, 10, 64); err == nil && low <= n && n <= high {
+			return n
+		}
+	}
+	v.expected(fmt.Sprintf("an integer from %d to %d", low, high))
+	return 0
+}
+
+// Bool reads true or false.
+func (v Value) Bool() bool {
+	if v.node == nil {
+		return false
+	}
+	if !v.is(yaml.ScalarNode, "!!bool") {
+		v.expected("true or false")
+	}
+	return v.node.Value == "true"
+}
+
+// Texts reads an object of strings. It is nil if the value is not there.
+func (v Value) Texts() map[string]string {
+	if v.node == nil {
+		return nil
+	}
+	o := v.Object()
+	texts := make(map[string]string, len(o.order))
+	for name, field := range o.fields {
+		texts[name] = field.Text()
+	}
+	return texts
+}
+
+// Peek returns the first field of that name, without a look at the others.
+func (v Value) Peek(name string) Value {
+	if !v.IsObject() {
+		return Value{}
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		if v.node.Content[i].Value == name {
+			return Value{v.node.Content[i+1], join(v.path, name), v.file}
+		}
+	}
+	return Value{}
+}

@@ -1,0 +1,60 @@
+package meshroute
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String prints the rules in the order in which requests meet them, and for each
+// field the policy that it comes from:
+//
+//	path Prefix /v2
+//	    matches      policy consumer (consumer.yaml:10), policy owner (owner.yaml:22)
+//	    filters      policy consumer (consumer.yaml:10)
+//	                 RequestHeaderModifier add env="dev"
+//	    backendRefs  policy owner (owner.yaml:22)
+//	                 backend{version=v2}
+func (m Merged) String() string {
+	var b strings.Builder
+	for _, r := range m.routes() {
+		b.WriteString(r.match.String())
+		if r.unreachable {
+			b.WriteString(" (never reached: an earlier rule matches everything)")
+		}
+		b.WriteByte('\n')
+		r.rule.explain(&b)
+	}
+	return b.String()
+}
+
+// explain prints the fields of a rule. That of nil is what happens without rules.
+func (r *MergedRule) explain(b *strings.Builder) {
+	if r == nil {
+		b.WriteString("    backendRefs  no policy: the service itself\n")
+		return
+	}
+	var from []string
+	for _, o := range r.MatchesFrom {
+		from = append(from, o.String())
+	}
+	fmt.Fprintf(b, "    matches      %s\n", strings.Join(from, ", "))
+	if r.Filters != nil {
+		fmt.Fprintf(b, "    filters      %s\n", r.FiltersFrom)
+		for i := range r.Filters {
+			fmt.Fprintf(b, "                 %s\n", r.Filters[i].String())
+		}
+	}
+	fmt.Fprintf(b, "    backendRefs  %s", r.BackendRefsFrom)
+	if len(r.BackendRefs) == 0 {
+		b.WriteString(": the service itself\n")
+		return
+	}
+	b.WriteByte('\n')
+	for _, ref := range r.BackendRefs {
+		fmt.Fprintf(b, "                 %s", ref)
+		if len(r.BackendRefs) > 1 {
+			fmt.Fprintf(b, ", weight %d", ref.Weight)
+		}
+		b.WriteByte('\n')
+	}
+}

@@ -1,0 +1,133 @@
+package meshroute
+
+import (
+	"fmt"
+	"strings"
+)
+
+// FilterType says what a filter does.
+type FilterType int
+
+// The types of filters. A rule has each at most once, RequestMirror excepted.
+const (
+	RequestHeaderModifier FilterType = iota
+	ResponseHeaderModifier
+	// RequestMirror sends a copy of the request elsewhere, and ignores the response.
+	RequestMirror
+	// RequestRedirect answers with a redirect. A rule that has it has no URLRewrite.
+	RequestRedirect
+	URLRewrite
+)
+
+var filterTypeNames = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestMirror", "RequestRedirect", "URLRewrite"}
+
+// String returns the type as it is written in policies.
+func (t FilterType) String() string { return filterTypeNames[t] }
+
+// Filter changes a request or its response. The field of its type is set.
+type Filter struct {
+	Type FilterType
+	// Headers is for RequestHeaderModifier and ResponseHeaderModifier.
+	Headers  *HeaderModifier `json:",omitempty"`
+	Mirror   *BackendRef     `json:",omitempty"`
+	Redirect *Redirect       `json:",omitempty"`
+	Rewrite  *Rewrite        `json:",omitempty"`
+}
+
+// HeaderModifier edits headers. No header is named twice; names are in lower case.
+type HeaderModifier struct {
+	// Set replaces the values of a header.
+	Set []Header `json:",omitempty"`
+	// Add adds a value.
+	Add []Header `json:",omitempty"`
+	// Remove has names.
+	Remove []string `json:",omitempty"`
+}
+
+// Header is a header and its value, which may be empty.
+type Header struct{ Name, Value string }
+
+// Redirect says where to redirect to. What is empty stays as in the request.
+type Redirect struct {
+	// Scheme is "http" or "https".
+	Scheme   string        `json:",omitempty"`
+	Hostname string        `json:",omitempty"`
+	Path     *PathModifier `json:",omitempty"`
+	// Port is 0 or a port. With a Scheme and without a Port it is the scheme's.
+	Port uint32 `json:",omitempty"`
+	// StatusCode is 301, 302, 303, 307 or 308; 302 if the policy does not say.
+	StatusCode int
+}
+
+// Rewrite changes the URL. It is not empty.
+type Rewrite struct {
+	Hostname string        `json:",omitempty"`
+	Path     *PathModifier `json:",omitempty"`
+}
+
+// PathModifier changes a path.
+type PathModifier struct {
+	// Full says that the whole path is replaced, not only the prefix that
+	// matched. If only the prefix is, all matches of the rule are of type
+	// Prefix.
+	Full bool
+	// Value starts with "/". For a prefix it may be empty.
+	Value string
+}
+
+// String returns what the filter does, on one line.
+func (f *Filter) String() string {
+	switch f.Type {
+	case RequestMirror:
+		return "RequestMirror " + f.Mirror.String()
+	case RequestRedirect:
+		r := f.Redirect
+		port := ""
+		if r.Port != 0 {
+			port = fmt.Sprint(r.Port)
+		}
+		return words("RequestRedirect", fmt.Sprint(r.StatusCode), "scheme", r.Scheme, "hostname", r.Hostname, "port", port, "path", r.Path.String())
+	case URLRewrite:
+		return words("URLRewrite", "", "hostname", f.Rewrite.Hostname, "path", f.Rewrite.Path.String())
+	default:
+		return f.Type.String() + f.Headers.String()
+	}
+}
+
+// words joins names and values, without those whose value is empty.
+func words(title, more string, pairs ...string) string {
+	list := []string{strings.TrimRight(title+" "+more, " ")}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			list = append(list, pairs[i]+" "+pairs[i+1])
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// String returns the change in short; it is empty for nil.
+func (p *PathModifier) String() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.Full:
+		return fmt.Sprintf("replaceFullPath %q", p.Value)
+	default:
+		return fmt.Sprintf("replacePrefixMatch %q", p.Value)
+	}
+}
+
+// String returns the edits on one line, with a blank before each.
+func (m *HeaderModifier) String() string {
+	var b strings.Builder
+	for _, h := range m.Set {
+		fmt.Fprintf(&b, " set %s=%q", h.Name, h.Value)
+	}
+	for _, h := range m.Add {
+		fmt.Fprintf(&b, " add %s=%q", h.Name, h.Value)
+	}
+	for _, name := range m.Remove {
+		b.WriteString(" remove " + name)
+	}
+	return b.String()
+}

@@ -1,0 +1,150 @@
+package meshroute
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// Match is one set of conditions, all of which a request has to fulfil.
+type Match struct {
+	// Methods are in order, each once. Empty: all.
+	Methods []string `json:",omitempty"`
+	Path    PathMatch
+	// Headers and Query are in order.
+	Headers []ValueMatch `json:",omitempty"`
+	Query   []ValueMatch `json:",omitempty"`
+}
+
+// MatchType says how text is compared.
+type MatchType int
+
+// The types of matches.
+const (
+	// Exact asks for this very text.
+	Exact MatchType = iota
+	// Prefix asks for text that starts with this. In paths it has to end where a
+	// segment does: "/a" is a prefix of "/a" and "/a/b", not of "/ab".
+	Prefix
+	// RegularExpression asks for text that as a whole matches this, in the syntax
+	// of RE2.
+	RegularExpression
+	// Present asks for a header, whatever its value.
+	Present
+	// Absent asks that a header is not there.
+	Absent
+)
+
+var matchTypeNames = []string{"Exact", "Prefix", "RegularExpression", "Present", "Absent"}
+
+// String returns the type as it is written in policies.
+func (t MatchType) String() string { return matchTypeNames[t] }
+
+// PathMatch is the condition on the path. The prefix "/" matches everything.
+type PathMatch struct {
+	// Type is Exact, Prefix or RegularExpression.
+	Type MatchType
+	// Value starts with "/", if it is not a RegularExpression. A Prefix does not
+	// end with one, unless it is "/".
+	Value string
+}
+
+// ValueMatch is a condition on one header or query parameter.
+type ValueMatch struct {
+	// Name is, for a header, in lower case.
+	Name string
+	// Type is, for a query parameter, Exact or RegularExpression.
+	Type MatchType
+	// Value is empty for Present and Absent.
+	Value string `json:",omitempty"`
+}
+
+var everyPath = PathMatch{Prefix, "/"}
+
+// all reports whether every request matches.
+func (m *Match) all() bool {
+	return m.Path == everyPath && len(m.Methods)+len(m.Headers)+len(m.Query) == 0
+}
+
+// String returns the conditions on one line.
+func (m *Match) String() string {
+	parts := []string{"path " + m.Path.Type.String() + " " + m.Path.Value}
+	if len(m.Methods) > 0 {
+		parts = append(parts, "method "+strings.Join(m.Methods, "|"))
+	}
+	for _, h := range m.Headers {
+		parts = append(parts, "header "+h.String())
+	}
+	for _, q := range m.Query {
+		parts = append(parts, "query "+q.String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String returns the condition in short.
+func (v ValueMatch) String() string {
+	return strings.TrimRight(v.Name+" "+v.Type.String()+" "+v.Value, " ")
+}
+
+func (v ValueMatch) compare(o ValueMatch) int {
+	return cmp.Or(strings.Compare(v.Name, o.Name), cmp.Compare(v.Type, o.Type), strings.Compare(v.Value, o.Value))
+}
+
+// normalize brings a match into the form in which equal ones have equal keys.
+func (m *Match) normalize() {
+	slices.Sort(m.Methods)
+	m.Methods = slices.Compact(m.Methods)
+	for _, list := range []*[]ValueMatch{&m.Headers, &m.Query} {
+		slices.SortFunc(*list, ValueMatch.compare)
+		*list = slices.Compact(*list)
+	}
+	if m.Path.Type == Prefix && len(m.Path.Value) > 1 {
+		m.Path.Value = cmp.Or(strings.TrimRight(m.Path.Value, "/"), "/")
+	}
+}
+
+// normalizeMatches returns the canonical form of a rule's matches: without an entry
+// it has the one that matches everything.
+func normalizeMatches(matches []Match) []Match {
+	if len(matches) == 0 {
+		return []Match{{Path: everyPath}}
+	}
+	for i := range matches {
+		matches[i].normalize()
+	}
+	slices.SortStableFunc(matches, func(a, b Match) int { return strings.Compare(keyOf(a), keyOf(b)) })
+	return slices.CompactFunc(matches, func(a, b Match) bool { return keyOf(a) == keyOf(b) })
+}
+
+// keyOf returns the same string for equal values, and for no others. The values are
+// made of exported fields.
+func keyOf(value any) string {
+	b, err := json.Marshal(value)
+	if err != nil {
+		// Text, numbers, and structs and maps of these can always be written.
+		panic(err)
+	}
+	return string(b)
+}
+
+// compareMatches puts the matches of routes into the order of the Gateway API
+// (HTTPRouteRule.matches): an exact path, the longest prefix, a regular expression;
+// then a condition on the method; then the most conditions on headers; then on query
+// parameters.
+func compareMatches(a, b *Match) int {
+	return cmp.Or(
+		cmp.Compare(a.Path.Type, b.Path.Type),
+		a.comparePrefixes(b),
+		cmp.Compare(min(len(b.Methods), 1), min(len(a.Methods), 1)),
+		cmp.Compare(len(b.Headers), len(a.Headers)),
+		cmp.Compare(len(b.Query), len(a.Query)),
+	)
+}
+
+func (m *Match) comparePrefixes(o *Match) int {
+	if m.Path.Type != Prefix {
+		return 0
+	}
+	return cmp.Compare(len(o.Path.Value), len(m.Path.Value))
+}

@@ -1,0 +1,209 @@
+package meshroute
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Merged is what several policies together say of the requests of one client, or of
+// several alike, to one service.
+type Merged struct {
+	// Rules have different matches. Those of more specific policies come first.
+	Rules []MergedRule
+}
+
+// MergedRule is a rule and where its parts come from.
+type MergedRule struct {
+	Matches []Match
+	// Filters and BackendRefs are nil if no policy has the field.
+	Filters     []Filter
+	BackendRefs []BackendRef
+	// MatchesFrom are the policies that have a rule with the matches, from most to
+	// least specific.
+	MatchesFrom []Origin
+	// FiltersFrom and BackendRefsFrom are where the fields come from. They are
+	// zero for fields that are nil.
+	FiltersFrom, BackendRefsFrom Origin
+
+	matchesKey, filtersKey, backendsKey string
+}
+
+// Origin is a rule in a policy.
+type Origin struct {
+	// Policy is nil in the zero Origin.
+	Policy *Policy
+	// To and Rule are indexes in Policy.To and To.Rules.
+	To, Rule int
+}
+
+// Source is the line of the rule.
+func (o Origin) Source() Source {
+	if o.Policy == nil {
+		return Source{}
+	}
+	return Source{o.Policy.Source.File, o.Policy.To[o.To].Rules[o.Rule].Line}
+}
+
+// String names the policy and the line.
+func (o Origin) String() string {
+	if o.Policy == nil {
+		return "no policy"
+	}
+	return "policy " + o.Policy.Name + " (" + o.Source().String() + ")"
+}
+
+// Merge merges the policies that select the client and have something to say of the
+// service, whatever the order in which they are given.
+func Merge(policies []*Policy, c Client, service string) Merged {
+	var parts []part
+	for _, p := range policies {
+		if !p.TargetRef.Selects(c) {
+			continue
+		}
+		parts = append(parts, partsFor(p, service)...)
+	}
+	slices.SortFunc(parts, part.compare)
+	return mergeParts(parts)
+}
+
+// part is what one policy says of one service.
+type part struct {
+	policy *Policy
+	to     int
+}
+
+// partsFor returns what a policy says of a service: up to two parts, as it may also
+// speak of all services.
+func partsFor(p *Policy, service string) []part {
+	var parts []part
+	for i := range p.To {
+		if ref := p.To[i].TargetRef; ref.Kind == MeshAll || ref.Name == service {
+			parts = append(parts, part{p, i})
+		}
+	}
+	return parts
+}
+
+// compare puts the less specific part first: by the clients' targetRef, then by the
+// destination's, then by name, of which the first in the alphabet is the most
+// specific, as in Kuma. No two policies have the same name.
+func (a part) compare(b part) int {
+	return cmp.Or(
+		cmp.Compare(a.policy.TargetRef.Kind, b.policy.TargetRef.Kind),
+		cmp.Compare(a.policy.To[a.to].TargetRef.Kind, b.policy.To[b.to].TargetRef.Kind),
+		strings.Compare(b.policy.Name, a.policy.Name),
+	)
+}
+
+// mergeParts merges parts in order.
+func mergeParts(parts []part) Merged {
+	var m Merged
+	for _, p := range parts {
+		m = m.under(p.merged())
+	}
+	return m
+}
+
+// merged returns the rules of one part.
+func (p part) merged() Merged {
+	rules := p.policy.To[p.to].Rules
+	m := Merged{Rules: make([]MergedRule, len(rules))}
+	for i := range rules {
+		r, from := &rules[i], Origin{p.policy, p.to, i}
+		m.Rules[i] = MergedRule{
+			Matches: r.Matches, Filters: r.Filters, BackendRefs: r.BackendRefs, MatchesFrom: []Origin{from},
+			matchesKey: r.matchesKey, filtersKey: r.filtersKey, backendsKey: r.backendsKey,
+		}
+		if r.Filters != nil {
+			m.Rules[i].FiltersFrom = from
+		}
+		if r.BackendRefs != nil {
+			m.Rules[i].BackendRefsFrom = from
+		}
+	}
+	return m
+}
+
+// under returns m with what is more specific put over it. It is associative, and m
+// under itself is m.
+func (m Merged) under(over Merged) Merged {
+	if len(m.Rules) == 0 {
+		return over
+	}
+	below := make(map[string]int, len(m.Rules))
+	for i := range m.Rules {
+		below[m.Rules[i].matchesKey] = i
+	}
+	merged := Merged{Rules: make([]MergedRule, 0, len(m.Rules)+len(over.Rules))}
+	used := make([]bool, len(m.Rules))
+	for _, rule := range over.Rules {
+		if i, ok := below[rule.matchesKey]; ok {
+			rule, used[i] = m.Rules[i].under(rule), true
+		}
+		merged.Rules = append(merged.Rules, rule)
+	}
+	for i := range m.Rules {
+		if !used[i] {
+			merged.Rules = append(merged.Rules, m.Rules[i])
+		}
+	}
+	return merged
+}
+
+// under returns r with the fields that over has replaced.
+func (r MergedRule) under(over MergedRule) MergedRule {
+	from := slices.Clip(over.MatchesFrom)
+	for _, o := range r.MatchesFrom {
+		if !slices.Contains(from, o) {
+			from = append(from, o)
+		}
+	}
+	over.MatchesFrom = from
+	if over.Filters == nil {
+		over.Filters, over.FiltersFrom, over.filtersKey = r.Filters, r.FiltersFrom, r.filtersKey
+	}
+	if over.BackendRefs == nil {
+		over.BackendRefs, over.BackendRefsFrom, over.backendsKey = r.BackendRefs, r.BackendRefsFrom, r.backendsKey
+	}
+	return over
+}
+
+// key is equal for merged policies that say the same.
+func (m Merged) key() string {
+	var b strings.Builder
+	for i := range m.Rules {
+		r := &m.Rules[i]
+		b.WriteString(r.matchesKey + "\n" + r.filtersKey + "\n" + r.backendsKey + "\n")
+	}
+	return b.String()
+}
+
+// route is one entry of a rule's matches: what becomes one route or two.
+type route struct {
+	match *Match
+	rule  *MergedRule
+	// unreachable says that an earlier route takes all requests.
+	unreachable bool
+}
+
+// routes returns the entries of all rules in the order in which they are tried. The
+// last one matches everything; if no rule does, it is one without a rule, which
+// sends requests to the service itself.
+func (m Merged) routes() []route {
+	var list []route
+	for i := range m.Rules {
+		for j := range m.Rules[i].Matches {
+			list = append(list, route{match: &m.Rules[i].Matches[j], rule: &m.Rules[i]})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b route) int { return compareMatches(a.match, b.match) })
+	last := slices.IndexFunc(list, func(r route) bool { return r.match.all() })
+	if last < 0 {
+		return append(list, route{match: &Match{Path: everyPath}})
+	}
+	for i := last + 1; i < len(list); i++ {
+		list[i].unreachable = true
+	}
+	return list
+}

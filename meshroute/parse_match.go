@@ -1,0 +1,201 @@
+package meshroute
+
+import (
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/strictyaml"
+)
+
+// readMatches reads a list of matches. A single match needs no list, as in the
+// examples of the decision record.
+func readMatches(v strictyaml.Value) []Match {
+	if v.IsObject() {
+		return normalizeMatches([]Match{readMatch(v)})
+	}
+	var matches []Match
+	for _, item := range v.Items() {
+		matches = append(matches, readMatch(item))
+	}
+	return normalizeMatches(matches)
+}
+
+func readMatch(v strictyaml.Value) Match {
+	o := v.Object("methods", "path", "headers", "queryParams")
+	m := Match{Path: everyPath}
+	methods := o.Field("methods")
+	for _, item := range methods.Items() {
+		m.Methods = append(m.Methods, item.OneOf("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"))
+	}
+	if methods.IsList() && len(m.Methods) == 0 {
+		methods.Fault("leave the field out to match every method", "no method is in the list")
+	}
+	if path := o.Field("path"); path.Present() {
+		m.Path = readPathMatch(path)
+	}
+	for _, item := range o.Field("headers").Items() {
+		m.Headers = append(m.Headers, readHeaderMatch(item))
+	}
+	for _, item := range o.Field("queryParams").Items() {
+		m.Query = append(m.Query, readValueMatch(item, Exact, RegularExpression))
+	}
+	checkContradiction(o.Field("headers"), m.Headers)
+	checkContradiction(o.Field("queryParams"), m.Query)
+	return m
+}
+
+// checkContradiction finds two conditions on one name that nothing can fulfil.
+func checkContradiction(v strictyaml.Value, all []ValueMatch) {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			if a.Name != b.Name {
+				continue
+			}
+			if (a.Type == Absent) != (b.Type == Absent) || a.Type == Exact && b.Type == Exact && a.Value != b.Value {
+				v.Fault("use two matches if either will do", "nothing can match both %q and %q", b, a)
+			}
+		}
+	}
+}
+
+// readPathMatch reads {type, value}, or {prefix: value} and its like, as in the
+// examples of the decision record.
+func readPathMatch(v strictyaml.Value) PathMatch {
+	o := v.Object("type", "value", "prefix", "exact", "regularExpression")
+	short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}
+	var m PathMatch
+	var value strictyaml.Value
+	for _, name := range o.Names() {
+		if t, ok := short[name]; ok {
+			if len(o.Names()) > 1 {
+				o.Fault("write type and value", "%s has no other field beside it", name)
+				return everyPath
+			}
+			m.Type, value = t, o.Field(name)
+		}
+	}
+	if !value.Present() {
+		t, ok := readMatchType(o.Require("type"), Exact, Prefix, RegularExpression)
+		if value = o.Require("value"); !ok {
+			return everyPath
+		}
+		m.Type = t
+	}
+	m.Value = value.Text()
+	if value.IsText() {
+		checkPathMatch(value, m)
+	}
+	return m
+}
+
+func checkPathMatch(v strictyaml.Value, m PathMatch) {
+	if m.Type == RegularExpression {
+		checkRegex(v, m.Value)
+		return
+	}
+	checkPath(v, m.Value)
+}
+
+// checkPath checks that a text is a path.
+func checkPath(v strictyaml.Value, path string) {
+	switch {
+	case !strings.HasPrefix(path, "/"):
+		v.Fault("put a / before it", "a path starts with /, and %q does not", path)
+	case strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r > '~' || r == '?' || r == '#' }):
+		v.Fault("", "the path %q has a character that paths do not have", path)
+	}
+}
+
+// maxRegex bounds the size of regular expressions, in bytes and, roughly, in
+// instructions. dynxds refuses resources with larger ones.
+const (
+	maxRegexLength = 8 << 10
+	maxRegexSize   = 20_000
+)
+
+func checkRegex(v strictyaml.Value, pattern string) {
+	if pattern == "" || len(pattern) > maxRegexLength {
+		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", maxRegexLength, len(pattern))
+		return
+	}
+	tree, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		v.Fault("see https://github.com/google/re2/wiki/Syntax", "%q is not a regular expression of RE2: %v", pattern, err)
+		return
+	}
+	if regexSize(tree) > maxRegexSize {
+		v.Fault("", "the regular expression %q is too large; repetitions multiply", pattern)
+	}
+}
+
+func regexSize(re *syntax.Regexp) int {
+	size := 1 + len(re.Rune)
+	for _, sub := range re.Sub {
+		size = min(size+regexSize(sub), maxRegexSize+1)
+	}
+	if re.Op == syntax.OpRepeat {
+		size *= max(re.Min, re.Max, 1)
+	}
+	return min(size, maxRegexSize+1)
+}
+
+func readMatchType(v strictyaml.Value, types ...MatchType) (MatchType, bool) {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.String()
+	}
+	name := v.OneOf(names...)
+	i := slices.Index(names, name)
+	if i < 0 {
+		return Exact, false
+	}
+	return types[i], true
+}
+
+func readHeaderMatch(v strictyaml.Value) ValueMatch {
+	m := readValueMatch(v, Exact, Prefix, RegularExpression, Present, Absent)
+	if name := v.Peek("name"); name.IsText() {
+		m.Name = readHeaderName(name)
+	}
+	return m
+}
+
+// readValueMatch reads a condition on a header or a parameter. Without a type it is
+// Exact, as in Kuma.
+func readValueMatch(v strictyaml.Value, types ...MatchType) ValueMatch {
+	o := v.Object("type", "name", "value")
+	name := o.Require("name")
+	m := ValueMatch{Name: name.Text()}
+	if name.IsText() && (m.Name == "" || strings.ContainsFunc(m.Name, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		name.Fault("", "%q cannot be a name", m.Name)
+	}
+	ok := true
+	if t := o.Field("type"); t.Present() {
+		m.Type, ok = readMatchType(t, types...)
+	}
+	value := o.Field("value")
+	switch {
+	case !ok:
+	case m.Type == Present || m.Type == Absent:
+		if value.Present() {
+			value.Fault("leave it out", "a condition of type %s has no value", m.Type)
+		}
+	case !value.Present():
+		o.Fault("", "a condition of type %s needs the field \"value\"", m.Type)
+	default:
+		m.Value = value.Text()
+		checkValue(value, m)
+	}
+	return m
+}
+
+func checkValue(v strictyaml.Value, m ValueMatch) {
+	switch {
+	case !v.IsText():
+	case m.Type == RegularExpression:
+		checkRegex(v, m.Value)
+	case m.Type == Prefix && m.Value == "":
+		v.Fault("use type Present", "every value starts with the empty prefix")
+	}
+}

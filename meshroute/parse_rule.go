@@ -1,0 +1,96 @@
+package meshroute
+
+import (
+	"math"
+	"slices"
+
+	"github.com/dynxds/dynxds/internal/strictyaml"
+)
+
+func readRule(v strictyaml.Value) Rule {
+	o := v.Object("matches", "filters", "backendRefs")
+	r := Rule{Line: v.Line()}
+	r.Matches = readMatches(o.Field("matches"))
+	if filters := o.Field("filters"); filters.Present() {
+		r.Filters = readFilters(filters)
+	}
+	if refs := o.Field("backendRefs"); refs.Present() {
+		r.BackendRefs = readBackendRefs(refs)
+	}
+	checkRule(o, &r)
+	return r
+}
+
+// checkRule looks for contradictions between the fields of a rule.
+func checkRule(o strictyaml.Object, r *Rule) {
+	has := func(t FilterType) bool {
+		return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == t })
+	}
+	if has(RequestRedirect) && has(URLRewrite) {
+		o.Field("filters").Fault("", "a request that is redirected (RequestRedirect) is not sent on, so URLRewrite has nothing to do")
+	}
+	if has(RequestRedirect) && len(r.BackendRefs) > 0 {
+		o.Field("backendRefs").Fault("leave one of the two out", "a request that is redirected (RequestRedirect) goes to no backend")
+	}
+	onlyPrefixes := !slices.ContainsFunc(r.Matches, func(m Match) bool { return m.Path.Type != Prefix })
+	if path := r.prefixModifier(); path != nil && !onlyPrefixes {
+		o.Field("filters").Fault("use replaceFullPath, or path matches of type Prefix", "replacePrefixMatch needs matches by Prefix, as only these have a prefix to replace")
+	}
+}
+
+// prefixModifier returns the replacement of the rule's prefix, if there is one.
+func (r *Rule) prefixModifier() *PathModifier {
+	for i := range r.Filters {
+		if p := r.Filters[i].path(); p != nil && !p.Full {
+			return p
+		}
+	}
+	return nil
+}
+
+// path returns the change of the path, or nil.
+func (f *Filter) path() *PathModifier {
+	switch {
+	case f.Redirect != nil:
+		return f.Redirect.Path
+	case f.Rewrite != nil:
+		return f.Rewrite.Path
+	default:
+		return nil
+	}
+}
+
+// readBackendRefs reads destinations. The result is not nil.
+func readBackendRefs(v strictyaml.Value) []BackendRef {
+	refs := []BackendRef{}
+	var total uint64
+	for _, item := range v.Items() {
+		ref := readBackendRef(item, true)
+		total += uint64(ref.Weight)
+		refs = append(refs, ref)
+	}
+	switch {
+	case total > math.MaxUint32:
+		v.Fault("", "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
+	case total == 0 && len(refs) > 0:
+		v.Fault("", "no destination has a weight above 0")
+	}
+	return refs
+}
+
+// readBackendRef reads one destination. The weight is 1 if it is not given.
+func readBackendRef(v strictyaml.Value, weighted bool) BackendRef {
+	var more []string
+	weight := uint64(0)
+	if weighted {
+		more, weight = []string{"weight"}, 1
+	}
+	ref := readRef(v, more, MeshService, MeshServiceSubset)
+	if v.IsObject() && weighted {
+		// The other fields were looked at by readRef.
+		if w := v.Peek("weight"); w.Present() {
+			weight = w.Uint(0, math.MaxUint32)
+		}
+	}
+	return BackendRef{Kind: ref.Kind, Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
+}
