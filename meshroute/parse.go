@@ -127,6 +127,9 @@ func readWord(v strictyaml.Value, what string) string {
 	return text
 }
 
+// ReadServiceName reads the name of a service.
+func ReadServiceName(v strictyaml.Value) string { return readWord(v, "the name of a service") }
+
 // ReadTargetRef reads a targetRef of clients.
 func ReadTargetRef(v strictyaml.Value) TargetRef {
 	return readRef(v, nil, MeshAll, MeshSubset, MeshService, MeshServiceSubset)
@@ -145,7 +148,7 @@ func readRef(v strictyaml.Value, more []string, kinds ...Kind) TargetRef {
 	ref := TargetRef{Kind: kind}
 	name, tags := o.Field("name"), o.Field("tags")
 	if name.Present() {
-		ref.Name = readWord(name, "the name of a service")
+		ref.Name = ReadServiceName(name)
 	}
 	if tags.Present() {
 		ref.Tags = ReadTags(tags)
