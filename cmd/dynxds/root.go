@@ -16,6 +16,6 @@ and RPCs are routed and balanced as a control plane says. This command shows it.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newDemo(run), newVersion())
+	root.AddCommand(newDemo(run), newBootstrap(), newVersion())
 	return root
 }

@@ -17,7 +17,7 @@ const (
 type Content struct {
 	Services  []*meshroute.Service
 	Policies  []*meshroute.Policy
-	Denials   []*meshroute.Denial
+	Denials   []meshroute.Denial
 	Resources []*Resource
 	// Files is how many files there are.
 	Files int

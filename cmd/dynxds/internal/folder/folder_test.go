@@ -122,7 +122,7 @@ func TestReadsEveryKind(t *testing.T) {
 	if p := c.Policies[0]; p.Name != "owner" || p.Source.Line == 0 {
 		t.Errorf("the policy is %q at %v, want owner with its line", p.Name, p.Source)
 	}
-	wantDenial := &meshroute.Denial{
+	wantDenial := meshroute.Denial{
 		Source:  c.Denials[0].Source,
 		Clients: meshroute.TargetRef{Kind: meshroute.MeshService, Name: "batch"},
 		To:      meshroute.TargetRef{Kind: meshroute.MeshService, Name: "payments"},

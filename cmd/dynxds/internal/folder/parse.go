@@ -38,7 +38,7 @@ func (f *file) read(document strictyaml.Value) {
 		}
 	case kindDenial:
 		if d := readDenial(document); fine() {
-			f.content.Denials = append(f.content.Denials, d)
+			f.content.Denials = append(f.content.Denials, *d)
 		}
 	case kindResource:
 		if r := readResource(document); fine() {
