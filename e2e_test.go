@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
@@ -97,7 +97,7 @@ func asks(typeURL, added string, others ...string) testutils.Match {
 // as over SotW. Otherwise RPCs that need it would fail at once over delta.
 func (m *mesh) keepSilent() {
 	m.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-		resp.RemovedResources = nil
+		resp.RemovedResources, resp.RemovedResourceNames = nil, nil
 		return resp
 	})
 }

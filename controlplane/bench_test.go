@@ -5,7 +5,8 @@ import (
 	"testing"
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // One assignment of 10,000 changes; 100 streams subscribe to all of them. The
@@ -24,7 +25,7 @@ func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 	}
 	var clients []*sotw
 	for range streams {
-		p := newSotW(newStream(1, ProtocolSotW, store, limits{names: 2 * resources, bytes: 1 << 30}, nil), false, false)
+		p := newSotW(newStream(1, ProtocolSotW, store, nil, limits{names: 2 * resources, bytes: 1 << 30}, nil), false, false)
 		mustHandle(b, p, request(endpointType, names...))
 		p.collect()
 		clients = append(clients, p)

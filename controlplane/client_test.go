@@ -31,6 +31,9 @@ const (
 	custom = "type.googleapis.com/google.protobuf.StringValue"
 )
 
+// testTimeout ends a test that hangs.
+const testTimeout = 30 * time.Second
+
 // testServer is a control plane on loopback.
 type testServer struct {
 	store   *controlplane.Store
@@ -90,31 +93,108 @@ func (s *testServer) delete(t testing.TB, typeURL string, names ...string) {
 	})
 }
 
-// client is an ADS client that does only what it is told to.
-type client struct {
+// rawClient is what all clients share that do only what they are told to.
+type rawClient[Req, Resp any] struct {
 	t      testing.TB
-	stream discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	stream grpc.BidiStreamingClient[Req, Resp]
 	store  *controlplane.Store
-	fences int
 	cancel context.CancelFunc
+	fences int
+	// fenced asks for a resource of the custom type and waits for it.
+	fenced func(name string)
 }
 
-func (s *testServer) open(t testing.TB) *client {
+func newRawClient[Req, Resp any](
+	t testing.TB,
+	store *controlplane.Store,
+	open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error),
+) *rawClient[Req, Resp] {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources(ctx)
+	stream, err := open(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &client{t: t, stream: stream, store: s.store, cancel: cancel}
+	return &rawClient[Req, Resp]{t: t, stream: stream, store: store, cancel: cancel}
 }
 
-func (c *client) send(req *discoverypb.DiscoveryRequest) {
+func (c *rawClient[Req, Resp]) send(req *Req) {
 	c.t.Helper()
 	if err := c.stream.Send(req); err != nil {
 		c.t.Fatalf("Send: %v", err)
 	}
+}
+
+func (c *rawClient[Req, Resp]) recv() *Resp {
+	c.t.Helper()
+	resp, err := c.stream.Recv()
+	if err != nil {
+		c.t.Fatalf("Recv: %v", err)
+	}
+	return resp
+}
+
+// end waits for the stream's status.
+func (c *rawClient[Req, Resp]) end() error {
+	c.t.Helper()
+	for {
+		if _, err := c.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// fence proves that nothing is due: it asks for a resource of a type that is
+// pushed after all others, and expects its response to be the next.
+func (c *rawClient[Req, Resp]) fence() {
+	c.t.Helper()
+	c.fences++
+	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, wrapperspb.String(name)) }); err != nil {
+		c.t.Fatal(err)
+	}
+	c.fenced(name)
+}
+
+// typeStatus returns the view that the server has of a type of the only client,
+// once it has taken in all requests so far.
+func (c *rawClient[Req, Resp]) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+	c.t.Helper()
+	c.fence()
+	return statusOf(c.t, control, typeURL)
+}
+
+func statusOf(t testing.TB, control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+	t.Helper()
+	for _, cl := range control.Clients() {
+		for _, ts := range cl.Types {
+			if ts.TypeURL == typeURL {
+				return ts
+			}
+		}
+	}
+	t.Fatalf("no client has asked for %s", typeURL)
+	return controlplane.TypeStatus{}
+}
+
+func rejection(message string) *statuspb.Status {
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: message}
+}
+
+// client is a SotW client of the published service.
+type client struct {
+	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+}
+
+func (s *testServer) open(t testing.TB) *client {
+	t.Helper()
+	c := &client{newRawClient(t, s.store, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).StreamAggregatedResources)}
+	c.fenced = func(name string) {
+		c.subscribe(custom, name)
+		c.ack(c.want(custom, name))
+	}
+	return c
 }
 
 // subscribe sends a request that answers nothing.
@@ -140,17 +220,8 @@ func (c *client) nack(resp *discoverypb.DiscoveryResponse, accepted, message str
 	c.send(&discoverypb.DiscoveryRequest{
 		TypeUrl: resp.GetTypeUrl(), ResourceNames: names,
 		VersionInfo: accepted, ResponseNonce: resp.GetNonce(),
-		ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: message},
+		ErrorDetail: rejection(message),
 	})
-}
-
-func (c *client) recv() *discoverypb.DiscoveryResponse {
-	c.t.Helper()
-	resp, err := c.stream.Recv()
-	if err != nil {
-		c.t.Fatalf("Recv: %v", err)
-	}
-	return resp
 }
 
 // want receives a response and compares its type and the names in it.
@@ -164,33 +235,6 @@ func (c *client) want(typeURL string, names ...string) *discoverypb.DiscoveryRes
 		c.t.Fatalf("names in the %s response (-want +got):\n%s", typeURL, diff)
 	}
 	return resp
-}
-
-// fence proves that nothing is due: it asks for a resource of a type that is
-// pushed after all others, and expects its response to be the next.
-func (c *client) fence() {
-	c.t.Helper()
-	c.fences++
-	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
-	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, wrapperspb.String(name)) }); err != nil {
-		c.t.Fatal(err)
-	}
-	c.subscribe(custom, name)
-	resp := c.recv()
-	if resp.GetTypeUrl() != custom {
-		c.t.Fatalf("got a response of type %s with %q, want none", resp.GetTypeUrl(), namesIn(c.t, resp))
-	}
-	c.ack(resp)
-}
-
-// end waits for the stream's status.
-func (c *client) end() error {
-	c.t.Helper()
-	for {
-		if _, err := c.stream.Recv(); err != nil {
-			return err
-		}
-	}
 }
 
 // namesIn returns the names of a response's resources in order.
@@ -217,24 +261,98 @@ func namesIn(t testing.TB, resp *discoverypb.DiscoveryResponse) []string {
 	return names
 }
 
-// typeStatus returns the view that the server of one client has of a type. It
-// changes when the reader has taken in a request, which the fence makes sure
-// of.
-func (c *client) typeStatus(control *controlplane.Server, typeURL string) controlplane.TypeStatus {
-	c.t.Helper()
-	c.fence()
-	return statusOf(c.t, control, typeURL)
+type (
+	publishedRequest = discoverypb.DiscoveryRequest
+
+	deltaRequest  = discoverypb.DeltaDiscoveryRequest
+	deltaResponse = discoverypb.DeltaDiscoveryResponse
+)
+
+// deltaClient is a delta client of the published service.
+type deltaClient struct {
+	*rawClient[deltaRequest, deltaResponse]
 }
 
-func statusOf(t testing.TB, control *controlplane.Server, typeURL string) controlplane.TypeStatus {
+func (s *testServer) openDelta(t testing.TB) *deltaClient {
 	t.Helper()
-	for _, cl := range control.Clients() {
-		for _, ts := range cl.Types {
-			if ts.TypeURL == typeURL {
-				return ts
-			}
+	c := &deltaClient{newRawClient(t, s.store, discoverypb.NewAggregatedDiscoveryServiceClient(s.conn).DeltaAggregatedResources)}
+	c.fenced = func(name string) {
+		c.subscribe(custom, name)
+		c.ack(c.want(custom, name))
+	}
+	return c
+}
+
+func (c *deltaClient) subscribe(typeURL string, names ...string) {
+	c.t.Helper()
+	c.send(&deltaRequest{Node: &corepb.Node{Id: "node"}, TypeUrl: typeURL, ResourceNamesSubscribe: names})
+}
+
+func (c *deltaClient) unsubscribe(typeURL string, names ...string) {
+	c.t.Helper()
+	c.send(&deltaRequest{TypeUrl: typeURL, ResourceNamesUnsubscribe: names})
+}
+
+// resume is the first request for a type on a new stream of a client that has
+// resources from before.
+func (c *deltaClient) resume(typeURL string, versions map[string]string, names ...string) {
+	c.t.Helper()
+	c.send(&deltaRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names, InitialResourceVersions: versions})
+}
+
+func (c *deltaClient) ack(resp *deltaResponse) {
+	c.t.Helper()
+	c.send(&deltaRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()})
+}
+
+func (c *deltaClient) nack(resp *deltaResponse, message string) {
+	c.t.Helper()
+	c.send(&deltaRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce(), ErrorDetail: rejection(message)})
+}
+
+// want receives a response and compares its type and content: "a" is a
+// resource, "-a" a removed one, "!a" an error.
+func (c *deltaClient) want(typeURL string, content ...string) *deltaResponse {
+	c.t.Helper()
+	resp := c.recv()
+	if resp.GetTypeUrl() != typeURL {
+		c.t.Fatalf("got a response of type %s with %q, want type %s with %q", resp.GetTypeUrl(), contentOf(resp), typeURL, content)
+	}
+	slices.Sort(content)
+	if diff := cmp.Diff(content, contentOf(resp)); diff != "" {
+		c.t.Fatalf("content of the %s response (-want +got):\n%s", typeURL, diff)
+	}
+	return resp
+}
+
+func contentOf(resp *deltaResponse) []string {
+	var content []string
+	for _, r := range resp.GetResources() {
+		content = append(content, r.GetName())
+	}
+	for _, name := range resp.GetRemovedResources() {
+		content = append(content, "-"+name)
+	}
+	content = append(content, errorNames(resp.GetResourceErrors())...)
+	slices.Sort(content)
+	return content
+}
+
+func errorNames(errs []*discoverypb.ResourceError) []string {
+	var names []string
+	for _, e := range errs {
+		names = append(names, "!"+e.GetResourceName().GetName())
+	}
+	return names
+}
+
+// versionsOf is what a client that took in the responses has.
+func versionsOf(responses ...*deltaResponse) map[string]string {
+	versions := map[string]string{}
+	for _, resp := range responses {
+		for _, r := range resp.GetResources() {
+			versions[r.GetName()] = r.GetVersion()
 		}
 	}
-	t.Fatalf("no client has asked for %s", typeURL)
-	return controlplane.TypeStatus{}
+	return versions
 }

@@ -1,7 +1,7 @@
 package controlplane
 
 import (
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // delta is the incremental variant of the protocol on one stream.
@@ -23,7 +23,7 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
-	sub, err := p.subscription(req.GetTypeUrl(), tellDifference)
+	sub, err := p.subscription(req.GetTypeUrl(), tellDifference, dialectOf(req.GetResourceLocatorsSubscribe()))
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,14 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 	sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
 	return p.resubscribe(sub, sub.difference(
-		req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), req.GetInitialResourceVersions()))
+		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
+		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
+		req.GetInitialResourceVersions()))
 }
 
 // push sends what is due, all of it from one state of the store.
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
+	p.compute()
 	all, version := p.collect()
 	for _, n := range all {
 		for !n.empty() {

@@ -9,15 +9,16 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 func newTestDelta(store *Store) *delta {
-	return newDelta(newStream(1, ProtocolDelta, store, limits{names: 1000, bytes: 1 << 16}, nil), 1<<10)
+	return newDelta(newStream(1, ProtocolDelta, store, nil, limits{names: 1000, bytes: 1 << 16}, nil), 1<<10)
 }
 
 func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {
@@ -72,8 +73,8 @@ func TestDelta_PendingChangesAreBounded(t *testing.T) {
 		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesUnsubscribe: []string{"e"}})
 	}
 	clusters, routes := p.subs[clusterType], p.subs[routeType]
-	if len(clusters.pending.names) != 1 || len(routes.pending.names) != 0 || len(p.dueSubs) > 3 {
-		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.names), len(routes.pending.names), len(p.dueSubs))
+	if len(clusters.pending.topics) != 1 || len(routes.pending.topics) != 0 || len(p.dueSubs) > 3 {
+		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.topics), len(routes.pending.topics), len(p.dueSubs))
 	}
 	if len(clusters.told) != 2 || len(routes.told) != 1 {
 		t.Errorf("told of %d Clusters and %d routes", len(clusters.told), len(routes.told))
@@ -236,7 +237,7 @@ func FuzzDelta_Requests(f *testing.F) {
 		}
 		store.release(p.stream)
 		for typeURL, table := range store.tables {
-			if len(table.byName)+len(table.byWildcard) > 0 {
+			if len(table.asks) > 0 {
 				t.Fatalf("%s: subscriptions are left", typeURL)
 			}
 		}
@@ -284,22 +285,26 @@ func checkTold(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 	t.Helper()
 	for typeURL, sub := range s.subs {
 		table := store.tables[typeURL]
-		if table == nil {
+		if table == nil || sub.dialect == byLocators {
 			continue
 		}
-		keys := slices.Concat(slices.Collect(maps.Keys(sub.names)), slices.Collect(maps.Keys(table.entries)))
+		keys := slices.Collect(maps.Keys(table.slots))
+		for tp := range sub.names {
+			keys = append(keys, tp.name)
+		}
 		for _, key := range keys {
-			if !sub.wants(key) || key.isGlob() {
+			tp := topic{name: key}
+			if !sub.wants(tp, nil) || key.isGlob() {
 				continue
 			}
 			want := ""
-			inGlob := sub.inGlob(key) && table.entries[key.glob()] == nil
-			switch e := table.entries[key]; {
-			case !sub.named(key) && !inGlob && !sub.interest.wildcard():
+			inGlob := sub.inGlob(tp, nil) && table.slots[key.glob()] == nil
+			switch e := table.slots[key].find(""); {
+			case !sub.named(tp) && !inGlob && !sub.interest.wildcard():
 				continue
 			case e != nil && e.resource != nil:
 				want = "resource " + e.resource.version
-			case e != nil && (sub.named(key) || inGlob):
+			case e != nil && (sub.named(tp) || inGlob):
 				want = "error " + e.err.status.Message()
 			}
 			if got := client[typeURL][key]; got != want {

@@ -1,33 +1,34 @@
 package controlplane
 
-import "maps"
+import (
+	"maps"
+)
 
-// difference takes in a delta request. A name that is in both lists stays
+// difference takes in a delta request. A topic that is in both sets stays
 // subscribed, and is sent again.
-func (sub *subscription) difference(subscribe, unsubscribe []string, versions map[string]string) subscriptionChange {
-	asked, dropped := nameSet(subscribe), nameSet(unsubscribe)
-	change := subscriptionChange{interest: sub.nextDeltaInterest(asked, dropped), removed: map[nameKey]string{}}
+func (sub *subscription) difference(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
+	change := subscriptionChange{interest: sub.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
 	if hasWildcard(sub.typeURL) {
-		_, change.askedForAll = asked[wildcardKey]
+		change.askedForAll = asksForWildcard(asked)
 		change.askedForAll = change.askedForAll || change.interest == interestLegacyWildcard && sub.interest == interestUnknown
-		delete(asked, wildcardKey)
-		delete(dropped, wildcardKey)
+		delete(asked, wildcardTopic)
+		delete(dropped, wildcardTopic)
 	}
-	for key := range dropped {
-		if _, ok := asked[key]; !ok && sub.named(key) {
-			change.removed[key] = sub.names[key]
+	for tp := range dropped {
+		if _, ok := asked[tp]; !ok && sub.named(tp) {
+			change.removed[tp] = sub.names[tp]
 		}
 	}
-	maps.DeleteFunc(asked, func(key nameKey, _ string) bool {
-		named := sub.named(key)
+	maps.DeleteFunc(asked, func(tp topic, _ locator) bool {
+		named := sub.named(tp)
 		if named {
-			change.repeated = append(change.repeated, key)
+			change.repeated = append(change.repeated, tp)
 		}
 		return named
 	})
 	change.added = asked
 	if sub.interest == interestUnknown {
-		change.known = knownEntries(change, versions)
+		change.known = sub.heeded(change, versions)
 	}
 	return change
 }
@@ -35,15 +36,15 @@ func (sub *subscription) difference(subscribe, unsubscribe []string, versions ma
 // nextDeltaInterest follows "How the client specifies what resources to return"
 // of Envoy's description of the protocol. Unlike SotW's, the legacy wildcard
 // lasts until the client unsubscribes from "*".
-func (sub *subscription) nextDeltaInterest(asked, dropped map[nameKey]string) interest {
-	_, on := asked[wildcardKey]
-	_, off := dropped[wildcardKey]
+func (sub *subscription) nextDeltaInterest(asked, dropped map[topic]locator) interest {
 	switch {
 	case !hasWildcard(sub.typeURL):
 		return interestNamed
-	case on:
+	case sub.dialect == byLocators:
+		return sub.nextLocatorInterest(asked, dropped)
+	case asksForWildcard(asked):
 		return interestWildcard
-	case off:
+	case asksForWildcard(dropped):
 		return interestNamed
 	case sub.interest == interestUnknown && len(asked) > 0:
 		return interestNamed
@@ -54,18 +55,33 @@ func (sub *subscription) nextDeltaInterest(asked, dropped map[nameKey]string) in
 	}
 }
 
-// knownEntries makes a record of what a reconnecting client says it has. What
-// it does not subscribe to in the same request is not kept.
-func knownEntries(change subscriptionChange, versions map[string]string) map[nameKey]*entry {
-	known := make(map[nameKey]*entry, len(versions))
+// nextLocatorInterest is for locators, of which several may be the wildcard.
+func (sub *subscription) nextLocatorInterest(asked, dropped map[topic]locator) interest {
+	if asksForWildcard(asked) {
+		return interestWildcard
+	}
+	for tp := range sub.topics[wildcardKey] {
+		if _, gone := dropped[tp]; !gone {
+			return interestWildcard
+		}
+	}
+	return interestNamed
+}
+
+// heeded returns the versions that matter, of those that a reconnecting client
+// says it has. What it does not subscribe to in the same request does not.
+func (sub *subscription) heeded(change subscriptionChange, versions map[string]string) map[string]string {
+	asked := make(map[nameKey]bool, len(change.added))
+	for tp := range change.added {
+		asked[tp.name] = true
+	}
+	known := make(map[string]string, len(versions))
 	for name, version := range versions {
 		key := keyOf(name)
-		_, named := change.added[key]
-		_, inGlob := change.added[key.glob()]
-		if key.isGlob() || !named && !change.interest.wildcard() && (key.collection == "" || !inGlob) {
-			continue
+		inGlob := key.collection != "" && asked[key.glob()]
+		if !key.isGlob() && (asked[key] || inGlob || change.interest.wildcard()) {
+			known[name] = version
 		}
-		known[key] = claim(name, version)
 	}
 	return known
 }
@@ -77,37 +93,95 @@ func claim(name, version string) *entry {
 }
 
 // dueDifference is due for delta. The caller holds stream.mu.
-func (sub *subscription) dueDifference(change subscriptionChange, before interest) {
+func (sub *subscription) dueDifference(t *table, change subscriptionChange, before interest) {
 	forget := before.wildcard() && !sub.interest.wildcard()
-	for key, name := range change.removed {
-		forget = forget || key.isGlob()
-		delete(sub.told, key)
-		delete(sub.pending.names, key)
-		if sub.wants(key) && !key.isGlob() {
-			// The client cannot know whether the wildcard or a glob covers the
-			// resource, and is told (Envoy, "Unsubscribing from Resources").
-			sub.remember(key, claim(name, ""))
-			sub.pending.add(key, true)
-		}
+	for tp, l := range change.removed {
+		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
+		sub.dueStillCovered(t, tp, l.name)
 	}
 	if forget {
 		sub.forgetUnwanted()
 	}
-	for key, e := range change.known {
-		sub.remember(key, e)
+	for name, version := range change.known {
+		sub.takeClaim(t, name, version)
 	}
 	// What the client asks for once more it may have dropped in between. Only
 	// with the first request does it say what it has.
 	again := before != interestUnknown
-	for key := range change.added {
-		sub.pending.add(key, again)
+	for tp := range change.added {
+		sub.dueNamed(tp, again)
 	}
-	for _, key := range change.repeated {
-		sub.pending.add(key, true)
+	for _, tp := range change.repeated {
+		sub.dueNamed(tp, true)
 	}
 	if change.askedForAll {
 		sub.pending.all = true
 		sub.pending.allAgain = sub.pending.allAgain || again
+	}
+}
+
+// dueNamed makes a topic due that is subscribed by name. The wildcard is due as
+// a whole.
+func (sub *subscription) dueNamed(tp topic, again bool) {
+	if !sub.isWildcard(tp) {
+		sub.pending.add(tp, again)
+	}
+}
+
+// dueStillCovered makes due what the wildcard or a glob covers of a name that the
+// client let go of. The client cannot know whether they do, and is told (Envoy,
+// "Unsubscribing from Resources").
+func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
+	if tp.name.isGlob() || sub.isWildcard(tp) {
+		return
+	}
+	if sub.dialect == byNames {
+		if sub.wants(tp, nil) {
+			sub.remember(tp, claim(name, ""))
+			sub.pending.add(tp, true)
+		}
+		return
+	}
+	for _, e := range t.entries(tp.name) {
+		if covered := variantTopic(tp.name, e.parameters()); sub.wants(covered, e) {
+			sub.pending.add(covered, true)
+		}
+	}
+}
+
+// takeClaim takes a version that the client says it has for told. A client that
+// subscribes by locators cannot say of which variant it is, or for which of its
+// subscriptions: it is believed where that is clear, and told anew elsewhere.
+func (sub *subscription) takeClaim(t *table, name, version string) {
+	key := keyOf(name)
+	if sub.dialect == byNames {
+		sub.remember(topic{name: key}, claim(name, version))
+		return
+	}
+	if len(sub.topics[key]) > 0 {
+		for tp := range sub.topics[key] {
+			if len(sub.topics[key]) == 1 {
+				sub.remember(tp, claim(name, version))
+			}
+		}
+		return
+	}
+	covered := false
+	for _, e := range t.entries(key) {
+		tp := variantTopic(key, e.parameters())
+		if !sub.wants(tp, e) {
+			continue
+		}
+		covered = true
+		if e.resource != nil && e.resource.version == version {
+			sub.remember(tp, e)
+		}
+	}
+	if !covered {
+		// Whichever it was, it is gone.
+		tp := topic{key, markVariant}
+		sub.remember(tp, claim(name, version))
+		sub.pending.add(tp, true)
 	}
 }
 
@@ -116,6 +190,8 @@ func (sub *subscription) forgetUnwanted() {
 	if !sub.interest.wildcard() {
 		sub.pending.all, sub.pending.allAgain = false, false
 	}
-	maps.DeleteFunc(sub.told, func(key nameKey, _ *entry) bool { return !sub.wants(key) })
-	maps.DeleteFunc(sub.pending.names, func(key nameKey, _ bool) bool { return !sub.wants(key) })
+	maps.DeleteFunc(sub.told, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
+	if sub.dialect == byNames {
+		maps.DeleteFunc(sub.pending.topics, func(tp topic, _ bool) bool { return !sub.wants(tp, nil) })
+	}
 }

@@ -1,31 +1,38 @@
 package controlplane
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// entry is what the store holds under a name: a resource, or the error that
-// stands in its place (xRFC TP3), never both. It is immutable, and shared by
-// every stream.
+// entry is one variant of what the store holds under a name: a resource, the
+// error that stands in its place (xRFC TP3), or a function that makes either of
+// them for each client. It is immutable, and shared by every stream.
 type entry struct {
 	resource *Resource
 	err      *resourceError
+	// whole says of an error that it stands in place of all variants.
+	whole    bool
+	computed *computed
 }
 
 // absence stands for "there is nothing under this name" where the record of
 // what a client was told has to say so. The store holds no such entry.
 var absence = &entry{}
 
-// sameBytes compares two entries of the store, nil for none.
+// sameBytes compares two entries of the store with the same parameters, nil for
+// none.
 func (e *entry) sameBytes(o *entry) bool {
 	switch {
 	case e == o:
@@ -34,8 +41,10 @@ func (e *entry) sameBytes(o *entry) bool {
 		return false
 	case e.resource != nil:
 		return e.resource.sameBytes(o.resource)
+	case e.err != nil:
+		return o.err != nil && e.err.version == o.err.version && e.whole == o.whole
 	default:
-		return o.err != nil && e.err.version == o.err.version
+		return false
 	}
 }
 
@@ -61,17 +70,48 @@ func (e *entry) name() string {
 		return e.resource.name
 	case e.err != nil:
 		return e.err.name
+	case e.computed != nil:
+		return e.computed.name
 	default:
 		return ""
 	}
 }
 
+func (e *entry) asResource() *Resource {
+	if e == nil {
+		return nil
+	}
+	return e.resource
+}
+
+func (e *entry) asError() *status.Status {
+	if e == nil || e.err == nil {
+		return nil
+	}
+	return e.err.status
+}
+
+// parameters returns what tells the entry from the other variants of its name.
+func (e *entry) parameters() dynparam.Parameters {
+	switch {
+	case e.resource != nil:
+		return e.resource.parameters
+	case e.err != nil:
+		return e.err.parameters
+	default:
+		return dynparam.Parameters{}
+	}
+}
+
+func byVariant(e, o *entry) int { return cmp.Compare(e.parameters().Key(), o.parameters().Key()) }
+
 // resourceError is the error in place of a resource, or of a glob collection.
 type resourceError struct {
-	name    string
-	status  *status.Status
-	detail  *statuspb.Status
-	version string
+	name       string
+	parameters dynparam.Parameters
+	status     *status.Status
+	detail     *statuspb.Status
+	version    string
 }
 
 // newResourceError checks that st can be sent.
@@ -94,10 +134,7 @@ func notFound(typeURL, name string) *resourceError {
 	return &resourceError{name: name, status: st, detail: st.Proto()}
 }
 
-// message is the error under the name that the client used.
-func (e *resourceError) message(name string) *discoverypb.ResourceError {
-	return &discoverypb.ResourceError{
-		ResourceName: &discoverypb.ResourceName{Name: name},
-		ErrorDetail:  e.detail,
-	}
+// message is the error of a subscription.
+func (e *resourceError) message(of *discoverypb.ResourceName) *discoverypb.ResourceError {
+	return &discoverypb.ResourceError{ResourceName: of, ErrorDetail: e.detail}
 }

@@ -6,15 +6,16 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 func newTestSotW(store *Store) *sotw {
-	return newSotW(newStream(1, ProtocolSotW, store, limits{names: 1000, bytes: 1 << 16}, nil), true, true)
+	return newSotW(newStream(1, ProtocolSotW, store, nil, limits{names: 1000, bytes: 1 << 16}, nil), true, true)
 }
 
 func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
@@ -49,8 +50,8 @@ func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
 	mustHandle(t, p, request("invented/3", "a"))
 
 	routes := store.tables[routeType]
-	if len(store.tables) != 1 || len(routes.byName) != 0 || len(routes.byWildcard) != 0 {
-		t.Errorf("%d tables, %d names, %d wildcards are left", len(store.tables), len(routes.byName), len(routes.byWildcard))
+	if len(store.tables) != 1 || len(routes.asks) != 0 {
+		t.Errorf("%d tables, %d names are left", len(store.tables), len(routes.asks))
 	}
 }
 
@@ -72,8 +73,8 @@ func TestStream_PendingChangesAreBounded(t *testing.T) {
 		mustHandle(t, p, request(routeType))
 	}
 	mustHandle(t, p, request(routeType, "1"))
-	if sub := p.subs[routeType]; len(sub.pending.names) != 1 || len(sub.names) != 1 {
-		t.Errorf("%d names pending, %d subscribed, want 1 each", len(sub.pending.names), len(sub.names))
+	if sub := p.subs[routeType]; len(sub.pending.topics) != 1 || len(sub.names) != 1 {
+		t.Errorf("%d names pending, %d subscribed, want 1 each", len(sub.pending.topics), len(sub.names))
 	}
 	if len(p.dueSubs) > 2 {
 		t.Errorf("%d subscriptions are due, there are 2", len(p.dueSubs))
@@ -138,7 +139,7 @@ func FuzzSotW_Requests(f *testing.F) {
 		}
 		store.release(p.stream)
 		for typeURL, table := range store.tables {
-			if len(table.byName)+len(table.byWildcard) > 0 {
+			if len(table.asks) > 0 {
 				t.Fatalf("%s: subscriptions are left", typeURL)
 			}
 		}
@@ -168,24 +169,46 @@ func checkIndex(t *testing.T, store *Store, s *stream) {
 		bytes += len(typeURL)
 		names += len(sub.names)
 		table := store.tables[typeURL]
-		for key, name := range sub.names {
-			bytes += len(name)
-			if _, ok := table.byName[key][sub]; !ok {
-				t.Fatalf("%s: %q is subscribed and not in the index", typeURL, name)
+		asked := 0
+		for tp, l := range sub.names {
+			bytes += l.size()
+			if _, ok := table.asks[tp.name][sub.askKey(tp)].subs[sub]; !ok {
+				t.Fatalf("%s: %q is subscribed and not in the index", typeURL, l.name)
+			}
+			if _, ok := sub.topics[tp.name][tp]; ok != (sub.dialect == byLocators) {
+				t.Fatalf("%s: %q is subscribed; in the index of topics: %t", typeURL, l.name, ok)
 			}
 		}
 		if table == nil {
 			continue
 		}
-		if len(table.byName) != len(sub.names) {
-			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, len(table.byName), len(sub.names))
+		for key, asks := range table.asks {
+			asked += len(asks)
+			for _, a := range asks {
+				checkAsk(t, table, key, a)
+			}
 		}
-		if _, ok := table.byWildcard[sub]; ok != sub.interest.wildcard() {
-			t.Fatalf("%s: wildcard in the index: %t, subscribed: %t", typeURL, ok, sub.interest.wildcard())
+		if sub.dialect == byNames && sub.interest.wildcard() {
+			asked--
+		}
+		if asked != len(sub.names) {
+			t.Fatalf("%s: %d names in the index, %d subscribed", typeURL, asked, len(sub.names))
 		}
 	}
 	// What a delta client says it has counts, too.
 	if names != s.used.names || bytes > s.used.bytes || bytes < s.used.bytes && s.protocol != ProtocolDelta {
 		t.Fatalf("counted %+v, used are %d names and %d bytes", s.used, names, bytes)
+	}
+}
+
+// checkAsk compares what an ask keeps with what all variants say.
+func checkAsk(t *testing.T, table *table, key nameKey, a *ask) {
+	t.Helper()
+	want, _ := table.slots[key].choose(a.constraints)
+	if a.refused != nil {
+		want = a.refused.entry
+	}
+	if a.choice != want && (key != wildcardKey || !hasWildcard(table.typeURL)) {
+		t.Fatalf("%s: %+v with %v has %+v, want %+v", table.typeURL, key, a.constraints, a.choice, want)
 	}
 }

@@ -7,27 +7,36 @@ import (
 	"fmt"
 	"sync"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Resource is one resource as the store holds it. It is immutable and shared by
-// every stream.
+// Resource is one variant of a resource as the store holds it. It is immutable
+// and shared by every stream.
 type Resource struct {
-	name    string
-	version string
-	packed  *anypb.Any
-	// wrapped is made when the first stream needs it.
-	wrapped func() *anypb.Any
+	name       string
+	key        nameKey
+	parameters dynparam.Parameters
+	version    string
+	packed     *anypb.Any
+	// plain and variant are made when the first stream needs them.
+	plain, variant *envelope
 }
 
 // Name returns the name that clients subscribe to.
 func (r *Resource) Name() string { return r.name }
 
-// Version returns the version of this resource alone. It is derived from the
-// bytes: it changes only if they do, and is the same in every process that
-// serves them, so that a client may reconnect to another replica.
+// Parameters returns the dynamic parameters that tell this variant from the
+// others of its name (xRFC TP2); a resource without variants has none.
+func (r *Resource) Parameters() dynparam.Parameters { return r.parameters }
+
+// Version returns the version of this variant alone. It is derived from the
+// bytes and the parameters: it changes only if they do, and is the same in every
+// process that serves them, so that a client may reconnect to another replica.
 func (r *Resource) Version() string { return r.version }
 
 // Any returns the serialized resource. It must not be changed.
@@ -39,23 +48,35 @@ func (r *Resource) sameBytes(o *Resource) bool {
 
 // newResource serializes m, this once for all streams. A message that is an
 // Any already is taken as the packed resource.
-func newResource(name string, m proto.Message) (*Resource, error) {
+func newResource(name string, parameters dynparam.Parameters, m proto.Message) (*Resource, error) {
 	packed, err := pack(m)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(packed.Value)
-	r := &Resource{name: name, version: hex.EncodeToString(sum[:8]), packed: packed}
-	r.wrapped = sync.OnceValue(r.wrap)
+	hash := sha256.New()
+	hash.Write(packed.Value)
+	hash.Write([]byte(parameters.Key()))
+	r := &Resource{
+		name: name, key: keyOf(name), parameters: parameters, packed: packed,
+		version: hex.EncodeToString(hash.Sum(nil)[:8]),
+	}
+	r.plain = newEnvelope(r, byNames)
+	r.variant = r.plain
+	if !parameters.IsZero() {
+		r.variant = newEnvelope(r, byLocators)
+	}
 	return r, nil
 }
 
 func pack(m proto.Message) (*anypb.Any, error) {
-	if packed, ok := m.(*anypb.Any); ok {
-		if packed.GetTypeUrl() == "" {
+	switch m := m.(type) {
+	case *anypb.Any:
+		if m.GetTypeUrl() == "" {
 			return nil, fmt.Errorf("the Any has no type URL")
 		}
-		return &anypb.Any{TypeUrl: packed.TypeUrl, Value: bytes.Clone(packed.Value)}, nil
+		return &anypb.Any{TypeUrl: m.TypeUrl, Value: bytes.Clone(m.Value)}, nil
+	case *dpdspb.DynamicParameterConstraintsMap:
+		return dynparam.MarshalMap(m) // its Go name is not the one on the wire
 	}
 	packed := new(anypb.Any)
 	if err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true}); err != nil {
@@ -64,19 +85,56 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return packed, nil
 }
 
-// message is the resource in its envelope, under the name the client used.
-func (r *Resource) message(name string) *discoverypb.Resource {
-	return &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed}
+// envelope returns the resource's envelope for streams of a dialect.
+func (r *Resource) envelope(d dialect) *envelope {
+	if d == byLocators {
+		return r.variant
+	}
+	return r.plain
 }
 
-// wrap serializes the envelope, for SotW.
-func (r *Resource) wrap() *anypb.Any {
-	packed, err := pack(r.message(r.name))
-	if err != nil {
-		// Only a name that is not UTF-8 could fail, and Tx accepts none.
-		return r.packed
+// message is the resource in its envelope, under the name the client used.
+func (r *Resource) message(name string, d dialect) *discoverypb.Resource {
+	if name == r.name {
+		return r.envelope(d).message()
 	}
-	return packed
+	return r.newMessage(name, d)
+}
+
+func (r *Resource) newMessage(name string, d dialect) *discoverypb.Resource {
+	m := &discoverypb.Resource{Name: name, Version: r.version, Resource: r.packed}
+	if d == byLocators {
+		m.DynamicParameters = r.parameters.Map()
+	}
+	if r.packed.TypeUrl == dynparam.MapTypeURL {
+		// TP2, "Non-Cacheability of DPDS".
+		m.CacheControl = &discoverypb.Resource_CacheControl{DoNotCache: true}
+	}
+	return m
+}
+
+// envelopeType is the type URL of what wraps a resource in SotW.
+const envelopeType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// envelope is a resource in an envoy.service.discovery.v3.Resource, under the
+// name it was stored with, made once for all streams.
+type envelope struct {
+	message func() *discoverypb.Resource
+	// packed is for SotW.
+	packed func() *anypb.Any
+}
+
+func newEnvelope(r *Resource, d dialect) *envelope {
+	e := &envelope{message: sync.OnceValue(func() *discoverypb.Resource { return r.newMessage(r.name, d) })}
+	e.packed = sync.OnceValue(func() *anypb.Any {
+		value, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.message())
+		if err != nil {
+			// Only a name that is not UTF-8 could fail, and Tx accepts none.
+			return r.packed
+		}
+		return &anypb.Any{TypeUrl: envelopeType, Value: value}
+	})
+	return e
 }
 
 // resourceName reads the name out of a resource message.

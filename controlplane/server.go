@@ -3,11 +3,15 @@ package controlplane
 import (
 	"sync"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // errClosed ends streams when the server closes. Clients come back, to another
@@ -64,10 +68,25 @@ func WithoutDelta() Option { return func(s *Server) { s.noDelta = true } }
 // the same by removed_resources, with or without it. Off by default.
 func WithNotFoundErrors() Option { return func(s *Server) { s.tellAbsence = true } }
 
-// Server is the Aggregated Discovery Service over a [Store]. It is safe for
-// concurrent use.
+// WithNodeConstraints chooses variants for clients that send no constraints (xRFC
+// TP2, "Migrating From Node Metadata"): of is asked once for each stream, and its
+// constraints apply to every type that the client does not subscribe to by
+// locators. Without it such a client has no constraints. The node is the one of
+// the stream's first request, nil if that had none. of is called without any lock
+// held, by several goroutines at a time; see [Server.RefreshNodeConstraints].
+//
+// A client that sends locators has said what it wants, and of has no say in it;
+// for such a client there is DPDS, for which the same function may serve
+// ([Tx.SetDPDS]).
+func WithNodeConstraints(of func(node *corepb.Node) dynparam.ByType) Option {
+	return func(s *Server) { s.constraints.of = of }
+}
+
+// Server is the Aggregated Discovery Service, and DPDS, over a [Store]. It is
+// safe for concurrent use.
 type Server struct {
 	store       *Store
+	constraints nodeConstraints
 	limits      limits
 	maxResponse int
 	wrap        bool
@@ -101,9 +120,18 @@ func NewServer(store *Store, opts ...Option) *Server {
 }
 
 // Register adds envoy.service.discovery.v3.AggregatedDiscoveryService, with both
-// its methods, to a gRPC server. Clients may send long lists of names: consider grpc.MaxRecvMsgSize.
+// its methods, and envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService
+// (DPDS), with all three, to a gRPC server. Clients may send long lists of names:
+// consider grpc.MaxRecvMsgSize.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	discoverypb.RegisterAggregatedDiscoveryServiceServer(r, &ads{server: s})
+	// The messages are twins of the published ones under names of our own; the
+	// services have the names that clients know.
+	aggregated := discoverypb.AggregatedDiscoveryService_ServiceDesc
+	aggregated.ServiceName = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+	r.RegisterService(&aggregated, &ads{server: s})
+	dynamic := dpdspb.DynamicParametersDiscoveryService_ServiceDesc
+	dynamic.ServiceName = "envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService"
+	r.RegisterService(&dynamic, &dpds{server: s})
 }
 
 // Close ends all streams, and from then on every new one, with UNAVAILABLE. It
@@ -129,7 +157,7 @@ type ads struct {
 
 func (a *ads) StreamAggregatedResources(wire discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	s := a.server
-	return serve(s, ProtocolSotW, wire, func(st *stream) variant[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
+	return serve(s, ProtocolSotW, wire, func(st *stream) protocolVariant[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
 		return newSotW(st, s.wrap, s.tellAbsence)
 	})
 }
@@ -139,7 +167,7 @@ func (a *ads) DeltaAggregatedResources(wire discoverypb.AggregatedDiscoveryServi
 	if s.noDelta {
 		return errNoDelta
 	}
-	return serve(s, ProtocolDelta, wire, func(st *stream) variant[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
+	return serve(s, ProtocolDelta, wire, func(st *stream) protocolVariant[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
 		return newDelta(st, s.maxResponse)
 	})
 }
@@ -149,7 +177,7 @@ func serve[Req, Resp any](
 	s *Server,
 	protocol Protocol,
 	wire grpc.BidiStreamingServer[Req, Resp],
-	speak func(*stream) variant[Req, Resp],
+	speak func(*stream) protocolVariant[Req, Resp],
 ) error {
 	from, _ := peer.FromContext(wire.Context())
 	st := s.begin(protocol, from)
@@ -169,7 +197,7 @@ func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
 	}
 	s.running.Add(1)
 	s.lastID++
-	st := newStream(s.lastID, protocol, s.store, s.limits, from)
+	st := newStream(s.lastID, protocol, s.store, &s.constraints, s.limits, from)
 	s.streams[st.id] = st
 	return st
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // wrapFeature is the client feature that announces that the client takes
@@ -42,14 +44,14 @@ func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
 	if hasWildcard(req.GetTypeUrl()) {
 		how = tellAll
 	}
-	sub, err := p.subscription(req.GetTypeUrl(), how)
+	sub, err := p.subscription(req.GetTypeUrl(), how, dialectOf(req.GetResourceLocators()))
 	if err != nil {
 		return err
 	}
 	if p.stale(sub, req) {
 		return nil
 	}
-	return p.resubscribe(sub, sub.diff(req.GetResourceNames()))
+	return p.resubscribe(sub, sub.diff(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())))
 }
 
 // stale notes the request's ACK or NACK. A request that answers an older
@@ -65,7 +67,7 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 	return false
 }
 
-// batch is the content of one response. No name is in both lists.
+// batch is the content of one response. No topic is in both lists.
 type batch struct {
 	sub       *subscription
 	version   string
@@ -75,6 +77,7 @@ type batch struct {
 
 // push sends what is due, all of it from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
+	p.compute()
 	for _, b := range p.collect() {
 		if err := send(p.response(b)); err != nil {
 			return err
@@ -96,14 +99,10 @@ func (p *sotw) collect() []batch {
 		if due.sub.telling == tellAll {
 			b.resources = subscribed(t, due.sub)
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.sub.names))
-		} else {
-			b.resources = changed(t, due)
-			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.names))
-			if len(b.resources) == 0 && len(b.errors) == 0 {
-				// Only names that do not exist, of which SotW has no way to say
-				// so but by an error.
-				continue
-			}
+		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
+			// Only names that do not exist, of which SotW has no way to say
+			// so but by an error.
+			continue
 		}
 		batches = append(batches, b)
 	}
@@ -112,59 +111,126 @@ func (p *sotw) collect() []batch {
 
 // subscribed returns all that the subscription asks for and that exists.
 func subscribed(t *table, sub *subscription) []*Resource {
-	if sub.interest.wildcard() {
-		return t.all()
+	if sub.dialect == byNames && sub.interest.wildcard() {
+		return t.listing(byNames, sub.implicit)
 	}
 	found := make([]*Resource, 0, len(sub.names))
-	for key := range sub.names {
-		if r := t.resource(key); r != nil {
-			found = append(found, r)
+	for tp, l := range sub.names {
+		switch {
+		case !sub.isWildcard(tp):
+			if e := t.asks[tp.name][sub.askKey(tp)].choice; e.asResource() != nil {
+				found = append(found, e.resource)
+			}
+		case l.refused == nil:
+			found = append(found, t.listing(byLocators, l.constraints)...)
 		}
 	}
-	slices.SortFunc(found, byName)
-	return found
+	return inOrder(found)
 }
 
-// changed returns what is due of the subscription and exists.
-func changed(t *table, due dueChanges) []*Resource {
-	var found []*Resource
-	for key := range due.pending.names {
-		if r := t.resource(key); r != nil && due.sub.wants(key) {
-			found = append(found, r)
+// inOrder orders resources by name, and has each once.
+func inOrder(found []*Resource) []*Resource {
+	slices.SortFunc(found, byName)
+	return slices.Compact(found)
+}
+
+// changed puts into b what is due of the subscription and exists.
+func (p *sotw) changed(t *table, due dueChanges, b *batch) {
+	topics := maps.Keys(due.pending.topics)
+	p.mu.Lock()
+	for tp, again := range due.pending.topics {
+		if !due.sub.named(tp) {
+			continue
+		}
+		switch now := due.sub.current(t, tp); {
+		case now == unanswered:
+			due.sub.postpone(tp, again)
+		case now.asResource() != nil && !due.sub.toldAnswer(tp, now):
+			b.resources = append(b.resources, now.resource)
 		}
 	}
-	slices.SortFunc(found, byName)
-	return found
+	p.mu.Unlock()
+	b.errors = p.newErrors(t, due.sub, topics)
+	p.addRivals(t, b)
+	b.resources = inOrder(b.resources)
+	sortErrors(b.errors)
 }
 
-// newErrors returns the errors under the names that the client was not told
-// yet, ordered by name, and from then on takes them for told. It is told an
-// error once, until the error changes or the resource comes in between (TP3,
-// "Protocol Behavior"). There are none for names that only the wildcard covers
-// (TP3, "Wildcard Subscriptions and Glob Collections").
-func (p *sotw) newErrors(t *table, sub *subscription, keys iter.Seq[nameKey]) []namedError {
+// toldAnswer says whether the client was sent a DPDS resource already, and takes
+// it for told. What is computed may come out the same again, and then is not
+// sent.
+func (sub *subscription) toldAnswer(tp topic, now *entry) bool {
+	if sub.typeURL != dynparam.MapTypeURL {
+		return false
+	}
+	was := sub.told[tp]
+	sub.remember(tp, now)
+	return was != nil && was.sameVersion(now)
+}
+
+// addRivals adds what the client needs to tell which of its subscriptions the
+// resources are for.
+func (p *sotw) addRivals(t *table, b *batch) {
+	if b.sub.dialect == byNames {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sent, failed := map[*Resource]bool{}, map[string]bool{}
+	for _, r := range b.resources {
+		sent[r] = true
+	}
+	id := func(of *discoverypb.ResourceName) string { return of.String() }
+	for _, e := range b.errors {
+		failed[id(e.of)] = true
+	}
+	for i := 0; i < len(b.resources); i++ {
+		b.sub.rivals(t, b.resources[i], func(tp topic, e *entry) {
+			if e.resource != nil && !sent[e.resource] {
+				sent[e.resource] = true
+				b.resources = append(b.resources, e.resource)
+			}
+			if of := b.sub.resourceName(tp, e); e.err != nil && !failed[id(of)] {
+				failed[id(of)] = true
+				b.errors = append(b.errors, namedError{of, e.err})
+			}
+		})
+	}
+}
+
+// newErrors returns the errors of the topics that the client was not told yet,
+// ordered by name, and from then on takes them for told. It is told an error
+// once, until the error changes or the resource comes in between (TP3, "Protocol
+// Behavior"). There are none for names that only the wildcard covers (TP3,
+// "Wildcard Subscriptions and Glob Collections").
+func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []namedError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var found []namedError
-	for key := range keys {
-		name, named := sub.names[key]
-		now := t.entries[key]
-		was := sub.told[key]
+	for tp := range topics {
+		l, named := sub.names[tp]
+		if !named || sub.isWildcard(tp) && l.refused == nil {
+			continue
+		}
+		now := sub.current(t, tp)
+		was := sub.told[tp]
 		switch {
-		case !named:
 		case now == nil:
 			if p.tellAbsence && was != absence {
-				found = append(found, namedError{name, notFound(sub.typeURL, name)})
-				sub.remember(key, absence)
+				found = append(found, namedError{l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
+				sub.remember(tp, absence)
 			}
+		case now == unanswered:
 		case now.err == nil:
-			delete(sub.told, key)
+			if sub.typeURL != dynparam.MapTypeURL {
+				delete(sub.told, tp)
+			}
 		case was == nil || !was.sameVersion(now):
-			found = append(found, namedError{name, now.err})
-			sub.remember(key, now)
+			found = append(found, namedError{l.resourceName(sub.dialect), now.err})
+			sub.remember(tp, now)
 		}
 	}
-	slices.SortFunc(found, func(a, b namedError) int { return strings.Compare(a.name, b.name) })
+	sortErrors(found)
 	return found
 }
 
@@ -204,7 +270,7 @@ func (p *sotw) split(b batch) (begin, end []batch) {
 
 func (p *sotw) splitClusters(b batch) (begin, end []batch) {
 	deleted, anyNew := compare(p.clusters, b.resources)
-	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !b.sub.wants(keyOf(r.name)) })
+	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !b.sub.wantsName(r) || hasName(b.resources, r.name) })
 	if len(deleted) == 0 {
 		return []batch{b}, nil
 	}
@@ -212,8 +278,22 @@ func (p *sotw) splitClusters(b batch) (begin, end []batch) {
 		return nil, []batch{b}
 	}
 	first := b
-	first.resources, first.errors = slices.Concat(b.resources, deleted), nil
+	first.resources, first.errors = inOrder(slices.Concat(b.resources, deleted)), nil
 	return []batch{first}, []batch{b}
+}
+
+// wantsName says whether the client asked for the name of a resource in any way.
+func (sub *subscription) wantsName(r *Resource) bool {
+	if sub.dialect == byNames {
+		return sub.wants(topic{name: r.key}, nil)
+	}
+	return sub.interest.wildcard() || len(sub.topics[r.key]) > 0
+}
+
+// hasName says whether a list ordered by name has a variant of a resource.
+func hasName(resources []*Resource, name string) bool {
+	_, ok := slices.BinarySearchFunc(resources, name, func(r *Resource, name string) int { return strings.Compare(r.name, name) })
+	return ok
 }
 
 // compare walks two lists ordered by name. It returns what only before has, and
@@ -243,7 +323,7 @@ func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
 	nonce := p.nonces.next()
 
 	p.mu.Lock()
-	wrap := p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
+	wrap := b.sub.wrapped() || p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
 	b.sub.delivery.sent(b.version, nonce)
 	p.mu.Unlock()
 
@@ -251,7 +331,7 @@ func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
 	for i, r := range b.resources {
 		resources[i] = r.packed
 		if wrap {
-			resources[i] = r.wrapped()
+			resources[i] = r.envelope(b.sub.dialect).packed()
 		}
 	}
 	return &discoverypb.DiscoveryResponse{
@@ -263,10 +343,17 @@ func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
 	}
 }
 
+// wrapped says whether the resources have to be wrapped: parameters (TP2, "API
+// Changes") and the name of a DPDS resource, and that it is not to be cached, have
+// no other place.
+func (sub *subscription) wrapped() bool {
+	return sub.dialect == byLocators || sub.typeURL == dynparam.MapTypeURL
+}
+
 func errorMessages(errs []namedError) []*discoverypb.ResourceError {
 	var messages []*discoverypb.ResourceError
 	for _, e := range errs {
-		messages = append(messages, e.err.message(e.name))
+		messages = append(messages, e.err.message(e.of))
 	}
 	return messages
 }

@@ -8,6 +8,8 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Protocol is a variant of the xDS transport protocol.
@@ -53,9 +55,13 @@ type TypeStatus struct {
 	TypeURL string
 	// Wildcard says that the client asked for all resources of the type.
 	Wildcard bool
-	// Names are those the client asked for by name, in order. Names of glob
-	// collections are among them.
+	// Names are those the client asked for by name, in order, each once. Names
+	// of glob collections are among them.
 	Names []string
+	// Locators are the names with their constraints, ordered by name, if the
+	// client subscribes by locators (xRFC TP2), wildcards included. A locator
+	// whose constraints cannot be used is among Errors, and here without them.
+	Locators []Locator
 	// Errors are the errors (xRFC TP3) that were sent and stand: neither
 	// another error nor the resource was sent since, and the client is still
 	// subscribed. They are ordered by name.
@@ -73,12 +79,34 @@ type TypeStatus struct {
 	NACK *NACK
 }
 
+// Locator is a name and the constraints a client subscribed to it with.
+type Locator struct {
+	Name        string
+	Constraints dynparam.Constraints
+}
+
 // ErrorStatus is an error that a client was sent in place of a resource.
 type ErrorStatus struct {
 	// Name is the resource's, or a glob collection's, as the client spells it.
 	Name string
-	Err  *status.Status
+	// Constraints are those of the subscription, for a client that subscribes by
+	// locators.
+	Constraints dynparam.Constraints
+	Err         *status.Status
 }
+
+// Stats are counts since the store was made, which the servers of a store share.
+type Stats struct {
+	// AmbiguousChoices counts how often TP2 left open which of several matching
+	// variants a subscription gets, so that another implementation might choose
+	// another one: the deployment does not follow the best practices of TP2's
+	// "Matching Behavior and Best Practices". A choice that streams share is
+	// counted once.
+	AmbiguousChoices uint64
+}
+
+// Stats returns the counts.
+func (s *Server) Stats() Stats { return Stats{AmbiguousChoices: s.store.ambiguous.Load()} }
 
 // Clients returns the present streams in the order they began. Each entry is
 // consistent in itself. Its cost is that of all names of all streams.
@@ -115,6 +143,7 @@ func (sub *subscription) status() TypeStatus {
 		TypeURL:      sub.typeURL,
 		Wildcard:     sub.interest.wildcard(),
 		Names:        sub.sortedNames(),
+		Locators:     sub.locators(),
 		Errors:       sub.standingErrors(),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
@@ -128,15 +157,32 @@ func (sub *subscription) status() TypeStatus {
 // holds Store.mu and stream.mu.
 func (sub *subscription) standingErrors() []ErrorStatus {
 	var errs []ErrorStatus
-	for key, e := range sub.told {
+	for tp, e := range sub.told {
+		l := sub.names[tp]
 		switch {
 		case e.err != nil:
-			errs = append(errs, ErrorStatus{sub.spelling(key, e), e.err.status})
+			errs = append(errs, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})
 		case e == absence && sub.telling != tellDifference:
-			name := sub.names[key]
-			errs = append(errs, ErrorStatus{name, notFound(sub.typeURL, name).status})
+			errs = append(errs, ErrorStatus{l.name, l.constraints, notFound(sub.typeURL, l.name).status})
 		}
 	}
-	slices.SortFunc(errs, func(a, b ErrorStatus) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(errs, func(a, b ErrorStatus) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
+	})
 	return errs
+}
+
+// locators returns the subscribed locators in order. The caller holds Store.mu.
+func (sub *subscription) locators() []Locator {
+	if sub.dialect == byNames {
+		return nil
+	}
+	locators := make([]Locator, 0, len(sub.names))
+	for _, l := range sub.names {
+		locators = append(locators, Locator{l.name, l.constraints})
+	}
+	slices.SortFunc(locators, func(a, b Locator) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
+	})
+	return locators
 }

@@ -7,14 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Store holds resources, or the errors in place of them, by type URL and name.
-// It is safe for concurrent use.
+// Store holds resources, or the errors in place of them, by type URL and name,
+// and of each name as many variants as have different dynamic parameters (xRFC
+// TP2). It is safe for concurrent use.
 //
-// Its version counts the updates that changed something. Each resource has a
+// Its version counts the updates that changed something. Each variant has a
 // version of its own, see [Resource.Version].
 type Store struct {
 	// updates lets one Update run at a time, with its function outside of mu.
@@ -25,6 +29,9 @@ type Store struct {
 	mu      sync.RWMutex
 	version uint64
 	tables  map[string]*table
+
+	// ambiguous counts the choices between variants that TP2 leaves open.
+	ambiguous atomic.Uint64
 }
 
 // NewStore returns an empty store, of version 0.
@@ -41,7 +48,7 @@ func NewStore() *Store { return &Store{tables: map[string]*table{}} }
 func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	s.updates.Lock()
 	defer s.updates.Unlock()
-	tx := &Tx{store: s, changes: map[entryKey]*entry{}}
+	tx := &Tx{store: s, changes: map[slotKey]*draft{}}
 	f(tx)
 	if len(tx.errs) > 0 {
 		return s.Version(), fmt.Errorf("store update: %w", errors.Join(tx.errs...))
@@ -49,19 +56,19 @@ func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	return s.apply(tx.changes), nil
 }
 
-func (s *Store) apply(changes map[entryKey]*entry) uint64 {
+func (s *Store) apply(changes map[slotKey]*draft) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.version + 1
-	for key, e := range changes {
+	for key, d := range changes {
 		t := s.tables[key.typeURL]
 		if t == nil {
-			if e == nil {
+			if !d.sets() {
 				continue
 			}
 			t = s.table(key.typeURL)
 		}
-		if t.put(key.name, e, next) {
+		if t.put(key.name, d, next) {
 			s.version = next
 		}
 	}
@@ -75,27 +82,50 @@ func (s *Store) Version() uint64 {
 	return s.version
 }
 
-// Get returns the resource, or nil if there is none or an error in its place.
-func (s *Store) Get(typeURL, name string) *Resource {
-	if e := s.entry(typeURL, keyOf(name)); e != nil {
-		return e.resource
-	}
-	return nil
-}
+// Get returns the resource without dynamic parameters, or nil if there is none or
+// an error in its place.
+func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name, "").asResource() }
 
-// Error returns the error in place of the resource, nil if there is none.
+// Error returns the error in place of the resource without dynamic parameters or
+// of the whole name, nil if there is none.
 func (s *Store) Error(typeURL, name string) *status.Status {
-	if e := s.entry(typeURL, keyOf(name)); e != nil && e.err != nil {
-		return e.err.status
-	}
-	return nil
+	return s.entry(typeURL, name, "").asError()
 }
 
-func (s *Store) entry(typeURL string, key nameKey) *entry {
+// Choose returns what a subscription to a name with these constraints gets:
+// a resource, an error, or, if no variant matches, neither. It does not count as
+// a choice in [Stats].
+func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource, *status.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if t := s.tables[typeURL]; t != nil {
-		return t.entries[key]
+		e, _ := t.slots[keyOf(name)].choose(c)
+		return e.asResource(), e.asError()
+	}
+	return nil, nil
+}
+
+// Variants returns all variants of a resource, in an order that does not change.
+func (s *Store) Variants(typeURL, name string) []*Resource {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if t := s.tables[typeURL]; t != nil {
+		return t.slots[keyOf(name)].resources(dynparam.Constraints{})
+	}
+	return nil
+}
+
+func (s *Store) entry(typeURL, name, parameters string) *entry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.slot(typeURL, keyOf(name)).find(parameters)
+}
+
+// slot returns what is stored under a name, nil for nothing. The caller holds mu,
+// or keeps other updates from running.
+func (s *Store) slot(typeURL string, key nameKey) *slot {
+	if t := s.tables[typeURL]; t != nil {
+		return t.slots[key]
 	}
 	return nil
 }
@@ -105,13 +135,12 @@ func (s *Store) keys(typeURL string) []nameKey {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if t := s.tables[typeURL]; t != nil {
-		return slices.Collect(maps.Keys(t.entries))
+		return slices.Collect(maps.Keys(t.slots))
 	}
 	return nil
 }
 
-// Resources returns all resources of a type, ordered by name. The slice must
-// not be changed.
+// Resources returns all variants of all resources of a type, ordered by name.
 func (s *Store) Resources(typeURL string) []*Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -126,7 +155,7 @@ func (s *Store) Resources(typeURL string) []*Resource {
 func (s *Store) table(typeURL string) *table {
 	t := s.tables[typeURL]
 	if t == nil {
-		t = newTable(typeURL)
+		t = newTable(typeURL, &s.ambiguous)
 		s.tables[typeURL] = t
 	}
 	return t
@@ -140,19 +169,24 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 		return
 	}
 	t := s.table(sub.typeURL)
-	for key := range change.removed {
-		delete(sub.names, key)
-		t.setSubscribed(key, sub, false)
+	for tp := range change.removed {
+		t.leave(sub, tp.name, sub.askKey(tp))
+		delete(sub.names, tp)
+		sub.indexTopic(tp, false)
 	}
-	for key, name := range change.added {
-		sub.names[key] = name
-		t.setSubscribed(key, sub, true)
+	for tp, l := range change.added {
+		a := t.join(sub, tp.name, sub.askKey(tp), sub.meant(l))
+		if sub.dialect == byLocators {
+			l.constraints = a.constraints // equal ones, which many streams share
+		}
+		sub.names[tp] = l
+		sub.indexTopic(tp, true)
 	}
 	before := sub.interest
 	sub.interest = change.interest
 	t.setWildcard(sub, change.interest.wildcard())
+	sub.due(t, change, before)
 	s.dropIfUnused(t)
-	sub.due(change, before)
 }
 
 // release forgets all that a stream asked for, for good.
@@ -168,8 +202,8 @@ func (s *Store) release(st *stream) {
 		if t == nil {
 			continue
 		}
-		for key := range sub.names {
-			t.setSubscribed(key, sub, false)
+		for tp := range sub.names {
+			t.leave(sub, tp.name, sub.askKey(tp))
 		}
 		t.setWildcard(sub, false)
 		s.dropIfUnused(t)
@@ -179,7 +213,7 @@ func (s *Store) release(st *stream) {
 // dropIfUnused keeps clients from filling the store with types of their own
 // invention.
 func (s *Store) dropIfUnused(t *table) {
-	if t.version == 0 && len(t.byName) == 0 && len(t.byWildcard) == 0 {
+	if t.version == 0 && len(t.asks) == 0 {
 		delete(s.tables, t.typeURL)
 	}
 }

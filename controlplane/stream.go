@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // stream is what every protocol variant keeps of one client's stream: who the
@@ -23,10 +25,14 @@ type stream struct {
 	id       uint64
 	protocol Protocol
 	store    *Store
+	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
 	// wake holds a token while something may be due.
 	wake chan struct{}
+
+	// constraining lets one constrain run at a time. It is locked before Store.mu.
+	constraining sync.Mutex
 
 	// used counts against limits. Only the reader touches it.
 	used usage
@@ -36,8 +42,13 @@ type stream struct {
 
 	mu      sync.Mutex
 	greeted bool
-	node    *corepb.Node
-	subs    map[string]*subscription
+	// node does not change once the stream is greeted, which is before it has
+	// subscriptions.
+	node *corepb.Node
+	// implicit are the constraints for types that the client does not subscribe
+	// to by locators.
+	implicit dynparam.ByType
+	subs     map[string]*subscription
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
 }
@@ -50,9 +61,9 @@ type limits struct {
 
 type usage struct{ names, bytes int }
 
-func newStream(id uint64, protocol Protocol, store *Store, l limits, p *peer.Peer) *stream {
+func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, l limits, p *peer.Peer) *stream {
 	return &stream{
-		id: id, protocol: protocol, store: store, limits: l, peer: p,
+		id: id, protocol: protocol, store: store, of: of, limits: l, peer: p,
 		wake: make(chan struct{}, 1),
 		subs: map[string]*subscription{},
 	}
@@ -70,6 +81,7 @@ func (s *stream) greet(node *corepb.Node) error {
 	if greeted {
 		return nil
 	}
+	s.constrain()
 	return s.use(usage{bytes: proto.Size(node)})
 }
 
@@ -91,8 +103,8 @@ func (s *stream) use(more usage) error {
 }
 
 // subscription returns what the stream asks for of a type. Only the reader
-// calls it. telling applies if there was none before.
-func (s *stream) subscription(typeURL string, telling telling) (*subscription, error) {
+// calls it. telling and dialect apply if there was none before.
+func (s *stream) subscription(typeURL string, telling telling, dialect dialect) (*subscription, error) {
 	if typeURL == "" {
 		return nil, status.Error(codes.InvalidArgument, "type_url: empty; on an aggregated stream every request has to name its type")
 	}
@@ -106,8 +118,11 @@ func (s *stream) subscription(typeURL string, telling telling) (*subscription, e
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, typeURL: typeURL, telling: telling, names: map[nameKey]string{}}
+	sub = &subscription{stream: s, typeURL: typeURL, telling: telling, dialect: dialect, names: map[topic]locator{}}
 	s.mu.Lock()
+	if dialect == byNames && typeURL != dynparam.MapTypeURL {
+		sub.implicit = s.implicit.For(typeURL)
+	}
 	s.subs[typeURL] = sub
 	s.mu.Unlock()
 	return sub, nil
@@ -145,8 +160,12 @@ type dueChanges struct {
 }
 
 // takeDue returns what is due, in push order, and clears it. The caller holds
-// Store.mu for reading, so that it sees whole updates only.
+// Store.mu for reading, so that it sees whole updates only. A stream that ended,
+// and has no place in the store any more, has nothing due.
 func (s *stream) takeDue() []dueChanges {
+	if s.released {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	due := make([]dueChanges, 0, len(s.dueSubs))
@@ -162,8 +181,8 @@ func (s *stream) takeDue() []dueChanges {
 	return due
 }
 
-// variant is a variant of the protocol on one stream.
-type variant[Req, Resp any] interface {
+// protocolVariant is a variant of the protocol on one stream.
+type protocolVariant[Req, Resp any] interface {
 	// handle takes in a request. It is called for one after the other.
 	handle(*Req) error
 	// push sends what is due. It is called for one wake after the other, beside
@@ -178,7 +197,7 @@ type variant[Req, Resp any] interface {
 // handler from returning, which alone can end the stream.
 func exchange[Req, Resp any](
 	s *stream,
-	v variant[Req, Resp],
+	v protocolVariant[Req, Resp],
 	wire grpc.BidiStreamingServer[Req, Resp],
 	group *sync.WaitGroup,
 	stop <-chan struct{},

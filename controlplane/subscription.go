@@ -1,6 +1,12 @@
 package controlplane
 
-import "maps"
+import (
+	"maps"
+	"slices"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
 
 // interest is what a client has made of a type so far.
 type interest int
@@ -41,61 +47,74 @@ type subscription struct {
 	stream  *stream
 	typeURL string
 	telling telling
+	dialect dialect
 
 	// Written by the stream's reader under Store.mu, so that the reader may
 	// read them without.
 
-	// names maps what is subscribed by name to the client's spelling.
-	names    map[nameKey]string
+	// names maps what is subscribed by name to what the client said.
+	names map[topic]locator
+	// topics has the keys of names by name, for byLocators only.
+	topics   map[nameKey]map[topic]struct{}
 	interest interest
 
+	// implicit are the constraints of a client that sends none. Guarded by
+	// Store.mu.
+	implicit dynparam.Constraints
+
 	// Guarded by stream.mu.
+
 	pending pending
 	// queued says that the subscription is among stream.dueSubs.
 	queued bool
-	// told is what the client was last told under a name, as far as that
-	// decides what it has to be told. SotW: only errors, and absence where the
-	// client was told of that by an error. Delta: everything; what is not here,
-	// the client knows nothing of. Keys of globs are here, too: with the
-	// collection's error, or with absence if it is in none.
-	told     map[nameKey]*entry
+	// told is what the client was last told of a topic, as far as that decides
+	// what it has to be told. SotW: only errors, absence where the client was
+	// told of that by an error, and what was computed for it. Delta: everything;
+	// what is not here, the client knows nothing of. Topics of globs are here,
+	// too: with the collection's error, or with absence if it is in none.
+	told map[topic]*entry
+	// answers are what computed resources are for this client, and epoch counts
+	// how often it was said that they may be others by now.
+	answers  map[nameKey]answer
+	epoch    uint64
 	delivery delivery
 }
 
 // pending is what changed since the client was last told. It is bounded by what
 // is subscribed and by what the client was told.
 type pending struct {
-	// all makes everything that is subscribed due, beside names.
+	// all makes everything that is subscribed due, beside topics.
 	all bool
 	// allAgain is that even of what the client was told already.
 	allAgain bool
-	// names says of each name whether it is due even if the client was told
+	// topics says of each topic whether it is due even if the client was told
 	// already.
-	names map[nameKey]bool
+	topics map[topic]bool
 }
 
-func (p *pending) empty() bool { return !p.all && len(p.names) == 0 }
+func (p *pending) empty() bool { return !p.all && len(p.topics) == 0 }
 
-func (p *pending) add(key nameKey, again bool) {
-	if p.names == nil {
-		p.names = map[nameKey]bool{}
+func (p *pending) add(tp topic, again bool) {
+	if p.topics == nil {
+		p.topics = map[topic]bool{}
 	}
-	p.names[key] = p.names[key] || again
+	p.topics[tp] = p.topics[tp] || again
 }
 
 // subscriptionChange is the difference that one request makes.
 type subscriptionChange struct {
-	// added are names that were not subscribed, with the client's spelling.
-	added map[nameKey]string
-	// repeated are names that were, and that a delta client asks for again.
-	repeated []nameKey
-	// removed are names that were subscribed, with the client's spelling.
-	removed  map[nameKey]string
+	// added are topics that were not subscribed, with what the client said.
+	added map[topic]locator
+	// repeated are topics that were, and that a delta client asks for again.
+	repeated []topic
+	// removed are topics that were subscribed, with what the client said.
+	removed  map[topic]locator
 	interest interest
 	// askedForAll: the request subscribes to the wildcard, perhaps again.
 	askedForAll bool
-	// known is what a delta client says it has from an earlier stream.
-	known map[nameKey]*entry
+	// known are the versions that a delta client says it has from an earlier
+	// stream, by name.
+	known map[string]string
 }
 
 func (c subscriptionChange) isNone(before interest) bool {
@@ -105,136 +124,219 @@ func (c subscriptionChange) isNone(before interest) bool {
 // usage returns how much more the client occupies after the change.
 func (c subscriptionChange) usage() usage {
 	u := usage{names: len(c.added) - len(c.removed)}
-	for _, name := range c.added {
-		u.bytes += len(name)
+	for _, l := range c.added {
+		u.bytes += l.size()
 	}
-	for _, name := range c.removed {
-		u.bytes -= len(name)
+	for _, l := range c.removed {
+		u.bytes -= l.size()
 	}
-	for key, e := range c.known {
-		if _, named := c.added[key]; !named {
-			u.bytes += len(e.name()) + len(e.resource.version)
+	for name, version := range c.known {
+		if _, named := c.added[topic{name: keyOf(name)}]; !named {
+			u.bytes += len(name) + len(version)
 		}
 	}
 	return u
 }
 
-// diff compares the full list of names that a SotW request carries with what is
-// subscribed.
-func (sub *subscription) diff(names []string) subscriptionChange {
-	wanted := nameSet(names)
-	change := subscriptionChange{interest: sub.nextInterest(wanted), added: wanted, removed: map[nameKey]string{}}
+// diff compares all that a SotW request asks for with what is subscribed.
+func (sub *subscription) diff(wanted map[topic]locator) subscriptionChange {
+	change := subscriptionChange{interest: sub.nextInterest(wanted), added: wanted, removed: map[topic]locator{}}
 	change.askedForAll = change.interest.wildcard() && !sub.interest.wildcard()
 	if change.interest == interestWildcard {
-		delete(wanted, wildcardKey)
+		delete(wanted, wildcardTopic)
 	}
-	for key, name := range sub.names {
-		if _, ok := wanted[key]; !ok {
-			change.removed[key] = name
+	for tp, l := range sub.names {
+		if _, ok := wanted[tp]; !ok {
+			change.removed[tp] = l
 		}
 	}
 	// What is left is new.
-	maps.DeleteFunc(wanted, func(key nameKey, _ string) bool { return sub.named(key) })
+	maps.DeleteFunc(wanted, func(tp topic, _ locator) bool { return sub.named(tp) })
 	return change
 }
 
-var wildcardKey = keyOf(wildcardName)
+var (
+	wildcardKey = keyOf(wildcardName)
+	// wildcardTopic is the wildcard of a client that subscribes by names. It is
+	// an interest, not one of the names; with constraints it is one of them.
+	wildcardTopic = topic{name: wildcardKey}
+)
 
-// nameSet has the names by key; of two spellings the first counts.
-func nameSet(names []string) map[nameKey]string {
-	set := make(map[nameKey]string, len(names))
-	for _, name := range names {
-		key := keyOf(name)
-		if _, ok := set[key]; !ok {
-			set[key] = name
-		}
-	}
-	return set
+// isWildcard says whether a topic that is subscribed by name is the wildcard.
+func (sub *subscription) isWildcard(tp topic) bool {
+	return tp.name == wildcardKey && hasWildcard(sub.typeURL)
 }
 
 // nextInterest follows "How the client specifies what resources to return" of
 // Envoy's description of the protocol, for SotW.
-func (sub *subscription) nextInterest(wanted map[nameKey]string) interest {
+func (sub *subscription) nextInterest(wanted map[topic]locator) interest {
 	if !hasWildcard(sub.typeURL) {
 		return interestNamed
 	}
-	if _, ok := wanted[wildcardKey]; ok {
+	if asksForWildcard(wanted) {
 		return interestWildcard
 	}
-	if len(wanted) == 0 && (sub.interest == interestUnknown || sub.interest == interestLegacyWildcard) {
+	if sub.dialect == byNames && len(wanted) == 0 && (sub.interest == interestUnknown || sub.interest == interestLegacyWildcard) {
 		return interestLegacyWildcard
 	}
 	return interestNamed
 }
 
-// named says whether the name itself is subscribed.
-func (sub *subscription) named(key nameKey) bool {
-	_, ok := sub.names[key]
+// asksForWildcard says whether one of the topics is the wildcard, of a type that
+// has one.
+func asksForWildcard(wanted map[topic]locator) bool {
+	for tp := range wanted {
+		if tp.name == wildcardKey {
+			return true
+		}
+	}
+	return false
+}
+
+// named says whether the topic itself is subscribed.
+func (sub *subscription) named(tp topic) bool {
+	_, ok := sub.names[tp]
 	return ok
 }
 
-// inGlob says whether the name is a member of a glob collection that is
-// subscribed.
-func (sub *subscription) inGlob(key nameKey) bool {
-	return sub.telling == tellDifference && key.collection != "" && !key.isGlob() && sub.named(key.glob())
+// topicOf returns the topic of those who asked for a name.
+func (sub *subscription) topicOf(key nameKey, a *ask) topic {
+	if sub.dialect == byNames {
+		return topic{name: key}
+	}
+	return topic{key, markConstraints + a.key}
 }
 
-// wants says whether a resource of this name is subscribed in any way.
-func (sub *subscription) wants(key nameKey) bool {
-	return sub.interest.wildcard() || sub.named(key) || sub.inGlob(key)
+// askKey returns the key of the ask that a subscribed topic is part of. The
+// caller holds Store.mu.
+func (sub *subscription) askKey(tp topic) string {
+	if sub.dialect == byNames {
+		return sub.implicit.Key()
+	}
+	return tp.which[len(markConstraints):]
+}
+
+// indexTopic keeps topics in step with names.
+func (sub *subscription) indexTopic(tp topic, on bool) {
+	if sub.dialect == byNames {
+		return
+	}
+	if sub.topics == nil {
+		sub.topics = map[nameKey]map[topic]struct{}{}
+	}
+	addTo(sub.topics, tp.name, tp, on)
+}
+
+// meant returns a locator with the constraints that count. The caller holds
+// Store.mu.
+func (sub *subscription) meant(l locator) locator {
+	if sub.dialect == byNames {
+		l.constraints = sub.implicit
+	}
+	return l
+}
+
+// inGlob says whether the topic is in a glob collection that is subscribed. e is
+// what is, or was, under it.
+func (sub *subscription) inGlob(tp topic, e *entry) bool {
+	if sub.telling != tellDifference || tp.name.collection == "" || tp.name.isGlob() {
+		return false
+	}
+	if sub.dialect == byNames {
+		return sub.named(topic{name: tp.name.glob()})
+	}
+	return sub.covers(tp.name.glob(), tp, e)
+}
+
+// inWildcard is inGlob for the wildcard.
+func (sub *subscription) inWildcard(tp topic, e *entry) bool {
+	if sub.dialect == byNames {
+		return sub.interest.wildcard()
+	}
+	return hasWildcard(sub.typeURL) && sub.covers(wildcardKey, tp, e)
+}
+
+// covers says whether a client that subscribes by locators asked for a collection
+// with constraints that the variant matches.
+func (sub *subscription) covers(collection nameKey, tp topic, e *entry) bool {
+	if _, ok := tp.variant(); !ok || e == nil {
+		return false
+	}
+	for asked := range sub.topics[collection] {
+		l := sub.names[asked]
+		if l.refused == nil && l.constraints.Match(e.parameters()) {
+			return true
+		}
+	}
+	return false
+}
+
+// wants says whether a topic is subscribed in any way.
+func (sub *subscription) wants(tp topic, e *entry) bool {
+	return sub.named(tp) || sub.inWildcard(tp, e) || sub.inGlob(tp, e)
 }
 
 // spelling returns the name as the client spells it, or as the entry does if
 // the client did not ask for it by name.
-func (sub *subscription) spelling(key nameKey, e *entry) string {
-	if name, ok := sub.names[key]; ok {
-		return name
+func (sub *subscription) spelling(tp topic, e *entry) string {
+	if l, ok := sub.names[tp]; ok {
+		return l.name
 	}
 	return e.name()
 }
 
-// changed notes that what is under this name is not what the client was told
-// last. The store calls it, for subscribed names only.
-func (sub *subscription) changed(key nameKey, exists bool) {
+// resourceName names a topic to the client.
+func (sub *subscription) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
+	if l, ok := sub.names[tp]; ok {
+		return l.resourceName(sub.dialect)
+	}
+	if sub.dialect == byNames {
+		return &discoverypb.ResourceName{Name: e.name()}
+	}
+	return variantName(e.name(), e.parameters())
+}
+
+// changed notes that the topic is not what the client was told last. The store
+// calls it, for subscribed topics only.
+func (sub *subscription) changed(tp topic, exists bool) {
 	s := sub.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case sub.telling == tellAll:
 		sub.pending.all = true
-	case exists || sub.named(key) || sub.told[key] != nil:
-		sub.pending.add(key, false)
+	case exists || sub.named(tp) || sub.told[tp] != nil:
+		sub.pending.add(tp, false)
 	default:
-		// It came and went while the client was not looking. Kept, such names
+		// It came and went while the client was not looking. Kept, such topics
 		// would grow without bound.
-		delete(sub.pending.names, key)
+		delete(sub.pending.topics, tp)
 	}
 	s.markDue(sub)
 }
 
-// memberChanged is changed for a member of a subscribed glob collection.
-func (sub *subscription) memberChanged(key nameKey, exists bool) {
-	if sub.telling == tellDifference {
-		sub.changed(key, exists)
-	}
-}
-
-// remember notes what the client was told under a name. The caller holds
+// remember notes what the client was told of a topic. The caller holds
 // stream.mu.
-func (sub *subscription) remember(key nameKey, e *entry) {
+func (sub *subscription) remember(tp topic, e *entry) {
 	if sub.told == nil {
-		sub.told = map[nameKey]*entry{}
+		sub.told = map[topic]*entry{}
 	}
-	sub.told[key] = e
+	sub.told[tp] = e
 }
 
-// due notes what a change of the subscription itself makes due.
-func (sub *subscription) due(change subscriptionChange, before interest) {
+// due notes what a change of the subscription itself makes due. The caller holds
+// Store.mu, of which t is a table.
+func (sub *subscription) due(t *table, change subscriptionChange, before interest) {
 	s := sub.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for tp := range change.removed {
+		delete(sub.answers, tp.name)
+		delete(sub.told, tp)
+		delete(sub.pending.topics, tp)
+	}
 	if sub.telling == tellDifference {
-		sub.dueDifference(change, before)
+		sub.dueDifference(t, change, before)
 	} else {
 		sub.dueState(change)
 	}
@@ -244,16 +346,12 @@ func (sub *subscription) due(change subscriptionChange, before interest) {
 // dueState is due for SotW: every name that is new is told, even if the client
 // may know it from before.
 func (sub *subscription) dueState(change subscriptionChange) {
-	for key := range change.removed {
-		delete(sub.pending.names, key)
-		delete(sub.told, key)
-	}
 	if sub.telling == tellAll {
 		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
 		return
 	}
-	for key := range change.added {
-		sub.pending.add(key, false)
+	for tp := range change.added {
+		sub.pending.add(tp, false)
 	}
 }
 
@@ -265,4 +363,13 @@ func (sub *subscription) takePending() pending {
 }
 
 // sortedNames returns the subscribed names in order. The caller holds Store.mu.
-func (sub *subscription) sortedNames() []string { return sortedKeys(maps.Values(sub.names)) }
+func (sub *subscription) sortedNames() []string {
+	names := make([]string, 0, len(sub.names))
+	for tp, l := range sub.names {
+		if !sub.isWildcard(tp) {
+			names = append(names, l.name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -4,67 +4,176 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// table holds the entries of one type and the index of who asked for them.
+// table holds what is stored of one type and the index of who asked for it.
 // Store.mu guards it.
 type table struct {
 	typeURL string
-	// version is the store's version when an entry of the type last changed, 0
-	// if there never was one.
+	// version is the store's version when something of the type last changed, 0
+	// if nothing ever did.
 	version uint64
-	entries map[nameKey]*entry
-	// members has the keys of the entries in each glob collection.
+	// slots are not empty.
+	slots map[nameKey]*slot
+	// members has the names in each glob collection.
 	members map[string]map[nameKey]struct{}
-	// listing computes all, once per change.
-	listing func() []*Resource
-	// byName has the subscriptions to each name: of an entry, of nothing yet,
-	// or of a glob collection.
-	byName     map[nameKey]map[*subscription]struct{}
-	byWildcard map[*subscription]struct{}
+	// listings computes what a wildcard gets, once per change and constraints.
+	listings *listings
+	// asks has the subscriptions to each name (of a resource, of nothing yet, or
+	// of a glob collection) and to the wildcard, by their constraints.
+	asks map[nameKey]map[string]*ask
+	// computes says that the type ever had a computed resource.
+	computes bool
+	// ambiguous is the store's count.
+	ambiguous *atomic.Uint64
 }
 
-func newTable(typeURL string) *table {
-	t := &table{
-		typeURL:    typeURL,
-		entries:    map[nameKey]*entry{},
-		members:    map[string]map[nameKey]struct{}{},
-		byName:     map[nameKey]map[*subscription]struct{}{},
-		byWildcard: map[*subscription]struct{}{},
+func newTable(typeURL string, ambiguous *atomic.Uint64) *table {
+	return &table{
+		typeURL:   typeURL,
+		slots:     map[nameKey]*slot{},
+		members:   map[string]map[nameKey]struct{}{},
+		listings:  new(listings),
+		asks:      map[nameKey]map[string]*ask{},
+		ambiguous: ambiguous,
 	}
-	t.resetListing()
-	return t
 }
 
-// put stores e, or deletes the entry if e is nil, and tells the subscriptions.
-// It returns whether that changed anything.
-func (t *table) put(key nameKey, e *entry, version uint64) bool {
-	if t.entries[key].sameBytes(e) {
+func (t *table) countAmbiguous() { t.ambiguous.Add(1) }
+
+// choose is slot.choose, counted.
+func (t *table) choose(s *slot, c dynparam.Constraints) *entry {
+	chosen, ambiguous := s.choose(c)
+	if ambiguous {
+		t.countAmbiguous()
+	}
+	return chosen
+}
+
+// put does what a draft says to a name, and tells the subscriptions. It returns
+// whether that changed anything.
+func (t *table) put(key nameKey, d *draft, version uint64) bool {
+	s := t.slots[key]
+	changes := d.changes(s)
+	if len(changes) == 0 {
 		return false
 	}
-	if e == nil {
-		delete(t.entries, key)
-	} else {
-		t.entries[key] = e
+	collections := t.lookAtCollections(key, s)
+	if s == nil {
+		s = new(slot)
+		t.slots[key] = s
 	}
-	t.indexMember(key, e != nil)
+	s.apply(changes)
+	if len(s.entries) == 0 {
+		delete(t.slots, key)
+	}
+	t.indexMember(key, len(s.entries) > 0)
 	t.version = version
-	t.resetListing()
-	for sub := range t.byName[key] {
-		sub.changed(key, e != nil)
+	t.listings = new(listings)
+	for _, c := range changes {
+		t.computes = t.computes || c.now != nil && c.now.computed != nil
 	}
-	if key.collection != "" && !key.isGlob() {
-		for sub := range t.byName[key.glob()] {
-			sub.memberChanged(key, e != nil)
-		}
+	for _, a := range t.asks[key] {
+		t.tellNamed(a, key, s, changes)
 	}
-	for sub := range t.byWildcard {
-		sub.changed(key, e != nil)
+	for _, c := range collections {
+		c.tell(t, key, s, changes)
 	}
 	return true
 }
 
-// indexMember keeps members in step with entries.
+// tellNamed tells the subscriptions to the name itself.
+func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange) {
+	if key == wildcardKey && hasWildcard(t.typeURL) {
+		return
+	}
+	was := a.choice
+	a.follow(t, s, changes)
+	if a.choice == was {
+		return
+	}
+	for sub := range a.subs {
+		sub.changed(sub.topicOf(key, a), a.choice != nil)
+	}
+}
+
+// collectionAsk is an ask for a collection that a name is in.
+type collectionAsk struct {
+	*ask
+	glob bool
+	// plain says that a client subscribes by names, and was is what it had of
+	// the name.
+	plain bool
+	was   *entry
+}
+
+// lookAtCollections returns the asks for the collections that a name is in,
+// before it changes.
+func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
+	var asks []collectionAsk
+	look := func(key nameKey, glob bool) {
+		for _, a := range t.asks[key] {
+			c := collectionAsk{ask: a, glob: glob}
+			for sub := range a.subs {
+				c.plain = c.plain || sub.dialect == byNames
+			}
+			if c.plain {
+				c.was, _ = s.choose(a.constraints)
+			}
+			asks = append(asks, c)
+		}
+	}
+	if key.isGlob() {
+		return nil
+	}
+	if key.collection != "" {
+		look(key.glob(), true)
+	}
+	if hasWildcard(t.typeURL) {
+		look(wildcardKey, false)
+	}
+	return asks
+}
+
+// tell tells the subscriptions to the collection of a change in it.
+func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantChange) {
+	if c.refused != nil {
+		return
+	}
+	var now *entry
+	if c.plain {
+		now = t.choose(s, c.constraints)
+	}
+	for sub := range c.subs {
+		if c.glob && sub.telling != tellDifference {
+			continue
+		}
+		if sub.dialect == byNames {
+			if now != c.was {
+				sub.changed(topic{name: key}, now != nil)
+			}
+			continue
+		}
+		for _, change := range changes {
+			if change.touches(c.constraints) {
+				sub.changed(topic{key, markVariant + change.key}, change.now != nil)
+			}
+		}
+	}
+}
+
+// entries returns the variants under a name.
+func (t *table) entries(key nameKey) []*entry {
+	if s := t.slots[key]; s != nil {
+		return s.entries
+	}
+	return nil
+}
+
+// indexMember keeps members in step with slots.
 func (t *table) indexMember(key nameKey, exists bool) {
 	if key.collection == "" || key.isGlob() {
 		return
@@ -72,44 +181,85 @@ func (t *table) indexMember(key nameKey, exists bool) {
 	addTo(t.members, key.collection, key, exists)
 }
 
-// resource returns the resource under a name, nil if there is none or an error
-// in its place.
-func (t *table) resource(key nameKey) *Resource {
-	if e := t.entries[key]; e != nil {
-		return e.resource
+// all returns all resources ordered by name, then by parameters.
+func (t *table) all() []*Resource {
+	var all []*Resource
+	for _, s := range t.slots {
+		all = append(all, s.resources(dynparam.Constraints{})...)
 	}
-	return nil
+	slices.SortFunc(all, byName)
+	return all
 }
 
-// all returns the resources ordered by name, in a slice that is shared. The
-// caller holds Store.mu, reading or writing.
-func (t *table) all() []*Resource { return t.listing() }
-
-func (t *table) resetListing() {
-	t.listing = sync.OnceValue(func() []*Resource {
-		all := make([]*Resource, 0, len(t.entries))
-		for _, e := range t.entries {
-			if e.resource != nil {
-				all = append(all, e.resource)
-			}
+// resources returns those that match.
+func (s *slot) resources(c dynparam.Constraints) []*Resource {
+	if s == nil {
+		return nil
+	}
+	var matching []*Resource
+	for _, e := range s.entries {
+		if e.resource != nil && c.Match(e.parameters()) {
+			matching = append(matching, e.resource)
 		}
-		slices.SortFunc(all, byName)
-		return all
-	})
-}
-
-func byName(a, b *Resource) int { return cmp.Compare(a.name, b.name) }
-
-func (t *table) setSubscribed(key nameKey, sub *subscription, on bool) {
-	addTo(t.byName, key, sub, on)
-}
-
-func (t *table) setWildcard(sub *subscription, on bool) {
-	if on {
-		t.byWildcard[sub] = struct{}{}
-	} else {
-		delete(t.byWildcard, sub)
 	}
+	return matching
+}
+
+// byName orders resources by name, and the variants of one by parameters.
+func byName(a, b *Resource) int {
+	if order := cmp.Compare(a.name, b.name); order != 0 {
+		return order
+	}
+	return cmp.Compare(a.parameters.Key(), b.parameters.Key())
+}
+
+// listings are what wildcard subscriptions with some constraints get, in slices
+// that are shared. They are for one state of the table, and read with Store.mu
+// held.
+type listings struct {
+	mu    sync.Mutex
+	lists map[listingKey]func() []*Resource
+}
+
+type listingKey struct {
+	dialect     dialect
+	constraints string
+}
+
+// maxListings bounds what is kept for clients that have constraints of their
+// own.
+const maxListings = 64
+
+// listing returns what a wildcard subscription gets, ordered by name. The caller
+// holds Store.mu, reading or writing.
+func (t *table) listing(d dialect, c dynparam.Constraints) []*Resource {
+	l, key := t.listings, listingKey{d, c.Key()}
+	l.mu.Lock()
+	list, ok := l.lists[key]
+	if !ok {
+		list = sync.OnceValue(func() []*Resource { return t.list(d, c) })
+		if l.lists == nil {
+			l.lists = map[listingKey]func() []*Resource{}
+		}
+		if len(l.lists) < maxListings {
+			l.lists[key] = list
+		}
+	}
+	l.mu.Unlock()
+	return list()
+}
+
+func (t *table) list(d dialect, c dynparam.Constraints) []*Resource {
+	found := make([]*Resource, 0, len(t.slots))
+	for _, s := range t.slots {
+		if d == byLocators {
+			found = append(found, s.resources(c)...)
+		} else if e := t.choose(s, c); e != nil && e.resource != nil {
+			found = append(found, e.resource)
+		}
+	}
+	slices.SortFunc(found, byName)
+	return found
 }
 
 // addTo puts value into the set under key, or takes it out of it. There are no

@@ -7,18 +7,19 @@ import (
 
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Tx collects the changes of one [Store.Update]. It is valid only within the
 // function it was given to, and for one goroutine.
 type Tx struct {
-	store *Store
-	// changes maps a key to its new entry, nil if it is to be deleted.
-	changes map[entryKey]*entry
+	store   *Store
+	changes map[slotKey]*draft
 	errs    []error
 }
 
-type entryKey struct {
+type slotKey struct {
 	typeURL string
 	name    nameKey
 }
@@ -27,7 +28,27 @@ type entryKey struct {
 // the message's field name, or cluster_name if it has none
 // (ClusterLoadAssignment). A message without a name makes the update fail. The
 // message is serialized here; the caller may change it afterwards.
-func (tx *Tx) Set(messages ...proto.Message) {
+//
+// The resources have no dynamic parameters. Variants of the same name that have
+// some stay; see [Tx.SetVariant].
+func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
+
+// SetNamed is Set for a message under a name of the caller's choice. A
+// *anypb.Any is taken as the serialized resource itself, whatever its bytes.
+// The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
+//
+// Names of TP1 that differ only in how they are written are one name. The
+// spelling that is stored first stays until the resource changes.
+func (tx *Tx) SetNamed(name string, m proto.Message) { tx.SetNamedVariant(name, nil, m) }
+
+// SetVariant is Set for the variants of resources that have these dynamic
+// parameters (xRFC TP2). Other variants of the same names stay as they are. A
+// SetError that comes before in time ends.
+//
+// Best practice is that all variants of a resource have the same keys, with one
+// variant for every value that clients may ask for (TP2, "Matching Behavior and
+// Best Practices").
+func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message) {
 	for _, m := range messages {
 		if isNil(m) {
 			tx.fail(errors.New("set: the message is nil"))
@@ -38,17 +59,12 @@ func (tx *Tx) Set(messages ...proto.Message) {
 			tx.fail(fmt.Errorf("set: %w", err))
 			continue
 		}
-		tx.SetNamed(name, m)
+		tx.SetNamedVariant(name, parameters, m)
 	}
 }
 
-// SetNamed is Set for a message under a name of the caller's choice. A
-// *anypb.Any is taken as the serialized resource itself, whatever its bytes.
-// The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
-//
-// Names of TP1 that differ only in how they are written are one name. The
-// spelling that is stored first stays until the resource changes.
-func (tx *Tx) SetNamed(name string, m proto.Message) {
+// SetNamedVariant is SetNamed for a variant; see [Tx.SetVariant].
+func (tx *Tx) SetNamedVariant(name string, parameters map[string]string, m proto.Message) {
 	if isNil(m) {
 		tx.fail(fmt.Errorf("set %q: the message is nil", name))
 		return
@@ -57,26 +73,58 @@ func (tx *Tx) SetNamed(name string, m proto.Message) {
 		tx.fail(fmt.Errorf("set: the name of a %T is empty", m))
 		return
 	}
-	key, err := storable(name)
-	if err == nil && key.isGlob() {
-		err = errors.New("the name is that of a glob collection, not of a resource: its members are the resources whose names have another last part")
-	}
+	key, badName := ofResource(name)
+	p, badParameters := dynparam.NewParameters(parameters)
+	err := errors.Join(badName, badParameters)
 	var r *Resource
 	if err == nil {
-		r, err = newResource(name, m)
+		r, err = newResource(name, p, m)
 	}
 	if err != nil {
 		tx.fail(fmt.Errorf("set %q: %w", name, err))
 		return
 	}
-	tx.changes[entryKey{r.packed.TypeUrl, key}] = &entry{resource: r}
+	tx.draft(r.packed.TypeUrl, key).set(&entry{resource: r})
 }
 
-// SetError puts an error in place of a resource (xRFC TP3): clients that
-// subscribed to the name are sent st, each of them once, instead of the
-// resource. It replaces a resource of that name; Set and Delete end it. The name may be that of a
-// glob collection, which then is in error as a whole: its subscribers
-// are told nothing of its members until the error is deleted.
+// SetDPDS makes the resource with which a control plane tells each client the
+// constraints to subscribe with (TP2, "Server-Specified Constraints"): what of
+// says for the client's node. Its error, for instance one of package status, is
+// the client's answer in place of the resource. Clients are told anew when of is
+// replaced, or on [Store.RefreshDPDS], and only if their answer changed.
+//
+// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no
+// such resource by way of a glob collection.
+func (tx *Tx) SetDPDS(name string, of Constraints) {
+	key, err := ofResource(name)
+	if name == "" {
+		err = errors.New("the name is empty")
+	}
+	if of == nil {
+		err = errors.Join(err, errors.New("the function is nil"))
+	}
+	if err != nil {
+		tx.fail(fmt.Errorf("set DPDS resource %q: %w", name, err))
+		return
+	}
+	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: &computed{name: name, of: of}})
+}
+
+// ofResource says whether a resource can be stored under a name.
+func ofResource(name string) (nameKey, error) {
+	key, err := storable(name)
+	if err == nil && key.isGlob() {
+		err = errors.New("the name is that of a glob collection, not of a resource: its members are the resources whose names have another last part")
+	}
+	return key, err
+}
+
+// SetError puts an error in place of a resource (xRFC TP3), with all its
+// variants: clients that subscribed to the name are sent st, each of them once,
+// instead of the resource. It replaces what is under that name; setting a
+// variant, and Delete, end it. The name may be that of a glob collection, which
+// then is in error as a whole: its subscribers are told nothing of its members
+// until the error is deleted.
 //
 // Codes decide what clients do. NOT_FOUND and PERMISSION_DENIED let them drop a
 // version that they have; all others are transient, and they keep it. A nil or
@@ -84,19 +132,40 @@ func (tx *Tx) SetNamed(name string, m proto.Message) {
 // errors for wildcard subscriptions.
 func (tx *Tx) SetError(typeURL, name string, st *status.Status) {
 	key, badName := storable(name)
+	if e := tx.newError(typeURL, name, dynparam.Parameters{}, st, badName); e != nil {
+		e.whole = true
+		tx.draft(typeURL, key).replace(e)
+	}
+}
+
+// SetVariantError puts an error in place of one variant: subscriptions that
+// would get the variant with these parameters get st. Other variants of the name
+// stay as they are. So some clients can be told PERMISSION_DENIED, and others
+// get the resource.
+func (tx *Tx) SetVariantError(typeURL, name string, parameters map[string]string, st *status.Status) {
+	key, badName := ofResource(name)
+	p, badParameters := dynparam.NewParameters(parameters)
+	if e := tx.newError(typeURL, name, p, st, errors.Join(badName, badParameters)); e != nil {
+		tx.draft(typeURL, key).set(e)
+	}
+}
+
+// newError returns nil, and makes the update fail, if anything is wrong.
+func (tx *Tx) newError(typeURL, name string, p dynparam.Parameters, st *status.Status, bad error) *entry {
 	if name == "" {
-		badName = errors.New("the name is empty")
+		bad = errors.New("the name is empty")
 	}
 	var badType error
 	if typeURL == "" {
 		badType = errors.New("the type URL is empty")
 	}
 	e, badStatus := newResourceError(name, st)
-	if err := errors.Join(badType, badName, badStatus); err != nil {
+	if err := errors.Join(badType, bad, badStatus); err != nil {
 		tx.fail(fmt.Errorf("set error of %q: %w", name, err))
-		return
+		return nil
 	}
-	tx.changes[entryKey{typeURL, key}] = &entry{err: e}
+	e.parameters = p
+	return &entry{err: e}
 }
 
 // storable says whether something can be stored under a name.
@@ -110,48 +179,63 @@ func storable(name string) (nameKey, error) {
 	return keyOf(name), nil
 }
 
-// Delete removes a resource, or the error in its place, if there is one.
+// Delete removes a resource with all its variants, or the error in its place, if
+// there is one.
 func (tx *Tx) Delete(typeURL, name string) {
-	tx.changes[entryKey{typeURL, keyOf(name)}] = nil
+	tx.draft(typeURL, keyOf(name)).replace(nil)
+}
+
+// DeleteVariant removes the variant with these parameters, or the error in its
+// place, if there is one.
+func (tx *Tx) DeleteVariant(typeURL, name string, parameters map[string]string) {
+	p, err := dynparam.NewParameters(parameters)
+	if err != nil {
+		tx.fail(fmt.Errorf("delete a variant of %q: %w", name, err))
+		return
+	}
+	tx.draft(typeURL, keyOf(name)).delete(p.Key())
 }
 
 // DeleteAll removes every resource of a type and every error. Together with Set
 // after it, it replaces the type as a whole; resources that come back with the
 // same bytes did not change.
 func (tx *Tx) DeleteAll(typeURL string) {
-	for key := range tx.changes {
+	for key, d := range tx.changes {
 		if key.typeURL == typeURL {
-			tx.changes[key] = nil
+			d.replace(nil)
 		}
 	}
 	for _, key := range tx.store.keys(typeURL) {
-		tx.changes[entryKey{typeURL, key}] = nil
+		tx.draft(typeURL, key).replace(nil)
 	}
 }
 
-// Get returns the resource as this update would leave it, nil if there is none.
-func (tx *Tx) Get(typeURL, name string) *Resource {
-	if e := tx.entry(typeURL, name); e != nil {
-		return e.resource
-	}
-	return nil
-}
-
-// Error returns the error in place of a resource as this update would leave
+// Get returns the resource without dynamic parameters as this update would leave
 // it, nil if there is none.
-func (tx *Tx) Error(typeURL, name string) *status.Status {
-	if e := tx.entry(typeURL, name); e != nil && e.err != nil {
-		return e.err.status
-	}
-	return nil
-}
+func (tx *Tx) Get(typeURL, name string) *Resource { return tx.entry(typeURL, name).asResource() }
+
+// Error returns the error in place of a resource without dynamic parameters, or
+// of the whole name, as this update would leave it, nil if there is none.
+func (tx *Tx) Error(typeURL, name string) *status.Status { return tx.entry(typeURL, name).asError() }
 
 func (tx *Tx) entry(typeURL, name string) *entry {
-	key := keyOf(name)
-	if e, ok := tx.changes[entryKey{typeURL, key}]; ok {
-		return e
+	tx.store.mu.RLock()
+	defer tx.store.mu.RUnlock()
+	s := tx.store.slot(typeURL, keyOf(name))
+	if d := tx.changes[slotKey{typeURL, keyOf(name)}]; d != nil {
+		return d.find(s, "")
 	}
-	return tx.store.entry(typeURL, key)
+	return s.find("")
+}
+
+// draft returns what the update does to a name.
+func (tx *Tx) draft(typeURL string, key nameKey) *draft {
+	d := tx.changes[slotKey{typeURL, key}]
+	if d == nil {
+		d = new(draft)
+		tx.changes[slotKey{typeURL, key}] = d
+	}
+	return d
 }
 
 func (tx *Tx) fail(err error) { tx.errs = append(tx.errs, err) }

@@ -1,5 +1,7 @@
 package controlplane
 
+import "github.com/dynxds/dynxds/xdsclient/dynparam"
+
 // Type URLs that the xDS protocol treats by rules of their own.
 const (
 	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -18,9 +20,12 @@ func hasWildcard(typeURL string) bool {
 	return typeURL == listenerType || typeURL == clusterType
 }
 
-// pushRank orders the types within one push, make before break.
+// pushRank orders the types within one push, make before break. What decides
+// which variants a client asks for comes first of all.
 func pushRank(typeURL string) int {
 	switch typeURL {
+	case dynparam.MapTypeURL:
+		return -1
 	case clusterType:
 		return 0
 	case endpointType:

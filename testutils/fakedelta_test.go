@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
@@ -144,7 +145,7 @@ func TestFakeServer_DeltaHooks(t *testing.T) {
 		}
 		return nil
 	})
-	f.OnDeltaResponse(func(stream uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+	f.OnDeltaResponse(func(stream uint64, resp *twinpb.DeltaDiscoveryResponse) *twinpb.DeltaDiscoveryResponse {
 		if resp.GetTypeUrl() == xdsmsg.ListenerType {
 			return nil
 		}

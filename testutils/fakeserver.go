@@ -8,23 +8,30 @@ import (
 	"sync"
 	"testing"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 const (
 	adsMethods  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 	deltaMethod = adsMethods + "DeltaAggregatedResources"
+
+	dpdsMethods     = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
+	dpdsDeltaMethod = dpdsMethods + "DeltaDynamicParameterConstraints"
 )
 
 // FakeServer is a control plane on a real loopback port, with switches for
 // every kind of fault a client has to survive. Without a switch thrown it is
-// package controlplane as it is. It is safe for concurrent use.
+// package controlplane as it is. It is safe for concurrent use. What is said of
+// ADS streams holds for the streams of DPDS as well.
+//
+// Messages are twins of the published ones, in proto/dynxds/discovery/v3, which
+// have what xRFC TP2 adds.
 //
 // Store, recording and switches survive Stop and Restart.
 type FakeServer struct {
@@ -129,13 +136,10 @@ func (f *FakeServer) Store() *controlplane.Store { return f.store }
 // Clients returns what the control plane knows of its present streams; none
 // while it is stopped.
 func (f *FakeServer) Clients() []controlplane.ClientStatus {
-	f.mu.Lock()
-	control := f.control
-	f.mu.Unlock()
-	if control == nil {
-		return nil
+	if control := f.Control(); control != nil {
+		return control.Clients()
 	}
-	return control.Clients()
+	return nil
 }
 
 // Set puts resources into the store in one update. It fails the test if that is
@@ -153,6 +157,37 @@ func (f *FakeServer) Delete(t testing.TB, typeURL string, names ...string) {
 			tx.Delete(typeURL, name)
 		}
 	})
+}
+
+// SetVariant puts the variants of resources with these dynamic parameters into
+// the store in one update.
+func (f *FakeServer) SetVariant(t testing.TB, parameters map[string]string, messages ...proto.Message) {
+	t.Helper()
+	f.Update(t, func(tx *controlplane.Tx) { tx.SetVariant(parameters, messages...) })
+}
+
+// SetDPDS makes a resource of constraints that is computed for each client; see
+// [controlplane.Tx.SetDPDS]. After what of says has changed, call RefreshDPDS of
+// the store.
+func (f *FakeServer) SetDPDS(t testing.TB, name string, of controlplane.Constraints) {
+	t.Helper()
+	f.Update(t, func(tx *controlplane.Tx) { tx.SetDPDS(name, of) })
+}
+
+// Stats returns what the control plane counted; zeros while it is stopped.
+func (f *FakeServer) Stats() controlplane.Stats {
+	if control := f.Control(); control != nil {
+		return control.Stats()
+	}
+	return controlplane.Stats{}
+}
+
+// Control returns the control plane that runs, nil while it is stopped. Restart
+// makes a new one.
+func (f *FakeServer) Control() *controlplane.Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.control
 }
 
 // Update is Store().Update for a test that wants no error.
@@ -205,7 +240,7 @@ func (f *FakeServer) Restart() error {
 	}
 	run := &serverRun{control: controlplane.NewServer(f.store, f.opts.control...)}
 	intercept := func(srv any, wire grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if !strings.HasPrefix(info.FullMethod, adsMethods) {
+		if !strings.HasPrefix(info.FullMethod, adsMethods) && !strings.HasPrefix(info.FullMethod, dpdsMethods) {
 			return handler(srv, wire)
 		}
 		return f.serveStream(run, info.FullMethod, srv, wire, handler)
@@ -229,71 +264,6 @@ func (f *FakeServer) Restart() error {
 func (f *FakeServer) Close() {
 	f.Stop()
 	f.port.release()
-}
-
-// RefuseStreams ends every ADS stream that begins from now on with err, before
-// anything is read from it. nil, the default, lets streams in. Streams that
-// exist are not touched.
-func (f *FakeServer) RefuseStreams(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuse = err
-}
-
-// RefuseDelta ends every delta ADS stream that begins from now on with
-// UNIMPLEMENTED, as a server does that knows only SotW. RefuseDelta(false), the
-// default, lets them in. Streams that exist are not touched. For a server that
-// never offers delta see [controlplane.WithoutDelta].
-func (f *FakeServer) RefuseDelta(on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuseDelta = nil
-	if on {
-		f.refuseDelta = status.Error(codes.Unimplemented, "this fake server refuses delta")
-	}
-}
-
-// BreakStreams ends every present ADS stream with err, also those that are
-// stalled. A nil err ends them with OK, as a server may.
-func (f *FakeServer) BreakStreams(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range f.streams {
-		s.breakWith(err)
-	}
-}
-
-// StallSends lets no response out until resume is called. The control plane
-// goes on reading.
-func (f *FakeServer) StallSends() (resume func()) { return f.sends.shut() }
-
-// StallReads lets no request in until resume is called: requests are not
-// recorded either. The control plane goes on sending.
-func (f *FakeServer) StallReads() (resume func()) { return f.reads.shut() }
-
-// OnRequest calls hook for every request after it was recorded and before the
-// control plane sees it, one at a time per stream. An error ends the stream
-// with it. hook may block; Stop waits for it. nil removes the hook.
-func (f *FakeServer) OnRequest(hook func(Request) error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onRequest = hook
-}
-
-// OnResponse calls hook for every SotW response of the control plane. What it
-// returns is sent instead, nothing for nil. hook owns the message. nil removes
-// the hook.
-func (f *FakeServer) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onResponse = hook
-}
-
-// OnDeltaResponse is OnResponse for delta responses.
-func (f *FakeServer) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.onDeltaResponse = hook
 }
 
 // Send sends a hand-made message, usually a *DiscoveryResponse or a
@@ -410,7 +380,7 @@ func (f *FakeServer) begin(method string, wire grpc.ServerStream) (*fakeStream, 
 	f.attempts++
 	f.tell()
 	refuse := f.refuse
-	if refuse == nil && method == deltaMethod {
+	if refuse == nil && (method == deltaMethod || method == dpdsDeltaMethod) {
 		refuse = f.refuseDelta
 	}
 	if refuse != nil {
@@ -442,22 +412,4 @@ func (f *FakeServer) setControl(c *controlplane.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.control = c
-}
-
-func (f *FakeServer) requestHook() func(Request) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.onRequest
-}
-
-func (f *FakeServer) responseHook() func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.onResponse
-}
-
-func (f *FakeServer) deltaResponseHook() func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.onDeltaResponse
 }

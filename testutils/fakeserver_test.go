@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
@@ -307,7 +308,7 @@ func TestFakeServer_Hooks(t *testing.T) {
 		}
 		return nil
 	})
-	f.OnResponse(func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+	f.OnResponse(func(stream uint64, resp *twinpb.DiscoveryResponse) *twinpb.DiscoveryResponse {
 		if resp.GetTypeUrl() == xdsmsg.ListenerType {
 			return nil
 		}

@@ -3,9 +3,10 @@ package testutils
 import (
 	"sync"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // fakeStream stands between the wire and the control plane on one ADS stream:

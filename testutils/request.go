@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Request is one DiscoveryRequest or DeltaDiscoveryRequest as a FakeServer
@@ -31,6 +32,12 @@ type Request struct {
 	// Subscribe and Unsubscribe are resource_names_subscribe and
 	// resource_names_unsubscribe, in the client's order. Delta only.
 	Subscribe, Unsubscribe []string
+	// Locators is resource_locators, in the client's order. SotW only.
+	Locators []controlplane.Locator
+	// SubscribeLocators and UnsubscribeLocators are resource_locators_subscribe
+	// and resource_locators_unsubscribe, in the client's order. Delta only.
+	// Constraints that cannot be used are not in any of the three; see Raw.
+	SubscribeLocators, UnsubscribeLocators []controlplane.Locator
 	// InitialVersions is initial_resource_versions, nil if it is empty. Delta
 	// only.
 	InitialVersions map[string]string
@@ -47,13 +54,14 @@ type Request struct {
 
 func newRequest(stream uint64, m *discoverypb.DiscoveryRequest) Request {
 	r := Request{
-		Stream:  stream,
-		TypeURL: m.GetTypeUrl(),
-		Names:   slices.Clone(m.GetResourceNames()),
-		Version: m.GetVersionInfo(),
-		Nonce:   m.GetResponseNonce(),
-		Node:    m.GetNode(),
-		Raw:     m,
+		Stream:   stream,
+		TypeURL:  m.GetTypeUrl(),
+		Names:    slices.Clone(m.GetResourceNames()),
+		Version:  m.GetVersionInfo(),
+		Locators: locators(m.GetResourceLocators()),
+		Nonce:    m.GetResponseNonce(),
+		Node:     m.GetNode(),
+		Raw:      m,
 	}
 	r.setErr(m.GetErrorDetail())
 	return r
@@ -61,18 +69,32 @@ func newRequest(stream uint64, m *discoverypb.DiscoveryRequest) Request {
 
 func newDeltaRequest(stream uint64, m *discoverypb.DeltaDiscoveryRequest) Request {
 	r := Request{
-		Stream:          stream,
-		Protocol:        controlplane.ProtocolDelta,
-		TypeURL:         m.GetTypeUrl(),
-		Subscribe:       slices.Clone(m.GetResourceNamesSubscribe()),
-		Unsubscribe:     slices.Clone(m.GetResourceNamesUnsubscribe()),
-		InitialVersions: maps.Clone(m.GetInitialResourceVersions()),
-		Nonce:           m.GetResponseNonce(),
-		Node:            m.GetNode(),
-		RawDelta:        m,
+		Stream:              stream,
+		Protocol:            controlplane.ProtocolDelta,
+		TypeURL:             m.GetTypeUrl(),
+		Subscribe:           slices.Clone(m.GetResourceNamesSubscribe()),
+		Unsubscribe:         slices.Clone(m.GetResourceNamesUnsubscribe()),
+		SubscribeLocators:   locators(m.GetResourceLocatorsSubscribe()),
+		UnsubscribeLocators: locators(m.GetResourceLocatorsUnsubscribe()),
+		InitialVersions:     maps.Clone(m.GetInitialResourceVersions()),
+		Nonce:               m.GetResponseNonce(),
+		Node:                m.GetNode(),
+		RawDelta:            m,
 	}
 	r.setErr(m.GetErrorDetail())
 	return r
+}
+
+func locators(list []*discoverypb.ResourceLocator) []controlplane.Locator {
+	var locators []controlplane.Locator
+	for _, m := range list {
+		constraints, err := dynparam.FromProto(m.GetDynamicParameterConstraints())
+		if err != nil {
+			constraints = dynparam.Constraints{}
+		}
+		locators = append(locators, controlplane.Locator{Name: m.GetName(), Constraints: constraints})
+	}
+	return locators
 }
 
 func (r *Request) setErr(detail *statuspb.Status) {
@@ -88,6 +110,12 @@ func (r Request) String() string {
 	if r.Protocol == controlplane.ProtocolDelta {
 		s = fmt.Sprintf("stream %d: delta %s subscribe=%q unsubscribe=%q versions=%q nonce=%q",
 			r.Stream, short, r.Subscribe, r.Unsubscribe, r.InitialVersions, r.Nonce)
+	}
+	for _, l := range slices.Concat(r.Locators, r.SubscribeLocators) {
+		s += fmt.Sprintf(" locator=%q%v", l.Name, l.Constraints)
+	}
+	for _, l := range r.UnsubscribeLocators {
+		s += fmt.Sprintf(" unsubscribe-locator=%q%v", l.Name, l.Constraints)
 	}
 	if r.Node != nil {
 		s += fmt.Sprintf(" node=%q", r.Node.GetId())
@@ -134,6 +162,29 @@ func Subscribing(typeURL string, names ...string) Match {
 		}
 		return r.TypeURL == typeURL && containsAll(asked, names)
 	}
+}
+
+// SubscribingTo matches the requests of a type that ask for all of these
+// locators, and perhaps for more: SotW requests that have them in their list, and
+// delta requests that subscribe to them.
+func SubscribingTo(typeURL string, want ...controlplane.Locator) Match {
+	return func(r Request) bool {
+		return r.TypeURL == typeURL && haveLocators(slices.Concat(r.Locators, r.SubscribeLocators), want)
+	}
+}
+
+// UnsubscribingFrom matches the delta requests of a type that unsubscribe from
+// all of these locators, and perhaps from more.
+func UnsubscribingFrom(typeURL string, want ...controlplane.Locator) Match {
+	return func(r Request) bool { return r.TypeURL == typeURL && haveLocators(r.UnsubscribeLocators, want) }
+}
+
+func haveLocators(have, want []controlplane.Locator) bool {
+	return !slices.ContainsFunc(want, func(w controlplane.Locator) bool {
+		return !slices.ContainsFunc(have, func(h controlplane.Locator) bool {
+			return h.Name == w.Name && h.Constraints.Equal(w.Constraints)
+		})
+	})
 }
 
 // Unsubscribing matches the delta requests of a type that unsubscribe from all

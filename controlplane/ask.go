@@ -1,0 +1,109 @@
+package controlplane
+
+import (
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// ask is what all subscriptions to one name with equal constraints share,
+// whosever they are: what they get is found once, and again only when a change
+// may make a difference. Store.mu guards it.
+//
+// There are asks for names, for globs, and for the wildcard. Only those for names
+// have a choice that is kept.
+type ask struct {
+	// key is that of the constraints in the table.
+	key         string
+	constraints dynparam.Constraints
+	refused     *refusal
+	// choice is what the subscriptions to a name get, nil if there is nothing.
+	choice *entry
+	subs   map[*subscription]struct{}
+}
+
+// choose finds the choice anew, among all variants.
+func (a *ask) choose(t *table, s *slot) {
+	if a.refused != nil {
+		a.choice = a.refused.entry
+		return
+	}
+	a.choice = t.choose(s, a.constraints)
+}
+
+// follow brings the choice in step with changes of the variants, which s has
+// already. Most changes are of variants that the ask does not want, and looking
+// at them costs no look at the others.
+func (a *ask) follow(t *table, s *slot, changes []variantChange) {
+	if a.refused != nil {
+		return
+	}
+	for _, c := range changes {
+		switch {
+		case c.was != nil && c.was == a.choice && c.now != nil:
+			a.choice = c.now // its parameters, and so its rank, are the same
+		case c.was != nil && c.was == a.choice:
+			a.choose(t, s)
+			return
+		case c.was == nil && c.now != nil && a.constraints.Match(c.now.parameters()):
+			a.contest(t, c.now)
+		}
+	}
+}
+
+// contest lets a new variant that matches compete with the choice.
+func (a *ask) contest(t *table, e *entry) {
+	if a.choice == nil {
+		a.choice = e
+		return
+	}
+	order, decided := a.constraints.Compare(e.parameters(), a.choice.parameters())
+	if !decided {
+		t.countAmbiguous()
+	}
+	if order > 0 {
+		a.choice = e
+	}
+}
+
+// join makes sub one of those who asked, and returns the ask.
+func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
+	a := t.asks[key][askKey]
+	if a == nil {
+		a = &ask{key: askKey, constraints: l.constraints, refused: l.refused, subs: map[*subscription]struct{}{}}
+		a.choose(t, t.slots[key])
+		if t.asks[key] == nil {
+			t.asks[key] = map[string]*ask{}
+		}
+		t.asks[key][askKey] = a
+	}
+	a.subs[sub] = struct{}{}
+	return a
+}
+
+// leave undoes join.
+func (t *table) leave(sub *subscription, key nameKey, askKey string) {
+	a := t.asks[key][askKey]
+	if a == nil {
+		return
+	}
+	delete(a.subs, sub)
+	if len(a.subs) > 0 {
+		return
+	}
+	delete(t.asks[key], askKey)
+	if len(t.asks[key]) == 0 {
+		delete(t.asks, key)
+	}
+}
+
+// setWildcard makes a client that subscribes by names one of those who asked for
+// all resources, or takes it from them. With locators, the wildcard is one of the
+// names.
+func (t *table) setWildcard(sub *subscription, on bool) {
+	switch {
+	case sub.dialect != byNames || !hasWildcard(t.typeURL):
+	case on:
+		t.join(sub, wildcardKey, sub.implicit.Key(), locator{constraints: sub.implicit})
+	default:
+		t.leave(sub, wildcardKey, sub.implicit.Key())
+	}
+}

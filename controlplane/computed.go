@@ -1,0 +1,188 @@
+package controlplane
+
+import (
+	"fmt"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Constraints is a function that says which constraints a client has to
+// subscribe with, by type of resource. The node is the one of the stream's first
+// request, nil if that had none; it must not be changed.
+//
+// It is called without any lock held, by several goroutines at a time, and only
+// the one stream waits for it. It should be quick all the same, and it must not
+// panic.
+type Constraints func(node *corepb.Node) (dynparam.ByType, error)
+
+// computed is a resource that is made for each client: DPDS's.
+type computed struct {
+	name string
+	of   Constraints
+}
+
+// answer makes the resource for a client, or the error in its place. The error
+// of the function is sent as it is, as a status.
+func (c *computed) answer(node *corepb.Node) *entry {
+	constraints, err := c.of(node)
+	var r *Resource
+	if err == nil {
+		r, err = newResource(c.name, dynparam.Parameters{}, constraints.ToProto())
+	}
+	if err == nil {
+		return &entry{resource: r}
+	}
+	st := status.Convert(err)
+	if st.Code() == codes.OK {
+		st = status.New(codes.Unknown, err.Error())
+	}
+	e, err := newResourceError(c.name, st)
+	if err != nil {
+		e, _ = newResourceError(c.name, status.New(codes.Internal, fmt.Sprintf("the error of %q cannot be sent", c.name)))
+	}
+	return &entry{err: e}
+}
+
+// answer is what a computed resource was for one subscription.
+type answer struct {
+	// of is the entry that was asked.
+	of *entry
+	is *entry
+}
+
+// unanswered stands for a computed resource that has no answer yet.
+var unanswered = &entry{}
+
+// answerTo returns what e is for the subscription. The caller holds stream.mu.
+func (sub *subscription) answerTo(key nameKey, e *entry) *entry {
+	if e == nil || e.computed == nil {
+		return e
+	}
+	if a, ok := sub.answers[key]; ok && a.of == e {
+		return a.is
+	}
+	return unanswered
+}
+
+// computation is a resource to be made for a client.
+type computation struct {
+	sub   *subscription
+	key   nameKey
+	of    *entry
+	epoch uint64
+}
+
+// compute makes what is due and has to be made for the stream's client. push
+// calls it before it takes what is due, as no lock may be held for it.
+func (s *stream) compute() {
+	for {
+		todo := s.computations()
+		if len(todo) == 0 {
+			return
+		}
+		for _, c := range todo {
+			is := c.of.computed.answer(s.node)
+			s.mu.Lock()
+			// What was asked for anew in the meantime may have been made of
+			// older data.
+			if c.sub.epoch == c.epoch {
+				if c.sub.answers == nil {
+					c.sub.answers = map[nameKey]answer{}
+				}
+				c.sub.answers[c.key] = answer{of: c.of, is: is}
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *stream) computations() []computation {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	if s.released {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var todo []computation
+	for _, sub := range s.dueSubs {
+		t := s.store.tables[sub.typeURL]
+		if t == nil || !t.computes {
+			continue
+		}
+		for tp := range sub.pending.topics {
+			if !sub.named(tp) {
+				continue
+			}
+			if e := t.asks[tp.name][sub.askKey(tp)].choice; sub.answerTo(tp.name, e) == unanswered {
+				todo = append(todo, computation{sub, tp.name, e, sub.epoch})
+			}
+		}
+	}
+	return todo
+}
+
+// RefreshDPDS calls the functions of [Tx.SetDPDS] anew, for a name or, if it is
+// empty, for all of them, and for the clients whose nodes affected accepts, or,
+// if it is nil, for all. Clients whose answer changed are sent the new one;
+// nobody else is sent anything. affected is called without any lock held.
+//
+// RefreshDPDS does not wait for the functions, which the streams call.
+func (s *Store) RefreshDPDS(name string, affected func(*corepb.Node) bool) {
+	for _, asked := range s.askedDPDS(name) {
+		if affected != nil && !affected(asked.sub.stream.node) {
+			continue
+		}
+		asked.sub.refresh(asked.topic)
+	}
+}
+
+type askedTopic struct {
+	sub   *subscription
+	topic topic
+}
+
+// askedDPDS returns who asked for computed resources.
+func (s *Store) askedDPDS(name string) []askedTopic {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.tables[dynparam.MapTypeURL]
+	if t == nil || !t.computes {
+		return nil
+	}
+	var asked []askedTopic
+	for key, asks := range t.asks {
+		if name != "" && key != keyOf(name) {
+			continue
+		}
+		for _, a := range asks {
+			if a.choice == nil || a.choice.computed == nil {
+				continue
+			}
+			for sub := range a.subs {
+				asked = append(asked, askedTopic{sub, sub.topicOf(key, a)})
+			}
+		}
+	}
+	return asked
+}
+
+// refresh makes the answer due anew.
+func (sub *subscription) refresh(tp topic) {
+	s := sub.stream
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released || !sub.named(tp) {
+		return
+	}
+	sub.epoch++
+	delete(sub.answers, tp.name)
+	sub.pending.add(tp, false)
+	s.markDue(sub)
+}

@@ -1,0 +1,455 @@
+package controlplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// policy says which listener_type each node is to have.
+type policy struct {
+	mu    sync.Mutex
+	types map[string]string
+	calls atomic.Int32
+}
+
+func newPolicy(pairs ...string) *policy { return &policy{types: parameters(pairs...)} }
+
+func (p *policy) set(id, listenerType string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.types[id] = listenerType
+}
+
+// of is for DPDS: "denied" is an error.
+func (p *policy) of(node *corepb.Node) (dynparam.ByType, error) {
+	p.calls.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch value := p.types[node.GetId()]; value {
+	case "":
+		return dynparam.ByType{}, nil
+	case "denied":
+		return dynparam.ByType{}, status.Error(codes.PermissionDenied, "no constraints for you")
+	case "broken":
+		return dynparam.ByType{}, errors.New("no status")
+	default:
+		c, err := dynparam.Exact(parameters("listener_type", value))
+		if err != nil {
+			return dynparam.ByType{}, err
+		}
+		return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": c})
+	}
+}
+
+// "DPDS Example": what the client is told, and an update of it.
+func TestTP2_DPDSExample(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s, p := startServer(t), newPolicy("one", "direct", "two", "direct")
+		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
+		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
+		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
+		clients := map[string]*tp2Client{}
+		dpds, listener := map[string]*holding{}, map[string]*holding{}
+		for _, id := range []string{"one", "two"} {
+			c := open(s, id)
+			clients[id] = c
+			dpds[id] = c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
+			c.settle()
+			listener[id] = c.subscribe(lds, "l", learned(t, dpds[id], lds))
+			c.wants(listener[id], "direct")
+		}
+
+		// The answer of one client changes. Nobody else is sent anything.
+		p.set("one", "via_proxy")
+		s.store.RefreshDPDS(dpdsName, nil)
+		for id, want := range map[string]string{"one": "proxy", "two": "direct"} {
+			c := clients[id]
+			c.settle()
+			now := learned(t, dpds[id], lds)
+			if !now.Equal(listener[id].ask.constraints) {
+				listener[id] = c.move([]ask{{lds, "l", now}}, []ask{listener[id].ask})[0]
+			}
+			c.wants(listener[id], want)
+		}
+		if one, two := clients["one"].responses[dynparam.MapTypeURL], clients["two"].responses[dynparam.MapTypeURL]; one != 2 || two != 1 {
+			t.Errorf("DPDS responses: %d and %d, want 2 and 1", one, two)
+		}
+	})
+}
+
+// RefreshDPDS asks for the clients that it is told to, and a new function replaces
+// the answers of the old one.
+func TestStore_RefreshDPDS(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s, p := startServer(t), newPolicy("one", "a", "two", "a")
+		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
+		one, two := open(s, "one"), open(s, "two")
+		first, second := one.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), two.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
+		one.settle()
+		two.settle()
+		check := func(when, wantFirst, wantSecond string) {
+			t.Helper()
+			one.settle()
+			two.settle()
+			for h, want := range map[*holding]string{first: wantFirst, second: wantSecond} {
+				if got := learned(t, h, lds); !got.Equal(exactly(t, "listener_type", want)) {
+					t.Errorf("%s: got %v, want %q", when, got, want)
+				}
+			}
+		}
+		check("at first", "a", "a")
+		p.set("one", "b")
+		p.set("two", "b")
+		s.store.RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "one" })
+		check("one was refreshed", "b", "a")
+		s.store.RefreshDPDS("another name", nil)
+		check("another name was refreshed", "b", "a")
+		s.store.RefreshDPDS("", nil)
+		check("all were refreshed", "b", "b")
+		calls := p.calls.Load()
+		s.set(t, cluster("c"))
+		check("something else changed", "b", "b")
+		if got := p.calls.Load(); got != calls {
+			t.Errorf("the function was called %d times for a change of something else", got-calls)
+		}
+		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("one", "c", "two", "b").of) })
+		check("the function was replaced", "c", "b")
+		if got := two.responses[dynparam.MapTypeURL]; got != 2 {
+			t.Errorf("%d responses to the second client, want 2", got)
+		}
+	})
+}
+
+// "Non-Cacheability of DPDS": "Servers must always set the Resource.do_not_cache
+// field when sending this resource." That takes a Resource on every stream.
+func TestTP2_DPDSIsNotCacheable(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetDPDS("computed", newPolicy("node", "direct").of)
+		tx.SetNamed("stored", dynparam.ByType{}.ToProto())
+	})
+	check := func(name string, r *discoverypb.Resource) {
+		t.Helper()
+		if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
+			t.Errorf("%s was sent as %v", name, r)
+		}
+		if _, err := dynparam.UnmarshalMap(r.GetResource()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []string{"computed", "stored"} {
+		for _, locators := range [][]*discoverypb.ResourceLocator{nil, {{Name: name}}} {
+			sotw := newTP2SotW(t, s, "node").(*tp2SotW)
+			sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNames: []string{name}, ResourceLocators: locators})
+			var wrapped discoverypb.Resource
+			if err := proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped); err != nil {
+				t.Fatal(err)
+			}
+			check(name, &wrapped)
+			delta := newTP2Delta(t, s, "node").(*tp2Delta)
+			delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{name}, ResourceLocatorsSubscribe: locators})
+			check(name, delta.recv().GetResources()[0])
+		}
+	}
+}
+
+// "Server-Specified Constraints": if the client cannot obtain the DPDS resource,
+// it asks without constraints, and "the control plane is free to return any
+// variant".
+func TestTP2_DPDSCannotBeObtained(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t, controlplane.WithNotFoundErrors())
+		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("a", "denied", "b", "broken").of) })
+		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
+		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
+		missing := `NotFound: the control plane has no resource "missing" of type ` + dynparam.MapTypeURL
+		for _, tt := range []struct{ node, name, want string }{
+			{"a", dpdsName, "PermissionDenied: no constraints for you"},
+			{"b", dpdsName, "Unknown: no status"},
+			{"c", "missing", missing},
+		} {
+			c := open(s, tt.node)
+			want := tt.want
+			if isDelta(c) && tt.name == "missing" {
+				want = nothing
+			}
+			c.wants(c.subscribe(dynparam.MapTypeURL, tt.name, unconstrained), want)
+			c.wants(c.subscribe(lds, "l", unconstrained), "direct")
+		}
+	})
+}
+
+// The function changes its mind between an error and a resource.
+func TestTP2_DPDSAnswersBecomeErrorsAndBack(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s, p := startServer(t), newPolicy("n", "direct")
+		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, p.of) })
+		c := open(s, "n")
+		h := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
+		for range 2 {
+			c.settle()
+			learned(t, h, lds)
+			p.set("n", "denied")
+			s.store.RefreshDPDS("", nil)
+			c.wants(h, "PermissionDenied: no constraints for you")
+			p.set("n", "direct")
+			s.store.RefreshDPDS("", nil)
+		}
+		c.settle()
+		learned(t, h, lds)
+		c.unsubscribe(h)
+		s.store.RefreshDPDS("", nil)
+		c.settle()
+		if got := c.responses[dynparam.MapTypeURL]; got != 5 {
+			t.Errorf("%d responses, want 5", got)
+		}
+	})
+}
+
+// What the function is asked while it is at work counts: the answer that the
+// client ends up with is that of the newest state.
+func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s, p := startServer(t), newPolicy("n", "old")
+		entered, leave := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		slow := func(node *corepb.Node) (dynparam.ByType, error) {
+			answer, err := p.of(node)
+			once.Do(func() {
+				close(entered)
+				<-leave
+			})
+			return answer, err
+		}
+		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, slow) })
+		c := open(s, "n")
+		h := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained)
+		<-entered
+		p.set("n", "new")
+		s.store.RefreshDPDS(dpdsName, nil)
+		close(leave)
+		c.settle()
+		if got := learned(t, h, lds); !got.Equal(exactly(t, "listener_type", "new")) {
+			t.Errorf("the client was told %v", got)
+		}
+	})
+}
+
+// "Server-Specified Constraints": DPDS has a service of its own, too.
+func TestTP2_DPDSService(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("node", "direct").of) })
+	node := &corepb.Node{Id: "node"}
+
+	sotw := newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, dpdsService+"StreamDynamicParameterConstraints"))
+	sotw.send(&discoverypb.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName}})
+	if resp := sotw.recv(); resp.GetTypeUrl() != dynparam.MapTypeURL || len(resp.GetResources()) != 1 {
+		t.Errorf("SotW: %v", resp)
+	}
+	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: lds})
+	if err := sotw.end(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a request for Listeners ended the stream with %v", err)
+	}
+
+	delta := newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, dpdsService+"DeltaDynamicParameterConstraints"))
+	delta.send(&discoverypb.DeltaDiscoveryRequest{Node: node, ResourceNamesSubscribe: []string{dpdsName}})
+	if resp := delta.recv(); resp.GetTypeUrl() != dynparam.MapTypeURL || len(resp.GetResources()) != 1 {
+		t.Errorf("delta: %v", resp)
+	}
+	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: lds})
+	if err := delta.end(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a request for Listeners ended the stream with %v", err)
+	}
+
+	resp := new(discoverypb.DiscoveryResponse)
+	req := &discoverypb.DiscoveryRequest{Node: node, ResourceNames: []string{dpdsName, "missing"}}
+	if err := s.conn.Invoke(testContext(t), dpdsService+"FetchDynamicParameterConstraints", req, resp, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.GetResources()) != 1 || len(resp.GetResourceErrors()) != 1 || resp.GetResourceErrors()[0].GetResourceName().GetName() != "missing" {
+		t.Errorf("Fetch: %v", resp)
+	}
+}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// "Migrating From Node Metadata": what a client without constraints gets is chosen
+// by its node.
+func TestServer_WithNodeConstraints(t *testing.T) {
+	t.Parallel()
+	p := newPolicy("one", "direct", "two", "via_proxy")
+	s := startServer(t, controlplane.WithNodeConstraints(func(node *corepb.Node) dynparam.ByType {
+		byType, err := p.of(node)
+		if err != nil {
+			t.Error(err)
+		}
+		return byType
+	}))
+	const globbed = "xdstp://a/envoy.config.listener.v3.Listener/d/x"
+	for _, name := range []string{"l", globbed} {
+		s.setVariant(t, lds, name, "direct", "listener_type", "direct")
+		s.setVariant(t, lds, name, "via_proxy", "listener_type", "via_proxy")
+	}
+	s.setVariant(t, lds, "same", "same")
+	type subscriber struct {
+		node, name string
+		recv       func() map[string]string
+		fence      func()
+	}
+	var all []subscriber
+	for _, id := range []string{"one", "two"} {
+		for _, name := range []string{"l", "*", "xdstp://a/envoy.config.listener.v3.Listener/d/*"} {
+			if name == "l" || name == "*" {
+				c := s.open(t)
+				c.send(sotwRequest(id, name))
+				all = append(all, subscriber{id, name, func() map[string]string {
+					got := map[string]string{}
+					for i, r := range c.recv().GetResources() {
+						got[fmt.Sprint(i)] = string(r.GetValue())
+					}
+					return got
+				}, c.fence})
+			}
+			c := s.openDelta(t)
+			c.send(&deltaRequest{Node: tp2Node(id), TypeUrl: lds, ResourceNamesSubscribe: []string{name}})
+			all = append(all, subscriber{id, name, func() map[string]string {
+				got := map[string]string{}
+				for _, r := range c.recv().GetResources() {
+					got[r.GetName()] = string(r.GetResource().GetValue())
+				}
+				return got
+			}, c.fence})
+		}
+	}
+	check := func(of string, want map[string]string) {
+		t.Helper()
+		for _, sub := range all {
+			if of != "" && sub.node != of {
+				sub.fence()
+				continue
+			}
+			got := sub.recv()
+			for key, value := range got {
+				if value != want[sub.node] && value != "same" {
+					t.Errorf("%s has %q under %q of %q, want %q", sub.node, value, key, sub.name, want[sub.node])
+				}
+			}
+			if len(got) == 0 || sub.name == "*" && len(got) < 2 {
+				t.Errorf("%s got %v of %q", sub.node, got, sub.name)
+			}
+			sub.fence()
+		}
+	}
+	check("", map[string]string{"one": "direct", "two": "via_proxy"})
+
+	p.set("one", "via_proxy")
+	s.control.RefreshNodeConstraints(nil)
+	check("one", map[string]string{"one": "via_proxy"})
+
+	// The policy changes for both, and one is asked about.
+	p.set("one", "direct")
+	p.set("two", "direct")
+	s.control.RefreshNodeConstraints(func(node *corepb.Node) bool { return node.GetId() == "two" })
+	check("two", map[string]string{"two": "direct"})
+
+	// Who speaks for itself is not asked about.
+	c := newTP2Client(t, s, newTP2Delta(t, s, "two"))
+	c.wants(c.subscribe(lds, "l", exactly(t, "listener_type", "via_proxy")), "via_proxy")
+}
+
+func sotwRequest(node string, names ...string) *publishedRequest {
+	return &publishedRequest{Node: tp2Node(node), TypeUrl: lds, ResourceNames: names}
+}
+
+func TestTx_DPDSFaults(t *testing.T) {
+	t.Parallel()
+	of := newPolicy().of
+	for _, change := range []func(*controlplane.Tx){
+		func(tx *controlplane.Tx) { tx.SetDPDS("", of) },
+		func(tx *controlplane.Tx) { tx.SetDPDS("*", of) },
+		func(tx *controlplane.Tx) { tx.SetDPDS("xdstp://a/T/*", of) },
+		func(tx *controlplane.Tx) { tx.SetDPDS("n", nil) },
+		func(tx *controlplane.Tx) { tx.SetNamedVariant("n", parameters("\xff", "x"), variant(rds, "x")) },
+		func(tx *controlplane.Tx) { tx.DeleteVariant(rds, "n", parameters("k", "\xff")) },
+		func(tx *controlplane.Tx) { tx.SetVariantError(rds, "n", nil, nil) },
+		func(tx *controlplane.Tx) {
+			tx.SetVariantError(rds, "xdstp://a/T/*", nil, status.New(codes.Internal, "x"))
+		},
+	} {
+		store := controlplane.NewStore()
+		if version, err := store.Update(change); err == nil || version != 0 {
+			t.Errorf("version %d, error %v", version, err)
+		}
+	}
+}
+
+// The variants of a name, and the error of the whole of it, in one update and over
+// several.
+func TestTx_Variants(t *testing.T) {
+	t.Parallel()
+	store := controlplane.NewStore()
+	set := func(tx *controlplane.Tx, content string, pairs ...string) {
+		tx.SetNamedVariant("r", parameters(pairs...), variant(rds, content))
+	}
+	broken := status.New(codes.Internal, "broken")
+	steps := []struct {
+		name   string
+		change func(*controlplane.Tx)
+		want   []string // contents in order of parameters
+		failed bool
+	}{
+		{"two variants and none", func(tx *controlplane.Tx) { set(tx, "none"); set(tx, "a", "k", "a"); set(tx, "b", "k", "b") }, []string{"none", "a", "b"}, false},
+		{"Set replaces the one without parameters", func(tx *controlplane.Tx) { set(tx, "none 2") }, []string{"none 2", "a", "b"}, false},
+		{"DeleteVariant", func(tx *controlplane.Tx) { tx.DeleteVariant(rds, "r", parameters("k", "a")) }, []string{"none 2", "b"}, false},
+		{"SetError stands for all", func(tx *controlplane.Tx) { tx.SetError(rds, "r", broken) }, nil, true},
+		{"a variant ends it", func(tx *controlplane.Tx) { set(tx, "b", "k", "b") }, []string{"b"}, false},
+		{"SetError, then a variant", func(tx *controlplane.Tx) { tx.SetError(rds, "r", broken); set(tx, "c", "k", "c") }, []string{"c"}, false},
+		{"SetVariantError stands for one", func(tx *controlplane.Tx) { tx.SetVariantError(rds, "r", nil, broken) }, []string{"c"}, true},
+		{"and stays beside others", func(tx *controlplane.Tx) { set(tx, "d", "k", "d") }, []string{"c", "d"}, true},
+		{"Delete, then a variant", func(tx *controlplane.Tx) { tx.Delete(rds, "r"); set(tx, "e", "k", "e") }, []string{"e"}, false},
+		{"Delete", func(tx *controlplane.Tx) { tx.Delete(rds, "r") }, nil, false},
+	}
+	for _, step := range steps {
+		if _, err := store.Update(func(tx *controlplane.Tx) {
+			step.change(tx)
+			if got := tx.Error(rds, "r") != nil; got != step.failed {
+				t.Errorf("%s: an error within the update: %t", step.name, got)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range store.Variants(rds, "r") {
+			got = append(got, string(r.Any().GetValue()))
+		}
+		if failed := store.Error(rds, "r") != nil; !slices.Equal(got, step.want) || failed != step.failed {
+			t.Errorf("%s: variants %q, want %q; error: %t", step.name, got, step.want, failed)
+		}
+	}
+}

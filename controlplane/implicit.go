@@ -1,0 +1,128 @@
+package controlplane
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// nodeConstraints are the constraints of clients that send none.
+type nodeConstraints struct {
+	// of is nil if there are none.
+	of func(*corepb.Node) dynparam.ByType
+	// epoch counts how often it was said that of may give other answers.
+	epoch atomic.Uint64
+}
+
+// RefreshNodeConstraints calls the function of [WithNodeConstraints] anew, for
+// the streams whose nodes affected accepts, or, if it is nil, for all. What their
+// clients get of other variants now is sent; the rest is not.
+func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
+	if s.constraints.of == nil {
+		return
+	}
+	s.constraints.epoch.Add(1)
+	s.mu.Lock()
+	streams := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	for _, st := range streams {
+		// A stream that has not been greeted will see the new epoch.
+		if node, greeted := st.greeting(); greeted && (affected == nil || affected(node)) {
+			st.constrain()
+		}
+	}
+}
+
+func (s *stream) greeting() (*corepb.Node, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node, s.greeted
+}
+
+// constrain makes the constraints of the stream what they are for its node. It
+// is called with no lock held.
+func (s *stream) constrain() {
+	if s.of == nil || s.of.of == nil {
+		return
+	}
+	s.constraining.Lock()
+	defer s.constraining.Unlock()
+	for {
+		epoch := s.of.epoch.Load()
+		s.store.constrain(s, s.of.of(s.node))
+		if epoch == s.of.epoch.Load() {
+			return
+		}
+	}
+}
+
+// constrain changes the constraints of a stream, and with them what its
+// subscriptions by names get.
+func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.released {
+		return
+	}
+	st.mu.Lock()
+	st.implicit = implicit
+	subs := slices.Collect(maps.Values(st.subs))
+	st.mu.Unlock()
+	for _, sub := range subs {
+		if sub.dialect == byNames && sub.typeURL != dynparam.MapTypeURL {
+			s.table(sub.typeURL).constrain(sub, implicit.For(sub.typeURL))
+		}
+	}
+}
+
+// constrain moves a subscription to other constraints, and notes what that
+// changed.
+func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
+	before := sub.implicit
+	if before.Equal(now) {
+		return
+	}
+	var left []nameKey
+	if sub.interest.wildcard() {
+		left = append(left, wildcardKey)
+	}
+	for tp := range sub.names {
+		left = append(left, tp.name)
+	}
+	// Joined before the other is left, as that may be the last to keep what is
+	// known of it.
+	for _, key := range left {
+		t.join(sub, key, now.Key(), locator{constraints: now})
+		t.leave(sub, key, before.Key())
+	}
+	sub.implicit = now
+	for _, key := range t.covered(sub) {
+		s := t.slots[key]
+		was, _ := s.choose(before)
+		if is := t.choose(s, now); is != was {
+			sub.changed(topic{name: key}, is != nil)
+		}
+	}
+}
+
+// covered returns the names of resources that a subscription by names is about.
+func (t *table) covered(sub *subscription) []nameKey {
+	if sub.interest.wildcard() {
+		return slices.Collect(maps.Keys(t.slots))
+	}
+	var covered []nameKey
+	for tp := range sub.names {
+		if !tp.name.isGlob() {
+			covered = append(covered, tp.name)
+			continue
+		}
+		for key := range t.members[tp.name.collection] {
+			covered = append(covered, key)
+		}
+	}
+	return covered
+}

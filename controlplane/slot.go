@@ -1,0 +1,158 @@
+package controlplane
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// slot has the variants that are stored under one name, in the order of their
+// keys. Store.mu guards it.
+type slot struct {
+	entries []*entry
+	// parameters are those of the entries.
+	parameters []dynparam.Parameters
+}
+
+func (s *slot) find(parameters string) *entry {
+	if i, ok := s.search(parameters); ok {
+		return s.entries[i]
+	}
+	return nil
+}
+
+func (s *slot) search(parameters string) (int, bool) {
+	if s == nil {
+		return 0, false
+	}
+	return slices.BinarySearchFunc(s.entries, parameters, func(e *entry, key string) int {
+		return strings.Compare(e.parameters().Key(), key)
+	})
+}
+
+// choose returns what a subscription to the name alone gets, nil if there is
+// nothing for it, and whether TP2 leaves the choice open.
+func (s *slot) choose(c dynparam.Constraints) (chosen *entry, ambiguous bool) {
+	if s == nil {
+		return nil, false
+	}
+	choice := c.Choose(s.parameters)
+	if choice.Index < 0 {
+		return nil, false
+	}
+	return s.entries[choice.Index], choice.Ambiguous()
+}
+
+// apply carries out the changes of a draft.
+func (s *slot) apply(changes []variantChange) {
+	for _, c := range changes {
+		i, found := s.search(c.key)
+		switch {
+		case c.now == nil:
+			s.entries, s.parameters = slices.Delete(s.entries, i, i+1), slices.Delete(s.parameters, i, i+1)
+		case found:
+			s.entries[i] = c.now
+		default:
+			s.entries = slices.Insert(s.entries, i, c.now)
+			s.parameters = slices.Insert(s.parameters, i, c.now.parameters())
+		}
+	}
+}
+
+// variantChange is what became of the variant with one set of parameters. One of
+// was and now may be nil.
+type variantChange struct {
+	key      string
+	was, now *entry
+}
+
+// touches says whether a subscription with the constraints may see the change.
+func (c variantChange) touches(constraints dynparam.Constraints) bool {
+	of := c.now
+	if of == nil {
+		of = c.was
+	}
+	return constraints.Match(of.parameters())
+}
+
+// draft is what an update does to one name.
+type draft struct {
+	// replaced: all variants that the update does not set go.
+	replaced bool
+	// variants are by the key of their parameters, nil for one that goes.
+	variants map[string]*entry
+}
+
+// set stores a variant. It ends an error that stands in place of all variants.
+func (d *draft) set(e *entry) {
+	if d.variants == nil {
+		d.variants = map[string]*entry{}
+	}
+	if none := d.variants[""]; none != nil && none.whole {
+		delete(d.variants, "")
+		d.replaced = true
+	}
+	d.variants[e.parameters().Key()] = e
+}
+
+func (d *draft) delete(parameters string) {
+	if d.variants == nil {
+		d.variants = map[string]*entry{}
+	}
+	d.variants[parameters] = nil
+}
+
+// replace drops what is there, and puts e, if it is not nil, in its place.
+func (d *draft) replace(e *entry) {
+	d.replaced, d.variants = true, nil
+	if e != nil {
+		d.variants = map[string]*entry{e.parameters().Key(): e}
+	}
+}
+
+// find returns a variant as the draft leaves it.
+func (d *draft) find(s *slot, parameters string) *entry {
+	if e, ok := d.variants[parameters]; ok {
+		return e
+	}
+	stored := s.find(parameters)
+	if stored != nil && (d.replaced || stored.whole && d.sets()) {
+		return nil
+	}
+	return stored
+}
+
+// sets says whether the draft sets a variant.
+func (d *draft) sets() bool {
+	for _, e := range d.variants {
+		if e != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// changes compares the draft with what is stored, in the order of the keys.
+func (d *draft) changes(s *slot) []variantChange {
+	var changes []variantChange
+	add := func(key string, was, now *entry) {
+		if !was.sameBytes(now) {
+			changes = append(changes, variantChange{key, was, now})
+		}
+	}
+	for key, now := range d.variants {
+		add(key, s.find(key), now)
+	}
+	ended := s != nil && len(s.entries) == 1 && s.entries[0].whole && d.sets()
+	if s != nil && (d.replaced || ended) {
+		for _, was := range s.entries {
+			key := was.parameters().Key()
+			if _, ok := d.variants[key]; !ok {
+				add(key, was, nil)
+			}
+		}
+	}
+	slices.SortFunc(changes, func(a, b variantChange) int { return strings.Compare(a.key, b.key) })
+	return changes
+}

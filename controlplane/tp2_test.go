@@ -1,0 +1,438 @@
+package controlplane_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// What TP2 asks of a server beside its worked examples.
+
+var unconstrained dynparam.Constraints
+
+// "API Changes", DiscoveryRequest and DeltaDiscoveryRequest: the first request for
+// a type on a stream decides what counts in all that follow.
+func TestTP2_FirstRequestOfATypeDecides(t *testing.T) {
+	t.Parallel()
+	locators := func(names ...string) (list []*discoverypb.ResourceLocator) {
+		for _, name := range names {
+			list = append(list, ask{name: name, constraints: exactly(t, "env", "prod")}.message())
+		}
+		return list
+	}
+	prepare := func(t *testing.T) *testServer {
+		s := startServer(t)
+		for _, name := range []string{"a", "b"} {
+			s.setVariant(t, rds, name, "prod "+name, "env", "prod")
+			s.setVariant(t, rds, name, "plain "+name)
+			s.setVariant(t, eds, name, "plain "+name)
+		}
+		return s
+	}
+	tests := []struct {
+		name string
+		// first and then are requests, of locators and names.
+		firstLocators, firstNames, thenLocators, thenNames []string
+		want                                               []string
+	}{
+		{
+			name:          "locators: names do not count",
+			firstLocators: []string{"a"}, firstNames: []string{"b"},
+			thenLocators: []string{"a"}, thenNames: []string{"a", "b"},
+			want: []string{"a"},
+		},
+		{
+			name:       "names: locators do not count",
+			firstNames: []string{"a"}, thenNames: []string{"a"}, thenLocators: []string{"b"},
+			want: []string{"a"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name+", SotW", func(t *testing.T) {
+			t.Parallel()
+			s := prepare(t)
+			w := newTP2SotW(t, s, "n").(*tp2SotW)
+			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: tt.firstNames, ResourceLocators: locators(tt.firstLocators...)})
+			first := w.recv()
+			w.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResponseNonce: first.GetNonce(), ResourceNames: tt.thenNames, ResourceLocators: locators(tt.thenLocators...)})
+			// The types decide apart from each other.
+			w.send(&discoverypb.DiscoveryRequest{TypeUrl: eds, ResourceNames: []string{"a"}})
+			if next := w.recv(); next.GetTypeUrl() != eds {
+				t.Errorf("the second request made a difference: %v", next)
+			}
+			if got := statusOf(t, s.control, rds).Names; !slices.Equal(got, tt.want) {
+				t.Errorf("subscribed to %q, want %q", got, tt.want)
+			}
+		})
+		t.Run(tt.name+", delta", func(t *testing.T) {
+			t.Parallel()
+			s := prepare(t)
+			w := newTP2Delta(t, s, "n").(*tp2Delta)
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesSubscribe: tt.firstNames, ResourceLocatorsSubscribe: locators(tt.firstLocators...)})
+			w.recv()
+			others := func(list []string) []string {
+				return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(tt.want, name) })
+			}
+			w.send(&discoverypb.DeltaDiscoveryRequest{
+				TypeUrl: rds, ResourceNamesSubscribe: others(tt.thenNames), ResourceLocatorsSubscribe: locators(others(tt.thenLocators)...),
+			})
+			// Nor does the other way of unsubscribing.
+			unsubscribe := &discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceNamesUnsubscribe: tt.want}
+			if tt.firstLocators == nil {
+				unsubscribe = &discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsUnsubscribe: locators(tt.want...)}
+			}
+			w.send(unsubscribe)
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"a"}})
+			if next := w.recv(); next.GetTypeUrl() != eds {
+				t.Errorf("a later request made a difference: %v", next)
+			}
+			if got := statusOf(t, s.control, rds).Names; !slices.Equal(got, tt.want) {
+				t.Errorf("subscribed to %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// "API Changes", Resource: the server returns the parameters of each resource. A
+// client that sends no locators is sent what it was before there were any.
+func TestTP2_ParametersOnTheWire(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.setVariant(t, cds, "c", "content", "env", "prod", "version", "v1")
+	want := parameters("env", "prod", "version", "v1")
+
+	sotw := newTP2SotW(t, s, "n").(*tp2SotW)
+	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: cds, ResourceLocators: []*discoverypb.ResourceLocator{{Name: "c"}}})
+	var wrapped discoverypb.Resource
+	if err := proto.Unmarshal(sotw.recv().GetResources()[0].GetValue(), &wrapped); err != nil {
+		t.Fatal(err)
+	}
+	delta := newTP2Delta(t, s, "n").(*tp2Delta)
+	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: cds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{{Name: "c"}}})
+	for _, r := range []*discoverypb.Resource{&wrapped, delta.recv().GetResources()[0]} {
+		if !proto.Equal(r, &discoverypb.Resource{
+			Name: "c", Version: s.store.Variants(cds, "c")[0].Version(), Resource: variant(cds, "content"), DynamicParameters: want,
+		}) {
+			t.Errorf("got %v", r)
+		}
+	}
+
+	plain := s.openDelta(t)
+	plain.subscribe(cds, "c")
+	if r := plain.recv().GetResources()[0]; r.GetResourceName() != nil || len(r.ProtoReflect().GetUnknown()) > 0 {
+		t.Errorf("a client without locators was sent %v", r)
+	}
+	bare := s.open(t)
+	bare.subscribe(cds, "c")
+	if r := bare.recv().GetResources()[0]; r.GetTypeUrl() != cds {
+		t.Errorf("a client without locators was sent a %s", r.GetTypeUrl())
+	}
+}
+
+// "API Changes", key_constraints: "if a key has a constraint here but is not
+// present on the resource, it will match, regardless of what the constraint says".
+func TestTP2_AbsentKeyMatches(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		s.set(t, cluster("none"))
+		s.setVariant(t, rds, "r", "of all versions", "env", "prod")
+		c := open(s, "n")
+		h := c.subscribe(rds, "r", exactly(t, "env", "prod", "version", "v7"))
+		c.wants(h, "of all versions")
+		other := c.subscribe(rds, "r", exactly(t, "env", "test"))
+		c.wants(other, map[bool]string{true: nothing, false: ""}[isDelta(c)])
+	})
+}
+
+func isDelta(c *tp2Client) bool { _, ok := c.wire.(*tp2Delta); return ok }
+
+// A change is told to the subscriptions that it concerns, each of which gets the
+// next variant that matches, or hears that there is none.
+func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t, controlplane.WithNotFoundErrors())
+		s.setVariant(t, rds, "r", "prod", "env", "prod")
+		s.setVariant(t, rds, "r", "test", "env", "test")
+		s.setVariant(t, rds, "r", "any")
+		c := open(s, "n")
+		prod := c.subscribe(rds, "r", exactly(t, "env", "prod"))
+		test := c.subscribe(rds, "r", exactly(t, "env", "test"))
+		c.wants(prod, "prod")
+		c.wants(test, "test")
+
+		s.setVariant(t, rds, "r", "prod 2", "env", "prod")
+		c.wants(prod, "prod 2")
+		c.wants(test, "test")
+
+		s.deleteVariant(t, rds, "r", "env", "prod")
+		c.wants(prod, "any")
+		c.wants(test, "test")
+
+		s.deleteVariant(t, rds, "r")
+		none := nothing
+		if !isDelta(c) {
+			none = `NotFound: the control plane has no resource "r" of type ` + rds
+		}
+		c.wants(prod, none)
+		c.wants(test, "test")
+
+		// The parameters of a variant change: it is another one.
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.DeleteVariant(rds, "r", parameters("env", "test"))
+			tx.SetNamedVariant("r", parameters("env", "prod"), variant(rds, "test"))
+		})
+		c.wants(prod, "test")
+		c.wants(test, none)
+
+		c.unsubscribe(test)
+		s.setVariant(t, rds, "r", "again", "env", "test")
+		c.wants(prod, "test")
+	})
+}
+
+// Only a variant that changed gets a new version, and only those who have it are
+// told.
+func TestTP2_OnlyChangedVariantsAreSent(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		set := func(prod, test string) {
+			s.update(t, func(tx *controlplane.Tx) {
+				tx.DeleteAll(rds)
+				tx.SetNamedVariant("r", parameters("env", "prod"), variant(rds, prod))
+				tx.SetNamedVariant("r", parameters("env", "test"), variant(rds, test))
+			})
+		}
+		versions := func() (versions []string) {
+			for _, r := range s.store.Variants(rds, "r") {
+				versions = append(versions, r.Version())
+			}
+			return versions
+		}
+		set("same", "same")
+		before := versions()
+		if before[0] == before[1] {
+			t.Error("two variants have one version")
+		}
+		c := open(s, "n")
+		c.wants(c.subscribe(rds, "r", exactly(t, "env", "prod")), "same")
+		set("same", "other")
+		if after := versions(); after[0] != before[0] || after[1] == before[1] {
+			t.Errorf("versions %q became %q", before, after)
+		}
+		c.settle()
+		if got := c.responses[rds]; got != 1 {
+			t.Errorf("%d responses, want the first only", got)
+		}
+	})
+}
+
+// Subscriptions with overlapping constraints: a client hands a variant to all of
+// them that it matches, so it is sent with what is preferred to it.
+func TestTP2_OverlappingSubscriptions(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		s.setVariant(t, eds, "e", "three", "shard", "3")
+		s.setVariant(t, eds, "e", "five", "shard", "5")
+		c := open(s, "n")
+		wide := c.subscribe(eds, "e", inRange(t, "shard", dynparam.AtMost(5)))
+		narrow := c.subscribe(eds, "e", exactly(t, "shard", "3"))
+		both := func(wideWant, narrowWant string) {
+			t.Helper()
+			c.wants(wide, wideWant)
+			c.wants(narrow, narrowWant)
+		}
+		both("five", "three")
+		s.setVariant(t, eds, "e", "three again", "shard", "3")
+		both("five", "three again")
+		s.deleteVariant(t, eds, "e", "shard", "5")
+		both("three again", "three again")
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetVariantError(eds, "e", parameters("shard", "4"), status.New(codes.PermissionDenied, "no"))
+		})
+		both("PermissionDenied: no", "three again")
+		s.setVariant(t, eds, "e", "three at last", "shard", "3")
+		both("PermissionDenied: no", "three at last")
+	})
+}
+
+// TP3 errors name the subscription that they are for.
+func TestTP2_ErrorsOfVariants(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		s := startServer(t)
+		s.setVariant(t, lds, "l", "open", "zone", "a")
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.SetVariantError(lds, "l", parameters("zone", "b"), status.New(codes.PermissionDenied, "zone b is closed"))
+		})
+		c := open(s, "n")
+		a, b := c.subscribe(lds, "l", exactly(t, "zone", "a")), c.subscribe(lds, "l", exactly(t, "zone", "b"))
+		c.wants(a, "open")
+		c.wants(b, "PermissionDenied: zone b is closed")
+		errs := statusOf(t, s.control, lds).Errors
+		if len(errs) != 1 || errs[0].Name != "l" || !errs[0].Constraints.Equal(b.ask.constraints) {
+			t.Errorf("standing errors: %+v", errs)
+		}
+
+		// An error of the name is that of all its variants; a variant ends it.
+		s.update(t, func(tx *controlplane.Tx) { tx.SetError(lds, "l", status.New(codes.Internal, "broken")) })
+		c.wants(a, "Internal: broken")
+		c.wants(b, "Internal: broken")
+		s.setVariant(t, lds, "l", "open again", "zone", "b")
+		c.wants(b, "open again")
+		if s.store.Error(lds, "l") != nil {
+			t.Error("the error of the name did not end")
+		}
+	})
+}
+
+// A locator that cannot be used is an error of this subscription, and no other.
+func TestTP2_UnusableConstraints(t *testing.T) {
+	t.Parallel()
+	bad := &discoverypb.ResourceLocator{Name: "r", DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
+		KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"env": {}},
+	}}
+	good := ask{name: "r", constraints: exactly(t, "env", "prod")}.message()
+	check := func(t *testing.T, resources int, errs []*discoverypb.ResourceError) {
+		t.Helper()
+		if resources != 1 || len(errs) != 1 {
+			t.Fatalf("%d resources, errors %v", resources, errs)
+		}
+		detail := errs[0].GetErrorDetail()
+		if !proto.Equal(errs[0].GetResourceName().GetDynamicParameterConstraints(), bad.GetDynamicParameterConstraints()) ||
+			codes.Code(detail.GetCode()) != codes.InvalidArgument || !strings.Contains(detail.GetMessage(), `key_constraints["env"]`) {
+			t.Errorf("the error is %v", errs[0])
+		}
+	}
+	s := startServer(t)
+	s.setVariant(t, rds, "r", "prod", "env", "prod")
+	sotw := newTP2SotW(t, s, "n").(*tp2SotW)
+	sotw.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceLocators: []*discoverypb.ResourceLocator{bad, good}})
+	resp := sotw.recv()
+	check(t, len(resp.GetResources()), resp.GetResourceErrors())
+	delta := newTP2Delta(t, s, "n").(*tp2Delta)
+	delta.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{bad, good}})
+	incremental := delta.recv()
+	check(t, len(incremental.GetResources()), incremental.GetResourceErrors())
+}
+
+// Where every subscription to a name has lost its resource, the removal is one
+// that any client understands; else it names the subscription.
+func TestTP2_DeltaRemovals(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.setVariant(t, rds, "r", "prod", "env", "prod")
+	s.setVariant(t, rds, "r", "test", "env", "test")
+	w := newTP2Delta(t, s, "n").(*tp2Delta)
+	prod, test := exactly(t, "env", "prod"), exactly(t, "env", "test")
+	w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{
+		ask{name: "r", constraints: prod}.message(), ask{name: "r", constraints: test}.message(),
+	}})
+	if got := len(w.recv().GetResources()); got != 2 {
+		t.Fatalf("%d resources", got)
+	}
+	s.deleteVariant(t, rds, "r", "env", "prod")
+	one := w.recv()
+	if len(one.GetRemovedResources()) > 0 || len(one.GetRemovedResourceNames()) != 1 ||
+		!proto.Equal(one.GetRemovedResourceNames()[0].GetDynamicParameterConstraints(), prod.ToProto()) {
+		t.Errorf("one of two is removed by %v", one)
+	}
+	s.deleteVariant(t, rds, "r", "env", "test")
+	if all := w.recv(); !slices.Equal(all.GetRemovedResources(), []string{"r"}) || len(all.GetRemovedResourceNames()) > 0 {
+		t.Errorf("the last one is removed by %v", all)
+	}
+}
+
+// A delta client that reconnects says by name what it has.
+func TestTP2_DeltaClientReconnects(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.setVariant(t, rds, "r", "prod", "env", "prod")
+	s.setVariant(t, rds, "r", "test", "env", "test")
+	has := s.store.Variants(rds, "r")[0]
+	prod, test := exactly(t, "env", "prod"), exactly(t, "env", "test")
+	tests := []struct {
+		name    string
+		version string
+		asks    []dynparam.Constraints
+		want    []string
+	}{
+		{"the client has it", has.Version(), []dynparam.Constraints{prod}, nil},
+		{"the client has another variant", has.Version(), []dynparam.Constraints{test}, []string{"test"}},
+		{"two subscriptions to one name", has.Version(), []dynparam.Constraints{prod, test}, []string{"prod", "test"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newTP2Delta(t, s, "n").(*tp2Delta)
+			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, InitialResourceVersions: map[string]string{"r": tt.version}}
+			for _, c := range tt.asks {
+				req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, ask{name: "r", constraints: c}.message())
+			}
+			w.send(req)
+			w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: eds, ResourceNamesSubscribe: []string{"absent"}})
+			var got []string
+			for resp := w.recv(); resp.GetTypeUrl() == rds; resp = w.recv() {
+				for _, r := range resp.GetResources() {
+					got = append(got, string(r.GetResource().GetValue()))
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A client that subscribes by names gets one variant of each name: the one that
+// no constraints choose.
+func TestTP2_ClientWithoutLocators(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		variants [][]string
+		want     string
+	}{
+		{"one without parameters", [][]string{{"env", "prod"}, {}}, "[]"},
+		{"only some with", [][]string{{"env", "prod"}}, "[env prod]"},
+		{"ambiguous, decided always alike", [][]string{{"version", "v2"}, {"version", "v1"}}, "[version v1]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			for _, pairs := range tt.variants {
+				s.setVariant(t, cds, "c", "["+strings.Join(pairs, " ")+"]", pairs...)
+			}
+			for _, names := range [][]string{{"c"}, {"*"}} {
+				sotw := s.open(t)
+				sotw.subscribe(cds, names...)
+				if got := sotw.recv().GetResources(); len(got) != 1 || string(got[0].GetValue()) != tt.want {
+					t.Errorf("SotW client of %q got %v, want %q", names, got, tt.want)
+				}
+				delta := s.openDelta(t)
+				delta.subscribe(cds, names...)
+				resp := delta.recv()
+				if got := resp.GetResources(); len(got) != 1 || string(got[0].GetResource().GetValue()) != tt.want {
+					t.Errorf("delta client of %q got %v, want %q", names, got, tt.want)
+				}
+				// A change of a variant that it does not see is no news.
+				s.setVariant(t, cds, "c", "unseen", "version", "v9", "env", "z")
+				delta.send(&publishedpb.DeltaDiscoveryRequest{TypeUrl: cds, ResponseNonce: resp.GetNonce()})
+				delta.fence()
+			}
+		})
+	}
+}

@@ -1,0 +1,456 @@
+package controlplane_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// The methods are called without the generated client, which has a name that no
+// server knows.
+const (
+	adsService  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+	dpdsService = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
+)
+
+func openTwin[Req, Resp any](conn *grpc.ClientConn, method string) func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error) {
+	return func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Req, Resp], error) {
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, opts...)
+		return &grpc.GenericClientStream[Req, Resp]{ClientStream: stream}, err
+	}
+}
+
+// ask is a subscription, by its locator.
+type ask struct {
+	typeURL, name string
+	constraints   dynparam.Constraints
+}
+
+func (a ask) key() string { return a.typeURL + " " + a.name + " " + a.constraints.Key() }
+
+func (a ask) message() *discoverypb.ResourceLocator {
+	return &discoverypb.ResourceLocator{Name: a.name, DynamicParameterConstraints: a.constraints.ToProto()}
+}
+
+// isCollection says whether the subscription is to a glob or to the wildcard.
+func (a ask) isCollection() bool { return strings.HasSuffix(a.name, "*") }
+
+// covers says whether a name is in the collection.
+func (a ask) covers(name string) bool {
+	rest, ok := strings.CutPrefix(name, strings.TrimSuffix(a.name, "*"))
+	return a.isCollection() && ok && (a.name == "*" || !strings.Contains(rest, "/"))
+}
+
+// holding is what a client has for a subscription: text for a resource, an error
+// or nothing, and for collections each variant of each member.
+type holding struct {
+	ask     ask
+	has     string
+	members map[string]string
+}
+
+// nothing is what a subscription has that was told so; one that was told
+// nothing yet has "".
+const nothing = "nothing"
+
+// tp2Client is as simple as a client can be that subscribes by locators and takes
+// of each response what TP2 says. It does not ACK: answers are tested elsewhere.
+type tp2Client struct {
+	t        testing.TB
+	holdings map[string]*holding
+	wire     tp2Wire
+	fences   int
+	store    *controlplane.Store
+	// responses counts them by type, and so says what was not sent.
+	responses map[string]int
+}
+
+// tp2Wire is what SotW and delta do differently.
+type tp2Wire interface {
+	// change subscribes and unsubscribes; the client has the outcome already.
+	change(c *tp2Client, added, removed []ask)
+	// name subscribes by a plain name.
+	name(typeURL, name string)
+	// take receives one response, and tells its type.
+	take(c *tp2Client) (typeURL string)
+}
+
+// eachVariant runs a test over SotW and delta.
+func eachVariant(t *testing.T, test func(t *testing.T, open func(s *testServer, node string) *tp2Client)) {
+	for name, wire := range map[string]func(testing.TB, *testServer, string) tp2Wire{"SotW": newTP2SotW, "delta": newTP2Delta} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(s *testServer, node string) *tp2Client { return newTP2Client(t, s, wire(t, s, node)) })
+		})
+	}
+}
+
+func newTP2Client(t testing.TB, s *testServer, wire tp2Wire) *tp2Client {
+	return &tp2Client{t: t, holdings: map[string]*holding{}, wire: wire, store: s.store, responses: map[string]int{}}
+}
+
+// subscribe returns what the client will have of it.
+func (c *tp2Client) subscribe(typeURL, name string, constraints dynparam.Constraints) *holding {
+	return c.move([]ask{{typeURL, name, constraints}}, nil)[0]
+}
+
+func (c *tp2Client) unsubscribe(h *holding) { c.move(nil, []ask{h.ask}) }
+
+func (c *tp2Client) move(added, removed []ask) []*holding {
+	var holdings []*holding
+	for _, a := range removed {
+		delete(c.holdings, a.key())
+	}
+	for _, a := range added {
+		h := &holding{ask: a, members: map[string]string{}}
+		c.holdings[a.key()] = h
+		holdings = append(holdings, h)
+	}
+	c.wire.change(c, added, removed)
+	return holdings
+}
+
+// settle takes in all that is due.
+func (c *tp2Client) settle() {
+	c.t.Helper()
+	c.fences++
+	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, wrapperspb.String(name)) }); err != nil {
+		c.t.Fatal(err)
+	}
+	c.wire.name(custom, name)
+	for {
+		typeURL := c.wire.take(c)
+		if typeURL == custom {
+			return
+		}
+		c.responses[typeURL]++
+	}
+}
+
+// wants settles and compares.
+func (c *tp2Client) wants(h *holding, want string) {
+	c.t.Helper()
+	c.settle()
+	if got := h.String(); got != want {
+		c.t.Errorf("%q with %v: got %q, want %q", h.ask.name, h.ask.constraints, got, want)
+	}
+}
+
+// String has, for a collection, the members in order.
+func (h *holding) String() string {
+	if !h.ask.isCollection() || h.has != "" {
+		return h.has
+	}
+	var members []string
+	for _, key := range slices.Sorted(maps.Keys(h.members)) {
+		members = append(members, h.members[key])
+	}
+	return strings.Join(members, " ")
+}
+
+// learn takes in what a response says. full says that a response has all
+// resources of the type.
+func (c *tp2Client) learn(typeURL string, resources []*discoverypb.Resource, errs []*discoverypb.ResourceError, full bool) {
+	c.t.Helper()
+	seen := map[string]bool{}
+	for _, r := range resources {
+		key := r.GetName() + fmt.Sprint(r.GetDynamicParameters())
+		if seen[key] {
+			c.t.Errorf("%q with %v is twice in a response", r.GetName(), r.GetDynamicParameters())
+		}
+		seen[key] = true
+	}
+	for _, h := range c.holdings {
+		switch {
+		case h.ask.typeURL != typeURL:
+		case h.ask.isCollection():
+			h.learnMembers(c.t, resources, full)
+		default:
+			h.learnChoice(c.t, resources, full)
+		}
+	}
+	for _, e := range errs {
+		for _, h := range c.named(typeURL, e.GetResourceName()) {
+			h.has = fmt.Sprintf("%v: %s", codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage())
+			clear(h.members)
+		}
+	}
+}
+
+// learnChoice takes the preferred one of the variants that match.
+func (h *holding) learnChoice(t testing.TB, resources []*discoverypb.Resource, full bool) {
+	var names []*discoverypb.Resource
+	var parameters []dynparam.Parameters
+	for _, r := range resources {
+		if r.GetName() == h.ask.name {
+			names, parameters = append(names, r), append(parameters, parametersOf(t, r))
+		}
+	}
+	choice := h.ask.constraints.Choose(parameters)
+	switch {
+	case choice.Index >= 0:
+		h.has = text(t, names[choice.Index])
+	case full && !strings.Contains(h.has, ": "):
+		h.has = nothing
+	}
+}
+
+func (h *holding) learnMembers(t testing.TB, resources []*discoverypb.Resource, full bool) {
+	if full {
+		clear(h.members)
+	}
+	for _, r := range resources {
+		p := parametersOf(t, r)
+		if h.ask.covers(r.GetName()) && h.ask.constraints.Match(p) {
+			h.has = ""
+			h.members[r.GetName()+" "+p.Key()] = r.GetName() + "=" + text(t, r)
+		}
+	}
+}
+
+// forget is for what a delta response says is gone.
+func (c *tp2Client) forget(typeURL string, names []string, lost []*discoverypb.ResourceName) {
+	c.t.Helper()
+	for _, h := range c.holdings {
+		for _, name := range names {
+			switch {
+			case h.ask.typeURL != typeURL:
+			case h.ask.name == name:
+				h.has = nothing
+				clear(h.members)
+			case h.ask.covers(name):
+				maps.DeleteFunc(h.members, func(key, _ string) bool { return strings.HasPrefix(key, name+" ") })
+			}
+		}
+	}
+	for _, name := range lost {
+		for _, h := range c.named(typeURL, name) {
+			h.has = nothing
+			clear(h.members)
+		}
+		gone, err := dynparam.FromProto(name.GetDynamicParameterConstraints())
+		if err != nil {
+			c.t.Error(err)
+		}
+		values := map[string]string{}
+		for key, k := range gone.ToProto().GetKeyConstraints() {
+			values[key] = k.GetConstraints()[0].GetValue()
+		}
+		p, err := dynparam.NewParameters(values)
+		if err != nil {
+			c.t.Error(err)
+		}
+		for _, h := range c.holdings {
+			if h.ask.typeURL == typeURL && h.ask.covers(name.GetName()) {
+				delete(h.members, name.GetName()+" "+p.Key())
+			}
+		}
+	}
+}
+
+// named returns the subscriptions that a ResourceName means: one, or, if it has
+// no constraints, all of the name.
+func (c *tp2Client) named(typeURL string, name *discoverypb.ResourceName) []*holding {
+	if m := name.GetDynamicParameterConstraints(); m != nil {
+		constraints, err := dynparam.FromProto(m)
+		if err != nil {
+			return nil
+		}
+		if h := c.holdings[ask{typeURL, name.GetName(), constraints}.key()]; h != nil {
+			return []*holding{h}
+		}
+		return nil
+	}
+	var all []*holding
+	for _, h := range c.holdings {
+		if h.ask.typeURL == typeURL && h.ask.name == name.GetName() {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func parametersOf(t testing.TB, r *discoverypb.Resource) dynparam.Parameters {
+	t.Helper()
+	p, err := dynparam.NewParameters(r.GetDynamicParameters())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// text is what tests say of a resource, see variant.
+func text(t testing.TB, r *discoverypb.Resource) string {
+	t.Helper()
+	return string(r.GetResource().GetValue())
+}
+
+// variant is a resource whose content is text.
+func variant(typeURL, text string) *anypb.Any {
+	return &anypb.Any{TypeUrl: typeURL, Value: []byte(text)}
+}
+
+func tp2Node(id string) *corepb.Node { return &corepb.Node{Id: id} }
+
+type tp2SotW struct {
+	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	node   string
+	nonces map[string]string
+}
+
+func newTP2SotW(t testing.TB, s *testServer, node string) tp2Wire {
+	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}}
+}
+
+func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
+	types := map[string]bool{}
+	for _, a := range slices.Concat(added, removed) {
+		types[a.typeURL] = true
+	}
+	for typeURL := range types {
+		req := &discoverypb.DiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResponseNonce: w.nonces[typeURL]}
+		for _, h := range c.holdings {
+			if h.ask.typeURL == typeURL {
+				req.ResourceLocators = append(req.ResourceLocators, h.ask.message())
+				req.ResourceNames = append(req.ResourceNames, h.ask.name) // to be ignored
+			}
+		}
+		w.send(req)
+	}
+}
+
+func (w *tp2SotW) name(typeURL, name string) {
+	w.send(&discoverypb.DiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNames: []string{name}, ResponseNonce: w.nonces[typeURL]})
+}
+
+func (w *tp2SotW) take(c *tp2Client) string {
+	c.t.Helper()
+	resp := w.recv()
+	w.nonces[resp.GetTypeUrl()] = resp.GetNonce()
+	if resp.GetTypeUrl() == custom {
+		return custom
+	}
+	var resources []*discoverypb.Resource
+	for _, packed := range resp.GetResources() {
+		r := new(discoverypb.Resource)
+		if packed.GetTypeUrl() != "type.googleapis.com/envoy.service.discovery.v3.Resource" {
+			c.t.Errorf("a resource of type %s is not wrapped", packed.GetTypeUrl())
+		}
+		if err := proto.Unmarshal(packed.GetValue(), r); err != nil {
+			c.t.Fatal(err)
+		}
+		resources = append(resources, r)
+	}
+	full := resp.GetTypeUrl() == lds || resp.GetTypeUrl() == cds
+	c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+	return resp.GetTypeUrl()
+}
+
+type tp2Delta struct {
+	*rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
+	node string
+}
+
+func newTP2Delta(t testing.TB, s *testServer, node string) tp2Wire {
+	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node}
+}
+
+func (w *tp2Delta) change(_ *tp2Client, added, removed []ask) {
+	types := map[string]*discoverypb.DeltaDiscoveryRequest{}
+	of := func(typeURL string) *discoverypb.DeltaDiscoveryRequest {
+		if types[typeURL] == nil {
+			types[typeURL] = &discoverypb.DeltaDiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL}
+		}
+		return types[typeURL]
+	}
+	for _, a := range added {
+		req := of(a.typeURL)
+		req.ResourceLocatorsSubscribe = append(req.ResourceLocatorsSubscribe, a.message())
+		req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, a.name) // to be ignored
+	}
+	for _, a := range removed {
+		req := of(a.typeURL)
+		req.ResourceLocatorsUnsubscribe = append(req.ResourceLocatorsUnsubscribe, a.message())
+	}
+	for _, req := range types {
+		w.send(req)
+	}
+}
+
+func (w *tp2Delta) name(typeURL, name string) {
+	w.send(&discoverypb.DeltaDiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNamesSubscribe: []string{name}})
+}
+
+func (w *tp2Delta) take(c *tp2Client) string {
+	c.t.Helper()
+	resp := w.recv()
+	if resp.GetTypeUrl() != custom {
+		c.forget(resp.GetTypeUrl(), resp.GetRemovedResources(), resp.GetRemovedResourceNames())
+		c.learn(resp.GetTypeUrl(), resp.GetResources(), resp.GetResourceErrors(), false)
+	}
+	return resp.GetTypeUrl()
+}
+
+// Constraints, for tests.
+
+func constraints(t testing.TB, keys ...dynparam.KeyConstraints) dynparam.Constraints {
+	t.Helper()
+	c, err := dynparam.New(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// exactly is for pairs of keys and values.
+func exactly(t testing.TB, pairs ...string) dynparam.Constraints {
+	t.Helper()
+	c, err := dynparam.Exact(parameters(pairs...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func inRange(t testing.TB, key string, ranges ...dynparam.Range) dynparam.Constraints {
+	t.Helper()
+	return constraints(t, dynparam.Require(key, dynparam.InRanges(ranges...)))
+}
+
+// parameters is for pairs of keys and values.
+func parameters(pairs ...string) map[string]string {
+	p := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		p[pairs[i]] = pairs[i+1]
+	}
+	return p
+}
+
+// setVariant stores a variant whose text is content.
+func (s *testServer) setVariant(t testing.TB, typeURL, name, content string, pairs ...string) {
+	t.Helper()
+	s.update(t, func(tx *controlplane.Tx) {
+		tx.SetNamedVariant(name, parameters(pairs...), variant(typeURL, content))
+	})
+}
+
+func (s *testServer) deleteVariant(t testing.TB, typeURL, name string, pairs ...string) {
+	t.Helper()
+	s.update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, parameters(pairs...)) })
+}
+
