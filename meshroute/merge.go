@@ -96,13 +96,50 @@ func (a part) compare(b part) int {
 	)
 }
 
-// mergeParts merges parts in order.
+// mergeParts merges parts, of which the least specific comes first.
 func mergeParts(parts []part) Merged {
+	layers := make([]Merged, 0, len(parts))
+	for _, p := range slices.Backward(parts) {
+		layers = append(layers, p.merged())
+	}
+	return merge(layers...)
+}
+
+// merge merges layers, of which the most specific comes first. It is associative, and
+// a layer merged with itself is that layer.
+func merge(layers ...Merged) Merged {
+	if len(layers) == 1 {
+		return layers[0]
+	}
 	var m Merged
-	for _, p := range parts {
-		m = m.under(p.merged())
+	index := make(map[string]int)
+	for _, layer := range layers {
+		for _, rule := range layer.Rules {
+			if i, ok := index[rule.matchesKey]; ok {
+				m.Rules[i].complete(rule)
+				continue
+			}
+			index[rule.matchesKey] = len(m.Rules)
+			rule.MatchesFrom = slices.Clip(rule.MatchesFrom)
+			m.Rules = append(m.Rules, rule)
+		}
 	}
 	return m
+}
+
+// complete takes the fields that r does not have from a less specific rule.
+func (r *MergedRule) complete(below MergedRule) {
+	for _, o := range below.MatchesFrom {
+		if !slices.Contains(r.MatchesFrom, o) {
+			r.MatchesFrom = append(r.MatchesFrom, o)
+		}
+	}
+	if r.Filters == nil {
+		r.Filters, r.FiltersFrom, r.filtersKey = below.Filters, below.FiltersFrom, below.filtersKey
+	}
+	if r.BackendRefs == nil {
+		r.BackendRefs, r.BackendRefsFrom, r.backendsKey = below.BackendRefs, below.BackendRefsFrom, below.backendsKey
+	}
 }
 
 // merged returns the rules of one part.
@@ -123,50 +160,6 @@ func (p part) merged() Merged {
 		}
 	}
 	return m
-}
-
-// under returns m with what is more specific put over it. It is associative, and m
-// under itself is m.
-func (m Merged) under(over Merged) Merged {
-	if len(m.Rules) == 0 {
-		return over
-	}
-	below := make(map[string]int, len(m.Rules))
-	for i := range m.Rules {
-		below[m.Rules[i].matchesKey] = i
-	}
-	merged := Merged{Rules: make([]MergedRule, 0, len(m.Rules)+len(over.Rules))}
-	used := make([]bool, len(m.Rules))
-	for _, rule := range over.Rules {
-		if i, ok := below[rule.matchesKey]; ok {
-			rule, used[i] = m.Rules[i].under(rule), true
-		}
-		merged.Rules = append(merged.Rules, rule)
-	}
-	for i := range m.Rules {
-		if !used[i] {
-			merged.Rules = append(merged.Rules, m.Rules[i])
-		}
-	}
-	return merged
-}
-
-// under returns r with the fields that over has replaced.
-func (r MergedRule) under(over MergedRule) MergedRule {
-	from := slices.Clip(over.MatchesFrom)
-	for _, o := range r.MatchesFrom {
-		if !slices.Contains(from, o) {
-			from = append(from, o)
-		}
-	}
-	over.MatchesFrom = from
-	if over.Filters == nil {
-		over.Filters, over.FiltersFrom, over.filtersKey = r.Filters, r.FiltersFrom, r.filtersKey
-	}
-	if over.BackendRefs == nil {
-		over.BackendRefs, over.BackendRefsFrom, over.backendsKey = r.BackendRefs, r.BackendRefsFrom, r.backendsKey
-	}
-	return over
 }
 
 // key is equal for merged policies that say the same.

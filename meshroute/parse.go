@@ -34,28 +34,8 @@ func ParseDocument(document strictyaml.Value, faults *Faults) *Policy {
 	if len(faults.List) > before {
 		return nil
 	}
-	p.digest = keyOf(p.TargetRef)
-	for i := range p.To {
-		p.To[i].seal()
-		p.digest += "\n" + p.To[i].digest
-	}
+	p.seal()
 	return p
-}
-
-// seal computes the keys.
-func (t *To) seal() {
-	t.digest = keyOf(t.TargetRef)
-	for i := range t.Rules {
-		r := &t.Rules[i]
-		r.matchesKey = keyOf(r.Matches)
-		if r.Filters != nil {
-			r.filtersKey = keyOf(r.Filters)
-		}
-		if r.BackendRefs != nil {
-			r.backendsKey = keyOf(r.BackendRefs)
-		}
-		t.digest += "\n" + r.matchesKey + "\n" + r.filtersKey + "\n" + r.backendsKey
-	}
 }
 
 // readPolicy reads a policy in either of the forms that Kuma has: with its name at
@@ -113,6 +93,9 @@ func readName(o strictyaml.Object) string {
 
 var word = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
+// maxWord bounds names and the values of tags, in bytes.
+const maxWord = 253
+
 const wordRule = "use letters, digits and, inside, - _ ."
 
 // readWord reads a name of a policy or service.
@@ -121,7 +104,10 @@ func readWord(v strictyaml.Value, what string) string {
 		return v.Text()
 	}
 	text := v.Text()
-	if !word.MatchString(text) {
+	switch {
+	case len(text) > maxWord:
+		v.Fault("", "this has %d bytes, and %s at most %d", len(text), what, maxWord)
+	case !word.MatchString(text):
 		v.Fault(wordRule, "%q cannot be %s", text, what)
 	}
 	return text
@@ -194,7 +180,7 @@ func ReadTags(v strictyaml.Value) map[string]string {
 	tags := make(map[string]string)
 	for _, key := range o.Names() {
 		field := o.Field(key)
-		if !tagKey.MatchString(key) {
+		if !tagKey.MatchString(key) || len(key) > maxWord {
 			field.Fault(wordRule+" /", "%q cannot be the name of a tag", key)
 		}
 		if key == SpecificityKey {

@@ -46,8 +46,8 @@ type Policy struct {
 	// To has each destination once, and is not empty.
 	To []To
 
-	// digest is equal for policies that say the same, wherever they are written.
-	digest string
+	// targetKey is equal for equal TargetRefs.
+	targetKey string
 }
 
 // To is what a policy says of requests to one destination.
@@ -57,7 +57,13 @@ type To struct {
 	// Rules have different matches, and are not empty.
 	Rules []Rule
 
+	// digest is equal for destinations with the same rules, wherever they are
+	// written.
 	digest string
+	// services are the names that the rules refer to, and subsets those of them
+	// that are referred to with tags: in order, each once.
+	services []string
+	subsets  []subset
 }
 
 // Kind is the kind of thing that a TargetRef or a BackendRef is about. Kinds of

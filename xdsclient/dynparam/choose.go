@@ -2,16 +2,20 @@ package dynparam
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
-// TP2 decides between variants that match in one case only: "the largest possible
-// matching value is preferred". That can be said of integers, and, if several keys
-// are constrained, of a variant that is behind in none of them. What it leaves open
-// ("free to pick one of the variants at random") is settled here by an order that
-// always gives the same answer, and reported:
+// TP2 decides between variants that match in one case only: where "a constraint may
+// match multiple values (e.g., a range constraint), the largest possible matching
+// value is preferred". That can be said of integers, and, if there are several such
+// constraints, of a variant that is behind in none of them. A key whose constraint
+// matches one value only has no say in it, whether a variant has the key or not. What
+// TP2 leaves open ("free to pick one of the variants at random") is settled here by an
+// order that always gives the same answer, and reported:
 //
-//   - of the keys that are constrained, in order, the first in which the variants
+//   - of the keys that are constrained, first those whose constraint may match several
+//     values and then the others, each in order, the first in which the variants
 //     differ: an integer wins over other text, the larger of two over the smaller,
 //     and any value over none, as it was asked for;
 //   - then of the keys that are not constrained the first in which they differ, and
@@ -67,6 +71,23 @@ func (c Constraints) Choose(variants []Parameters) Choice {
 // for a, a negative one for b, and 0 only if they are equal. decided reports whether
 // TP2 says so itself; if not, the order is ours (see [Choice.Rival]).
 func (c Constraints) Compare(a, b Parameters) (order int, decided bool) {
+	if order, decided = c.compareMultiple(a, b); order != 0 {
+		return order, decided
+	}
+	restA, restB := a.list(), b.list()
+	for i := range c.keys() {
+		var inA, inB *parameter
+		inA, restA = seek(restA, c.set.keys[i].key)
+		inB, restB = seek(restB, c.set.keys[i].key)
+		if o := compareValues(inA, inB); o != 0 {
+			return o, false
+		}
+	}
+	return c.compareOthers(b, a), false
+}
+
+// compareMultiple compares the keys whose constraint may match several values.
+func (c Constraints) compareMultiple(a, b Parameters) (order int, decided bool) {
 	ahead, behind, open := false, false, false
 	restA, restB := a.list(), b.list()
 	for i := range c.keys() {
@@ -74,7 +95,7 @@ func (c Constraints) Compare(a, b Parameters) (order int, decided bool) {
 		inA, restA = seek(restA, c.set.keys[i].key)
 		inB, restB = seek(restB, c.set.keys[i].key)
 		o := compareValues(inA, inB)
-		if o == 0 {
+		if o == 0 || c.set.keys[i].matchesOne() {
 			continue
 		}
 		if order == 0 {
@@ -83,10 +104,12 @@ func (c Constraints) Compare(a, b Parameters) (order int, decided bool) {
 		ahead, behind = ahead || o > 0, behind || o < 0
 		open = open || !decides(inA, inB)
 	}
-	if order != 0 {
-		return order, !open && ahead != behind
-	}
-	return c.compareOthers(b, a), false
+	return order, !open && ahead != behind
+}
+
+// matchesOne reports whether one value at most satisfies the constraints.
+func (k *KeyConstraints) matchesOne() bool {
+	return !k.invert && slices.ContainsFunc(k.all, func(c Constraint) bool { return c.kind == exactly })
 }
 
 // compareOthers compares the first key, among those that are not constrained, in

@@ -2,6 +2,7 @@ package dynparam
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -25,6 +26,9 @@ func TestChoose(t *testing.T) {
 		{"the largest value in two keys", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=1}", "{j=2,k=1}", "{j=2,k=3}"}, Choice{2, -1, 3}},
 		{"the largest value, whatever a key that was not asked for", []KeyConstraints{Require("k", all)}, []string{"{a=9,k=1}", "{a=1,k=2}"}, Choice{1, -1, 2}},
 		{"the largest value outside excluded ranges", []KeyConstraints{Exclude("k", InRanges(Range{5, 9}))}, []string{"{k=4}", "{k=10}", "{k=7}"}, Choice{1, -1, 2}},
+		{"the largest value, whatever a key with one possible value", []KeyConstraints{Require("j", Value("1")), Require("k", all)}, []string{"{j=1,k=1}", "{k=2}"}, Choice{1, -1, 2}},
+		{"the largest value, whatever a key with one possible value behind it", []KeyConstraints{Require("k", all), Require("l", Value("1"))}, []string{"{k=1,l=1}", "{k=2}"}, Choice{1, -1, 2}},
+		{"open: a key with one possible value, which one of them has", []KeyConstraints{Require("j", Value("1")), Require("k", all)}, []string{"{k=1}", "{j=1,k=1}"}, Choice{1, 0, 2}},
 		{"open: ahead in one key, behind in another", []KeyConstraints{Require("j", all), Require("k", all)}, []string{"{j=1,k=2}", "{j=2,k=1}"}, Choice{1, 0, 2}},
 		{"open: text that is not excluded", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=canary}", "{k=test}"}, Choice{1, 0, 2}},
 		{"open: an integer and other text", []KeyConstraints{Exclude("k", Value("prod"))}, []string{"{k=z}", "{k=1}"}, Choice{1, 0, 2}},
@@ -50,14 +54,14 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// larger is TP2's rule: of the keys that are constrained none is smaller in a than in
-// b, one is larger, and the others are the same.
+// larger is TP2's rule: of the keys whose constraint may match several values none is
+// smaller in a than in b, one is larger, and the others are the same.
 func larger(c Constraints, a, b Parameters) bool {
 	ahead := false
-	for key := range c.Keys() {
+	for i, key := range slices.Collect(c.Keys()) {
 		inA, okA := a.Get(key)
 		inB, okB := b.Get(key)
-		if okA == okB && inA == inB {
+		if okA == okB && inA == inB || c.keys()[i].matchesOne() {
 			continue
 		}
 		numberA, errA := strconv.ParseUint(inA, 10, 64)

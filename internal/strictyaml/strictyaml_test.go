@@ -1,0 +1,155 @@
+package strictyaml_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/internal/strictyaml"
+)
+
+// read walks a document of the schema that the tests here have in mind.
+func read(v strictyaml.Value) (name string, sizes []uint64, tags map[string]string) {
+	o := v.Object("name", "sizes", "tags", "kind", "on")
+	for _, item := range o.Field("sizes").Items() {
+		sizes = append(sizes, item.Uint(1, 10))
+	}
+	o.Field("kind").OneOf("Mesh", "MeshService")
+	o.Field("on").Bool()
+	return o.Require("name").Text(), sizes, o.Field("tags").Texts()
+}
+
+func faultsOf(text string) []string {
+	var faults strictyaml.Faults
+	for _, document := range strictyaml.Parse("f.yaml", []byte(text), &faults) {
+		read(document)
+	}
+	if err := faults.Err(); err != nil {
+		return strings.Split(err.Error(), "\n")
+	}
+	return nil
+}
+
+func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		given, text string
+		then        []string
+	}{
+		{"nothing", "", nil},
+		{"empty documents", "---\n---\n# nothing\n---\n", nil},
+		{"all is well", "name: a\nsizes: [1, 10]\ntags: {a: b}\nkind: Mesh\non: true\n", nil},
+		{"an unknown field that is like a known one", "name: a\nsize: []\n", []string{`f.yaml:2: unknown field "size"; did you mean "sizes"?`}},
+		{"an unknown field that is like none", "name: a\nxyzzy: []\n", []string{`f.yaml:2: unknown field "xyzzy"; it can be name, sizes, tags, kind, on`}},
+		{"a field in another case", "Name: a\nname: b\n", []string{`f.yaml:1: unknown field "Name"; did you mean "name"?`}},
+		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: the field is there twice`}},
+		{"a missing field", "sizes: []\n", []string{`f.yaml:1: the field "name" is missing`}},
+		{"a number for a string", "name: 1.0\n", []string{`f.yaml:1: name: expected a string, found the number "1.0"; put it in quotes: "1.0"`}},
+		{"a boolean for a string", "name: true\n", []string{`f.yaml:1: name: expected a string, found the boolean "true"; put it in quotes: "true"`}},
+		{"nothing for a string", "name:\n", []string{`f.yaml:1: name: expected a string, found nothing`}},
+		{"a list for a string", "name: [a]\n", []string{`f.yaml:1: name: expected a string, found a list`}},
+		{"an object for a list", "name: a\nsizes: {a: b}\n", []string{`f.yaml:2: sizes: expected a list, found an object`}},
+		{"a list for an object", "- a\n", []string{`f.yaml:1: expected an object, found a list`}},
+		{"numbers out of range", "name: a\nsizes:\n- 0\n- 11\n- -1\n- 1.5\n- a\n", []string{
+			`f.yaml:3: sizes[0]: expected an integer from 1 to 10, found the number "0"`,
+			`f.yaml:4: sizes[1]: expected an integer from 1 to 10, found the number "11"`,
+			`f.yaml:5: sizes[2]: expected an integer from 1 to 10, found the number "-1"`,
+			`f.yaml:6: sizes[3]: expected an integer from 1 to 10, found the number "1.5"`,
+			`f.yaml:7: sizes[4]: expected an integer from 1 to 10, found the string "a"`,
+		}},
+		{"an unknown value", "name: a\nkind: meshservice\n", []string{`f.yaml:2: kind: unknown value "meshservice"; did you mean "MeshService"?`}},
+		{"a value with letters swapped", "name: a\nkind: Mehs\n", []string{`f.yaml:2: kind: unknown value "Mehs"; did you mean "Mesh"?`}},
+		{"not a boolean", "name: a\non: yes\n", []string{`f.yaml:2: on: expected true or false, found the string "yes"`}},
+		{"a tag that is a number", "name: a\ntags:\n  v: 1\n", []string{`f.yaml:3: tags.v: expected a string, found the number "1"; put it in quotes: "1"`}},
+		{"several documents, of which one is no YAML", "name: 1\n---\nname: [\n---\nkind: x\nname: a\n", []string{
+			`f.yaml:1: name: expected a string, found the number "1"; put it in quotes: "1"`,
+			`f.yaml:3: this is not YAML: did not find expected node content`,
+			`f.yaml:5: kind: unknown value "x"; it can be Mesh, MeshService`,
+		}},
+		{"an alias", "name: &a x\ntags: {b: *a}\n", []string{
+			`f.yaml:1: anchors (&) and aliases (*) are not used here; write the value out, or put the text in quotes`,
+			`f.yaml:2: anchors (&) and aliases (*) are not used here; write the value out, or put the text in quotes`,
+		}},
+		{"a YAML tag", "name: !!binary aGFsbG8=\n", []string{`f.yaml:1: tags (!) are not used here; leave it out, or put the text in quotes`}},
+		{"a key that is no text", "? [a]\n: b\n", []string{`f.yaml:1: the name of a field must be text`, `f.yaml:1: the field "name" is missing`}},
+		{"bytes that are not UTF-8", "name: a\nkind: \xff\n", []string{`f.yaml:2: the text is not UTF-8`}},
+		{"JSON", "{\n\t\"name\": \"a\\/b\",\n\t\"sizes\": [1,\n\t0]\n}\n", []string{`f.yaml:4: sizes[1]: expected an integer from 1 to 10, found the number "0"`}},
+		{"almost JSON is YAML", "{name: a, sizes: [0]}\n", []string{`f.yaml:1: sizes[0]: expected an integer from 1 to 10, found the number "0"`}},
+	}
+	for _, test := range tests {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(test.then, faultsOf(test.text)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// RFC 8259 is read as such: escapes and tabs that YAML does not have.
+func TestJSONAndYAMLGiveTheSameValues(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"name: a/é\nsizes: [1, 2]\ntags: {k: v}\n",
+		"{\n\t\"name\":\t\"a\\/\\u00e9\", \"sizes\": [1, 2], \"tags\": {\"k\": \"v\"}}",
+	} {
+		var faults strictyaml.Faults
+		documents := strictyaml.Parse("f", []byte(text), &faults)
+		if len(documents) != 1 || faults.Err() != nil {
+			t.Fatalf("%q: %d documents, %v", text, len(documents), faults.Err())
+		}
+		name, sizes, tags := read(documents[0])
+		if diff := cmp.Diff("a/é [1 2] map[k:v]", fmt.Sprint(name, " ", sizes, " ", tags)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// Input from a stranger must not take the process down.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"deep YAML":  strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000),
+		"deep JSON":  `{"a":` + strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000) + "}",
+		"large file": "name: " + strings.Repeat("a", strictyaml.MaxSize),
+	} {
+		var faults strictyaml.Faults
+		if documents := strictyaml.Parse("f", []byte(text), &faults); len(documents) != 0 || faults.Err() == nil {
+			t.Errorf("%s: %d documents, %v", name, len(documents), faults.Err())
+		}
+	}
+}
+
+func TestALongReportIsCut(t *testing.T) {
+	t.Parallel()
+	lines := faultsOf("name: a\nsizes: [" + strings.Repeat("0,", 150) + "]\n")
+	if len(lines) != 101 || lines[100] != "and 50 more" {
+		t.Errorf("got %d lines, the last one is %q", len(lines), lines[len(lines)-1])
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"name: a\nsizes: [1]\n", "{\"name\": \"a\"}", "a: &a [*a]", "---\n? {}\n: - 1\n", "a: !!str\n", "<<: {a: b}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var faults strictyaml.Faults
+		for _, document := range strictyaml.Parse("f", data, &faults) {
+			read(document)
+		}
+		// YAML has more line breaks than one.
+		lines := 1
+		for _, r := range string(data) {
+			if strings.ContainsRune("\n\r\u0085\u2028\u2029", r) {
+				lines++
+			}
+		}
+		for _, fault := range faults.List {
+			if fault.Line < 1 || fault.Line > lines {
+				t.Fatalf("%v: the text has %d lines", fault, lines)
+			}
+		}
+	})
+}

@@ -1,0 +1,191 @@
+package meshroute
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Input is what a Mesh is built from. Nothing in it is to be changed afterwards.
+type Input struct {
+	// Services have different names.
+	Services []*Service
+	// Policies were made by Parse, and have different names.
+	Policies []*Policy
+	Denials  []Denial
+	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name".
+	// Empty: their names are "name". DPDS is for resources with an authority only.
+	Authority string
+}
+
+// Build builds a Mesh. The order of the input does not matter. The error is a
+// *[Faults]: names that occur twice, and services that cannot be.
+//
+// previous, which may be nil, is an earlier Mesh: what depends on nothing that
+// changed is taken over from it, by pointer.
+func Build(in Input, previous *Mesh) (*Mesh, error) {
+	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}}}
+	if previous != nil && previous.naming == b.mesh.naming {
+		b.previous = previous
+	}
+	b.index()
+	if err := b.faults.Err(); err != nil {
+		return nil, err
+	}
+	b.compileServices()
+	b.compileDestinations()
+	if err := b.faults.Err(); err != nil {
+		return nil, err
+	}
+	b.report()
+	return b.mesh, nil
+}
+
+type builder struct {
+	in       Input
+	mesh     *Mesh
+	previous *Mesh
+	faults   Faults
+
+	policies map[string]*Policy
+	// parts are by destination, with MeshAll under "".
+	parts   map[string][]part
+	denials map[string][]Denial
+	// subsets are by service.
+	subsets map[string]map[string]subset
+}
+
+// index sorts the input by what it is about.
+func (b *builder) index() {
+	b.mesh.services = make(map[string]*Service, len(b.in.Services))
+	for _, s := range b.in.Services {
+		if first, twice := b.mesh.services[s.Name]; twice {
+			b.fault(s.Source, "service %s is there twice; the other one is at %s", s.Name, first.Source)
+			continue
+		}
+		b.mesh.services[s.Name] = s
+	}
+	b.policies = make(map[string]*Policy, len(b.in.Policies))
+	b.parts, b.denials = make(map[string][]part), make(map[string][]Denial)
+	b.subsets = make(map[string]map[string]subset)
+	for _, p := range b.in.Policies {
+		if first, twice := b.policies[p.Name]; twice {
+			b.fault(p.Source, "policy %s is there twice; the other one is at %s", p.Name, first.Source)
+			continue
+		}
+		b.policies[p.Name] = p
+		for i := range p.To {
+			name := p.To[i].TargetRef.Name
+			b.parts[name] = append(b.parts[name], part{p, i})
+			b.indexSubsets(&p.To[i])
+		}
+	}
+	for _, d := range b.in.Denials {
+		b.denials[d.To.Name] = append(b.denials[d.To.Name], d)
+	}
+}
+
+func (b *builder) fault(at Source, problem string, args ...any) {
+	b.faults.Add(Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)})
+}
+
+func (b *builder) indexSubsets(t *To) {
+	for _, s := range t.subsets {
+		if b.subsets[s.service] == nil {
+			b.subsets[s.service] = make(map[string]subset)
+		}
+		b.subsets[s.service][s.id()] = s
+	}
+}
+
+func (b *builder) compileServices() {
+	b.mesh.resources = make(map[string]*serviceResources, len(b.mesh.services))
+	for _, name := range slices.Sorted(maps.Keys(b.mesh.services)) {
+		s := b.mesh.services[name]
+		r, err := b.service(s)
+		if err != nil {
+			b.fault(s.Source, "service %s: %v", name, err)
+			continue
+		}
+		b.mesh.resources[name] = r
+	}
+}
+
+// service returns the resources of a service, those of the previous build if it has
+// not changed.
+func (b *builder) service(s *Service) (*serviceResources, error) {
+	var subsets []subset
+	for _, id := range slices.Sorted(maps.Keys(b.subsets[s.Name])) {
+		subsets = append(subsets, b.subsets[s.Name][id])
+	}
+	digest, err := serviceDigest(s, subsets)
+	if err != nil {
+		return nil, err
+	}
+	if b.previous != nil {
+		if r := b.previous.resources[s.Name]; r != nil && r.digest == digest {
+			return r, nil
+		}
+	}
+	if faults := s.check(); len(faults) > 0 {
+		b.faults.List = append(b.faults.List, faults...)
+		return &serviceResources{}, nil
+	}
+	r, err := compileService(b.mesh.naming, s, subsets)
+	if err != nil {
+		return nil, err
+	}
+	r.digest = digest
+	return r, nil
+}
+
+func (b *builder) compileDestinations() {
+	m := b.mesh
+	names := make(map[string]bool, len(m.services))
+	for name := range m.services {
+		names[name] = true
+	}
+	for name := range b.parts {
+		names[name] = true
+	}
+	delete(names, "")
+	m.names = slices.Sorted(maps.Keys(names))
+	m.destinations = make(map[string]*destination, len(names))
+	keys := make(map[string]bool)
+	for _, name := range m.names {
+		d := b.destination(name)
+		m.destinations[name] = d
+		for _, key := range d.variants.keys {
+			keys[key] = true
+		}
+	}
+	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
+		b.faults.Add(Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
+	}
+}
+
+// destination compiles the routes to a service, or takes them over.
+func (b *builder) destination(name string) *destination {
+	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name)}
+	c.parts = slices.Concat(b.parts[""], b.parts[name])
+	slices.SortFunc(c.parts, part.compare)
+	c.denials = slices.Concat(b.denials[""], b.denials[name])
+	slices.SortFunc(c.denials, Denial.compare)
+	digest := c.digest()
+	if b.previous != nil {
+		if d := b.previous.destinations[name]; d != nil && d.digest == digest {
+			return &destination{d.compiled, c.parts}
+		}
+	}
+	compiled := c.compile()
+	compiled.digest = digest
+	return &destination{compiled, c.parts}
+}
+
+func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }
+
+func (d Denial) compare(o Denial) int {
+	return cmp.Or(strings.Compare(keyOf(d.Clients), keyOf(o.Clients)), strings.Compare(d.Reason, o.Reason))
+}

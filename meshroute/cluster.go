@@ -1,0 +1,250 @@
+package meshroute
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	httppb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// serviceResources are what a service has whatever the routes to it.
+type serviceResources struct {
+	// digest is that of the inputs.
+	digest [sha256.Size]byte
+	list   []*Resource
+	// empty has the ids of subsets without an endpoint.
+	empty map[string]bool
+}
+
+// compileService returns the Listener of a service, and a Cluster and a
+// ClusterLoadAssignment for the service and for each of its subsets that policies
+// refer to; subsets are in order.
+func compileService(n naming, s *Service, subsets []subset) (*serviceResources, error) {
+	r := &serviceResources{empty: make(map[string]bool)}
+	listener, err := n.listener(s)
+	if err != nil {
+		return nil, err
+	}
+	r.add(ListenerType, listener.GetName(), listener)
+	for _, sub := range append([]subset{{service: s.Name}}, subsets...) {
+		cluster, assignment := n.cluster(sub), n.assignment(s, sub)
+		r.add(ClusterType, cluster.GetName(), cluster)
+		r.add(EndpointsType, assignment.GetClusterName(), assignment)
+		if len(assignment.GetEndpoints()) == 0 {
+			r.empty[sub.id()] = true
+		}
+	}
+	return r, nil
+}
+
+func (r *serviceResources) add(typeURL, name string, m proto.Message) {
+	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Message: m})
+}
+
+// serviceDigest is equal for services that look the same to clients.
+func serviceDigest(s *Service, subsets []subset) ([sha256.Size]byte, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", s.Name)
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		fmt.Fprintf(h, "%q %q %q %d %d %d", e.Address, e.Hostname, e.Locality, e.Priority, e.Weight, e.Health)
+		for _, key := range slices.Sorted(maps.Keys(e.Tags)) {
+			fmt.Fprintf(h, " %q=%q", key, e.Tags[key])
+		}
+		h.Write([]byte{'\n'})
+	}
+	for _, sub := range subsets {
+		fmt.Fprintf(h, "%q\n", sub.id())
+	}
+	for _, f := range s.Filters {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
+		if err != nil {
+			return [sha256.Size]byte{}, err
+		}
+		fmt.Fprintf(h, "%d ", len(b))
+		h.Write(b)
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// ads is the source of everything: the stream that the client has.
+func ads() *corepb.ConfigSource {
+	return &corepb.ConfigSource{
+		ResourceApiVersion:    corepb.ApiVersion_V3,
+		ConfigSourceSpecifier: &corepb.ConfigSource_Ads{Ads: &corepb.AggregatedConfigSource{}},
+	}
+}
+
+func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
+	router, err := anypb.New(&routerpb.Router{})
+	if err != nil {
+		return nil, err
+	}
+	manager := &hcmpb.HttpConnectionManager{
+		StatPrefix: s.Name,
+		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{
+			ConfigSource: ads(), RouteConfigName: n.resource(routeConfigurationName, s.Name),
+		}},
+		HttpFilters: append(slices.Clone(s.Filters), &hcmpb.HttpFilter{
+			Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
+		}),
+	}
+	packed := new(anypb.Any)
+	if err := anypb.MarshalFrom(packed, manager, proto.MarshalOptions{Deterministic: true}); err != nil {
+		return nil, err
+	}
+	return &listenerpb.Listener{
+		Name:        n.resource(listenerName, s.Name),
+		ApiListener: &listenerpb.ApiListener{ApiListener: packed},
+	}, nil
+}
+
+// httpOptionsKey is where Envoy looks for the protocol of endpoints: HTTP/2, as they
+// are gRPC servers.
+const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+func (n naming) cluster(s subset) *clusterpb.Cluster {
+	c := &clusterpb.Cluster{
+		Name:                 n.resource(clusterName, s.id()),
+		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
+		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
+			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.id()),
+		},
+		ConnectTimeout: durationpb.New(5 * time.Second),
+		LbPolicy:       clusterpb.Cluster_ROUND_ROBIN,
+	}
+	options := &httppb.HttpProtocolOptions{
+		UpstreamProtocolOptions: &httppb.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: &httppb.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &httppb.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+					Http2ProtocolOptions: &corepb.Http2ProtocolOptions{},
+				},
+			},
+		},
+	}
+	// A message without maps and text can always be packed.
+	if packed, err := anypb.New(options); err == nil {
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: packed}
+	}
+	return c
+}
+
+// group is the endpoints of one locality and priority.
+type group struct {
+	locality Locality
+	priority uint32
+}
+
+func (g group) compare(o group) int {
+	return cmp.Or(
+		cmp.Compare(g.priority, o.priority),
+		cmp.Compare(g.locality.Region, o.locality.Region),
+		cmp.Compare(g.locality.Zone, o.locality.Zone),
+		cmp.Compare(g.locality.SubZone, o.locality.SubZone),
+	)
+}
+
+// assignment returns the endpoints of a subset. A locality weighs as much as its
+// endpoints together, so that the weights of endpoints count across localities.
+func (n naming) assignment(s *Service, sub subset) *endpointpb.ClusterLoadAssignment {
+	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !e.has(sub.tags) {
+			continue
+		}
+		key := group{e.Locality, e.Priority}
+		g := groups[key]
+		if g == nil {
+			g = &endpointpb.LocalityLbEndpoints{
+				Locality:            &corepb.Locality{Region: e.Locality.Region, Zone: e.Locality.Zone, SubZone: e.Locality.SubZone},
+				LoadBalancingWeight: &wrapperspb.UInt32Value{},
+			}
+			groups[key] = g
+		}
+		g.LoadBalancingWeight.Value += max(e.Weight, 1)
+		g.LbEndpoints = append(g.LbEndpoints, e.message())
+	}
+	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.id())}
+	priority, last := uint32(0), uint32(0)
+	for i, key := range slices.SortedFunc(maps.Keys(groups), group.compare) {
+		if i > 0 && key.priority != last {
+			priority++
+		}
+		last = key.priority
+		groups[key].Priority = priority
+		a.Endpoints = append(a.Endpoints, groups[key])
+	}
+	return a
+}
+
+func (e *Endpoint) message() *endpointpb.LbEndpoint {
+	host, port, _ := splitAddress(e.Address)
+	return &endpointpb.LbEndpoint{
+		HostIdentifier: &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{
+			Address: &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
+				Address: host, PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: port},
+			}}},
+			Hostname: e.Hostname,
+		}},
+		HealthStatus:        []corepb.HealthStatus{corepb.HealthStatus_HEALTHY, corepb.HealthStatus_UNHEALTHY, corepb.HealthStatus_DRAINING}[e.Health],
+		LoadBalancingWeight: wrapperspb.UInt32(max(e.Weight, 1)),
+	}
+}
+
+func splitAddress(address string) (host string, port uint32, ok bool) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return "", 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	return host, uint32(n), err == nil && n > 0
+}
+
+// check returns what is wrong with a service.
+func (s *Service) check() []Fault {
+	var faults []Fault
+	fault := func(path, problem string, args ...any) {
+		faults = append(faults, Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
+	}
+	if !word.MatchString(s.Name) {
+		fault("name", "%q cannot be the name of a service; %s", s.Name, wordRule)
+	}
+	first := make(map[string]int, len(s.Endpoints))
+	var total uint64
+	for i := range s.Endpoints {
+		e, at := &s.Endpoints[i], fmt.Sprintf("endpoints[%d]", i)
+		if _, _, ok := splitAddress(e.Address); !ok {
+			fault(at+".address", "service %s: %q is not host:port", s.Name, e.Address)
+		}
+		if j, twice := first[e.Address]; twice {
+			fault(at+".address", "service %s: %q is already the address of endpoints[%d]", s.Name, e.Address, j)
+		}
+		first[e.Address] = i
+		total += uint64(max(e.Weight, 1))
+		if e.Health < Healthy || e.Health > Draining {
+			fault(at+".health", "service %s: %d is not a state of health", s.Name, e.Health)
+		}
+	}
+	if total > math.MaxUint32 {
+		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))
+	}
+	return faults
+}

@@ -1,0 +1,166 @@
+package meshroute
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// destination is a service as clients reach it.
+type destination struct {
+	*compiled
+	// parts are what policies say of it, from least to most specific.
+	parts []part
+}
+
+// compiled is what depends on the digest alone, and is shared by builds.
+type compiled struct {
+	digest   [sha256.Size]byte
+	variants *variants
+	// missing stands in the place of the Listener of a service that there is not.
+	missing  *Resource
+	findings []finding
+}
+
+func (d *destination) sameAs(o *destination) bool {
+	return d != nil && o != nil && d.compiled == o.compiled
+}
+
+// compiler compiles the routes to one service.
+type compiler struct {
+	naming  naming
+	service string
+	exists  bool
+	parts   []part
+	denials []Denial
+	// known reports whether there is a service of that name.
+	known func(service string) bool
+}
+
+// digest is equal if compile would have the same result.
+func (c *compiler) digest() [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %t\n", c.service, c.exists)
+	for _, p := range c.parts {
+		to := &p.policy.To[p.to]
+		// Positions are part of findings.
+		fmt.Fprintf(h, "%q %d %s\n%s\n", p.policy.Name, p.to, p.policy.targetKey, to.digest)
+		for _, name := range to.services {
+			fmt.Fprintf(h, "%t", c.known(name))
+		}
+	}
+	for _, d := range c.denials {
+		fmt.Fprintf(h, "\n%s %q", keyOf(d.Clients), d.Reason)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func (c *compiler) compile() *compiled {
+	name := c.naming.resource(routeConfigurationName, c.service)
+	if !c.exists {
+		return c.absent(name)
+	}
+	r := &compiled{}
+	b := treeBuilder{leaf: c.leaf}
+	for _, p := range c.parts {
+		b.conditions = append(b.conditions, conditionOf(p.policy.TargetRef))
+	}
+	for _, d := range c.denials {
+		b.conditions = append(b.conditions, conditionOf(d.Clients))
+	}
+	root, ok := b.build()
+	if ok {
+		r.variants, ok = unfold(name, root)
+	}
+	if !ok {
+		r.variants, _ = unfold(name, &node{outcome: tooMany()})
+	}
+	r.findings = c.findings(!ok)
+	return r
+}
+
+// absent is the result for a service that policies speak of and that there is not.
+func (c *compiler) absent(name string) *compiled {
+	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
+	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Err: err}}
+	r.variants, _ = unfold(name, &node{outcome: &outcome{err: err}})
+	for _, p := range c.named() {
+		r.findings = append(r.findings, finding{severity: Error, policy: p.policy.Name, to: p.to, rule: -1,
+			message: fmt.Sprintf("the mesh has no service %q", c.service)})
+	}
+	return r
+}
+
+// named returns the parts that are about this very service.
+func (c *compiler) named() []part {
+	return slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool {
+		return p.policy.To[p.to].TargetRef.Kind != MeshService
+	})
+}
+
+func (c *compiler) policyNames() string {
+	var names []string
+	for _, p := range c.named() {
+		names = append(names, "policy "+p.policy.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// leaf is that of treeBuilder: first the parts are counted, then the denials.
+func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
+	var parts []part
+	for _, i := range holding {
+		if i >= len(c.parts) {
+			return c.denied(c.denials[i-len(c.parts)])
+		}
+		parts = append(parts, c.parts[i])
+	}
+	merged := mergeParts(parts)
+	if err := c.missing(merged); err != nil {
+		return &outcome{err: err}, "missing " + err.Message(), len(merged.Rules)
+	}
+	routes := routeTable{c.naming, c.service}.configuration(merged)
+	return &outcome{routes: routes}, "routes " + merged.key(), len(merged.Rules)
+}
+
+func (c *compiler) denied(d Denial) (o *outcome, key string, rules int) {
+	message := fmt.Sprintf("this client may not use service %q", c.service)
+	if d.Reason != "" {
+		message += ": " + d.Reason
+	}
+	return &outcome{err: status.New(codes.PermissionDenied, message)}, "denied " + message, 0
+}
+
+// missing returns the error for rules that refer to services that there are not.
+func (c *compiler) missing(m Merged) *status.Status {
+	var problems []string
+	for i := range m.Rules {
+		r := &m.Rules[i]
+		for j := range r.BackendRefs {
+			if name := r.BackendRefs[j].Name; !c.known(name) && !r.redirects() {
+				problems = append(problems, fmt.Sprintf("policy %s sends requests to service %q", r.BackendRefsFrom.Policy.Name, name))
+			}
+		}
+		for j := range r.Filters {
+			if mirror := r.Filters[j].Mirror; mirror != nil && !c.known(mirror.Name) {
+				problems = append(problems, fmt.Sprintf("policy %s mirrors requests to service %q", r.FiltersFrom.Policy.Name, mirror.Name))
+			}
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.Sort(problems)
+	problems = slices.Compact(problems)
+	return status.Newf(codes.NotFound, "the routes to %q cannot be made: %s, which the mesh does not have", c.service, strings.Join(problems, ", "))
+}
+
+// redirects reports whether requests go to no backend.
+func (r *MergedRule) redirects() bool {
+	return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == RequestRedirect })
+}

@@ -1,0 +1,196 @@
+package meshroute
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/headeredit"
+)
+
+// findings are the reports on the rules for one service. tooMany says that clients
+// get an error in their place.
+func (c *compiler) findings(tooMany bool) []finding {
+	var all []finding
+	for _, p := range c.parts {
+		to := &p.policy.To[p.to]
+		for i := range to.Rules {
+			at := finding{policy: p.policy.Name, to: p.to, rule: i}
+			all = append(all, c.missingIn(at, &to.Rules[i])...)
+			if tooMany && i == 0 {
+				at.severity, at.message = Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
+					"use fewer tags", c.service, MaxVariants)
+				all = append(all, at)
+			}
+		}
+	}
+	return append(all, c.unreachable()...)
+}
+
+// missingIn finds references to services that there are not.
+func (c *compiler) missingIn(at finding, r *Rule) []finding {
+	var found []finding
+	missing := func(field, service string) {
+		at.severity, at.field, at.message = Error, field, fmt.Sprintf("the mesh has no service %q", service)
+		found = append(found, at)
+	}
+	for i, ref := range r.BackendRefs {
+		if !c.known(ref.Name) {
+			missing(fmt.Sprintf("backendRefs[%d]", i), ref.Name)
+		}
+	}
+	for i, f := range r.Filters {
+		if f.Mirror != nil && !c.known(f.Mirror.Name) {
+			missing(fmt.Sprintf("filters[%d]", i), f.Mirror.Name)
+		}
+	}
+	return found
+}
+
+// unreachable finds rules that no request reaches although all policies are merged
+// for a client, namely one that every policy selects. (What holds for all policies
+// together holds for each client that has the rule and the one that hides it.)
+func (c *compiler) unreachable() []finding {
+	var found []finding
+	for _, r := range mergeParts(c.parts).routes() {
+		if !r.unreachable {
+			continue
+		}
+		from := r.rule.MatchesFrom[0]
+		found = append(found, finding{severity: Warning, policy: from.Policy.Name, to: from.To, rule: from.Rule, field: "matches",
+			message: fmt.Sprintf("%q is never reached by clients that also have the rule for the path prefix /, which goes before regular expressions", r.match)})
+	}
+	return found
+}
+
+// report makes the reports of the finished mesh.
+func (b *builder) report() {
+	m := b.mesh
+	for _, name := range m.names {
+		for _, f := range m.destinations[name].compiled.findings {
+			m.reports = append(m.reports, f.at(b.policies[f.policy]))
+		}
+	}
+	for _, p := range b.in.Policies {
+		for i := range p.To {
+			for j := range p.To[i].Rules {
+				b.reportRule(p, i, j)
+			}
+		}
+	}
+	for _, s := range m.services {
+		b.reportService(s)
+	}
+	for _, d := range b.in.Denials {
+		if name := d.To.Name; name != "" && !b.known(name) {
+			m.reports = append(m.reports, Report{Severity: Warning, Source: d.Source,
+				Message: fmt.Sprintf("clients are denied service %q, which the mesh does not have", name)})
+		}
+	}
+	slices.SortFunc(m.reports, func(x, y Report) int {
+		return cmp.Or(strings.Compare(x.Source.File, y.Source.File), cmp.Compare(x.Source.Line, y.Source.Line),
+			strings.Compare(x.Policy, y.Policy), strings.Compare(x.Path, y.Path), strings.Compare(x.Message, y.Message))
+	})
+	m.reports = slices.Compact(m.reports)
+}
+
+func (b *builder) reportService(s *Service) {
+	for i := range s.Endpoints {
+		host, _, _ := splitAddress(s.Endpoints[i].Address)
+		if _, err := netip.ParseAddr(host); err != nil {
+			b.mesh.reports = append(b.mesh.reports, Report{Severity: Note, Source: s.Source, Path: fmt.Sprintf("endpoints[%d].address", i),
+				Message: fmt.Sprintf("%q is a name; Envoy and gRPC in languages other than Go take IP addresses only", host)})
+		}
+	}
+}
+
+func (b *builder) reportRule(p *Policy, to, rule int) {
+	r := &p.To[to].Rules[rule]
+	add := func(s Severity, field, message string) {
+		f := finding{severity: s, to: to, rule: rule, field: field, message: message}
+		b.mesh.reports = append(b.mesh.reports, f.at(p))
+	}
+	for i := range r.Matches {
+		r.Matches[i].limits(add)
+	}
+	for i := range r.Filters {
+		r.Filters[i].limits(func(s Severity, message string) { add(s, fmt.Sprintf("filters[%d]", i), message) })
+	}
+	for i := range r.BackendRefs {
+		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), message) })
+	}
+}
+
+func (b *builder) reportSubset(ref *BackendRef, add func(message string)) {
+	if r := b.mesh.resources[ref.Name]; r != nil && r.empty[ref.subset().id()] && len(ref.Tags) > 0 {
+		add(fmt.Sprintf("no endpoint of service %s has the tags %s; requests that go there fail", ref.Name, formatTags(ref.Tags)))
+	}
+}
+
+// limits reports what of a match gRPC clients make something else of.
+func (m *Match) limits(add func(s Severity, field, message string)) {
+	if len(m.Methods) > 0 {
+		if slices.Contains(m.Methods, "POST") {
+			add(Note, "matches", "every RPC has the method POST, so methods makes no difference; gRPC-Go's own xds never matches a rule that has it")
+		} else {
+			add(Warning, "matches", "every RPC has the method POST, so no RPC matches "+strings.Join(m.Methods, ", "))
+		}
+	}
+	segments := strings.Count(m.Path.Value, "/")
+	switch {
+	case m.Path.Type == Exact && segments != 2, m.Path.Type == Prefix && segments > 2:
+		add(Warning, "matches", fmt.Sprintf("the path of an RPC is /package.Service/Method, so no RPC matches %s %s", m.Path.Type, m.Path.Value))
+	}
+	for _, h := range m.Headers {
+		if strings.HasSuffix(h.Name, "-bin") && h.Type != Absent {
+			add(Warning, "matches", fmt.Sprintf("gRPC takes headers whose names end in -bin for absent, so no RPC matches %q", h))
+		}
+	}
+	if len(m.Query) > 0 {
+		add(Warning, "matches", "the path of an RPC has no query, so no RPC matches queryParams")
+	}
+}
+
+// limits reports what of a filter gRPC clients do not do.
+func (f *Filter) limits(add func(s Severity, message string)) {
+	const others = "; other gRPC clients ignore it"
+	switch f.Type {
+	case RequestRedirect:
+		add(Warning, "gRPC clients do not follow redirects: RPCs end with an error that names the place")
+	case RequestMirror:
+		add(Note, "dynxds and Envoy send copies"+others)
+	case URLRewrite:
+		if f.Rewrite.Hostname != "" {
+			add(Note, "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
+		}
+		if f.Rewrite.Path != nil {
+			add(Note, "dynxds and Envoy rewrite the path"+others)
+		}
+		if p := f.Rewrite.Path; p != nil && p.Full && strings.Count(p.Value, "/") != 2 {
+			add(Warning, fmt.Sprintf("the path of an RPC is /package.Service/Method; no gRPC server has %s", p.Value))
+		}
+	default:
+		f.headerLimits(add)
+		add(Note, "dynxds and Envoy edit headers"+others)
+	}
+}
+
+func (f *Filter) headerLimits(add func(s Severity, message string)) {
+	side := headeredit.Request
+	if f.Type == ResponseHeaderModifier {
+		side = headeredit.Response
+	}
+	check := func(name string) {
+		if _, err := headeredit.Name(side, name); err != nil {
+			add(Warning, "gRPC clients leave this out: "+err.Error())
+		}
+	}
+	for _, h := range slices.Concat(f.Headers.Set, f.Headers.Add) {
+		check(h.Name)
+	}
+	for _, name := range f.Headers.Remove {
+		check(name)
+	}
+}

@@ -1,0 +1,161 @@
+package meshroute
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Mesh is everything that a control plane serves, for all clients. It is immutable;
+// any number of goroutines may use one.
+type Mesh struct {
+	naming   naming
+	services map[string]*Service
+	// resources are those of services whatever the routes to them.
+	resources map[string]*serviceResources
+	// destinations has each service, and each name that is none but that a
+	// policy has rules for.
+	destinations map[string]*destination
+	// names are the names of the destinations in order.
+	names []string
+	// keys are the tags of clients that make a difference anywhere, in order.
+	keys    []string
+	reports []Report
+}
+
+// Resources returns all resources: in no telling order, but always in the same one.
+func (m *Mesh) Resources() []*Resource {
+	var all []*Resource
+	for _, name := range m.names {
+		all = append(all, m.resourcesOf(name)...)
+	}
+	return all
+}
+
+// resourcesOf returns the resources of one destination.
+func (m *Mesh) resourcesOf(name string) []*Resource {
+	d := m.destinations[name]
+	if d == nil {
+		return nil
+	}
+	list := d.variants.list
+	if d.missing != nil {
+		return append([]*Resource{d.missing}, list...)
+	}
+	return slices.Concat(m.resources[name].list, list)
+}
+
+// Changes returns what is new or different in m, compared with a Mesh that it was
+// built from, and what is not there any more. since may be nil. What is removed in
+// one variant may be in changed in another. It costs what the services that are
+// different have.
+func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
+	if since == nil {
+		return m.Resources(), nil
+	}
+	for _, name := range m.names {
+		if m.same(since, name) {
+			continue
+		}
+		old := make(map[resourceKey]*Resource)
+		for _, r := range since.resourcesOf(name) {
+			old[r.key()] = r
+		}
+		for _, r := range m.resourcesOf(name) {
+			if old[r.key()] != r {
+				changed = append(changed, r)
+			}
+			delete(old, r.key())
+		}
+		removed = appendInOrder(removed, old)
+	}
+	for _, name := range since.names {
+		if m.destinations[name] == nil {
+			removed = append(removed, since.resourcesOf(name)...)
+		}
+	}
+	return changed, removed
+}
+
+// same reports whether nothing of a destination changed.
+func (m *Mesh) same(since *Mesh, name string) bool {
+	return m.destinations[name].sameAs(since.destinations[name]) && m.resources[name] == since.resources[name]
+}
+
+func appendInOrder(list []*Resource, set map[resourceKey]*Resource) []*Resource {
+	return append(list, slices.SortedFunc(maps.Values(set), func(a, b *Resource) int {
+		return strings.Compare(a.TypeURL+"\x00"+a.Name+"\x00"+a.Parameters.Key(), b.TypeURL+"\x00"+b.Name+"\x00"+b.Parameters.Key())
+	})...)
+}
+
+// Routes returns the RouteConfiguration, or the error in its place, that a client
+// gets for a service: the variant that its Constraints choose. This is for
+// clients that know nothing of dynamic parameters. It is nil if there is no such
+// service, and nothing to say about that.
+func (m *Mesh) Routes(c Client, service string) *Resource {
+	d := m.destinations[service]
+	if d == nil {
+		return nil
+	}
+	return d.variants.root.find(c).resource
+}
+
+// Constraints returns what a client has to subscribe with in order to get its
+// variants: its DPDS resource (xRFC TP2). They depend on the client's tags, and on
+// which tags make a difference somewhere in the mesh, on nothing else. An error says
+// that the client's tags are too large.
+func (m *Mesh) Constraints(c Client) (dynparam.ByType, error) {
+	if len(m.keys) == 0 {
+		return dynparam.ByType{}, nil
+	}
+	all := make([]dynparam.KeyConstraints, 0, len(m.keys)+1)
+	for _, key := range m.keys {
+		all = append(all, dynparam.Require(key, dynparam.Value(c.tag(key))))
+	}
+	all = append(all, dynparam.Require(SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))
+	constraints, err := dynparam.New(all...)
+	if err != nil {
+		return dynparam.ByType{}, err
+	}
+	return dynparam.NewByType(map[string]dynparam.Constraints{routeConfigurationName: constraints})
+}
+
+// Keys returns the tags of clients that make a difference somewhere, in order: those
+// that Constraints are about.
+func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
+
+// Merged returns the rules for the requests of a client to a service, and the
+// policies that they come from. String prints them. ok is false if there is no such
+// service.
+func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
+	d := m.destinations[service]
+	if d == nil {
+		return Merged{}, false
+	}
+	var parts []part
+	for _, p := range d.parts {
+		if p.policy.TargetRef.Selects(c) {
+			parts = append(parts, p)
+		}
+	}
+	return mergeParts(parts), true
+}
+
+// Services returns the names of the services in order.
+func (m *Mesh) Services() []string { return slices.Sorted(maps.Keys(m.services)) }
+
+// ListenerName returns the name under which clients subscribe to a service.
+func (m *Mesh) ListenerName(service string) string {
+	return m.naming.resource(listenerName, service)
+}
+
+// RoutesName returns the name of the RouteConfiguration of a service.
+func (m *Mesh) RoutesName(service string) string {
+	return m.naming.resource(routeConfigurationName, service)
+}
+
+// Reports returns what whoever wrote the policies and services ought to know, by file
+// and line.
+func (m *Mesh) Reports() []Report { return slices.Clone(m.reports) }

@@ -1,0 +1,76 @@
+package meshroute
+
+import "fmt"
+
+// Severity says how bad a Report is.
+type Severity int
+
+// The severities.
+const (
+	// Note: dynxds does what the policy says, other clients may not.
+	Note Severity = iota
+	// Warning: gRPC clients do not do what the policy says, or a part of it has no
+	// effect.
+	Warning
+	// Error: clients get an error in place of a resource.
+	Error
+)
+
+var severityNames = []string{"note", "warning", "error"}
+
+// String returns the severity in lower case.
+func (s Severity) String() string { return severityNames[s] }
+
+// Report is something that whoever wrote a policy or service ought to know. What
+// gRPC cannot express is reported, and never left out in silence.
+type Report struct {
+	Severity Severity
+	// Policy is the name of the policy, or empty.
+	Policy string
+	// Source is the rule, the policy or the service.
+	Source Source
+	// Path is the place in the policy, such as "spec.to[0].rules[1].filters[0]". It
+	// may be empty.
+	Path    string
+	Message string
+}
+
+// String returns all of the report on one line.
+func (r Report) String() string {
+	text := r.Severity.String() + ": "
+	if where := r.Source.String(); where != "" {
+		text = where + ": " + text
+	}
+	if r.Policy != "" {
+		text += "policy " + r.Policy + ": "
+	}
+	if r.Path != "" {
+		text += r.Path + ": "
+	}
+	return text + r.Message
+}
+
+// finding is a report on a rule before it is known where the rule stands: two
+// policies that say the same at different lines have the same findings.
+type finding struct {
+	severity Severity
+	policy   string
+	// rule is -1 if the destination as a whole is meant.
+	to, rule int
+	// field is the path from the rule on.
+	field, message string
+}
+
+// at makes a report of a finding on a policy.
+func (f *finding) at(p *Policy) Report {
+	if f.rule < 0 {
+		return Report{f.severity, p.Name, p.Source, fmt.Sprintf("spec.to[%d].targetRef", f.to), f.message}
+	}
+	path := fmt.Sprintf("spec.to[%d].rules[%d]", f.to, f.rule)
+	if f.field != "" {
+		path += "." + f.field
+	}
+	return Report{
+		Severity: f.severity, Policy: p.Name, Source: Origin{p, f.to, f.rule}.Source(), Path: path, Message: f.message,
+	}
+}

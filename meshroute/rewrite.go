@@ -1,0 +1,77 @@
+package meshroute
+
+import (
+	"net/http"
+	"strings"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// replacement returns what takes the place of the part of a path that a route's match
+// is about; all that has to be said of slashes is said here. A slash at the end
+// of a prefix counts neither in the match nor in the replacement (Gateway API,
+// HTTPPathModifier). It is empty if nothing changes.
+func (p *PathModifier) replacement(s span) string {
+	base := strings.TrimRight(p.Value, "/")
+	switch {
+	case s == wholePath && base == "":
+		return "/"
+	case s == wholePath:
+		return base
+	case s == anyPath && base == "":
+		return ""
+	default:
+		return base + "/"
+	}
+}
+
+// rewrite sets the rewrites of a route.
+func (w *Rewrite) rewrite(forward *routepb.RouteAction, s span) {
+	if w.Hostname != "" {
+		forward.HostRewriteSpecifier = &routepb.RouteAction_HostRewriteLiteral{HostRewriteLiteral: w.Hostname}
+	}
+	switch {
+	case w.Path == nil:
+	case !w.Path.Full:
+		forward.PrefixRewrite = w.Path.replacement(s)
+	case s == wholePath:
+		// Where the match is about the whole path, prefix_rewrite replaces it.
+		forward.PrefixRewrite = w.Path.Value
+	default:
+		forward.RegexRewrite = &matcherpb.RegexMatchAndSubstitute{
+			Pattern:      regex(`^/.*$`),
+			Substitution: strings.ReplaceAll(w.Path.Value, `\`, `\\`),
+		}
+	}
+}
+
+var redirectCodes = map[int]routepb.RedirectAction_RedirectResponseCode{
+	http.StatusMovedPermanently:  routepb.RedirectAction_MOVED_PERMANENTLY,
+	http.StatusFound:             routepb.RedirectAction_FOUND,
+	http.StatusSeeOther:          routepb.RedirectAction_SEE_OTHER,
+	http.StatusTemporaryRedirect: routepb.RedirectAction_TEMPORARY_REDIRECT,
+	http.StatusPermanentRedirect: routepb.RedirectAction_PERMANENT_REDIRECT,
+}
+
+func (r *Redirect) action(s span) *routepb.RedirectAction {
+	a := &routepb.RedirectAction{HostRedirect: r.Hostname, PortRedirect: r.Port, ResponseCode: redirectCodes[r.StatusCode]}
+	if r.Scheme != "" {
+		a.SchemeRewriteSpecifier = &routepb.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
+		if r.Port == 0 && r.Hostname == "" {
+			// The port of the request belongs to the other scheme (Gateway API,
+			// HTTPRequestRedirectFilter.port).
+			a.PortRedirect = map[string]uint32{"http": 80, "https": 443}[r.Scheme]
+		}
+	}
+	switch {
+	case r.Path == nil:
+	case r.Path.Full:
+		a.PathRewriteSpecifier = &routepb.RedirectAction_PathRedirect{PathRedirect: r.Path.Value}
+	default:
+		if replacement := r.Path.replacement(s); replacement != "" {
+			a.PathRewriteSpecifier = &routepb.RedirectAction_PrefixRewrite{PrefixRewrite: replacement}
+		}
+	}
+	return a
+}

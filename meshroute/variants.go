@@ -1,0 +1,243 @@
+package meshroute
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The variants of a RouteConfiguration are the leaves of a decision tree over the
+// tags of clients: a node asks for one tag, has a branch for each value that a
+// policy mentions, and one for all other values. Along every way down, tags are asked
+// for in one order, the service first. Nodes whose branches all lead to the same are
+// left out, and equal nodes are one. Such a diagram is the same for the same
+// function of the tags, however it came about, and asks for a tag if, and only if,
+// it makes a difference: so the tags in it are the smallest set that
+// tells the variants apart.
+//
+// A way down is described by the values on it; "all other values" need no mention.
+// Several ways may then describe one client: {service=frontend}, {version=v1} and {}
+// all fit frontend v1. The right one is that which at each node takes the value over
+// "all others", and this is the largest number if each tag is a bit, those that
+// are asked for first the higher ones. This number is the parameter specificity.
+
+const (
+	// MaxVariants bounds the variants of one RouteConfiguration, and with them the
+	// time and memory that policies can take.
+	MaxVariants = 4096
+	// maxRules bounds the rules in all variants of one RouteConfiguration.
+	maxRules = 1 << 18
+	// maxTags bounds the tags that tell clients apart: of one RouteConfiguration,
+	// as specificity has a bit for each, and of all.
+	maxTags, maxAllTags = 60, 120
+)
+
+// outcome is what clients get: routes, or an error.
+type outcome struct {
+	routes *routepb.RouteConfiguration
+	err    *status.Status
+}
+
+// node is a leaf if outcome is set.
+type node struct {
+	id      int
+	outcome *outcome
+	// key is the tag that is asked for.
+	key      string
+	branches map[string]*node
+	other    *node
+	// resource is set for leaves of the finished tree, which then are no longer
+	// shared.
+	resource *Resource
+}
+
+// find walks down for a client.
+func (n *node) find(c Client) *node {
+	for n.outcome == nil {
+		next, ok := n.branches[c.tag(n.key)]
+		if !ok {
+			next = n.other
+		}
+		n = next
+	}
+	return n
+}
+
+// condition is what a policy, or a denial, asks of clients.
+type condition struct {
+	tags map[string]string
+}
+
+func conditionOf(r TargetRef) condition {
+	tags := maps.Clone(r.Tags)
+	if r.Name != "" {
+		if tags == nil {
+			tags = make(map[string]string, 1)
+		}
+		tags[ServiceKey] = r.Name
+	}
+	return condition{tags}
+}
+
+// treeBuilder makes the diagram for one service.
+type treeBuilder struct {
+	conditions []condition
+	// keys are the tags in the order in which they are asked for.
+	keys []string
+	// leaf returns what clients get for whom these conditions hold, and a key
+	// that is equal for equal outcomes. rules is what it cost.
+	leaf func(holding []int) (o *outcome, key string, rules int)
+
+	memo   map[string]*node
+	leaves map[string]*node
+	nodes  map[string]*node
+	// made and rules count what the bounds are for.
+	made, rules int
+}
+
+// build returns the diagram, or false if it would be too large.
+func (b *treeBuilder) build() (*node, bool) {
+	b.memo, b.leaves, b.nodes = make(map[string]*node), make(map[string]*node), make(map[string]*node)
+	tags := make(map[string]bool)
+	holding := make([]int, len(b.conditions))
+	for i, c := range b.conditions {
+		holding[i] = i
+		for key := range c.tags {
+			tags[key] = true
+		}
+	}
+	b.keys = slices.SortedFunc(maps.Keys(tags), compareKeys)
+	if len(b.keys) > maxTags {
+		return nil, false
+	}
+	root := b.node(0, holding)
+	return root, root != nil
+}
+
+// compareKeys puts the service first.
+func compareKeys(a, b string) int {
+	if (a == ServiceKey) != (b == ServiceKey) {
+		if a == ServiceKey {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+// node returns the node for clients of whom all tags before the level were asked
+// for, and for whom of all conditions these may still hold. It returns nil if a
+// bound is reached.
+func (b *treeBuilder) node(level int, holding []int) *node {
+	for level < len(b.keys) && !b.asks(b.keys[level], holding) {
+		level++
+	}
+	if level == len(b.keys) {
+		return b.end(holding)
+	}
+	memo := stateKey(level, holding)
+	if n, ok := b.memo[memo]; ok {
+		return n
+	}
+	n := b.split(level, holding)
+	b.memo[memo] = n
+	return n
+}
+
+// asks reports whether one of the conditions is about the tag.
+func (b *treeBuilder) asks(key string, holding []int) bool {
+	return slices.ContainsFunc(holding, func(i int) bool {
+		_, ok := b.conditions[i].tags[key]
+		return ok
+	})
+}
+
+func (b *treeBuilder) end(holding []int) *node {
+	if b.made++; b.made > MaxVariants {
+		return nil
+	}
+	o, key, rules := b.leaf(holding)
+	if b.rules += rules; b.rules > maxRules {
+		return nil
+	}
+	n, ok := b.leaves[key]
+	if !ok {
+		n = &node{id: len(b.leaves) + len(b.nodes), outcome: o}
+		b.leaves[key] = n
+	}
+	return n
+}
+
+func (b *treeBuilder) split(level int, holding []int) *node {
+	key := b.keys[level]
+	var neutral []int
+	byValue := make(map[string][]int)
+	for _, i := range holding {
+		if value, ok := b.conditions[i].tags[key]; ok {
+			byValue[value] = append(byValue[value], i)
+		} else {
+			neutral = append(neutral, i)
+		}
+	}
+	n := &node{key: key, branches: make(map[string]*node, len(byValue))}
+	if n.other = b.node(level+1, neutral); n.other == nil {
+		return nil
+	}
+	for _, value := range slices.Sorted(maps.Keys(byValue)) {
+		branch := b.node(level+1, mergeSorted(neutral, byValue[value]))
+		if branch == nil {
+			return nil
+		}
+		if branch != n.other {
+			n.branches[value] = branch
+		}
+	}
+	if len(n.branches) == 0 {
+		return n.other
+	}
+	return b.share(n)
+}
+
+// share returns the node that is equal to n, or n if it is the first.
+func (b *treeBuilder) share(n *node) *node {
+	var key strings.Builder
+	key.WriteString(n.key)
+	number := func(id int) { key.Write(binary.AppendUvarint([]byte{0}, uint64(id))) }
+	number(n.other.id)
+	for _, value := range slices.Sorted(maps.Keys(n.branches)) {
+		key.WriteString("\x00" + value)
+		number(n.branches[value].id)
+	}
+	if same, ok := b.nodes[key.String()]; ok {
+		return same
+	}
+	n.id = len(b.leaves) + len(b.nodes)
+	b.nodes[key.String()] = n
+	return n
+}
+
+func stateKey(level int, holding []int) string {
+	key := binary.AppendUvarint(make([]byte, 0, 2+2*len(holding)), uint64(level))
+	for _, i := range holding {
+		key = binary.AppendUvarint(key, uint64(i))
+	}
+	return string(key)
+}
+
+func mergeSorted(a, b []int) []int {
+	merged := slices.Concat(a, b)
+	slices.Sort(merged)
+	return merged
+}
+
+// tooMany is what clients get of a service whose policies are too many for them to
+// be told apart. It is transient: clients keep the routes that they have.
+func tooMany() *outcome {
+	return &outcome{err: status.Newf(codes.ResourceExhausted,
+		"the policies for this service tell apart more than %d kinds of clients", MaxVariants)}
+}
