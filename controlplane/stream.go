@@ -28,6 +28,8 @@ type stream struct {
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
+	// rejected is told of NACKs; it may be nil.
+	rejected func(Rejection)
 	// wake holds a token while something may be due.
 	wake chan struct{}
 

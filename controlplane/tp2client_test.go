@@ -453,4 +453,3 @@ func (s *testServer) deleteVariant(t testing.TB, typeURL, name string, pairs ...
 	t.Helper()
 	s.update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, parameters(pairs...)) })
 }
-

@@ -113,7 +113,7 @@ func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
 
 // before returns the i-th mesh in the store, or nil.
 func (p *Publisher) before(i int) *meshroute.Mesh {
-	if i < len(p.state.meshes) {
+	if 0 <= i && i < len(p.state.meshes) {
 		return p.state.meshes[i]
 	}
 	return nil
@@ -178,4 +178,20 @@ func keysOf(meshes []*meshroute.Mesh) string {
 	}
 	slices.Sort(keys)
 	return strings.Join(slices.Compact(keys), "\x00")
+}
+
+// Mesh returns what was published last, under the names of the authority if there is
+// one; nil if nothing was. It is for the goroutine that publishes.
+func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes) - 1) }
+
+// Errors returns the names of a type that some client gets an error for. It is for
+// the goroutine that publishes.
+func (p *Publisher) Errors(typeURL string) []string {
+	var names []string
+	for k, r := range p.state.made {
+		if k.typeURL == typeURL && r.Err != nil {
+			names = append(names, k.name)
+		}
+	}
+	return names
 }
