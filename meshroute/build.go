@@ -96,7 +96,7 @@ func (b *builder) indexSubsets(t *To) {
 		if b.subsets[s.service] == nil {
 			b.subsets[s.service] = make(map[string]subset)
 		}
-		b.subsets[s.service][s.id()] = s
+		b.subsets[s.service][s.id] = s
 	}
 }
 
@@ -116,28 +116,31 @@ func (b *builder) compileServices() {
 // service returns the resources of a service, those of the previous build if it has
 // not changed.
 func (b *builder) service(s *Service) (*serviceResources, error) {
-	var subsets []subset
-	for _, id := range slices.Sorted(maps.Keys(b.subsets[s.Name])) {
-		subsets = append(subsets, b.subsets[s.Name][id])
-	}
-	digest, err := serviceDigest(s, subsets)
-	if err != nil {
-		return nil, err
-	}
+	ids := slices.Sorted(maps.Keys(b.subsets[s.Name]))
+	var old *serviceResources
 	if b.previous != nil {
-		if r := b.previous.resources[s.Name]; r != nil && r.digest == digest {
-			return r, nil
-		}
+		old = b.previous.resources[s.Name]
+	}
+	if old != nil && old.service == s && slices.Equal(old.subsets, ids) {
+		return old, nil
+	}
+	digest, err := serviceDigest(s, ids)
+	if err != nil || old != nil && old.digest == digest {
+		return old, err
 	}
 	if faults := s.check(); len(faults) > 0 {
 		b.faults.List = append(b.faults.List, faults...)
 		return &serviceResources{}, nil
 	}
+	subsets := make([]subset, len(ids))
+	for i, id := range ids {
+		subsets[i] = b.subsets[s.Name][id]
+	}
 	r, err := compileService(b.mesh.naming, s, subsets)
 	if err != nil {
 		return nil, err
 	}
-	r.digest = digest
+	r.service, r.subsets, r.digest = s, ids, digest
 	return r, nil
 }
 

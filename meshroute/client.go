@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// ServiceKey is the key under which the name of a client's service stands: in node
-// metadata, among the tags of a MeshSubset, and among dynamic parameters.
+// ServiceKey is the key under which the name of a client's service stands, in node
+// metadata and among dynamic parameters. It is not the name of a tag.
 const ServiceKey = "service"
 
 // SpecificityKey is the dynamic parameter that decides between variants that match

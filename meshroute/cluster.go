@@ -26,9 +26,12 @@ import (
 
 // serviceResources are what a service has whatever the routes to it.
 type serviceResources struct {
-	// digest is that of the inputs.
-	digest [sha256.Size]byte
-	list   []*Resource
+	// service and subsets are the input, the subsets by their ids; digest is that
+	// of both.
+	service *Service
+	subsets []string
+	digest  [sha256.Size]byte
+	list    []*Resource
 	// empty has the ids of subsets without an endpoint.
 	empty map[string]bool
 }
@@ -43,12 +46,12 @@ func compileService(n naming, s *Service, subsets []subset) (*serviceResources, 
 		return nil, err
 	}
 	r.add(ListenerType, listener.GetName(), listener)
-	for _, sub := range append([]subset{{service: s.Name}}, subsets...) {
+	for _, sub := range append([]subset{newSubset(s.Name, nil)}, subsets...) {
 		cluster, assignment := n.cluster(sub), n.assignment(s, sub)
 		r.add(ClusterType, cluster.GetName(), cluster)
 		r.add(EndpointsType, assignment.GetClusterName(), assignment)
 		if len(assignment.GetEndpoints()) == 0 {
-			r.empty[sub.id()] = true
+			r.empty[sub.id] = true
 		}
 	}
 	return r, nil
@@ -59,7 +62,7 @@ func (r *serviceResources) add(typeURL, name string, m proto.Message) {
 }
 
 // serviceDigest is equal for services that look the same to clients.
-func serviceDigest(s *Service, subsets []subset) ([sha256.Size]byte, error) {
+func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q\n", s.Name)
 	for i := range s.Endpoints {
@@ -70,9 +73,7 @@ func serviceDigest(s *Service, subsets []subset) ([sha256.Size]byte, error) {
 		}
 		h.Write([]byte{'\n'})
 	}
-	for _, sub := range subsets {
-		fmt.Fprintf(h, "%q\n", sub.id())
-	}
+	fmt.Fprintf(h, "%q\n", subsets)
 	for _, f := range s.Filters {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
 		if err != nil {
@@ -122,10 +123,10 @@ const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 func (n naming) cluster(s subset) *clusterpb.Cluster {
 	c := &clusterpb.Cluster{
-		Name:                 n.resource(clusterName, s.id()),
+		Name:                 n.resource(clusterName, s.id),
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
-			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.id()),
+			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.id),
 		},
 		ConnectTimeout: durationpb.New(5 * time.Second),
 		LbPolicy:       clusterpb.Cluster_ROUND_ROBIN,
@@ -182,7 +183,7 @@ func (n naming) assignment(s *Service, sub subset) *endpointpb.ClusterLoadAssign
 		g.LoadBalancingWeight.Value += max(e.Weight, 1)
 		g.LbEndpoints = append(g.LbEndpoints, e.message())
 	}
-	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.id())}
+	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.id)}
 	priority, last := uint32(0), uint32(0)
 	for i, key := range slices.SortedFunc(maps.Keys(groups), group.compare) {
 		if i > 0 && key.priority != last {

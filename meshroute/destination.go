@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // destination is a service as clients reach it.
@@ -124,8 +125,15 @@ func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
 	if err := c.missing(merged); err != nil {
 		return &outcome{err: err}, "missing " + err.Message(), len(merged.Rules)
 	}
+	// Rules may differ in what makes no difference to routes.
 	routes := routeTable{c.naming, c.service}.configuration(merged)
-	return &outcome{routes: routes}, "routes " + merged.key(), len(merged.Rules)
+	packed, err := proto.MarshalOptions{Deterministic: true}.Marshal(routes)
+	if err != nil {
+		// Only text that is not UTF-8 could fail, and Parse accepts none.
+		internal := status.Newf(codes.Internal, "the routes to %q cannot be serialized: %v", c.service, err)
+		return &outcome{err: internal}, "internal " + internal.Message(), len(merged.Rules)
+	}
+	return &outcome{routes: routes}, "routes " + string(packed), len(merged.Rules)
 }
 
 func (c *compiler) denied(d Denial) (o *outcome, key string, rules int) {

@@ -124,7 +124,7 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 }
 
 func (b *builder) reportSubset(ref *BackendRef, add func(message string)) {
-	if r := b.mesh.resources[ref.Name]; r != nil && r.empty[ref.subset().id()] && len(ref.Tags) > 0 {
+	if r := b.mesh.resources[ref.Name]; r != nil && len(ref.Tags) > 0 && r.empty[ref.subset().id] {
 		add(fmt.Sprintf("no endpoint of service %s has the tags %s; requests that go there fail", ref.Name, formatTags(ref.Tags)))
 	}
 }

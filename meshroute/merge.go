@@ -26,7 +26,7 @@ type MergedRule struct {
 	// zero for fields that are nil.
 	FiltersFrom, BackendRefsFrom Origin
 
-	matchesKey, filtersKey, backendsKey string
+	matchesKey string
 }
 
 // Origin is a rule in a policy.
@@ -135,10 +135,10 @@ func (r *MergedRule) complete(below MergedRule) {
 		}
 	}
 	if r.Filters == nil {
-		r.Filters, r.FiltersFrom, r.filtersKey = below.Filters, below.FiltersFrom, below.filtersKey
+		r.Filters, r.FiltersFrom = below.Filters, below.FiltersFrom
 	}
 	if r.BackendRefs == nil {
-		r.BackendRefs, r.BackendRefsFrom, r.backendsKey = below.BackendRefs, below.BackendRefsFrom, below.backendsKey
+		r.BackendRefs, r.BackendRefsFrom = below.BackendRefs, below.BackendRefsFrom
 	}
 }
 
@@ -150,7 +150,7 @@ func (p part) merged() Merged {
 		r, from := &rules[i], Origin{p.policy, p.to, i}
 		m.Rules[i] = MergedRule{
 			Matches: r.Matches, Filters: r.Filters, BackendRefs: r.BackendRefs, MatchesFrom: []Origin{from},
-			matchesKey: r.matchesKey, filtersKey: r.filtersKey, backendsKey: r.backendsKey,
+			matchesKey: r.matchesKey,
 		}
 		if r.Filters != nil {
 			m.Rules[i].FiltersFrom = from
@@ -160,16 +160,6 @@ func (p part) merged() Merged {
 		}
 	}
 	return m
-}
-
-// key is equal for merged policies that say the same.
-func (m Merged) key() string {
-	var b strings.Builder
-	for i := range m.Rules {
-		r := &m.Rules[i]
-		b.WriteString(r.matchesKey + "\n" + r.filtersKey + "\n" + r.backendsKey + "\n")
-	}
-	return b.String()
 }
 
 // route is one entry of a rule's matches: what becomes one route or two.

@@ -91,27 +91,36 @@ func appendInOrder(list []*Resource, set map[resourceKey]*Resource) []*Resource 
 }
 
 // Routes returns the RouteConfiguration, or the error in its place, that a client
-// gets for a service: the variant that its Constraints choose. This is for
-// clients that know nothing of dynamic parameters. It is nil if there is no such
+// gets for a service: that which its Constraints choose, or another variant with the
+// same content. This is for clients that know nothing of dynamic parameters. It is nil if there is no such
 // service, and nothing to say about that.
 func (m *Mesh) Routes(c Client, service string) *Resource {
 	d := m.destinations[service]
 	if d == nil {
 		return nil
 	}
-	return d.variants.root.find(c).resource
+	return d.variants.root.find(c)
 }
 
 // Constraints returns what a client has to subscribe with in order to get its
 // variants: its DPDS resource (xRFC TP2). They depend on the client's tags, and on
-// which tags make a difference somewhere in the mesh, on nothing else. An error says
-// that the client's tags are too large.
-func (m *Mesh) Constraints(c Client) (dynparam.ByType, error) {
-	if len(m.keys) == 0 {
+// Keys, on nothing else. An error says that the client's tags are too large.
+func (m *Mesh) Constraints(c Client) (dynparam.ByType, error) { return ConstraintsFor(c, m.keys) }
+
+// ConstraintsFor returns the constraints of a client that are about these keys, which
+// differ, and of which there are at most 120. It is for the time between two meshes.
+//
+// A client whose constraints are not yet about a key matches every value of it, and
+// the most specific variant wins. So when a new mesh has a key that the last one does
+// not have, clients should get constraints for the keys of both, and subscribe
+// with them, before they are served from the new mesh (TP2, "Matching Ambiguity", "the
+// expected order of changes"). A key too many does no harm.
+func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
+	if len(keys) == 0 {
 		return dynparam.ByType{}, nil
 	}
-	all := make([]dynparam.KeyConstraints, 0, len(m.keys)+1)
-	for _, key := range m.keys {
+	all := make([]dynparam.KeyConstraints, 0, len(keys)+1)
+	for _, key := range keys {
 		all = append(all, dynparam.Require(key, dynparam.Value(c.tag(key))))
 	}
 	all = append(all, dynparam.Require(SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))

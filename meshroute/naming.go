@@ -37,20 +37,20 @@ func (n naming) resource(typeName, id string) string {
 // subset is a service, or those of its endpoints that have the tags. Its id is
 // "backend", or "backend;version=v1;zone=a".
 type subset struct {
-	service string
-	tags    map[string]string
+	id, service string
+	tags        map[string]string
 }
 
-func (s subset) id() string {
-	var b strings.Builder
-	b.WriteString(s.service)
-	for _, key := range slices.Sorted(maps.Keys(s.tags)) {
-		b.WriteString(";" + key + "=" + s.tags[key])
+func newSubset(service string, tags map[string]string) subset {
+	var id strings.Builder
+	id.WriteString(service)
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		id.WriteString(";" + key + "=" + tags[key])
 	}
-	return b.String()
+	return subset{id.String(), service, tags}
 }
 
-func (r *BackendRef) subset() subset { return subset{r.Name, r.Tags} }
+func (r *BackendRef) subset() subset { return newSubset(r.Name, r.Tags) }
 
 // escape writes what may not stand in the last part of a path as %XX. Of what names
 // and tags are made of that is only the slash.

@@ -118,30 +118,40 @@ func ReadServiceName(v strictyaml.Value) string { return readWord(v, "the name o
 
 // ReadTargetRef reads a targetRef of clients.
 func ReadTargetRef(v strictyaml.Value) TargetRef {
-	return readRef(v, nil, MeshAll, MeshSubset, MeshService, MeshServiceSubset)
+	return readRef(v, MeshAll, MeshSubset, MeshService, MeshServiceSubset)
 }
 
 // ReadDestination reads a targetRef of destinations.
 func ReadDestination(v strictyaml.Value) TargetRef {
-	return readRef(v, nil, MeshAll, MeshService)
+	return readRef(v, MeshAll, MeshService)
 }
 
-// readRef reads a reference to things of some kinds. more are fields that it may
-// have besides.
-func readRef(v strictyaml.Value, more []string, kinds ...Kind) TargetRef {
-	o := v.Object(append([]string{"kind", "name", "tags"}, more...)...)
+func readRef(v strictyaml.Value, kinds ...Kind) TargetRef {
+	o := v.Object("kind", "name", "tags")
+	ref, ok := refFields(o, kinds...)
+	if ok {
+		checkRef(o, ref.Kind)
+	}
+	return ref
+}
+
+// refFields reads the fields of a reference to things of some kinds. It reports
+// whether its kind is one of them.
+func refFields(o strictyaml.Object, kinds ...Kind) (TargetRef, bool) {
 	kind, ok := readKind(o.Require("kind"), kinds)
 	ref := TargetRef{Kind: kind}
-	name, tags := o.Field("name"), o.Field("tags")
-	if name.Present() {
+	if name := o.Field("name"); name.Present() {
 		ref.Name = ReadServiceName(name)
 	}
-	if tags.Present() {
+	if tags := o.Field("tags"); tags.Present() {
 		ref.Tags = ReadTags(tags)
 	}
-	if !ok {
-		return ref
-	}
+	return ref, ok
+}
+
+// checkRef reports fields that the kind needs, or cannot have.
+func checkRef(o strictyaml.Object, kind Kind) {
+	name, tags := o.Field("name"), o.Field("tags")
 	wantName, wantTags := kind == MeshService || kind == MeshServiceSubset, kind == MeshSubset || kind == MeshServiceSubset
 	switch {
 	case wantName && !name.Present():
@@ -150,12 +160,13 @@ func readRef(v strictyaml.Value, more []string, kinds ...Kind) TargetRef {
 		name.Fault("leave it out, or use kind MeshService", "a %s has no name", kind)
 	}
 	switch {
-	case wantTags && len(ref.Tags) == 0:
-		o.Fault("", "a %s needs the field \"tags\" with at least one tag", kind)
+	case wantTags && !tags.Present():
+		o.Fault("", "a %s needs the field \"tags\"", kind)
+	case wantTags && tags.IsObject() && len(tags.Object().Names()) == 0:
+		tags.Fault("", "a %s needs at least one tag", kind)
 	case !wantTags && tags.Present():
 		tags.Fault("use kind MeshServiceSubset or MeshSubset", "a %s has no tags", kind)
 	}
-	return ref
 }
 
 func readKind(v strictyaml.Value, kinds []Kind) (Kind, bool) {
@@ -183,8 +194,11 @@ func ReadTags(v strictyaml.Value) map[string]string {
 		if !tagKey.MatchString(key) || len(key) > maxWord {
 			field.Fault(wordRule+" /", "%q cannot be the name of a tag", key)
 		}
-		if key == SpecificityKey {
+		switch key {
+		case SpecificityKey:
 			field.Fault("rename the tag", "%q is what variants of resources are ordered by, and cannot be a tag", key)
+		case ServiceKey:
+			field.Fault("use kind MeshService or MeshServiceSubset with a name", "%q is the service itself, and cannot be a tag", key)
 		}
 		tags[key] = readWord(field, "the value of a tag")
 	}

@@ -35,10 +35,10 @@ func readMatch(v strictyaml.Value) Match {
 		m.Path = readPathMatch(path)
 	}
 	for _, item := range o.Field("headers").Items() {
-		m.Headers = append(m.Headers, readHeaderMatch(item))
+		m.Headers = append(m.Headers, readValueMatch(item, readHeaderName, Exact, Prefix, RegularExpression, Present, Absent))
 	}
 	for _, item := range o.Field("queryParams").Items() {
-		m.Query = append(m.Query, readValueMatch(item, Exact, RegularExpression))
+		m.Query = append(m.Query, readValueMatch(item, readParameterName, Exact, RegularExpression))
 	}
 	checkContradiction(o.Field("headers"), m.Headers)
 	checkContradiction(o.Field("queryParams"), m.Query)
@@ -153,23 +153,20 @@ func readMatchType(v strictyaml.Value, types ...MatchType) (MatchType, bool) {
 	return types[i], true
 }
 
-func readHeaderMatch(v strictyaml.Value) ValueMatch {
-	m := readValueMatch(v, Exact, Prefix, RegularExpression, Present, Absent)
-	if name := v.Peek("name"); name.IsText() {
-		m.Name = readHeaderName(name)
+// readParameterName reads the name of a query parameter.
+func readParameterName(v strictyaml.Value) string {
+	name := v.Text()
+	if v.IsText() && (name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		v.Fault("", "%q cannot be the name of a query parameter", name)
 	}
-	return m
+	return name
 }
 
 // readValueMatch reads a condition on a header or a parameter. Without a type it is
 // Exact, as in Kuma.
-func readValueMatch(v strictyaml.Value, types ...MatchType) ValueMatch {
+func readValueMatch(v strictyaml.Value, readName func(strictyaml.Value) string, types ...MatchType) ValueMatch {
 	o := v.Object("type", "name", "value")
-	name := o.Require("name")
-	m := ValueMatch{Name: name.Text()}
-	if name.IsText() && (m.Name == "" || strings.ContainsFunc(m.Name, func(r rune) bool { return r <= ' ' || r > '~' })) {
-		name.Fault("", "%q cannot be a name", m.Name)
-	}
+	m := ValueMatch{Name: readName(o.Require("name"))}
 	ok := true
 	if t := o.Field("type"); t.Present() {
 		m.Type, ok = readMatchType(t, types...)

@@ -78,19 +78,25 @@ func readBackendRefs(v strictyaml.Value) []BackendRef {
 	return refs
 }
 
-// readBackendRef reads one destination. The weight is 1 if it is not given.
+// readBackendRef reads one destination. The weight is 1 if it is not given. A
+// MeshService with tags is taken for a MeshServiceSubset: an example of the decision
+// record has it so.
 func readBackendRef(v strictyaml.Value, weighted bool) BackendRef {
-	var more []string
+	fields := []string{"kind", "name", "tags"}
 	weight := uint64(0)
 	if weighted {
-		more, weight = []string{"weight"}, 1
+		fields, weight = append(fields, "weight"), 1
 	}
-	ref := readRef(v, more, MeshService, MeshServiceSubset)
-	if v.IsObject() && weighted {
-		// The other fields were looked at by readRef.
-		if w := v.Peek("weight"); w.Present() {
-			weight = w.Uint(0, math.MaxUint32)
-		}
+	o := v.Object(fields...)
+	ref, ok := refFields(o, MeshService, MeshServiceSubset)
+	if ref.Kind == MeshService && o.Field("tags").Present() {
+		ref.Kind = MeshServiceSubset
+	}
+	if ok {
+		checkRef(o, ref.Kind)
+	}
+	if w := o.Field("weight"); w.Present() {
+		weight = w.Uint(0, math.MaxUint32)
 	}
 	return BackendRef{Kind: ref.Kind, Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
 }

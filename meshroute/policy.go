@@ -140,9 +140,8 @@ type Rule struct {
 	// the service that they were for.
 	BackendRefs []BackendRef
 
-	// Keys that are equal if, and only if, the fields are. They are empty for
-	// fields that are nil.
-	matchesKey, filtersKey, backendsKey string
+	// matchesKey is equal for equal Matches, and for no others.
+	matchesKey string
 }
 
 // BackendRef is a destination of requests.

@@ -165,7 +165,7 @@ func (t routeTable) action(to *routepb.Route, r *MergedRule, s span) {
 }
 
 func (t routeTable) cluster(ref *BackendRef) string {
-	return t.naming.resource(clusterName, ref.subset().id())
+	return t.naming.resource(clusterName, ref.subset().id)
 }
 
 // destination sets the cluster or the clusters. r may be nil.

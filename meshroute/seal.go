@@ -29,8 +29,9 @@ func (t *To) seal() {
 	h.Write([]byte(keyOf(t.TargetRef)))
 	for i := range t.Rules {
 		r := &t.Rules[i]
-		r.seal()
-		h.Write([]byte("\n" + r.matchesKey + "\n" + r.filtersKey + "\n" + r.backendsKey))
+		r.matchesKey = keyOf(r.Matches)
+		// A list that is empty differs from one that is not there.
+		h.Write([]byte("\n" + r.matchesKey + keyOf(r.Filters) + keyOf(r.BackendRefs)))
 		for j := range r.BackendRefs {
 			refer(&r.BackendRefs[j])
 		}
@@ -43,16 +44,6 @@ func (t *To) seal() {
 	t.digest = hex.EncodeToString(h.Sum(nil))
 	slices.Sort(t.services)
 	t.services = slices.Compact(t.services)
-	slices.SortFunc(t.subsets, func(a, b subset) int { return strings.Compare(a.id(), b.id()) })
-	t.subsets = slices.CompactFunc(t.subsets, func(a, b subset) bool { return a.id() == b.id() })
-}
-
-func (r *Rule) seal() {
-	r.matchesKey = keyOf(r.Matches)
-	if r.Filters != nil {
-		r.filtersKey = keyOf(r.Filters)
-	}
-	if r.BackendRefs != nil {
-		r.backendsKey = keyOf(r.BackendRefs)
-	}
+	slices.SortFunc(t.subsets, func(a, b subset) int { return strings.Compare(a.id, b.id) })
+	t.subsets = slices.CompactFunc(t.subsets, func(a, b subset) bool { return a.id == b.id })
 }

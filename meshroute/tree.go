@@ -1,6 +1,7 @@
 package meshroute
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -8,15 +9,22 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// variants is the decision tree of one service, unfolded: each leaf is a resource of
-// its own.
+// variants is the decision tree of one service, unfolded, and the resources that its
+// leaves lead to.
 type variants struct {
 	root *node
 	// keys are the tags that make a difference, in the order in which they are
 	// asked for.
 	keys []string
-	// list has the resources of the leaves.
 	list []*Resource
+}
+
+// leaf is a leaf of the unfolded tree.
+type leaf struct {
+	*node
+	// values are those on the way to it.
+	values      map[string]string
+	specificity uint64
 }
 
 // unfold makes resources of the leaves of a diagram. It returns false if there are
@@ -25,12 +33,26 @@ func unfold(name string, root *node) (*variants, bool) {
 	used := make(map[string]bool)
 	root.collectKeys(used, make(map[*node]bool))
 	v := &variants{keys: slices.SortedFunc(maps.Keys(used), compareKeys)}
-	u := unfolding{variants: v, name: name, bits: make(map[string]uint64)}
+	u := unfolding{bits: make(map[string]uint64, len(v.keys))}
 	for i, key := range v.keys {
 		u.bits[key] = 1 << (len(v.keys) - 1 - i)
 	}
-	v.root = u.node(root, map[string]string{}, 0)
-	return v, v.root != nil
+	if v.root = u.node(root, map[string]string{}, 0); v.root == nil {
+		return nil, false
+	}
+	absorb(u.leaves)
+	for _, l := range u.leaves {
+		if l.absorbedBy != nil {
+			continue
+		}
+		r, err := l.newResource(name, len(v.keys) > 0)
+		if err != nil {
+			return nil, false
+		}
+		l.resource = r
+		v.list = append(v.list, r)
+	}
+	return v, true
 }
 
 func (n *node) collectKeys(keys map[string]bool, seen map[*node]bool) {
@@ -46,15 +68,19 @@ func (n *node) collectKeys(keys map[string]bool, seen map[*node]bool) {
 }
 
 type unfolding struct {
-	*variants
-	name string
-	bits map[string]uint64
+	bits   map[string]uint64
+	leaves []leaf
 }
 
-// node copies what is below a node. values are those on the way to it.
+// node copies what is below a node, or returns nil if that is too much.
 func (u *unfolding) node(n *node, values map[string]string, specificity uint64) *node {
 	if n.outcome != nil {
-		return u.leaf(n, values, specificity)
+		if len(u.leaves) == MaxVariants {
+			return nil
+		}
+		end := &node{outcome: n.outcome}
+		u.leaves = append(u.leaves, leaf{end, maps.Clone(values), specificity})
+		return end
 	}
 	copied := &node{key: n.key, branches: make(map[string]*node, len(n.branches))}
 	if copied.other = u.node(n.other, values, specificity); copied.other == nil {
@@ -72,22 +98,76 @@ func (u *unfolding) node(n *node, values map[string]string, specificity uint64) 
 	return copied
 }
 
-func (u *unfolding) leaf(n *node, values map[string]string, specificity uint64) *node {
-	if len(u.list) == MaxVariants {
-		return nil
+func (l *leaf) newResource(name string, variants bool) (*Resource, error) {
+	r := &Resource{TypeURL: RouteConfigurationType, Name: name, Err: l.outcome.err}
+	if l.outcome.routes != nil {
+		r.Message = l.outcome.routes
 	}
-	r := &Resource{TypeURL: RouteConfigurationType, Name: u.name, Err: n.outcome.err}
-	if n.outcome.routes != nil {
-		r.Message = n.outcome.routes
+	if !variants {
+		return r, nil
 	}
-	if len(u.keys) > 0 {
-		parameters := maps.Clone(values)
-		parameters[SpecificityKey] = strconv.FormatUint(specificity, 10)
-		var err error
-		if r.Parameters, err = dynparam.NewParameters(parameters); err != nil {
+	parameters := maps.Clone(l.values)
+	parameters[SpecificityKey] = strconv.FormatUint(l.specificity, 10)
+	var err error
+	r.Parameters, err = dynparam.NewParameters(parameters)
+	return r, err
+}
+
+// absorb finds leaves that need no resource of their own, as their clients get the
+// same from a less specific one. Without its resource, a client of such a leaf gets
+// that of the most specific other leaf that fits it: one that fits all clients of the
+// leaf has the same outcome, and so has every one that is more specific and fits
+// some of them. (They may be absorbed too: what holds for their clients holds for
+// all that they fit.)
+func absorb(leaves []leaf) {
+	byService := make(map[string][]*leaf)
+	for i := range leaves {
+		service := leaves[i].values[ServiceKey]
+		byService[service] = append(byService[service], &leaves[i])
+	}
+	for _, list := range byService {
+		slices.SortStableFunc(list, func(a, b *leaf) int { return cmp.Compare(b.specificity, a.specificity) })
+	}
+	for i := range leaves {
+		l := &leaves[i]
+		// The service has the highest bit, so leaves without come after all others.
+		below := byService[l.values[ServiceKey]]
+		if l.values[ServiceKey] != "" {
+			below = slices.Concat(below, byService[""])
+		}
+		l.absorbedBy = l.coveredBy(below)
+	}
+}
+
+// coveredBy returns the leaf that absorbs l, if there is one. The others are those
+// of the same service, or of any, the most specific first.
+func (l *leaf) coveredBy(others []*leaf) *node {
+	for _, o := range others {
+		if o.specificity >= l.specificity {
+			continue
+		}
+		fitsAll, fitsSome := l.compare(o)
+		switch {
+		case fitsSome && o.outcome != l.outcome:
 			return nil
+		case fitsAll:
+			return o.node
 		}
 	}
-	u.list = append(u.list, r)
-	return &node{outcome: n.outcome, resource: r}
+	return nil
+}
+
+// compare reports whether another leaf's values fit all clients of l, and whether
+// they fit some.
+func (l *leaf) compare(o *leaf) (fitsAll, fitsSome bool) {
+	fitsAll = true
+	for key, value := range o.values {
+		switch own, ok := l.values[key]; {
+		case !ok:
+			fitsAll = false
+		case own != value:
+			return false, false
+		}
+	}
+	return fitsAll, true
 }

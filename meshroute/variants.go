@@ -51,13 +51,14 @@ type node struct {
 	key      string
 	branches map[string]*node
 	other    *node
-	// resource is set for leaves of the finished tree, which then are no longer
-	// shared.
-	resource *Resource
+	// Leaves of the unfolded tree, which are no longer shared, have a resource, or
+	// are absorbed by another leaf with the same outcome.
+	resource   *Resource
+	absorbedBy *node
 }
 
-// find walks down for a client.
-func (n *node) find(c Client) *node {
+// find returns the resource for a client.
+func (n *node) find(c Client) *Resource {
 	for n.outcome == nil {
 		next, ok := n.branches[c.tag(n.key)]
 		if !ok {
@@ -65,7 +66,10 @@ func (n *node) find(c Client) *node {
 		}
 		n = next
 	}
-	return n
+	for n.absorbedBy != nil {
+		n = n.absorbedBy
+	}
+	return n.resource
 }
 
 // condition is what a policy, or a denial, asks of clients.

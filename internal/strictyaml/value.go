@@ -252,7 +252,8 @@ func (v Value) Texts() map[string]string {
 	return texts
 }
 
-// Peek returns the first field of that name, without a look at the others.
+// Peek returns the first field of that name, without a look at the others: what kind
+// a document is of has to be known before its fields are.
 func (v Value) Peek(name string) Value {
 	if !v.IsObject() {
 		return Value{}

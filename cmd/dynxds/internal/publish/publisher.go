@@ -3,7 +3,6 @@ package publish
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -24,9 +23,10 @@ type Publisher struct {
 	refresh func()
 	// state is what is in the store.
 	state state
-	// constrain is what NodeConstraints and DPDS answer by: the meshes that are in
-	// the store, while an update is under way together with those that come.
-	constrain atomic.Pointer[[]*meshroute.Mesh]
+	// keys are the tags of clients that NodeConstraints and DPDS are about: those
+	// that make a difference in what is in the store and, while an update is under
+	// way, in what comes.
+	keys atomic.Pointer[[]string]
 }
 
 // state is what was published.
@@ -53,7 +53,7 @@ type Summary struct {
 // for streams that are there already.
 func New(store *controlplane.Store, authority string, refresh func()) *Publisher {
 	p := &Publisher{store: store, authority: authority, refresh: refresh}
-	p.constrain.Store(&[]*meshroute.Mesh{})
+	p.keys.Store(&[]string{})
 	return p
 }
 
@@ -72,7 +72,7 @@ func (p *Publisher) Publish(content *folder.Content) (Summary, error) {
 
 	// Constraints that tell more clients apart come before the variants that take
 	// them, and go after them: a client must not see a variant that is not for it.
-	p.setConstraints(slices.Concat(p.state.meshes, meshes))
+	p.setKeys(slices.Concat(p.state.meshes, meshes))
 	version, err := p.store.Update(func(tx *controlplane.Tx) {
 		if p.state.meshes == nil && p.authority != "" {
 			tx.SetDPDS(bootstrapfile.DPDSName(p.authority), p.dpds)
@@ -80,10 +80,10 @@ func (p *Publisher) Publish(content *folder.Content) (Summary, error) {
 		u.apply(tx)
 	})
 	if err != nil {
-		p.setConstraints(p.state.meshes)
+		p.setKeys(p.state.meshes)
 		return Summary{}, fmt.Errorf("the store refused the update, and is as it was: %w", err)
 	}
-	p.setConstraints(meshes)
+	p.setKeys(meshes)
 	u.keep(&p.state)
 	p.state.meshes = meshes
 	return Summary{
@@ -146,38 +146,24 @@ func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
 
 // dpds says what a client has to subscribe with.
 func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
-	client := meshroute.ClientFromNode(node)
-	var all dynparam.ByType
-	for _, mesh := range *p.constrain.Load() {
-		constraints, err := mesh.Constraints(client)
-		if err != nil {
-			return dynparam.ByType{}, err
-		}
-		all = all.Merge(constraints)
-	}
-	return all, nil
+	return meshroute.ConstraintsFor(meshroute.ClientFromNode(node), *p.keys.Load())
 }
 
-// setConstraints makes constraints those of the meshes, and has streams told if that
-// may make a difference.
-func (p *Publisher) setConstraints(meshes []*meshroute.Mesh) {
-	before := keysOf(*p.constrain.Load())
-	p.constrain.Store(&meshes)
-	if before == keysOf(meshes) {
-		return
-	}
-	p.refresh()
-	p.store.RefreshDPDS("", nil)
-}
-
-// keysOf returns the tags by which meshes tell clients apart, as one text.
-func keysOf(meshes []*meshroute.Mesh) string {
+// setKeys makes constraints those for the meshes, and has streams told if that may
+// make a difference.
+func (p *Publisher) setKeys(meshes []*meshroute.Mesh) {
 	var keys []string
 	for _, mesh := range meshes {
 		keys = append(keys, mesh.Keys()...)
 	}
 	slices.Sort(keys)
-	return strings.Join(slices.Compact(keys), "\x00")
+	keys = slices.Compact(keys)
+	if slices.Equal(*p.keys.Load(), keys) {
+		return
+	}
+	p.keys.Store(&keys)
+	p.refresh()
+	p.store.RefreshDPDS("", nil)
 }
 
 // Mesh returns what was published last, under the names of the authority if there is

@@ -1,0 +1,146 @@
+package meshroute
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+)
+
+// scaleText is 2,000 policies for 1,000 services: one by the owner and one by a
+// consumer for each.
+func scaleText() string {
+	var b strings.Builder
+	for i := range 1_000 {
+		fmt.Fprintf(&b, `name: owner-%[1]d
+spec:
+  targetRef: {kind: Mesh}
+  to:
+  - targetRef: {kind: MeshService, name: s%[1]d}
+    rules:
+    - matches: [{path: {type: Prefix, value: /p.S}}]
+      filters: [{type: ResponseHeaderModifier, responseHeaderModifier: {add: [{name: x-owner, value: "%[1]d"}]}}]
+      backendRefs:
+      - {kind: MeshServiceSubset, name: s%[1]d, tags: {version: v1}, weight: 90}
+      - {kind: MeshServiceSubset, name: s%[1]d, tags: {version: v2}, weight: 10}
+---
+name: consumer-%[1]d
+spec:
+  targetRef: {kind: MeshServiceSubset, name: s%[2]d, tags: {env: dev}}
+  to:
+  - targetRef: {kind: MeshService, name: s%[1]d}
+    default:
+      rules:
+      - matches: [{path: {type: Prefix, value: /p.S}, headers: [{name: env, type: Exact, value: dev}]}]
+        filters: [{type: RequestHeaderModifier, requestHeaderModifier: {add: [{name: env, value: dev}]}}]
+        backendRefs: [{kind: MeshServiceSubset, name: s%[1]d, tags: {version: v2}}]
+---
+`, i, (i+1)%1_000)
+	}
+	return b.String()
+}
+
+func scaleInput(b *testing.B) Input {
+	in := Input{Policies: mustParse(b, "scale.yaml", scaleText()), Authority: "xds.example.com"}
+	for i := range 1_000 {
+		s := service(fmt.Sprintf("s%d", i))
+		s.Endpoints = nil
+		for j := range 10 {
+			s.Endpoints = append(s.Endpoints, Endpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i%250, j), Tags: map[string]string{"version": fmt.Sprintf("v%d", j%2+1)}})
+		}
+		in.Services = append(in.Services, s)
+	}
+	return in
+}
+
+func BenchmarkParse_2000Policies(b *testing.B) {
+	text := []byte(scaleText())
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse("scale.yaml", text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
+	in := scaleInput(b)
+	b.Run("from nothing", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			mustBuild(b, in, nil)
+		}
+	})
+	b.Run("one policy changed", func(b *testing.B) {
+		change := func(i int) {
+			filter := Filter{Type: RequestHeaderModifier, Headers: &HeaderModifier{Set: []Header{{"x", fmt.Sprint(i)}}}}
+			in.Policies[0] = newPolicy("owner-0", TargetRef{}, toService("s0", Rule{Filters: []Filter{filter}}))
+		}
+		change(-1)
+		m := mustBuild(b, in, nil)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			change(i)
+			next := mustBuild(b, in, m)
+			if changed, removed := next.Changes(m); len(changed) != 2 || len(removed) != 0 {
+				b.Fatalf("%d changed, %d removed", len(changed), len(removed))
+			}
+			m = next
+		}
+	})
+	b.Run("constraints of a client", func(b *testing.B) {
+		m := mustBuild(b, in, nil)
+		c := Client{Service: "s1", Tags: map[string]string{"env": "dev"}}
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := m.Constraints(c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("routes of a client", func(b *testing.B) {
+		m := mustBuild(b, in, nil)
+		c := Client{Service: "s1", Tags: map[string]string{"env": "dev"}}
+		b.ReportAllocs()
+		for b.Loop() {
+			if m.Routes(c, "s0").Message == nil {
+				b.Fatal("no routes")
+			}
+		}
+	})
+}
+
+// One service that everybody has a policy of their own for.
+func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
+	in := Input{Services: []*Service{service("s")}}
+	for i := range 2_000 {
+		rule := Rule{Matches: []Match{{Path: PathMatch{Prefix, "/p.S"}}}, Filters: []Filter{
+			{Type: RequestHeaderModifier, Headers: &HeaderModifier{Set: []Header{{"x", fmt.Sprint(i)}}}},
+		}}
+		in.Policies = append(in.Policies, newPolicy(fmt.Sprint("p", i), TargetRef{Kind: MeshService, Name: fmt.Sprint("c", i)}, toService("s", rule)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if m := mustBuild(b, in, nil); len(routesOf(m, "s")) != 2_001 {
+			b.Fatal("wrong number of variants")
+		}
+	}
+}
+
+// The worst that policies can ask for: a tag each.
+func BenchmarkBuild_TooManyVariants(b *testing.B) {
+	in := Input{Services: []*Service{service("s")}}
+	for i := range 50 {
+		rule := Rule{Matches: []Match{{Path: PathMatch{Exact, fmt.Sprintf("/p.S/%d", i)}}}}
+		in.Policies = append(in.Policies, newPolicy(fmt.Sprint("p", i),
+			TargetRef{Kind: MeshSubset, Tags: map[string]string{fmt.Sprint("k", i): "v"}}, toService("s", rule)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := mustBuild(b, in, nil).Routes(Client{}, "s"); r.Err.Code() != codes.ResourceExhausted {
+			b.Fatal(r.Err)
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package meshroute
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	_ "github.com/dynxds/dynxds/httpfilter/fault"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// Everything that any input gives is accepted by Envoy and by dynxds, and does not
+// depend on the order of the input or on what was built before.
+func TestBuild_Properties(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(9, 10))
+	var previous *Mesh
+	for i := range 60 {
+		in := randomInput(r)
+		if i%2 == 0 {
+			in.Authority = "xds.example.com"
+		}
+		m := mustBuild(t, in, nil)
+		checkMesh(t, m)
+		r.Shuffle(len(in.Policies), func(i, j int) { in.Policies[i], in.Policies[j] = in.Policies[j], in.Policies[i] })
+		r.Shuffle(len(in.Services), func(i, j int) { in.Services[i], in.Services[j] = in.Services[j], in.Services[i] })
+		r.Shuffle(len(in.Denials), func(i, j int) { in.Denials[i], in.Denials[j] = in.Denials[j], in.Denials[i] })
+		again := mustBuild(t, in, previous)
+		if diff := cmp.Diff(summary(m), summary(again)); diff != "" {
+			t.Fatalf("in another order, after another mesh (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(m.Reports(), again.Reports()); diff != "" {
+			t.Fatalf("reports (-want +got):\n%s", diff)
+		}
+		checkChanges(t, previous, again)
+		previous = again
+	}
+}
+
+func summary(m *Mesh) []string {
+	var list []string
+	for _, r := range m.Resources() {
+		list = append(list, r.TypeURL+" "+r.Name+" "+r.Parameters.String()+" "+describe(r))
+	}
+	return list
+}
+
+// checkChanges applies the changes from one mesh to the next to the resources of the
+// first.
+func checkChanges(t *testing.T, before, after *Mesh) {
+	t.Helper()
+	held := make(map[resourceKey]*Resource)
+	if before != nil {
+		for _, r := range before.Resources() {
+			held[r.key()] = r
+		}
+	}
+	changed, removed := after.Changes(before)
+	for _, r := range removed {
+		if held[r.key()] != r {
+			t.Fatalf("%s %v was removed, and not there", r.Name, r.Parameters)
+		}
+		delete(held, r.key())
+	}
+	for _, r := range changed {
+		if held[r.key()] == r {
+			t.Fatalf("%s %v is no change", r.Name, r.Parameters)
+		}
+		held[r.key()] = r
+	}
+	for _, r := range after.Resources() {
+		if held[r.key()] != r {
+			t.Fatalf("%s %s %v changed, and Changes does not say so", r.TypeURL, r.Name, r.Parameters)
+		}
+		delete(held, r.key())
+	}
+	if len(held) > 0 {
+		t.Fatalf("%d resources are gone, and Changes does not say so", len(held))
+	}
+}
+
+// A change of one policy touches the services that it is about, and no others; a
+// change of lines or of other files touches none.
+func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
+	t.Parallel()
+	text := func(header string) string {
+		return "name: p\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: s1}\n    rules:\n" +
+			"    - filters: [{requestHeaderModifier: {set: [{name: a, value: " + header + "}]}}]\n"
+	}
+	var in Input
+	for i := range 4 {
+		in.Services = append(in.Services, service(fmt.Sprintf("s%d", i)))
+	}
+	in.Policies = append(mustParse(t, "f", text("x")), newPolicy("other", TargetRef{}, toService("s2", Rule{BackendRefs: send("s3")})))
+	first := mustBuild(t, in, nil)
+
+	in.Policies[0] = mustParse(t, "g", "# a comment\n\n"+text("x"))[0]
+	second := mustBuild(t, in, first)
+	if changed, removed := second.Changes(first); len(changed)+len(removed) > 0 {
+		t.Errorf("other lines changed %v, %v", changed, removed)
+	}
+	merged, _ := second.Merged(Client{}, "s1")
+	if got := merged.Rules[0].FiltersFrom.String(); got != "policy p (g:8)" {
+		t.Errorf("the filters come from %s", got)
+	}
+	if got := second.Reports()[0].Source.String(); got != "g:8" {
+		t.Errorf("the report is on %s", got)
+	}
+
+	in.Policies[0] = mustParse(t, "f", text("y"))[0]
+	third := mustBuild(t, in, second)
+	changed, removed := third.Changes(second)
+	if len(changed) != 1 || changed[0].Name != "s1" || changed[0].TypeURL != RouteConfigurationType || len(removed) > 0 {
+		t.Errorf("a policy for s1 changed %v, %v", changed, removed)
+	}
+
+	in.Services = slices.Clone(in.Services)
+	in.Services[3] = service("s3", nil, nil)
+	fourth := mustBuild(t, in, third)
+	for _, r := range first.Resources() {
+		if r.Name != "s1" && r.Name != "s3" && !slices.Contains(fourth.Resources(), r) {
+			t.Errorf("%s %s was made anew", r.TypeURL, r.Name)
+		}
+	}
+}
+
+// xRFC TP3: what refers to a service that there is not is NOT_FOUND, for the clients
+// that have the rule.
+func TestBuild_MissingServices(t *testing.T) {
+	t.Parallel()
+	policies := []*Policy{
+		newPolicy("good", TargetRef{}, toService("s", Rule{BackendRefs: send("s")})),
+		newPolicy("bad", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s",
+			Rule{BackendRefs: send("gone")}, Rule{Matches: []Match{{Path: PathMatch{Exact, "/a/b"}}}, Filters: []Filter{{Type: RequestMirror, Mirror: &send("lost")[0]}}})),
+		newPolicy("void", TargetRef{}, toService("nowhere", Rule{BackendRefs: send("s")})),
+		newPolicy("wide", TargetRef{}, To{Rules: []Rule{{Matches: []Match{{Path: PathMatch{Exact, "/c/d"}}}}}}),
+	}
+	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
+	checkMesh(t, m)
+	if r := m.Routes(Client{}, "s"); r.Message == nil {
+		t.Errorf("clients that the bad policy does not select get %v", r.Err)
+	}
+	r := m.Routes(frontend, "s")
+	want := `the routes to "s" cannot be made: policy bad mirrors requests to service "lost", policy bad sends requests to service "gone", which the mesh does not have`
+	if r.Err.Code() != codes.NotFound || r.Err.Message() != want {
+		t.Errorf("frontend gets %v", r.Err)
+	}
+	var got []string
+	for _, r := range m.Resources() {
+		if r.Name == "nowhere" {
+			got = append(got, r.TypeURL[len("type.googleapis.com/envoy.config."):]+" "+r.Err.Code().String()+" "+r.Err.Message())
+		}
+	}
+	if diff := cmp.Diff([]string{
+		`listener.v3.Listener NotFound the mesh has no service "nowhere", which is named by policy void`,
+		`route.v3.RouteConfiguration NotFound the mesh has no service "nowhere", which is named by policy void`,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// When the service comes, everything is well.
+	m = mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("gone"), service("lost"), service("nowhere")}}, m)
+	checkMesh(t, m)
+	for _, r := range m.Resources() {
+		if r.Err != nil {
+			t.Errorf("%s: %v", r.Name, r.Err)
+		}
+	}
+}
+
+func TestBuild_Denials(t *testing.T) {
+	t.Parallel()
+	in := Input{
+		Services: []*Service{service("s"), service("t")},
+		Denials: []Denial{
+			{Clients: TargetRef{Kind: MeshService, Name: "evil"}},
+			{Clients: TargetRef{Kind: MeshSubset, Tags: map[string]string{"env": "dev"}}, To: TargetRef{Kind: MeshService, Name: "s"}, Reason: "production only"},
+			{To: TargetRef{Kind: MeshService, Name: "unknown"}, Source: Source{"deny.yaml", 3}},
+		},
+	}
+	m := mustBuild(t, in, nil)
+	checkMesh(t, m)
+	for _, test := range []struct {
+		client  Client
+		service string
+		want    string
+	}{
+		{Client{Service: "evil"}, "s", `this client may not use service "s"`},
+		{Client{Service: "evil"}, "t", `this client may not use service "t"`},
+		{Client{Service: "good", Tags: map[string]string{"env": "dev"}}, "s", `this client may not use service "s": production only`},
+		{Client{Service: "good", Tags: map[string]string{"env": "dev"}}, "t", ""},
+		{Client{Service: "good"}, "s", ""},
+	} {
+		r := m.Routes(test.client, test.service)
+		if got := r.Err.Message(); got != test.want || (r.Err.Code() == codes.PermissionDenied) != (test.want != "") {
+			t.Errorf("%v, %s: %v, want %q", test.client, test.service, r.Err, test.want)
+		}
+	}
+	want := `deny.yaml:3: warning: clients are denied service "unknown", which the mesh does not have`
+	if got := m.Reports(); len(got) != 1 || got[0].String() != want {
+		t.Errorf("the reports are %v", got)
+	}
+}
+
+func TestBuild_Endpoints(t *testing.T) {
+	t.Parallel()
+	v1 := map[string]string{"version": "v1"}
+	east, west := Locality{"r", "east", ""}, Locality{"r", "west", ""}
+	s := &Service{Name: "s", Endpoints: []Endpoint{
+		{Address: "10.0.0.1:80", Locality: west, Weight: 3, Tags: v1},
+		{Address: "10.0.0.2:80", Locality: east, Tags: v1, Health: Draining},
+		{Address: "10.0.0.3:80", Locality: west, Weight: 2, Health: Unhealthy, Hostname: "h"},
+		{Address: "[::1]:80", Locality: west, Priority: 4, Tags: v1},
+		{Address: "10.0.0.5:80", Locality: east, Priority: 2},
+	}}
+	p := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{
+		{Kind: MeshServiceSubset, Name: "s", Tags: v1, Weight: 1}, {Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"version": "v9"}, Weight: 1},
+	}}))
+	p.Source.File = "p.yaml"
+	m := mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil)
+	checkMesh(t, m)
+	got := make(map[string][]xdsresource.Locality)
+	for _, r := range m.Resources() {
+		if r.TypeURL == EndpointsType {
+			got[r.Name] = checkResource(t, r).(*xdsresource.Endpoints).Localities
+		}
+	}
+	id := func(l Locality) xdsresource.LocalityID { return xdsresource.LocalityID(l) }
+	want := map[string][]xdsresource.Locality{
+		"s": {
+			{ID: id(east), Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: "10.0.0.2:80", Weight: 1, Health: xdsresource.HealthDraining}}},
+			{ID: id(west), Weight: 5, Endpoints: []xdsresource.Endpoint{
+				{Address: "10.0.0.1:80", Weight: 3, Health: xdsresource.HealthHealthy},
+				{Address: "10.0.0.3:80", Weight: 2, Health: xdsresource.HealthUnhealthy, Hostname: "h"},
+			}},
+			{ID: id(east), Priority: 1, Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: "10.0.0.5:80", Weight: 1, Health: xdsresource.HealthHealthy}}},
+			{ID: id(west), Priority: 2, Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: "[::1]:80", Weight: 1, Health: xdsresource.HealthHealthy}}},
+		},
+		"s;version=v1": {
+			{ID: id(east), Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: "10.0.0.2:80", Weight: 1, Health: xdsresource.HealthDraining}}},
+			{ID: id(west), Weight: 3, Endpoints: []xdsresource.Endpoint{{Address: "10.0.0.1:80", Weight: 3, Health: xdsresource.HealthHealthy}}},
+			{ID: id(west), Priority: 1, Weight: 1, Endpoints: []xdsresource.Endpoint{{Address: "[::1]:80", Weight: 1, Health: xdsresource.HealthHealthy}}},
+		},
+		"s;version=v9": {},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The names of xRFC TP1: each resource refers to the next by the name that it has.
+func TestBuild_Names(t *testing.T) {
+	t.Parallel()
+	p := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{
+		{Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"b": "2", "a/x": "1"}, Weight: 1},
+	}}))
+	for authority, want := range map[string][]string{
+		"": {"s", "s", "s;a/x=1;b=2", "s;a/x=1;b=2"},
+		"auth": {
+			"xdstp://auth/envoy.config.listener.v3.Listener/s", "xdstp://auth/envoy.config.route.v3.RouteConfiguration/s",
+			"xdstp://auth/envoy.config.cluster.v3.Cluster/s;a%2Fx=1;b=2", "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/s;a%2Fx=1;b=2",
+		},
+	} {
+		m := mustBuild(t, Input{Services: []*Service{service("s")}, Policies: []*Policy{p}, Authority: authority}, nil)
+		byName := make(map[string]any)
+		for _, r := range m.Resources() {
+			byName[r.TypeURL+r.Name] = checkResource(t, r)
+		}
+		listener, _ := byName[ListenerType+m.ListenerName("s")].(*xdsresource.Listener)
+		routes, _ := byName[RouteConfigurationType+listener.RouteConfigName].(*xdsresource.RouteConfiguration)
+		cluster, _ := byName[ClusterType+clusterOf(t, routes.VirtualHosts[0].Routes[0])].(*xdsresource.Cluster)
+		endpoints, _ := byName[EndpointsType+cluster.EDSServiceName].(*xdsresource.Endpoints)
+		if diff := cmp.Diff(want, []string{listener.Name, routes.Name, cluster.Name, endpoints.Name}); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestBuild_Filters(t *testing.T) {
+	t.Parallel()
+	config, err := anypb.New(&faultpb.HTTPFault{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := service("s")
+	s.Filters = []*hcmpb.HttpFilter{{Name: "f", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: config}}}
+	m := mustBuild(t, Input{Services: []*Service{s}}, nil)
+	listener := checkResource(t, m.Resources()[0]).(*xdsresource.Listener)
+	if len(listener.Filters) != 2 || listener.Filters[0].Name != "f" {
+		t.Errorf("the filters are %+v", listener.Filters)
+	}
+	if diff := cmp.Diff(s.Filters, []*hcmpb.HttpFilter{{Name: "f", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: config}}}, protocmp.Transform()); diff != "" {
+		t.Errorf("the service's filters were changed:\n%s", diff)
+	}
+}
+
+// All faults of the input are found, and say where.
+func TestBuild_Faults(t *testing.T) {
+	t.Parallel()
+	bad := &Service{Name: "a b", Source: Source{"s.yaml", 4}, Endpoints: []Endpoint{
+		{Address: "host"}, {Address: "host:0"}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "x:1", Health: 7},
+	}}
+	_, err := Build(Input{Services: []*Service{bad}}, nil)
+	want := []string{
+		`s.yaml:4: name: "a b" cannot be the name of a service; use letters, digits and, inside, - _ .`,
+		`s.yaml:4: endpoints[0].address: service a b: "host" is not host:port`,
+		`s.yaml:4: endpoints[1].address: service a b: "host:0" is not host:port`,
+		`s.yaml:4: endpoints[3].address: service a b: "10.0.0.1:80" is already the address of endpoints[2]`,
+		`s.yaml:4: endpoints[4].health: service a b: 7 is not a state of health`,
+		`s.yaml:4: endpoints: service a b: the weights add up to 4294967299, more than 4294967295`,
+	}
+	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p, q := newPolicy("p", TargetRef{}, toService("s", Rule{})), newPolicy("p", TargetRef{}, toService("s", Rule{}))
+	q.Source = Source{"q.yaml", 2}
+	_, err = Build(Input{Services: []*Service{service("s"), service("s")}, Policies: []*Policy{p, q}}, nil)
+	want = []string{
+		`q.yaml:2: policy p is there twice; the other one is at p.yaml:1`,
+		`services.yaml:1: service s is there twice; the other one is at services.yaml:1`,
+	}
+	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TP2, "Migrating From Node Metadata": who a node is.
+func TestClientFromNode(t *testing.T) {
+	t.Parallel()
+	metadata := func(fields map[string]any) *structpb.Struct {
+		s, err := structpb.NewStruct(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, test := range []struct {
+		node *corepb.Node
+		want string
+	}{
+		{nil, "a client without tags"},
+		{&corepb.Node{Cluster: "c"}, "service=c"},
+		{&corepb.Node{Cluster: "c", Metadata: metadata(map[string]any{"service": "s", "version": "v1", "n": 1.0, "empty": ""})}, "service=s,version=v1"},
+	} {
+		if got := ClientFromNode(test.node).String(); got != test.want {
+			t.Errorf("%v is %q, want %q", test.node, got, test.want)
+		}
+	}
+}

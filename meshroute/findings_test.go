@@ -1,0 +1,85 @@
+package meshroute
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What gRPC cannot express, and what goes wrong, is reported where it is written.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	const at = "policy p: spec.to[0].rules[0]."
+	tests := []struct {
+		given, rule string
+		then        []string
+	}{
+		{"nothing to say", "{matches: [{path: {type: Prefix, value: /p.S}}], backendRefs: [{kind: MeshService, name: s}]}", nil},
+		{"methods with POST", "{matches: [{methods: [GET, POST]}]}", []string{
+			"note: " + at + "matches: every RPC has the method POST, so methods makes no difference; gRPC-Go's own xds never matches a rule that has it"}},
+		{"methods without", "{matches: [{methods: [PUT, GET]}]}", []string{"warning: " + at + "matches: every RPC has the method POST, so no RPC matches GET, PUT"}},
+		{"paths that no RPC has", "{matches: [{path: {exact: /a}}, {path: {prefix: /a/b/c}}]}", []string{
+			"warning: " + at + "matches: the path of an RPC is /package.Service/Method, so no RPC matches Exact /a",
+			"warning: " + at + "matches: the path of an RPC is /package.Service/Method, so no RPC matches Prefix /a/b/c"}},
+		{"query parameters", "{matches: [{queryParams: [{name: a, value: b}]}]}", []string{"warning: " + at + "matches: the path of an RPC has no query, so no RPC matches queryParams"}},
+		{"binary headers", "{matches: [{headers: [{name: a-bin, type: Present}]}, {headers: [{name: b-bin, type: Absent}]}]}", []string{
+			`warning: ` + at + `matches: gRPC takes headers whose names end in -bin for absent, so no RPC matches "a-bin Present"`}},
+		{"a redirect", "{filters: [{requestRedirect: {hostname: h}}]}", []string{
+			"warning: " + at + "filters[0]: gRPC clients do not follow redirects: RPCs end with an error that names the place"}},
+		{"a mirror", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: s}}}]}", []string{
+			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it"}},
+		{"a rewrite", "{filters: [{urlRewrite: {hostname: h, path: {replaceFullPath: /a}}}]}", []string{
+			"note: " + at + "filters[0]: clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)",
+			"note: " + at + "filters[0]: dynxds and Envoy rewrite the path; other gRPC clients ignore it",
+			"warning: " + at + "filters[0]: the path of an RPC is /package.Service/Method; no gRPC server has /a"}},
+		{"header edits", "{filters: [{requestHeaderModifier: {set: [{name: user-agent, value: x}], remove: [grpc-timeout, x]}}, {responseHeaderModifier: {add: [{name: user-agent, value: x}]}}]}", []string{
+			"note: " + at + "filters[0]: dynxds and Envoy edit headers; other gRPC clients ignore it",
+			`warning: ` + at + `filters[0]: gRPC clients leave this out: header "grpc-timeout": headers of the gRPC protocol cannot be edited`,
+			`warning: ` + at + `filters[0]: gRPC clients leave this out: header "user-agent": gRPC fills this header in`,
+			"note: " + at + "filters[1]: dynxds and Envoy edit headers; other gRPC clients ignore it"}},
+		{"a subset without endpoints", "{backendRefs: [{kind: MeshServiceSubset, name: s, tags: {v: x}}]}", []string{
+			"warning: " + at + "backendRefs[0]: no endpoint of service s has the tags {v=x}; requests that go there fail"}},
+		{"services that there are not", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: t}}}], backendRefs: [{kind: MeshService, name: u}]}", []string{
+			`error: ` + at + `backendRefs[0]: the mesh has no service "u"`,
+			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it",
+			`error: ` + at + `filters[0]: the mesh has no service "t"`}},
+		{"a regular expression behind a rule for everything", "{matches: [{path: {prefix: /}}, {path: {regularExpression: /x.*}}]}", []string{
+			`warning: ` + at + `matches: "path RegularExpression /x.*" is never reached by clients that also have the rule for the path prefix /, which goes before regular expressions`}},
+	}
+	for _, test := range tests {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			policies := mustParse(t, "f", policyText("    - "+test.rule+"\n"))
+			m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
+			checkMesh(t, m)
+			var got []string
+			for _, r := range m.Reports() {
+				text, ok := strings.CutPrefix(r.String(), "f:7: ")
+				if !ok {
+					t.Errorf("%v is not on line 7", r)
+				}
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(test.then, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReports_OnServicesAndDestinations(t *testing.T) {
+	t.Parallel()
+	s := &Service{Name: "s", Source: Source{"s.yaml", 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}}
+	p := newPolicy("p", TargetRef{}, To{Rules: []Rule{{}}}, toService("gone", Rule{}))
+	var got []string
+	for _, r := range mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil).Reports() {
+		got = append(got, r.String())
+	}
+	if diff := cmp.Diff([]string{
+		`p.yaml:1: error: policy p: spec.to[1].targetRef: the mesh has no service "gone"`,
+		`s.yaml:2: note: endpoints[1].address: "host" is a name; Envoy and gRPC in languages other than Go take IP addresses only`,
+	}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,144 @@
+package meshroute
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	_ "github.com/dynxds/dynxds/httpfilter/router"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// mustParse parses policies that have to be valid.
+func mustParse(t testing.TB, name, text string) []*Policy {
+	t.Helper()
+	policies, err := Parse(name, []byte(text))
+	if err != nil {
+		t.Fatalf("Parse:\n%v", err)
+	}
+	return policies
+}
+
+func readTestdata(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// newPolicy makes a policy as Parse does.
+func newPolicy(name string, target TargetRef, to ...To) *Policy {
+	p := &Policy{Name: name, Source: Source{name + ".yaml", 1}, TargetRef: target, To: to}
+	for i := range to {
+		for j := range to[i].Rules {
+			to[i].Rules[j].Matches = normalizeMatches(to[i].Rules[j].Matches)
+		}
+	}
+	p.seal()
+	return p
+}
+
+func toService(name string, rules ...Rule) To {
+	return To{TargetRef: TargetRef{Kind: MeshService, Name: name}, Rules: rules}
+}
+
+func send(service string) []BackendRef {
+	return []BackendRef{{Kind: MeshService, Name: service, Weight: 1}}
+}
+
+// service has one endpoint for each set of tags.
+func service(name string, tags ...map[string]string) *Service {
+	s := &Service{Name: name, Source: Source{"services.yaml", 1}}
+	if len(tags) == 0 {
+		tags = []map[string]string{nil}
+	}
+	for i, set := range tags {
+		s.Endpoints = append(s.Endpoints, Endpoint{Address: fmt.Sprintf("10.0.0.%d:80", i+1), Tags: set})
+	}
+	return s
+}
+
+func mustBuild(t testing.TB, in Input, previous *Mesh) *Mesh {
+	t.Helper()
+	m, err := Build(in, previous)
+	if err != nil {
+		t.Fatalf("Build:\n%v", err)
+	}
+	return m
+}
+
+// validator is what protoc-gen-validate gives to messages: the rules that Envoy
+// checks.
+type validator interface{ ValidateAll() error }
+
+// checkResource fails the test unless Envoy and dynxds accept the resource.
+func checkResource(t testing.TB, r *Resource) any {
+	t.Helper()
+	if (r.Message == nil) == (r.Err == nil) {
+		t.Fatalf("%s has message %v and error %v", r.Name, r.Message, r.Err)
+	}
+	if r.Message == nil {
+		return nil
+	}
+	if err := r.Message.(validator).ValidateAll(); err != nil {
+		t.Errorf("%s is invalid for Envoy: %v", r.Name, err)
+	}
+	packed, err := anypb.New(r.Message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]*xdsclient.ResourceType{
+		ListenerType: xdsresource.ListenerType, RouteConfigurationType: xdsresource.RouteConfigurationType,
+		ClusterType: xdsresource.ClusterType, EndpointsType: xdsresource.EndpointsType,
+	}
+	trusted := xdsclient.DecodeOptions{Server: &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureTrustedXDSServer}}}
+	name, value, err := types[r.TypeURL].Decode(packed, trusted)
+	if err != nil {
+		t.Fatalf("dynxds does not accept %s:\n%v\n%v", r.Name, err, r.Message)
+	}
+	if name != r.Name {
+		t.Errorf("the name in the message is %q, want %q", name, r.Name)
+	}
+	return value
+}
+
+func checkMesh(t testing.TB, m *Mesh) {
+	t.Helper()
+	seen := make(map[resourceKey]bool)
+	for _, r := range m.Resources() {
+		if seen[r.key()] {
+			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
+		}
+		seen[r.key()] = true
+		checkResource(t, r)
+	}
+}
+
+// hostFor returns the routes that dynxds makes of a resource.
+func hostFor(t testing.TB, r *Resource) *xdsresource.VirtualHost {
+	t.Helper()
+	if r == nil || r.Err != nil {
+		t.Fatalf("there are no routes: %v", r)
+	}
+	return checkResource(t, r).(*xdsresource.RouteConfiguration).VirtualHost("any")
+}
+
+// clusterOf returns the cluster of a route to a single one.
+func clusterOf(t testing.TB, r *xdsresource.Route) string {
+	t.Helper()
+	if r == nil {
+		return ""
+	}
+	forward, ok := r.Action.(*xdsresource.Forward)
+	if !ok || len(forward.Clusters) != 1 {
+		t.Fatalf("the route does not lead to one cluster: %+v", r.Action)
+	}
+	return forward.Clusters[0].Name
+}

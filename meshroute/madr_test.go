@@ -1,0 +1,279 @@
+package meshroute
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The examples of the decision record (MeshTrafficRoute, accepted), heading by
+// heading. Those in testdata/madr are as the record has them.
+
+var frontend = Client{Service: "frontend"}
+
+// rulesOf is what a merged policy says, in one order.
+func rulesOf(m Merged) []string {
+	var list []string
+	for _, r := range m.Rules {
+		list = append(list, keyOf([]any{r.Matches, r.Filters, r.BackendRefs}))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// resultIn is the rules of a result that the record prints. These have no name.
+func resultIn(t *testing.T, file string) []string {
+	t.Helper()
+	text := readTestdata(t, file)
+	if !strings.Contains(text, "metadata:") {
+		text = "name: result\n" + text
+	}
+	policies := mustParse(t, file, text)
+	return rulesOf(part{policies[0], 0}.merged())
+}
+
+// "Surprising behavior of top level default", the second pair: rules are merged by
+// the structural equality of their matches.
+func TestRecord_RulesAreMergedByMatches(t *testing.T) {
+	t.Parallel()
+	policies := mustParse(t, "madr.yaml", readTestdata(t, "madr/by-matches.yaml"))
+	merged := Merge(policies, frontend, "backend")
+	if diff := cmp.Diff(resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged)); diff != "" {
+		t.Errorf("(-the record's result +got):\n%s", diff)
+	}
+	want := `path Prefix /v2
+    matches      policy consumer (madr.yaml:43), policy owner (madr.yaml:21)
+    filters      policy consumer (madr.yaml:43)
+                 RequestHeaderModifier add env="dev"
+    backendRefs  policy consumer (madr.yaml:43)
+                 backend{version=v2}
+path Prefix /v1
+    matches      policy owner (madr.yaml:12)
+    backendRefs  policy owner (madr.yaml:12)
+                 backend{version=v1}
+path Prefix /
+    backendRefs  no policy: the service itself
+`
+	if diff := cmp.Diff(want, merged.String()); diff != "" {
+		t.Errorf("the explanation (-want +got):\n%s", diff)
+	}
+	others := Merge(policies, Client{Service: "other"}, "backend")
+	if diff := cmp.Diff(rulesOf(part{policies[0], 0}.merged()), rulesOf(others)); diff != "" {
+		t.Errorf("for clients that are not frontend (-the owner's rules +got):\n%s", diff)
+	}
+}
+
+// The same heading, the first pair: what would surprise, that /v1 is gone for
+// frontend, is not what happens.
+func TestRecord_NoSurprise(t *testing.T) {
+	t.Parallel()
+	policies := mustParse(t, "madr.yaml", readTestdata(t, "madr/surprising.yaml"))
+	got := rulesOf(Merge(policies, frontend, "backend"))
+	surprising := resultIn(t, "madr/surprising-naive-result.yaml")
+	if len(surprising) != 1 || len(got) != 2 || !slices.Contains(got, surprising[0]) {
+		t.Errorf("got %v, want %v and the owner's rule for /v1", got, surprising)
+	}
+}
+
+// "Additional use cases": the consumer's filters and backendRefs replace the
+// owner's.
+func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
+	t.Parallel()
+	policies := slices.Concat(
+		mustParse(t, "owner.yaml", readTestdata(t, "madr/owner.yaml")),
+		mustParse(t, "consumer.yaml", readTestdata(t, "madr/consumer.yaml")))
+	merged := Merge(policies, frontend, "backend")
+	// In the record's result frontend and backend are called svc_b and svc_a.
+	want := resultIn(t, "madr/owner-and-consumer-result.yaml")
+	for i := range want {
+		want[i] = strings.ReplaceAll(want[i], "svc_a", "backend")
+	}
+	if diff := cmp.Diff(want, rulesOf(merged)); diff != "" {
+		t.Errorf("(-the record's result +got):\n%s", diff)
+	}
+	explained := `path Prefix /
+    matches      policy consumer (consumer.yaml:13), policy owner (owner.yaml:12)
+    filters      policy consumer (consumer.yaml:13)
+                 RequestHeaderModifier add x-client=""
+    backendRefs  policy consumer (consumer.yaml:13)
+                 backend{version=v1}
+`
+	if diff := cmp.Diff(explained, merged.String()); diff != "" {
+		t.Errorf("the explanation (-want +got):\n%s", diff)
+	}
+	explained = `path Prefix /
+    matches      policy owner (owner.yaml:12)
+    filters      policy owner (owner.yaml:12)
+                 ResponseHeaderModifier add x-some-header="something"
+    backendRefs  policy owner (owner.yaml:12)
+                 backend{version=v1}, weight 90
+                 backend{version=v2}, weight 10
+`
+	if diff := cmp.Diff(explained, Merge(policies, Client{}, "backend").String()); diff != "" {
+		t.Errorf("the explanation for other clients (-want +got):\n%s", diff)
+	}
+}
+
+// ruleText puts a rule into a policy, as it stands in the record's outlines.
+func ruleText(rule string) string {
+	return "name: p\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: MeshService, name: svc_name}\n    rules:\n    - " +
+		strings.ReplaceAll(strings.TrimSpace(rule), "\n", "\n      ") + "\n"
+}
+
+// "Spec" under "Matching", with each alternative that the outline names.
+func TestRecord_EveryMatch(t *testing.T) {
+	t.Parallel()
+	rule := mustParse(t, "p", ruleText(`
+matches:
+ - methods:
+    - GET
+    - POST
+   path:
+    type: RegularExpression
+    value: "/v[12]/.*"
+   headers:
+    - {type: RegularExpression, name: A, value: "x+"}
+    - {type: Exact, name: B, value: x}
+    - {type: Prefix, name: C, value: x}
+    - {type: Absent, name: D}
+    - {type: Present, name: E}
+   queryParams:
+    - {type: RegularExpression, name: A, value: "x+"}
+    - {type: Exact, name: B, value: x}
+ - path: {type: Exact, value: /v1}
+ - path: {type: Prefix, value: /v2/}
+`))[0].To[0].Rules[0]
+	want := []string{
+		"path Exact /v1",
+		"path Prefix /v2",
+		"path RegularExpression /v[12]/.*, method GET|POST, header a RegularExpression x+, header b Exact x, header c Prefix x, " +
+			"header d Absent, header e Present, query A RegularExpression x+, query B Exact x",
+	}
+	var got []string
+	for _, m := range rule.Matches {
+		got = append(got, m.String())
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// "Request modification", with each alternative that the outline names.
+func TestRecord_EveryFilter(t *testing.T) {
+	t.Parallel()
+	text := func(filters string) []string {
+		var list []string
+		for _, f := range mustParse(t, "p", ruleText("filters:\n"+filters))[0].To[0].Rules[0].Filters {
+			list = append(list, f.String())
+		}
+		return list
+	}
+	got := text(`
+ - type: RequestHeaderModifier
+   requestHeaderModifier:
+    set:
+     - name: A
+       value: b
+    add:
+     - name: C
+       value: d
+    remove:
+     - "E"
+ - type: ResponseHeaderModifier
+   responseHeaderModifier:
+    set:
+     - name: A
+       value: b
+    add:
+     - name: C
+       value: d
+    remove:
+     - E
+ - type: RequestMirror
+   requestMirror:
+    backendRef:
+     kind: MeshService
+     name: svc_name
+ - type: RequestRedirect
+   requestRedirect:
+    scheme: https
+    hostname: example.com
+    path: /x
+    port: 8443
+    statusCode: 301
+`)
+	got = append(got, text(`
+ - type: URLRewrite
+   urlRewrite:
+    hostname: example.com
+    path:
+     replaceFullPath: /x
+`)...)
+	got = append(got, text(`
+ - type: URLRewrite
+   urlRewrite:
+    path:
+     replacePrefixMatch: /x
+`)...)
+	want := []string{
+		`RequestHeaderModifier set a="b" add c="d" remove e`,
+		`ResponseHeaderModifier set a="b" add c="d" remove e`,
+		`RequestMirror svc_name`,
+		`RequestRedirect 301, scheme https, hostname example.com, port 8443, path replaceFullPath "/x"`,
+		`URLRewrite, hostname example.com, path replaceFullPath "/x"`,
+		`URLRewrite, path replacePrefixMatch "/x"`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// "Routing".
+func TestRecord_BackendRefs(t *testing.T) {
+	t.Parallel()
+	policies := mustParse(t, "p", ruleText(`
+backendRefs:
+  - weight: 90
+    kind: MeshServiceSubset
+    name: svc_name
+    tags:
+      version: v2
+  - weight: 10
+    kind: MeshServiceSubset
+    name: svc_name_other
+    tags:
+      version: v2
+`))
+	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("svc_name"), service("svc_name_other")}}, nil)
+	checkMesh(t, m)
+	want := "path Prefix /\n    matches      policy p (p:7)\n    backendRefs  policy p (p:7)\n" +
+		"                 svc_name{version=v2}, weight 90\n                 svc_name_other{version=v2}, weight 10\n"
+	merged, _ := m.Merged(Client{}, "svc_name")
+	if diff := cmp.Diff(want, merged.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// "Gateway API": ExtensionRef is how its routes could carry more. There are no
+// extensions.
+func TestRecord_ExtensionRefIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("p", []byte(ruleText(`
+matches: []
+filters:
+  - type: ExtensionRef
+    extensionRef:
+      group: kuma.io/v1alpha1
+      kind: RouteConfig
+      name: load-balancer-common
+backendRefs: []
+`)))
+	for _, want := range []string{`p:9: spec.to[0].rules[0].filters[0].type: unknown value "ExtensionRef"`, `unknown field "extensionRef"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in the error:\n%v", want, err)
+		}
+	}
+}

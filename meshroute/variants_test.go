@@ -1,0 +1,316 @@
+package meshroute
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// routesOf returns the variants of the routes of a service.
+func routesOf(m *Mesh, service string) []*Resource {
+	var list []*Resource
+	for _, r := range m.Resources() {
+		if r.TypeURL == RouteConfigurationType && r.Name == m.RoutesName(service) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// describe is what a client gets, for comparison.
+func describe(r *Resource) string {
+	if r == nil {
+		return "nothing"
+	}
+	if r.Err != nil {
+		return r.Err.Code().String() + " " + r.Err.Message()
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(r.Message)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// choose is what a control plane does for a subscription with the constraints (TP2).
+func choose(t *testing.T, m *Mesh, c Client, variants []*Resource) *Resource {
+	t.Helper()
+	byType, err := m.Constraints(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters := make([]dynparam.Parameters, len(variants))
+	for i, r := range variants {
+		parameters[i] = r.Parameters
+	}
+	choice := byType.For(RouteConfigurationType).Choose(parameters)
+	if choice.Index < 0 || choice.Ambiguous() {
+		t.Fatalf("%v: constraints %v choose %+v of %v", c, byType.For(RouteConfigurationType), choice, parameters)
+	}
+	return variants[choice.Index]
+}
+
+// bruteForce is what a client gets if the policies that select it are merged for it
+// alone.
+func bruteForce(in Input, c Client, name string) string {
+	var reasons []string
+	for _, d := range in.Denials {
+		if d.Clients.Selects(c) && (d.To.Kind == MeshAll || d.To.Name == name) {
+			reasons = append(reasons, d.Reason)
+		}
+	}
+	compiler := compiler{service: name, known: func(n string) bool {
+		return slices.ContainsFunc(in.Services, func(s *Service) bool { return s.Name == n })
+	}}
+	if len(reasons) > 0 && compiler.known(name) {
+		message := fmt.Sprintf("this client may not use service %q", name)
+		var all []string
+		for _, reason := range reasons {
+			text := message
+			if reason != "" {
+				text += ": " + reason
+			}
+			all = append(all, "PermissionDenied "+text)
+		}
+		return strings.Join(slices.Compact(slices.Sorted(slices.Values(all))), " or ")
+	}
+	merged := Merge(in.Policies, c, name)
+	if err := compiler.missing(merged); err != nil {
+		return err.Code().String() + " " + err.Message()
+	}
+	return describe(&Resource{Message: routeTable{naming{in.Authority}, name}.configuration(merged)})
+}
+
+// The property that variants are for: whatever the policies, every client gets, by
+// its constraints, by its Node, and by merging for it alone, the same.
+func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 8))
+	outcomes := make(map[string]int)
+	for range 40 {
+		in := randomInput(r)
+		m := mustBuild(t, in, nil)
+		for _, s := range in.Services {
+			variants := routesOf(m, s.Name)
+			got := make(map[string]bool)
+			for _, c := range worldClients() {
+				chosen := choose(t, m, c, variants)
+				if plain := m.Routes(c, s.Name); plain.Message != chosen.Message || plain.Err != chosen.Err {
+					t.Fatalf("%v gets %v by constraints, %v without", c, chosen.Parameters, plain.Parameters)
+				}
+				want := bruteForce(in, c, s.Name)
+				if text := describe(chosen); !strings.Contains(want, text) {
+					t.Fatalf("%v gets %q of %s, want %q", c, text, s.Name, want)
+				}
+				got[chosen.Parameters.Key()] = true
+				outcomes[strings.SplitN(want, " ", 2)[0]]++
+			}
+			if len(got) != len(variants) {
+				t.Fatalf("%d clients of all kinds get %d of %d variants", len(worldClients()), len(got), len(variants))
+			}
+			checkSmallest(t, m, s.Name)
+		}
+	}
+	if outcomes["NotFound"] == 0 || outcomes["PermissionDenied"] == 0 {
+		t.Error("no client was denied, or nothing was missing")
+	}
+}
+
+// checkSmallest compares the tags in the parameters with those that, alone, change
+// what some client gets. No set of tags that tells the variants apart lacks one of
+// these.
+func checkSmallest(t *testing.T, m *Mesh, name string) {
+	t.Helper()
+	want := make(map[string]bool)
+	for _, key := range []string{ServiceKey, "env", "version", "zone"} {
+		first := make(map[string]string)
+		for _, c := range worldClients() {
+			rest := Client{Service: c.Service, Tags: maps.Clone(c.Tags)}
+			if key == ServiceKey {
+				rest.Service = "*"
+			} else {
+				rest.Tags[key] = "*"
+			}
+			got := describe(m.Routes(c, name))
+			if other, ok := first[rest.String()]; ok && other != got {
+				want[key] = true
+			}
+			first[rest.String()] = got
+		}
+	}
+	got := slices.Sorted(slices.Values(m.destinations[name].variants.keys))
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), got); diff != "" {
+		t.Fatalf("tags that make a difference (-want +got):\n%s", diff)
+	}
+	for _, r := range routesOf(m, name) {
+		for key := range r.Parameters.All() {
+			if key != SpecificityKey && !want[key] {
+				t.Fatalf("%v has the tag %s", r.Parameters, key)
+			}
+		}
+	}
+}
+
+// The example of the package documentation, and what a reader of parameters sees.
+func TestVariants_Parameters(t *testing.T) {
+	t.Parallel()
+	on := func(path string) Rule { return Rule{Matches: []Match{{Path: PathMatch{Exact, path}}}} }
+	tag := func(key, value string) map[string]string { return map[string]string{key: value} }
+	tests := []struct {
+		given    string
+		policies []*Policy
+		want     []string
+	}{
+		{"no policy", nil, []string{"{}"}},
+		{"policies for everybody", []*Policy{newPolicy("a", TargetRef{}, toService("s", on("/a")))}, []string{"{}"}},
+		{"a policy for one service", []*Policy{newPolicy("a", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/a")))},
+			[]string{"{specificity=0}", "{service=frontend,specificity=1}"}},
+		{"a policy that changes nothing", []*Policy{
+			newPolicy("a", TargetRef{}, toService("s", on("/a"))),
+			newPolicy("b", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/a"))),
+		}, []string{"{}"}},
+		{"a tag that makes no difference beside the service", []*Policy{
+			newPolicy("a", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/a"))),
+			newPolicy("b", TargetRef{Kind: MeshServiceSubset, Name: "frontend", Tags: tag("version", "v1")}, toService("s", on("/a"))),
+		}, []string{"{specificity=0}", "{service=frontend,specificity=1}"}},
+		{"the order of the decision record", []*Policy{
+			newPolicy("a", TargetRef{Kind: MeshSubset, Tags: tag("version", "v1")}, toService("s", on("/a"))),
+			newPolicy("b", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/b"))),
+		}, []string{"{specificity=0}", "{specificity=1,version=v1}", "{service=frontend,specificity=2}", "{service=frontend,specificity=3,version=v1}"}},
+		{"a policy for a subset of one service", []*Policy{
+			newPolicy("a", TargetRef{Kind: MeshServiceSubset, Name: "frontend", Tags: tag("version", "v1")}, toService("s", on("/a"))),
+		}, []string{"{specificity=0}", "{service=frontend,specificity=3,version=v1}"}},
+		{"two services with the same rules", []*Policy{
+			newPolicy("a", TargetRef{Kind: MeshService, Name: "x"}, toService("s", on("/a"))),
+			newPolicy("b", TargetRef{Kind: MeshService, Name: "y"}, toService("s", on("/a"))),
+		}, []string{"{specificity=0}", "{service=x,specificity=1}", "{service=y,specificity=1}"}},
+	}
+	for _, test := range tests {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			m := mustBuild(t, Input{Policies: test.policies, Services: []*Service{service("s")}}, nil)
+			checkMesh(t, m)
+			var got []string
+			messages := make(map[string]proto.Message)
+			for _, r := range routesOf(m, "s") {
+				got = append(got, r.Parameters.String())
+				if first, ok := messages[describe(r)]; ok && first != r.Message {
+					t.Errorf("%v has a copy of the routes of another variant", r.Parameters)
+				}
+				messages[describe(r)] = r.Message
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A client's constraints are about its tags, whatever the policies say of others.
+func TestConstraints(t *testing.T) {
+	t.Parallel()
+	policies := []*Policy{
+		newPolicy("a", TargetRef{Kind: MeshSubset, Tags: map[string]string{"version": "v1"}}, toService("s", Rule{Filters: []Filter{}, BackendRefs: send("t")})),
+		newPolicy("b", TargetRef{Kind: MeshService, Name: "x"}, toService("t", Rule{BackendRefs: send("s")})),
+	}
+	services := []*Service{service("s"), service("t")}
+	m := mustBuild(t, Input{Policies: policies, Services: services}, nil)
+	got, err := m.Constraints(Client{Service: "frontend", Tags: map[string]string{"more": "y"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _ := dynparam.New(
+		dynparam.Require("service", dynparam.Value("frontend")), dynparam.Require("version", dynparam.Value("")),
+		dynparam.Require("specificity", dynparam.InRanges(dynparam.AtLeast(0))))
+	if c := got.For(RouteConfigurationType); !c.Equal(want) {
+		t.Errorf("got %v, want %v", c, want)
+	}
+	for _, typeURL := range []string{ListenerType, ClusterType, EndpointsType} {
+		if c := got.For(typeURL); !c.IsZero() {
+			t.Errorf("%s has the constraints %v", typeURL, c)
+		}
+	}
+	alike := mustBuild(t, Input{Services: services}, nil)
+	if c, err := alike.Constraints(frontend); err != nil || !c.For(RouteConfigurationType).IsZero() {
+		t.Errorf("where all clients are alike, the constraints are %v, %v", c, err)
+	}
+	if _, err := m.Constraints(Client{Service: strings.Repeat("x", dynparam.MaxSize)}); err == nil {
+		t.Error("a tag that is too large is no error")
+	}
+}
+
+// Input that asks for more variants than anyone can hold is refused, in time and for
+// the one service only.
+func TestVariants_Bounds(t *testing.T) {
+	t.Parallel()
+	var policies []*Policy
+	for i := range 30 {
+		tags := map[string]string{fmt.Sprintf("k%d", i): "v"}
+		rule := Rule{Matches: []Match{{Path: PathMatch{Exact, fmt.Sprintf("/a/%d", i)}}}}
+		policies = append(policies, newPolicy(fmt.Sprint("p", i), TargetRef{Kind: MeshSubset, Tags: tags}, toService("s", rule)))
+	}
+	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("t")}}, nil)
+	if r := m.Routes(Client{}, "s"); r.Err.Code() != codes.ResourceExhausted || r.Message != nil || len(routesOf(m, "s")) != 1 {
+		t.Errorf("got %v", r)
+	}
+	if r := m.Routes(Client{}, "t"); r.Message == nil {
+		t.Errorf("another service has %v", r.Err)
+	}
+	if n := len(m.Reports()); n != 30 || m.Reports()[0].Severity != Error {
+		t.Errorf("got %d reports, the first one is %v", n, m.Reports()[0])
+	}
+
+	policies = nil
+	for i := range maxAllTags + 1 {
+		tags := map[string]string{fmt.Sprintf("k%d", i): "v"}
+		policies = append(policies, newPolicy(fmt.Sprint("p", i), TargetRef{Kind: MeshSubset, Tags: tags},
+			toService(fmt.Sprint("s", i), Rule{Filters: []Filter{}, Matches: []Match{{Path: PathMatch{Exact, "/a/b"}}}})))
+	}
+	in := Input{Policies: policies}
+	for i := range policies {
+		in.Services = append(in.Services, service(fmt.Sprint("s", i)))
+	}
+	if _, err := Build(in, nil); err == nil || !strings.Contains(err.Error(), "121 tags") {
+		t.Errorf("Build = %v", err)
+	}
+}
+
+// TP2, "Matching Ambiguity": a new key comes into use in two steps, clients first. In
+// neither does a client get a variant that is not its own.
+func TestConstraints_BetweenTwoMeshes(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(11, 12))
+	for range 30 {
+		in := Input{Services: []*Service{service("a"), service("b"), service("c")}, Policies: randomPolicies(r, 3)}
+		before := mustBuild(t, in, nil)
+		in.Policies = append(randomPolicies(r, 5)[3:], in.Policies...)
+		after := mustBuild(t, in, before)
+		keys := slices.Compact(slices.Sorted(slices.Values(append(before.Keys(), after.Keys()...))))
+		for _, m := range []*Mesh{before, after} {
+			variants := routesOf(m, "a")
+			parameters := make([]dynparam.Parameters, len(variants))
+			for i, v := range variants {
+				parameters[i] = v.Parameters
+			}
+			for _, c := range worldClients() {
+				byType, err := ConstraintsFor(c, keys)
+				if err != nil {
+					t.Fatal(err)
+				}
+				choice := byType.For(RouteConfigurationType).Choose(parameters)
+				if choice.Ambiguous() || describe(variants[choice.Index]) != describe(m.Routes(c, "a")) {
+					t.Fatalf("%v gets %v", c, variants[choice.Index].Parameters)
+				}
+			}
+		}
+	}
+}
