@@ -28,5 +28,6 @@
 // them, and so does the one for everybody else, which does not have the parameter
 // service; of these TP2 prefers the one with the larger integer. So
 // the constraints of a client depend on its tags alone: policies come and go, and
-// nobody has to subscribe anew.
+// nobody has to subscribe anew, unless policies name a tag that none has named before
+// (see [ConstraintsFor]).
 package meshroute
