@@ -104,6 +104,7 @@ type Server struct {
 	stop chan struct{}
 	// running has every goroutine of every stream.
 	running sync.WaitGroup
+	waits   waits
 
 	mu      sync.Mutex
 	closed  bool
@@ -205,7 +206,7 @@ func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
 	s.running.Add(1)
 	s.lastID++
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, s.limits, from)
-	st.rejected = s.rejected
+	st.rejected, st.waits = s.rejected, &s.waits
 	s.streams[st.id] = st
 	return st
 }
@@ -215,5 +216,6 @@ func (s *Server) end(st *stream) {
 	delete(s.streams, st.id)
 	s.mu.Unlock()
 	s.store.release(st)
+	s.waits.drop(st)
 	s.running.Done()
 }
