@@ -1,9 +1,10 @@
 package publish
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -19,14 +20,24 @@ import (
 type Publisher struct {
 	store     *controlplane.Store
 	authority string
-	// refresh makes a server ask NodeConstraints again.
-	refresh func()
+	streams   Streams
+	// patience bounds how long an update waits for clients to take new constraints.
+	patience time.Duration
 	// state is what is in the store.
 	state state
-	// keys are the tags of clients that NodeConstraints and DPDS are about: those
-	// that make a difference in what is in the store and, while an update is under
-	// way, in what comes.
-	keys atomic.Pointer[[]string]
+	// tags are those that NodeConstraints and DPDS are about: those that make a
+	// difference in what is in the store and, while an update is under way, in what
+	// comes.
+	tags atomic.Pointer[tags]
+}
+
+// Streams are those of the store's server. Each function may be nil.
+type Streams struct {
+	// Refresh is called when the answers of NodeConstraints may have changed for
+	// streams that are there already: RefreshNodeConstraints of the server.
+	Refresh func()
+	// Await waits for streams: Await of the server.
+	Await func(context.Context, func(controlplane.ClientStatus) bool) (left int)
 }
 
 // state is what was published.
@@ -36,31 +47,39 @@ type state struct {
 	// made has the resources of the meshes, written those that somebody wrote.
 	made    map[key]*meshroute.Resource
 	written map[key]*folder.Resource
+	tags    tags
 }
 
 // Summary is what an update came to.
 type Summary struct {
 	// Version is the store's.
 	Version uint64
-	// Changed and Removed count variants of resources.
+	// Changed and Removed count variants of resources. What came out the same again
+	// is not counted.
 	Changed, Removed int
+	// Late is how many clients did not take the constraints that the update brings
+	// in time, and may have got variants that are not for them.
+	Late int
 	// Reports are what the authors of services and policies ought to know.
 	Reports []meshroute.Report
 }
 
 // New returns a publisher into a store, which it takes to be empty. authority may
-// be empty. refresh is called when the answers of NodeConstraints may have changed
-// for streams that are there already.
-func New(store *controlplane.Store, authority string, refresh func()) *Publisher {
-	p := &Publisher{store: store, authority: authority, refresh: refresh}
-	p.keys.Store(&[]string{})
+// be empty.
+func New(store *controlplane.Store, authority string, streams Streams) *Publisher {
+	p := &Publisher{store: store, authority: authority, streams: streams, patience: patience}
+	p.tags.Store(&tags{})
 	return p
 }
 
 // Publish puts the content into the store in the place of what Publish put there
 // before. An error, a *strictyaml.Faults, says why the content cannot be; then
 // everything stays as it is.
-func (p *Publisher) Publish(content *folder.Content) (Summary, error) {
+//
+// If clients are told apart by more tags than before, Publish waits for those with
+// dynamic parameters to take new constraints: for a second at most, and no longer than
+// the context lasts. The content is published in any case.
+func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summary, error) {
 	meshes, err := p.build(content)
 	if err != nil {
 		return Summary{}, err
@@ -69,10 +88,14 @@ func (p *Publisher) Publish(content *folder.Content) (Summary, error) {
 	if err := u.addWritten(&p.state, content.Resources); err != nil {
 		return Summary{}, err
 	}
+	next := tagsOf(meshes, u.written)
+	if err := next.check(); err != nil {
+		return Summary{}, err
+	}
 
 	// Constraints that tell more clients apart come before the variants that take
 	// them, and go after them: a client must not see a variant that is not for it.
-	p.setKeys(slices.Concat(p.state.meshes, meshes))
+	late := p.prepare(ctx, p.state.tags.and(next))
 	version, err := p.store.Update(func(tx *controlplane.Tx) {
 		if p.state.meshes == nil && p.authority != "" {
 			tx.SetDPDS(bootstrapfile.DPDSName(p.authority), p.dpds)
@@ -80,15 +103,15 @@ func (p *Publisher) Publish(content *folder.Content) (Summary, error) {
 		u.apply(tx)
 	})
 	if err != nil {
-		p.setKeys(p.state.meshes)
+		p.setTags(p.state.tags)
 		return Summary{}, fmt.Errorf("the store refused the update, and is as it was: %w", err)
 	}
-	p.setKeys(meshes)
+	p.setTags(next)
 	u.keep(&p.state)
-	p.state.meshes = meshes
+	p.state.meshes, p.state.tags = meshes, next
 	return Summary{
 		Version: version, Changed: len(u.set) + len(u.setWritten), Removed: len(u.removed) + len(u.removedWritten),
-		Reports: meshes[0].Reports(),
+		Late: late, Reports: meshes[0].Reports(),
 	}, nil
 }
 
@@ -126,7 +149,9 @@ func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 	for i, mesh := range meshes {
 		changed, removed := mesh.Changes(p.before(i))
 		for _, r := range changed {
-			u.set[keyOf(r)] = r
+			if k := keyOf(r); !sameMade(p.state.made[k], r) {
+				u.set[k] = r
+			}
 		}
 		for _, r := range removed {
 			u.removed[keyOf(r)] = r
@@ -146,24 +171,7 @@ func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
 
 // dpds says what a client has to subscribe with.
 func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
-	return meshroute.ConstraintsFor(meshroute.ClientFromNode(node), *p.keys.Load())
-}
-
-// setKeys makes constraints those for the meshes, and has streams told if that may
-// make a difference.
-func (p *Publisher) setKeys(meshes []*meshroute.Mesh) {
-	var keys []string
-	for _, mesh := range meshes {
-		keys = append(keys, mesh.Keys()...)
-	}
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	if slices.Equal(*p.keys.Load(), keys) {
-		return
-	}
-	p.keys.Store(&keys)
-	p.refresh()
-	p.store.RefreshDPDS("", nil)
+	return p.tags.Load().constraints(meshroute.ClientFromNode(node))
 }
 
 // Mesh returns what was published last, under the names of the authority if there is

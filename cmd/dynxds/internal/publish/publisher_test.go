@@ -1,6 +1,7 @@
 package publish_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,7 +59,7 @@ type site struct {
 func newSite(t *testing.T, authority string) *site {
 	s := &site{t: t, dir: t.TempDir(), store: controlplane.NewStore()}
 	s.reader = folder.New(s.dir)
-	s.publisher = publish.New(s.store, authority, func() { s.refreshed.Add(1) })
+	s.publisher = publish.New(s.store, authority, publish.Streams{Refresh: func() { s.refreshed.Add(1) }})
 	return s
 }
 
@@ -76,7 +77,7 @@ func (s *site) tryPublish() (publish.Summary, error) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return s.publisher.Publish(content)
+	return s.publisher.Publish(s.t.Context(), content)
 }
 
 func (s *site) publish() publish.Summary {
@@ -284,5 +285,100 @@ func TestReportsReachTheCaller(t *testing.T) {
 	}
 	if got := s.cluster("backend", nil); got != codes.NotFound.String() {
 		t.Errorf("clients get %s, want NOT_FOUND with the reason", got)
+	}
+}
+
+// Given resources that somebody wrote in variants, then clients get that which their
+// node's tags choose, without dynamic parameters of their own (xRFC TP2, "Migrating From
+// Node Metadata"), and a client without the tag gets any.
+func TestWrittenVariantsAreChosenByNode(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("v1.yaml", resource("other", "version: v1"))
+	s.write("v2.yaml", strings.Replace(resource("other", "version: v2"), "cluster: written", "cluster: second", 1))
+	s.publish()
+	for version, want := range map[string]string{"v1": "written", "v2": "second", "v3": "nothing"} {
+		if got := s.cluster("other", node("a", version)); got != want {
+			t.Errorf("a client of version %s gets %s, want %s", version, got, want)
+		}
+	}
+	if got := s.cluster("other", node("a", "")); got == "nothing" {
+		t.Error("a client that says no version gets nothing")
+	}
+	if got := s.refreshed.Load(); got != 1 {
+		t.Errorf("streams asked again %d times, want once", got)
+	}
+	s.write("v1.yaml", "")
+	s.publish()
+	if got := s.cluster("other", node("a", "v1")); got != "nothing" {
+		t.Errorf("a client of version v1 gets %s, want nothing, as its variant is gone", got)
+	}
+}
+
+// Given a resource of the same name and without parameters, then it is in the way of a
+// service even if policies make variants of this one.
+func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("services.yaml", services)
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+	s.write("clash.yaml", resource("backend", ""))
+	if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "a service has this resource already") {
+		t.Errorf("got error %v, want that the service has it already", err)
+	}
+}
+
+// Given more tags than constraints can be about, then the folder is faulty.
+func TestTooManyTags(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	for i := range 121 {
+		s.write(fmt.Sprintf("%d.yaml", i), resource("other", fmt.Sprintf("tag%d: a", i)))
+	}
+	if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "121 tags, more than 120") {
+		t.Errorf("got error %v, want that there are too many tags", err)
+	}
+}
+
+// Given a published folder, when a file changes, then the summary counts what it made
+// different, to the variant.
+func TestSummaryCountsWhatIsDifferent(t *testing.T) {
+	t.Parallel()
+	consumer := func(version string) string {
+		return policy("consumer", "{kind: MeshService, name: frontend}", version)
+	}
+	for _, test := range []struct {
+		name, file, text string
+		changed, removed int
+	}{
+		{"a comment", "consumer.yaml", "# changed\n" + consumer("v2"), 0, 0},
+		{"a comment in services", "services.yaml", "# changed\n" + services, 0, 0},
+		{"a comment in resources", "other.yaml", "# changed\n" + resource("other", ""), 0, 0},
+		// The consumer's variant; the cluster and endpoints of one subset come, those of
+		// another go.
+		{"a consumer's policy", "consumer.yaml", consumer("v3"), 3, 2},
+		// The default and the consumer's variant give way to one without parameters;
+		// the cluster and endpoints of the subset v2 go.
+		{"a policy that goes", "consumer.yaml", "", 1, 4},
+		{"an endpoint", "services.yaml", strings.Replace(services, "10.0.0.2", "10.0.0.3", 1), 2, 0},
+		{"a resource", "other.yaml", strings.Replace(resource("other", ""), "prefix", "path", 1), 1, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "")
+			s.write("services.yaml", services)
+			s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+			s.write("consumer.yaml", consumer("v2"))
+			s.write("other.yaml", resource("other", ""))
+			first := s.publish()
+			s.write(test.file, test.text)
+			got := s.publish()
+			if got.Changed != test.changed || got.Removed != test.removed {
+				t.Errorf("%d changed and %d removed, want %d and %d", got.Changed, got.Removed, test.changed, test.removed)
+			}
+			if published := got.Version != first.Version; published != (test.changed+test.removed > 0) {
+				t.Errorf("the store went from version %d to %d", first.Version, got.Version)
+			}
+		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/strictyaml"
@@ -41,7 +43,7 @@ func (u *update) addWritten(from *state, resources []*folder.Resource) error {
 			faults.Add(fault(r, "a service has this resource already", "rename it, or give it dynamic parameters"))
 		}
 		u.written[k] = r
-		if from.written[k] != r {
+		if old := from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
 			u.setWritten[k] = r
 		}
 		delete(u.removedWritten, k)
@@ -55,12 +57,34 @@ func fault(r *folder.Resource, problem, suggestion string) strictyaml.Fault {
 	}
 }
 
-// makes reports whether the meshes have the resource after the update.
+// makes reports whether the meshes have the resource after the update. If they have
+// variants of it, that for everybody is the one without parameters.
 func (u *update) makes(from *state, k key) bool {
-	if u.set[k] != nil {
+	if u.has(from, k) {
 		return true
 	}
-	return from.made[k] != nil && u.removed[k] == nil
+	if k.parameters != "" {
+		return false
+	}
+	// No parameters could be more valid than these.
+	least, _ := dynparam.NewParameters(map[string]string{meshroute.SpecificityKey: "0"})
+	k.parameters = least.Key()
+	return u.has(from, k)
+}
+
+func (u *update) has(from *state, k key) bool {
+	return u.set[k] != nil || from.made[k] != nil && u.removed[k] == nil
+}
+
+// sameMade reports whether a resource that was built anew is what it was.
+func sameMade(was, is *meshroute.Resource) bool {
+	switch {
+	case was == nil:
+		return false
+	case was.Err != nil || is.Err != nil:
+		return was.Err != nil && is.Err != nil && proto.Equal(was.Err.Proto(), is.Err.Proto())
+	}
+	return was.Message == is.Message || proto.Equal(was.Message, is.Message)
 }
 
 // apply carries the update out in the store. What goes makes room for what comes.

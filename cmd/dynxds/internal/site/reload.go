@@ -17,42 +17,54 @@ type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
 	log       *slog.Logger
-	// content and err are the last result of reading, and reports were logged.
+	// content and readErr are what was read last.
 	content *folder.Content
-	err     error
+	readErr error
+	// err is what is wrong with it, be it that it cannot be read or not published.
+	err error
+	// reports were logged.
 	reports map[meshroute.Report]bool
 }
 
 // load reads the folder and, if it changed and is right, publishes it. It logs what
 // happened, unless that is nothing or the same as the last time. The error is that
-// of the folder as it is.
-func (r *reloader) load() error {
+// of the folder as it is. The context bounds how long clients are waited for.
+func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.folder.Read()
-	if content == r.content && err == r.err {
+	if content == r.content && err == r.readErr {
 		return r.err
 	}
-	if err != nil {
-		r.content, r.err = nil, err
-		r.refuse(err)
-		return err
-	}
-	summary, err := r.publisher.Publish(content)
-	if err != nil {
-		// The content stays refused until the folder changes.
-		r.content, r.err = content, err
-		r.refuse(err)
-		return err
+	wasFaulty := r.err != nil
+	r.content, r.readErr, r.err = content, err, err
+	var summary publish.Summary
+	if err == nil {
+		summary, r.err = r.publisher.Publish(ctx, content)
 	}
 	if r.err != nil {
+		r.refuse(r.err)
+		return r.err
+	}
+	if wasFaulty {
 		r.log.Info("the folder is right again")
 	}
-	r.content, r.err = content, nil
+	r.tell(content, &summary, time.Since(began))
+	return nil
+}
+
+// tell logs what was published.
+func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took time.Duration) {
 	r.log.Info("published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
-		"took", time.Since(began).Round(time.Microsecond))
-	r.tell(summary.Reports)
-	return nil
+		"took", took.Round(time.Microsecond))
+	if content.Files == 0 {
+		r.log.Warn("the folder has no .yaml, .yml or .json file")
+	}
+	if summary.Late > 0 {
+		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
+			"clients", summary.Late)
+	}
+	r.tellReports(summary.Reports)
 }
 
 // refuse logs why the folder is not published, each fault by itself.
@@ -73,8 +85,8 @@ var levels = map[meshroute.Severity]slog.Level{
 	meshroute.Note: slog.LevelInfo, meshroute.Warning: slog.LevelWarn, meshroute.Error: slog.LevelError,
 }
 
-// tell logs the reports that were not there before.
-func (r *reloader) tell(reports []meshroute.Report) {
+// tellReports logs the reports that were not there before.
+func (r *reloader) tellReports(reports []meshroute.Report) {
 	now := make(map[meshroute.Report]bool, len(reports))
 	for _, report := range reports {
 		if !r.reports[report] && !now[report] {
@@ -97,6 +109,6 @@ func (r *reloader) run(ctx context.Context, poll time.Duration, hurry <-chan str
 		case <-hurry:
 		}
 		// What is wrong was logged.
-		_ = r.load()
+		_ = r.load(ctx)
 	}
 }

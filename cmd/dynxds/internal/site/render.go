@@ -55,7 +55,8 @@ func Resources(v View) ([]Item, error) {
 	var items []Item
 	for _, typeURL := range loaded.types() {
 		for _, name := range loaded.names(typeURL) {
-			if strings.HasPrefix(name, "xdstp:") != (v.Authority != "") {
+			// With an authority everything is there twice.
+			if v.Authority != "" && !strings.HasPrefix(name, "xdstp:") {
 				continue
 			}
 			resource, st := loaded.store.Choose(typeURL, name, constraints.For(typeURL))

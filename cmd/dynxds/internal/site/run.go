@@ -9,13 +9,10 @@ import (
 	"sync"
 	"time"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // DefaultPoll is how often the folder is looked at by default.
@@ -52,7 +49,7 @@ func Run(ctx context.Context, opts Options) error {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
 	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log)
-	if err := plane.reload.load(); err != nil {
+	if err := plane.reload.load(ctx); err != nil {
 		return fmt.Errorf("%s: %w", opts.Dir, err)
 	}
 	server, err := serve.New(plane.ads, opts.Serve)
@@ -83,9 +80,12 @@ type plane struct {
 
 func newPlane(dir, authority string, log *slog.Logger) *plane {
 	p := &plane{store: controlplane.NewStore()}
-	publisher := publish.New(p.store, authority, func() { p.ads.RefreshNodeConstraints(nil) })
+	publisher := publish.New(p.store, authority, publish.Streams{
+		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
+		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
+	})
 	p.ads = controlplane.NewServer(p.store,
-		controlplane.WithNodeConstraints(func(node *corepb.Node) dynparam.ByType { return publisher.NodeConstraints(node) }),
+		controlplane.WithNodeConstraints(publisher.NodeConstraints),
 		controlplane.WithNotFoundErrors(),
 		controlplane.WithResourceWrapping(),
 		controlplane.WithNACKHandler(func(r controlplane.Rejection) { logRejection(log, r) }),

@@ -191,7 +191,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	for b.Loop() {
-		if err := newPlane(dir, "", slog.New(slog.DiscardHandler)).reload.load(); err != nil {
+		if err := newPlane(dir, "", slog.New(slog.DiscardHandler)).reload.load(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -202,11 +202,11 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	p := newPlane(dir, "", slog.New(slog.DiscardHandler))
-	if err := p.reload.load(); err != nil {
+	if err := p.reload.load(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := p.reload.load(); err != nil {
+		if err := p.reload.load(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -219,7 +219,7 @@ func BenchmarkReloadOfOnePolicy(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
 	p := newPlane(dir, "", slog.New(slog.DiscardHandler))
-	if err := p.reload.load(); err != nil {
+	if err := p.reload.load(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	before := heap()
@@ -233,7 +233,7 @@ func BenchmarkReloadOfOnePolicy(b *testing.B) {
 	for b.Loop() {
 		had := c.received.Load()
 		full.writePolicy(b, dir, full.services+7, versions[round%2])
-		if err := p.reload.load(); err != nil {
+		if err := p.reload.load(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 		c.wait(b, had+perClient)

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -52,7 +53,7 @@ func load(dir, authority string) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	summary, err := plane.reload.publisher.Publish(content)
+	summary, err := plane.reload.publisher.Publish(context.Background(), content)
 	if err != nil {
 		return nil, err
 	}
