@@ -291,22 +291,34 @@ func TestAFolderThatComesLater(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, reading it ends in content or an error, and the reader
-// recovers.
-func FuzzRead(f *testing.F) {
-	for _, text := range []string{frontend, backend, policy, denial, resource, "kind: [", "{}", "---\n---\n"} {
-		f.Add([]byte(text))
+// Given what is no file to read, then the reader says so, and does not wait for its end.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", frontend)
+	if err := os.Symlink(os.DevNull, filepath.Join(d.path, "b.yaml")); err != nil {
+		t.Skipf("no links: %v", err)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d := newDir(t)
-		d.write("a.yaml", string(data))
-		r := folder.New(d.path)
-		if c, err := r.Read(); (c == nil) == (err == nil) {
-			t.Fatalf("got content %v and error %v", c, err)
+	r := folder.New(d.path)
+	if _, err := r.Read(); err == nil || !strings.Contains(err.Error(), "b.yaml is not a regular file") {
+		t.Errorf("got error %v, want that b.yaml is not a regular file", err)
+	}
+	d.remove("b.yaml")
+	if c := read(t, r); len(c.Services) != 1 {
+		t.Errorf("got %d services, want 1", len(c.Services))
+	}
+}
+
+// Given a file that is too large, then that is a fault among others.
+func TestAFileThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", "kind: Nonsense")
+	d.write("b.yaml", "# "+strings.Repeat("a", strictyaml.MaxSize))
+	_, err := folder.New(d.path).Read()
+	for _, want := range []string{"a.yaml:1", "b.yaml: the file has"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q in it", err, want)
 		}
-		d.write("a.yaml", frontend)
-		if c := read(t, r); len(c.Services) != 1 {
-			t.Errorf("got %d services afterwards, want 1", len(c.Services))
-		}
-	})
+	}
 }

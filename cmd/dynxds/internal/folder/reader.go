@@ -2,6 +2,7 @@ package folder
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -125,15 +126,15 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 	if info.IsDir() {
 		return r.gone(name, fs.ErrNotExist)
 	}
+	if !info.Mode().IsRegular() {
+		return false, fmt.Errorf("%s is not a regular file", path) // a pipe may never end
+	}
 	f := r.files[name]
 	if f != nil && same(f.info, info) && f.readAt.Sub(f.info.ModTime()) > settled {
 		return false, nil
 	}
-	if info.Size() > strictyaml.MaxSize {
-		return false, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), strictyaml.MaxSize)
-	}
 	now := r.now()
-	data, err := os.ReadFile(path)
+	data, err := readBounded(path)
 	if err != nil {
 		return r.gone(name, err)
 	}
@@ -143,6 +144,17 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 	}
 	r.files[name] = parse(path, info, data, now)
 	return true, nil
+}
+
+// readBounded reads of a file, of which it is not known what it has become since it
+// was looked at, what parse takes, and a byte more, which is then a fault.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, strictyaml.MaxSize+1))
 }
 
 // gone is for a file that is not there after all: it was deleted since the folder

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -145,7 +146,10 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The answer to a wildcard request shows that the stream is served.
-	if err := stream.Send(&discoverypb.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}); err != nil {
+	wildcard := &discoverypb.DiscoveryRequest{
+		Node: &corepb.Node{Id: "frontend-1"}, TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+	}
+	if err := stream.Send(wildcard); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {
@@ -158,8 +162,10 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	if err := <-r.ended; err != nil {
 		t.Errorf("Serve returned %v, want nil", err)
 	}
-	if want := "StreamAggregatedResources"; !strings.Contains(log.String(), want) {
-		t.Errorf("the log does not tell of the stream: no %q in\n%s", want, log.String())
+	for _, want := range []string{"stream ended", "StreamAggregatedResources", "peer=127.0.0.1:", "node=frontend-1", "status=Unavailable"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not tell of the stream: no %q in\n%s", want, log.String())
+		}
 	}
 }
 
