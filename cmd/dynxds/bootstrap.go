@@ -45,5 +45,6 @@ func newBootstrap() *cobra.Command {
 	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
 	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
 	f.StringVar(&opts.DNSFallback, "dns-fallback", "", "when to resolve targets by DNS: never, not_found or unavailable (default not_found)")
+	completeWith(cmd, "dns-fallback", "never", "not_found", "unavailable")
 	return cmd
 }

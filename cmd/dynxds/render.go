@@ -12,7 +12,8 @@ const renderHelp = `Prints the resources that a client with these tags would get
 or, with --explain, which policies apply to its requests, and which of them each
 field of the merged rules comes from.
 
-The YAML that is printed is in the format that the folder itself may have.`
+What is printed, YAML or JSON, is what a folder may have, but for errors: an xDS
+resource as it is, or an error in its place.`
 
 func newRender() *cobra.Command {
 	var (
@@ -24,8 +25,10 @@ func newRender() *cobra.Command {
 		Use:     "render DIR",
 		Short:   "Print what a client would get of a folder",
 		Long:    renderHelp,
-		Example: "  dynxds render examples/mesh --client service=frontend,version=v2 --explain",
+		Example: "  dynxds render examples/mesh/config --client service=frontend,version=v2 --explain",
 		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			view.Dir = args[0]
 			out := cmd.OutOrStdout()
@@ -53,5 +56,7 @@ func newRender() *cobra.Command {
 	f.StringVar(&view.Authority, "authority", "", "under xdstp: names of this authority, as of serve")
 	f.BoolVar(&explain, "explain", false, "print the merged policies and where each field comes from")
 	f.StringVarP(&format, "output", "o", "yaml", "yaml or json (one resource a line)")
+	completeWith(cmd, "output", "yaml", "json")
+	cmd.MarkFlagsMutuallyExclusive("explain", "output")
 	return cmd
 }

@@ -9,7 +9,7 @@ func newRoot(run runDemo) *cobra.Command {
 		Long: `dynxds is a client-side xDS plugin for gRPC-Go: import it, dial "xds:///service",
 and RPCs are routed and balanced as a control plane says. This command shows it,
 and is such a control plane: from a folder of services and MeshHTTPRoute policies.`,
-		Example: "  dynxds demo\n  dynxds serve examples/mesh",
+		Example: "  dynxds demo\n  dynxds serve examples/mesh/config",
 		// An error is printed once, by main, and without the usage: most errors
 		// are not about the command line.
 		SilenceErrors: true,

@@ -35,8 +35,10 @@ func newServe() *cobra.Command {
 		Use:     "serve DIR",
 		Short:   "Run a control plane from a folder of services and policies",
 		Long:    serveHelp,
-		Example: "  dynxds serve --listen localhost:18000 examples/mesh",
+		Example: "  dynxds serve --listen localhost:18000 examples/mesh/config",
 		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log, err := newLog(cmd.ErrOrStderr(), format, level)
 			if err != nil {
@@ -58,6 +60,8 @@ func newServe() *cobra.Command {
 	f.DurationVar(&opts.Serve.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
 	f.StringVar(&format, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	completeWith(cmd, "log-format", "text", "json")
+	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
 	return cmd
 }
 

@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"io"
+	"encoding/json"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -24,13 +26,18 @@ func run(t *testing.T, args ...string) (stdout, stderr string, exit int) {
 	return out.String(), err.String(), exit
 }
 
-// Given a folder, when it changes and SIGHUP comes, then it is published at once; when
-// SIGTERM comes, then the server drains, with exit status 0.
-func TestServe(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir, "a.yaml", "kind: Service\nname: a\n")
-	cmd := command(t, "serve", dir, "--listen", "127.0.0.1:0", "--poll", "1h", "--log-format", "json")
+// process is "dynxds serve" as a process of its own.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	log *bufio.Scanner
+}
+
+// startServe serves a folder until the test ends it.
+func startServe(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	args = append([]string{"serve", dir, "--listen", "localhost:0", "--poll", "1h", "--log-format", "json"}, args...)
+	cmd := command(t, args...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -38,47 +45,79 @@ func TestServe(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	log := bufio.NewScanner(stderr)
-	expect := func(texts ...string) {
-		t.Helper()
-		for log.Scan() {
-			found := true
-			for _, text := range texts {
-				found = found && strings.Contains(log.Text(), text)
-			}
-			if found {
-				return
-			}
+	return &process{t, cmd, bufio.NewScanner(stderr)}
+}
+
+// logged waits for a line of the log that has all of the texts.
+func (p *process) logged(texts ...string) string {
+	p.t.Helper()
+	for p.log.Scan() {
+		line, found := p.log.Text(), true
+		for _, text := range texts {
+			found = found && strings.Contains(line, text)
 		}
-		t.Fatalf("the log ended without %q", texts)
+		if found {
+			return line
+		}
 	}
-	expect(`"msg":"published"`, `"version":1`)
-	expect(`"msg":"serving"`, `"address":"127.0.0.1:`)
+	p.t.Fatalf("the log ended without %q", texts)
+	return ""
+}
+
+// address returns where the server can be reached, under the name localhost.
+func (p *process) address() string {
+	p.t.Helper()
+	var serving struct{ Address string }
+	if err := json.Unmarshal([]byte(p.logged(`"msg":"serving"`)), &serving); err != nil {
+		p.t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(serving.Address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return net.JoinHostPort("localhost", port)
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// drain ends the process by SIGTERM, which has to be with exit status 0.
+func (p *process) drain() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	for p.log.Scan() {
+		// The process must not wait for its log to be read.
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("after SIGTERM the command ended with %v, want exit status 0", err)
+	}
+}
+
+// Given a folder, when it changes and SIGHUP comes, then it is published at once; when
+// SIGTERM comes, then the server drains, with exit status 0.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "kind: Service\nname: a\n")
+	p := startServe(t, dir)
+	p.logged(`"msg":"published"`, `"version":1`)
+	p.address()
 	write(t, dir, "b.yaml", "kind: Service\nname: b\n")
-	send(t, cmd.Process, syscall.SIGHUP)
-	expect(`"msg":"published"`, `"services":2`)
+	p.signal(syscall.SIGHUP)
+	p.logged(`"msg":"published"`, `"services":2`)
 	write(t, dir, "b.yaml", "kind: Service\nnme: b\n")
-	send(t, cmd.Process, syscall.SIGHUP)
-	expect(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
-	send(t, cmd.Process, syscall.SIGTERM)
-	if _, err := io.Copy(io.Discard, stderr); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after SIGTERM the command ended with %v, want exit status 0", err)
-	}
+	p.signal(syscall.SIGHUP)
+	p.logged(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
+	p.drain()
 }
 
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func send(t *testing.T, p *os.Process, s os.Signal) {
-	t.Helper()
-	if err := p.Signal(s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -180,6 +219,7 @@ func TestServeFlags(t *testing.T) {
 		{"serve no-such-folder", "no-such-folder: "},
 		{"render " + exampleMesh + " --output xml", `--output "xml"`},
 		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
+		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
 		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
 		{"validate no-such-folder", "no-such-folder"},
 		{"bootstrap", "xds_servers"},
@@ -191,5 +231,36 @@ func TestServeFlags(t *testing.T) {
 				t.Errorf("exit status %d with %q, want 1 with %q", exit, stderr, test.want)
 			}
 		})
+	}
+}
+
+// Given the command, then it writes a script for each shell that cobra knows, and
+// completes the folder by folders and what has few values by these.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if stdout, stderr, exit := run(t, "completion", shell); exit != 0 || !strings.Contains(stdout, "dynxds") {
+			t.Errorf("completion %s: exit status %d with %q and %q, want a script", shell, exit, stdout, stderr)
+		}
+	}
+	const folders, files, nothing = ":16", ":0", ":4"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"serve", ""}, folders},
+		{[]string{"validate", ""}, folders},
+		{[]string{"render", ""}, folders},
+		{[]string{"render", "dir", ""}, nothing},
+		{[]string{"serve", "dir", "--tls-cert", ""}, files},
+		{[]string{"serve", "dir", "--log-format", ""}, "text\njson\n" + nothing},
+		{[]string{"serve", "dir", "--log-level", ""}, "debug\ninfo\nwarn\nerror\n" + nothing},
+		{[]string{"render", "dir", "--output", ""}, "yaml\njson\n" + nothing},
+		{[]string{"bootstrap", "--dns-fallback", ""}, "never\nnot_found\nunavailable\n" + nothing},
+	} {
+		stdout, stderr, exit := run(t, append([]string{"__complete"}, test.args...)...)
+		if exit != 0 || strings.TrimSpace(stdout) != test.want {
+			t.Errorf("completing %q: exit status %d with %q, %q, want %q", test.args, exit, stdout, stderr, test.want)
+		}
 	}
 }

@@ -17,7 +17,8 @@ func newValidate() *cobra.Command {
 fault with its file and line, and what policies say that gRPC clients cannot do.
 The exit status is 0 only if it could be served and no client would get an error
 in the place of a resource.`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := site.Validate(args[0], authority)
 			if err != nil {
