@@ -144,13 +144,18 @@ type client struct {
 // subscribes with dynamic parameters.
 func (r *running) dial(authority, service, version string) *client {
 	r.t.Helper()
+	target := "xds://" + authority + "/backend"
+	return &client{r.t, testpb.NewTestServiceClient(r.connect(target, authority, service, version))}
+}
+
+// connect makes the channel of a client.
+func (r *running) connect(target, authority, service, version string) *grpc.ClientConn {
+	r.t.Helper()
 	opts := []testutils.BootstrapOption{
 		testutils.NodeField("metadata", map[string]any{"service": service, "version": version}),
 	}
 	features := []string{"fail_on_data_errors"}
-	target := "xds:///backend"
 	if authority != "" {
-		target = "xds://" + authority + "/backend"
 		features = append(features, "dynamic_parameter_constraints")
 		opts = append(opts, testutils.Authority(authority, "", map[string]any{
 			"dynamic_parameter_constraints_resource": "xdstp://" + authority + "/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client",
@@ -164,7 +169,7 @@ func (r *running) dial(authority, service, version string) *client {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	return &client{r.t, testpb.NewTestServiceClient(conn)}
+	return conn
 }
 
 // call makes an RPC and returns who answered, with the response's headers.
