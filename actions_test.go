@@ -2,12 +2,15 @@ package dynxds_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -18,7 +21,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
@@ -61,73 +63,69 @@ func header(name, value string) *corepb.HeaderValueOption {
 	return &corepb.HeaderValueOption{Header: &corepb.HeaderValue{Key: name, Value: value}}
 }
 
+// Envoy, RouteConfiguration, VirtualHost, Route and ClusterWeight: edits of all four
+// levels, the most specific one first unless most_specific_header_mutations_wins is
+// set; every append_action; of requests and of responses, of every kind of RPC.
 func TestHeaderEditsEndToEnd(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	route := toCluster("b")
-	route.RequestHeadersToAdd = []*corepb.HeaderValueOption{header("added", "by-the-route")}
-	route.RequestHeadersToRemove = []string{"removed"}
-	route.ResponseHeadersToAdd = []*corepb.HeaderValueOption{header("answered", "by-the-route")}
-	m.serveRoutes([]*routepb.Route{route}, backend)
-	cc := m.dial("xds:///" + service)
-	eachKind(t, func(t *testing.T, k kind) {
-		r := callFor(metadata.AppendToOutgoingContext(testutils.Context(t), "removed", "v"), cc, k)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		md := backend.Last().Metadata
-		if !slices.Equal(md["added"], []string{"by-the-route"}) || md["removed"] != nil {
-			t.Errorf("the backend saw %v", md)
-		}
-		if !slices.Equal(r.header["answered"], []string{"by-the-route"}) || backendID(r.header) != "b" {
-			t.Errorf("the application saw %v", r.header)
-		}
-	})
-}
-
-func TestPathRewriteEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	route := xdsmsg.Route(xdsmsg.Prefix("/v2."), xdsmsg.ToCluster("b"))
-	route.GetRoute().PrefixRewrite = "/grpc."
-	m.serveRoutes([]*routepb.Route{route}, backend)
-	cc := m.dial("xds:///" + service)
-	if err := cc.Invoke(testutils.Context(t), "/v2.testing.TestService/EmptyCall", xdsmsg.ToCluster(""), new(routepb.RouteAction), grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
+	type options = []*corepb.HeaderValueOption
+	edit := func(name, value string, action corepb.HeaderValueOption_HeaderAppendAction) *corepb.HeaderValueOption {
+		o := header(name, value)
+		o.AppendAction = action
+		return o
 	}
-	if got := backend.Last().Method; got != emptyMethod {
-		t.Errorf("the backend saw %q", got)
+	const (
+		add         = corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+		ifAbsent    = corepb.HeaderValueOption_ADD_IF_ABSENT
+		overwrite   = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+		ifOverwrite = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS
+	)
+	level := func(name string) options {
+		return options{edit("all", name, add), edit("one", name, overwrite)}
 	}
-}
-
-// TestAuthorityRewriteEndToEnd: gRFC A81: only if the server is a
-// trusted_xds_server.
-func TestAuthorityRewriteEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	route := toCluster("b")
-	route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_HostRewriteLiteral{HostRewriteLiteral: "rewritten"}
-	m.serveRoutes([]*routepb.Route{route}, backend)
-	for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
-		b, err := resolver.NewBuilder(m.Bootstrap(t.Name()+want, testutils.ServerFeatures(features...)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cc := dial(t, "xds:///"+service, grpc.WithResolvers(b))
-		eachKind(t, func(t *testing.T, k kind) {
-			if r := callFor(testutils.Context(t), cc, k); r.err != nil {
-				t.Fatal(r.err)
+	for _, mostSpecificWins := range []bool{false, true} {
+		t.Run(fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			backend := testutils.StartBackend(t, "b")
+			route := xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1})
+			weight := route.GetRoute().GetWeightedClusters().GetClusters()[0]
+			rc := xdsmsg.RouteConfig(service, service, route)
+			rc.MostSpecificHeaderMutationsWins = mostSpecificWins
+			rc.RequestHeadersToAdd, rc.ResponseHeadersToAdd = level("config"), level("config")
+			rc.VirtualHosts[0].RequestHeadersToAdd, rc.VirtualHosts[0].ResponseHeadersToAdd = level("host"), level("host")
+			route.RequestHeadersToAdd, route.ResponseHeadersToAdd = level("route"), level("route")
+			weight.RequestHeadersToAdd = append(level("weight"), edit("present", "new", ifAbsent), edit("absent", "new", ifAbsent),
+				edit("present", "over", ifOverwrite), edit("missing", "over", ifOverwrite),
+				edit("grpc-x", "never", overwrite), edit(":path", "never", overwrite), edit("formatted", "%START_TIME%", add))
+			weight.ResponseHeadersToAdd = level("weight")
+			weight.RequestHeadersToRemove, weight.ResponseHeadersToRemove = []string{"removed"}, []string{testutils.BackendIDHeader}
+			m.set(append(clusterOf("b", backend), xdsmsg.DefaultListener(service, service), rc)...)
+			cc := m.dial("xds:///" + service)
+			all, one := []string{"weight", "route", "host", "config"}, []string{"config"}
+			if mostSpecificWins {
+				all, one = []string{"config", "host", "route", "weight"}, []string{"weight"}
 			}
-			if got := backend.Last().Authority; got != want {
-				t.Errorf("features %v: authority %q, want %q", features, got, want)
-			}
+			eachKind(t, func(t *testing.T, k kind) {
+				r := callFor(metadata.AppendToOutgoingContext(testutils.Context(t), "removed", "v", "present", "old"), cc, k)
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				md := backend.Last().Metadata
+				for name, want := range map[string][]string{
+					"all": all, "one": one, "removed": nil, "present": {"over"}, "absent": {"new"}, "missing": nil, "grpc-x": nil, "formatted": nil,
+				} {
+					if got := md[name]; !slices.Equal(got, want) {
+						t.Errorf("the backend saw %s: %q, want %q", name, got, want)
+					}
+				}
+				for name, want := range map[string][]string{"all": all, "one": one, testutils.BackendIDHeader: nil} {
+					if got := r.header[name]; !slices.Equal(got, want) {
+						t.Errorf("the application saw %s: %q, want %q", name, got, want)
+					}
+				}
+			})
 		})
-		if r := callFor(testutils.Context(t), cc, unary, grpc.CallAuthority("mine")); r.err != nil || backend.Last().Authority != "mine" {
-			t.Errorf("grpc.CallAuthority: %v, authority %q", r.err, backend.Last().Authority)
-		}
 	}
 }
 
@@ -257,6 +255,85 @@ func TestMirrorEndToEnd(t *testing.T) {
 	}
 }
 
+// Envoy, RequestMirrorPolicy: several at once; those of the virtual host if the route
+// has none; a copy's authority, its fraction and its headers.
+func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
+	t.Parallel()
+	type policies = []*routepb.RouteAction_RequestMirrorPolicy
+	of := func(percent uint32, change func(*routepb.RouteAction_RequestMirrorPolicy)) *routepb.RouteAction_RequestMirrorPolicy {
+		p := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
+			DefaultValue: &typepb.FractionalPercent{Numerator: percent},
+		}}
+		change(p)
+		return p
+	}
+	asIs := func(*routepb.RouteAction_RequestMirrorPolicy) {}
+	for _, tc := range []struct {
+		name        string
+		host, route policies
+		authorities []string // of the copies, in alphabetical order
+	}{
+		{"of the virtual host", policies{of(100, asIs)}, nil, []string{service + "-shadow"}},
+		{"of the route in place of the virtual host", policies{of(100, asIs)}, policies{
+			of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) { p.DisableShadowHostSuffixAppend = true }),
+		}, []string{service}},
+		{"none of the RPCs", nil, policies{of(0, asIs)}, nil},
+		{"named by a header", nil, policies{of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) {
+			p.Cluster, p.ClusterHeader = "", "mirror-to"
+		})}, []string{service + "-shadow"}},
+		{"several, one of another name", nil, policies{of(100, asIs), of(0, asIs), of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) {
+			p.HostRewriteLiteral = "another"
+			p.RequestHeadersMutations = []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Append{Append: header("copy", "yes")}}}
+		})}, []string{"another", service + "-shadow"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t, "trusted_xds_server")
+			primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
+			var mu sync.Mutex
+			var copies []testutils.RPC
+			shadow.SetBehaviour(func(_ context.Context, rpc testutils.RPC) error {
+				mu.Lock()
+				defer mu.Unlock()
+				copies = append(copies, rpc)
+				return nil
+			})
+			route := toCluster("primary")
+			route.GetRoute().RequestMirrorPolicies = tc.route
+			// A header names only clusters that the virtual host has anyway.
+			known := xdsmsg.PathRoute("/never", "shadow")
+			rc := xdsmsg.RouteConfig(service, service, known, route)
+			rc.VirtualHosts[0].RequestMirrorPolicies = tc.host
+			m.set(append(append(clusterOf("primary", primary), clusterOf("shadow", shadow)...), xdsmsg.DefaultListener(service, service), rc)...)
+			cc := m.dial("xds:///" + service)
+			eachKind(t, func(t *testing.T, k kind) {
+				before := shadow.Count()
+				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "mirror-to", "shadow")
+				if r := callFor(ctx, cc, k); r.err != nil || backendID(r.header) != "primary" {
+					t.Fatalf("answered by %q: %v", backendID(r.header), r.err)
+				}
+				if err := shadow.Wait(ctx, before+len(tc.authorities)); err != nil {
+					t.Fatal(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				var got []string
+				for _, rpc := range copies {
+					got = append(got, rpc.Authority)
+					if marked := len(rpc.Metadata["copy"]) > 0; marked != (rpc.Authority == "another") {
+						t.Errorf("the copy to %s has the header of that policy: %v", rpc.Authority, marked)
+					}
+				}
+				copies = nil
+				slices.Sort(got)
+				if !slices.Equal(got, tc.authorities) {
+					t.Errorf("copies to %q, want %q", got, tc.authorities)
+				}
+			})
+		})
+	}
+}
+
 // TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
 func TestMirrorUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -317,36 +394,4 @@ func TestClusterHeaderEndToEnd(t *testing.T) {
 	}
 	_, err := call(metadata.AppendToOutgoingContext(testutils.Context(t), "to", "c"), cc, unary)
 	checkStatus(t, err, codes.Unavailable, `"c"`)
-}
-
-// Routes with every action change a few hundred times under load, and no RPC
-// fails.
-func TestActionsChangeUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	m.serveRoutes([]*routepb.Route{toCluster("a")}, a, b)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, a)
-	l := startLoad(t, cc)
-	ctx := testutils.Context(t)
-	for i := range 200 {
-		route := toCluster([]string{"a", "b"}[i%2])
-		if i%3 == 0 {
-			route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
-		}
-		if i%4 == 0 {
-			route.ResponseHeadersToAdd = []*corepb.HeaderValueOption{header("x", "y")}
-		}
-		if i%5 == 0 {
-			route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: []string{"b", "a"}[i%2]}}
-		}
-		m.Skip()
-		m.set(xdsmsg.RouteConfig(service, service, route))
-		m.MustWait(ctx, t, testutils.ACKOf(routesURL))
-	}
-	m.Skip()
-	m.set(xdsmsg.RouteConfig(service, service, toCluster("b")))
-	l.await(t, b)
-	l.stop(t)
 }

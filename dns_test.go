@@ -13,12 +13,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcresolver "google.golang.org/grpc/resolver"
+	grpcdns "google.golang.org/grpc/resolver/dns"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -36,6 +38,8 @@ var zone *dnsserver.Server
 type underZone struct{ tests goleak.TestingM }
 
 func (m underZone) Run() int {
+	// Names are looked up again as soon as anybody asks.
+	grpcdns.SetMinResolutionInterval(10 * time.Millisecond)
 	var err error
 	if zone, err = dnsserver.New(); err != nil {
 		panic(err)

@@ -27,6 +27,7 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/router"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 func init() { resolver.Register() }
@@ -44,10 +45,7 @@ func init() { resolver.Register() }
 //	opts := append(dynxds.DialOptions(dynxds.WithBootstrap(json)), grpc.WithTransportCredentials(…))
 //	conn, err := grpc.NewClient("xds:///echo.example.com", opts...)
 func DialOptions(opts ...Option) []grpc.DialOption {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o := apply(opts)
 	builders := resolver.EnvironmentBuilders()
 	if o.bootstrap != nil {
 		builders = resolver.NewBuilders(o.bootstrap)
@@ -55,10 +53,43 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 	return append(grpcbridge.DialOptions(), grpc.WithResolvers(builders...))
 }
 
-// An Option changes what DialOptions returns.
+// SetConstraints sets the dynamic parameter constraints (xRFC TP2) that the program
+// has of its own, by type of resource: which variants of the resources its channels
+// are to use. It is for what a program finds out as it runs, as the shards that it
+// was assigned:
+//
+//	shards, err := dynparam.New(dynparam.Require("shards", dynparam.InRanges(
+//		dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15})))
+//	…
+//	clusters, err := dynparam.NewByType(map[string]dynparam.Constraints{
+//		"envoy.config.cluster.v3.Cluster": shards,
+//	})
+//	…
+//	err = dynxds.SetConstraints(clusters)
+//
+// They replace those of the last call, hold for all channels of the process, now and
+// later, and move the ones that are open to the new variants without failing an
+// RPC. Constraints by key from a control plane's DPDS resource win over them, and
+// they win over those of the bootstrap. The zero ByType takes them back.
+//
+// WithBootstrap restricts the call to channels with that bootstrap; where both have
+// something to say of a key, the call with the bootstrap wins. The error lists the
+// faults of the bootstrap; without one there is none.
+func SetConstraints(constraints dynparam.ByType, opts ...Option) error {
+	return resolver.SetConstraints(constraints, apply(opts).bootstrap)
+}
+
+// An Option changes what the functions of the package do.
 type Option func(*options)
 
 type options struct{ bootstrap []byte }
+
+func apply(opts []Option) (o options) {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
 
 // WithBootstrap gives the bootstrap in memory, in place of the one that the
 // environment names. A faulty one fails the channel's RPCs with an error that

@@ -129,7 +129,7 @@ func TestNoRouteForTheMethodIsReadByTheUser(t *testing.T) {
 	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
-	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty)
+	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
 	checkStatus(t, err, codes.Unavailable, "no route", emptyMethod, `"`+service+`"`)
 }
 
@@ -206,12 +206,12 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	ctx := testutils.Context(t)
-	if err := cc.Invoke(ctx, emptyMethod, empty, empty); err != nil {
+	if err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Fatal(err)
 	}
 	m.Delete(t, clusterURL, "doomed")
 	for {
-		err := cc.Invoke(ctx, emptyMethod, empty, empty)
+		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
 		if err != nil {
 			checkStatus(t, err, codes.Unavailable, `"doomed"`)
 			break

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
@@ -48,7 +49,7 @@ func TestFederation(t *testing.T) {
 		mustReach(t, federated, k, forOwn)
 	}
 	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
-	if err := federated.Invoke(testutils.Context(t), emptyMethod, empty, empty); err != nil {
+	if err := federated.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Errorf("the RPC to the cluster without an authority: %v", err)
 	}
 	// One process, one bootstrap: a stream per server.
@@ -67,7 +68,7 @@ func TestUnknownAuthorityInAResourceIsReadByTheUser(t *testing.T) {
 	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
 	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
 	mustReach(t, cc, unary, backend)
-	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty)
+	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
 	checkStatus(t, err, codes.Unavailable, nowhere, `"nowhere" is unknown`, `"known.example.com"`)
 }
 

@@ -1,7 +1,6 @@
 package dynxds_test
 
 import (
-	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -102,27 +101,6 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			l.stop(t)
 		})
 	}
-}
-
-// TestRoutesMoveAThousandTimesUnderLoad moves all RPCs from one cluster to
-// another and back, where each cluster is new to the client each time.
-func TestRoutesMoveAThousandTimesUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
-	m.serve(service, "cluster", backend)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-	l := startLoad(t, cc)
-	ctx := testutils.Context(t)
-	for i := range 1000 {
-		name := fmt.Sprintf("cluster-%d", i%7)
-		m.Skip()
-		m.set(append(clusterOf(name, backend), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", name)))...)
-		m.MustWait(ctx, t, testutils.ACKOf(routesURL))
-	}
-	l.await(t, backend)
-	l.stop(t)
 }
 
 func TestControlPlaneRestartsUnderLoad(t *testing.T) {
@@ -249,7 +227,7 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 	m.set(clusterOf("missing", backend)...)
-	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, empty); err != nil {
+	if err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Errorf("RPC to the cluster that came late: %v", err)
 	}
 }

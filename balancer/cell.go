@@ -6,7 +6,10 @@ import (
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/aggregate"
 	"github.com/dynxds/dynxds/balancer/cluster"
+	"github.com/dynxds/dynxds/balancer/switchover"
+	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // cell is one cluster's place in the tree. While no RPC has asked for the
@@ -24,9 +27,21 @@ type cell struct {
 	// The rest is for the loop.
 	config       *ClusterState
 	phase        cellPhase
-	policy       *cluster.Policy // not nil while active
+	policy       *policy // not nil while active
+	kind         kind
 	connectivity connectivity.State
 }
+
+// policy serves a cluster of either kind, and goes on with the one before when the
+// kind changes until the new one can.
+type policy = switchover.Policy[*ClusterState, kind]
+
+type kind int
+
+const (
+	single     kind = iota // a cluster with endpoints
+	aggregated             // one with clusters under it
+)
 
 type cellPhase int
 
@@ -58,8 +73,38 @@ func (c *cell) activate() {
 		return
 	}
 	c.phase = active
-	c.policy = cluster.New(c.root.env, c.name, c.publish)
+	c.policy = c.newPolicy()
 	c.apply()
+}
+
+func (c *cell) newPolicy() *policy {
+	return switchover.New(func(*ClusterState) kind { return c.kind }, c.build, c.publish)
+}
+
+func (c *cell) build(_ *ClusterState, changed func()) switchover.Child[*ClusterState] {
+	if c.kind == aggregated {
+		return aggregateChild{aggregate.New(c.root.env, c.name, changed)}
+	}
+	return singleChild{cluster.New(c.root.env, c.name, changed)}
+}
+
+// singleChild and aggregateChild turn a ClusterState into what the policies take.
+type singleChild struct{ *cluster.Policy }
+
+func (s singleChild) Update(state *ClusterState) { s.Policy.Update(state.single()) }
+
+type aggregateChild struct{ *aggregate.Policy }
+
+func (a aggregateChild) Update(state *ClusterState) {
+	config := aggregate.Config{Err: state.Err}
+	for _, u := range state.Underlying {
+		config.Underlying = append(config.Underlying, aggregate.Underlying{Name: u.Name, Config: u.State.single()})
+	}
+	a.Policy.Update(config)
+}
+
+func (s *ClusterState) single() cluster.Config {
+	return cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Err: s.Err}
 }
 
 func (c *cell) update(config *ClusterState) {
@@ -70,11 +115,18 @@ func (c *cell) update(config *ClusterState) {
 }
 
 func (c *cell) apply() {
-	c.policy.Update(cluster.Config{
-		Cluster:   c.config.Cluster,
-		Endpoints: c.config.Endpoints,
-		Err:       c.config.Err,
-	})
+	if cluster := c.config.Cluster; cluster != nil {
+		c.kind = single
+		if cluster.Kind == xdsresource.ClusterAggregate {
+			c.kind = aggregated
+		}
+	}
+	if c.config.Err != nil {
+		// Nothing that served the cluster may go on.
+		c.policy.Close()
+		c.policy = c.newPolicy()
+	}
+	c.policy.Update(c.config)
 	c.publish()
 }
 

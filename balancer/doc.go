@@ -9,12 +9,13 @@
 // back is the picker and the connectivity of the channel.
 //
 // The tree is root (this package), cluster, priority, locality, and a policy
-// that picks among endpoints (package endpointpolicy): one folder each. That
-// policy is one of gRPC's own, by name (package leaf), or ring hash or random,
-// which are ours. Package switchover puts one policy in the place of another,
-// package outlier watches over a cluster's endpoints. A cluster is but a small
-// cell until an RPC, or ClientConn.Connect, asks for it; only then does it get
-// policies and connections.
+// that picks among endpoints (package endpointpolicy): one folder each. Between
+// the root and clusters that are under an aggregate one there is package
+// aggregate. The policy at the end is one of gRPC's own, by name (package leaf),
+// or ring hash or random, which are ours. Package switchover puts one policy in
+// the place of another, package outlier watches over a cluster's endpoints. A
+// cluster is but a small cell until an RPC, or ClientConn.Connect, asks for it;
+// only then does it get policies and connections.
 //
 // # Concurrency
 //

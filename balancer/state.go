@@ -32,14 +32,27 @@ type State struct {
 	Err error
 }
 
-// ClusterState is what is known of one cluster. While both Err and Endpoints
-// are nil the cluster is still being resolved, and its RPCs wait.
+// ClusterState is what is known of one cluster. While Err, Endpoints and
+// Underlying are nil the cluster is still being resolved, and its RPCs wait.
 type ClusterState struct {
 	Cluster   *xdsresource.Cluster
 	Endpoints *xdsresource.Endpoints
+	// ResolveNow has the addresses of Endpoints looked up again, if they come from
+	// DNS. It does not wait and may be called from anywhere. nil: they do not.
+	ResolveNow func()
+	// Underlying has the clusters under an aggregate one, in order of preference
+	// (gRFC A37): none of them twice, and none of them an aggregate one itself
+	// unless it is not yet known to be.
+	Underlying []Underlying
 	// Err is why the cluster cannot be used. It names the resource, the
 	// server and the node.
 	Err error
+}
+
+// Underlying is one cluster under an aggregate cluster.
+type Underlying struct {
+	Name  string
+	State *ClusterState
 }
 
 type stateKey struct{}

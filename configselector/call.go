@@ -35,6 +35,7 @@ type call struct {
 	first unaryStream // what the first RPC that is sent takes
 	taken atomic.Bool // first is
 
+	firstTry  *firstTry  // unary RPCs of routes with a retry policy
 	streaming *streaming // streaming RPCs
 	copying   *copying   // RPCs of routes with mirrors
 }
@@ -50,11 +51,22 @@ type streaming struct {
 
 var _ httpfilter.End = (*call)(nil)
 
-func (s *Selector) newCall(chain *chain, to *target, h *headers, origin context.Context, method string, opts []grpc.CallOption) *call {
-	c := &call{
-		s: s, to: *to, h: *h, chain: chain, origin: origin, method: method,
-		rpc: httpfilter.RPC{Method: method, Authority: h.authority, Cluster: to.cluster, Options: opts},
+// newCall returns the call of an RPC. desc is nil for a unary one. How to reach gRPC
+// is for the caller to add.
+func (s *Selector) newCall(chain *chain, to *target, h *headers, origin context.Context, method string, desc *grpc.StreamDesc, opts []grpc.CallOption) *call {
+	var c *call
+	if desc == nil && to.route.Retry != nil {
+		both := new(struct {
+			call
+			firstTry
+		})
+		c = &both.call
+		c.firstTry = &both.firstTry
+	} else {
+		c = new(call)
 	}
+	c.s, c.to, c.h, c.chain, c.origin, c.method = s, *to, *h, chain, origin, method
+	c.rpc = httpfilter.RPC{Method: method, Authority: h.authority, Cluster: to.cluster, StreamDesc: desc, Options: opts}
 	if len(to.route.Mirrors) > 0 {
 		c.copying = new(copying)
 	}
@@ -100,7 +112,7 @@ func (c *call) unary(ctx context.Context, req, reply any) error {
 		return err
 	}
 	defer c.copying.originalEnded()
-	if top == grpc.ClientStream(&c.first) && c.to.route.Retry == nil {
+	if top == grpc.ClientStream(&c.first) {
 		return c.first.invoke(req, reply, opts)
 	}
 	err = statusOf(httpfilter.Exchange(top, req, reply))

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/xdsresource"
@@ -34,6 +36,22 @@ func TestAllocationsOfFilters(t *testing.T) {
 		ctx := context.Background()
 		if got := testing.AllocsPerRun(1000, func() { _ = s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, nil) }); got > 1 {
 			t.Errorf("%d filters: %v allocations, want 1", n, got)
+		}
+	}
+}
+
+// "An RPC that is not retried pays nothing for it": with a retry policy, a unary RPC
+// that succeeds at once makes as many allocations as without one.
+func TestAllocationsOfARetryPolicy(t *testing.T) {
+	for name, policy := range map[string]*routepb.RetryPolicy{"no policy": nil, "policy": {RetryOn: "unavailable"}} {
+		route := toCluster("/", "c")
+		route.GetRoute().RetryPolicy = policy
+		s := newSelector(t, &xdsresource.Listener{}, route)
+		ctx := context.Background()
+		var header metadata.MD
+		opts := []grpc.CallOption{grpc.Header(&header), grpc.WaitForReady(true)}
+		if got := testing.AllocsPerRun(1000, func() { _ = s.Unary(ctx, "/S/M", nil, nil, nil, doNothing, opts) }); got != 1 {
+			t.Errorf("%s: %v allocations, want 1", name, got)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 	if s.plain(chain, &to, &h) {
 		return invoker(s.decide(ctx, method, to.cluster), method, req, reply, cc, opts...)
 	}
-	c := s.newCall(chain, &to, &h, origin, method, opts)
+	c := s.newCall(chain, &to, &h, origin, method, nil, opts)
 	c.cc, c.invoker = cc, invoker
 	return c.unary(ctx, req, reply)
 }
@@ -200,8 +200,8 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	timeout := s.maxStreamDuration(to.route)
 	chain := s.chainFor(&to)
 	if !s.plain(chain, &to, &h) {
-		c := s.newCall(chain, &to, &h, ctx, method, opts)
-		c.cc, c.rpc.StreamDesc = cc, desc
+		c := s.newCall(chain, &to, &h, ctx, method, desc, opts)
+		c.cc = cc
 		c.streaming = &streaming{streamer: streamer, hold: hold}
 		return c.stream(ctx, timeout)
 	}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // unaryStream is a unary RPC in the dress of a stream, so that filters need to
@@ -63,15 +64,20 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	var o outcome
 	opts := append(o.split(u.options), u.added...)
 	retry := u.newRetrier()
-	for {
-		err := u.send(reply, u.attempt(retry.made), opts)
-		if err == nil || u.last.header != nil || !retry.again(&u.decision, err, u.last.trailer) || !u.fits(u.req) {
-			return err
-		}
+	err := u.send(reply, &u.decision, opts)
+	return u.again(reply, opts, &retry, err)
+}
+
+// again tries the RPC again after an attempt that ended with err, as often as its
+// policy has it, and returns how the last attempt ended.
+func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
+	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.req) {
 		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
+		err = u.send(reply, u.attempt(retry.made), opts)
 	}
+	return err
 }
 
 func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOption) error {
@@ -85,8 +91,44 @@ func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOpti
 // gRPC reports.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.copyUnary(req)
+	if retry := u.newRetrier(); retry.max > 1 {
+		return u.invokeRetried(req, reply, opts, &retry)
+	}
 	if len(u.added) > 0 {
 		opts = slices.Concat(opts, u.added)
 	}
 	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.cc, opts...)
+}
+
+// firstTry is what the first attempt of an RPC that may be retried takes.
+type firstTry struct {
+	answer  answer
+	options [8]grpc.CallOption
+}
+
+// invokeRetried is invoke for an RPC that may be retried. The first attempt reports
+// to the application like one that cannot be, but for its end, so that an RPC that
+// needs no other one costs no more than that gRPC tells the router too.
+func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry *retrier) error {
+	try := u.call.firstTry
+	u.req, u.last = req, &try.answer
+	first := try.options[:0]
+	for _, o := range opts {
+		if _, ok := o.(grpc.OnFinishCallOption); !ok {
+			first = append(first, o)
+		}
+	}
+	first = append(append(first, u.added...), grpc.Header(&try.answer.header), grpc.Trailer(&try.answer.trailer))
+	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.cc, first...)
+	if err == nil {
+		grpcbridge.Finish(opts, nil)
+		return nil
+	}
+	var o outcome
+	err = u.again(reply, append(o.split(opts), u.added...), retry, err)
+	if u.last != &try.answer { // of which gRPC has told
+		o.report(u)
+	}
+	o.finished(err)
+	return err
 }

@@ -1,6 +1,6 @@
 // Package controlplane is an xDS management server: an in-memory, versioned
-// store of resources, and an ADS server that keeps every client's stream in
-// step with it.
+// store of resources and their variants, and an ADS server that keeps every
+// client's stream in step with it.
 //
 // Resources come in as protobuf messages through [Store.Update] and go out as
 // DiscoveryResponses (SotW) or DeltaDiscoveryResponses (delta) to the streams
@@ -14,20 +14,32 @@
 //
 // # Layers
 //
-//   - Store holds the resources, or the errors in place of them, by type and
-//     name, and for each name the subscriptions that asked for it. An update
-//     therefore costs what changed times who asked for it, whatever else the
-//     store holds.
+//   - Store holds the variants of each resource, or the errors in place of them,
+//     by type and name, and for each name the subscriptions that asked for it,
+//     by their constraints. An update therefore costs what changed times who
+//     asked for it, whatever else the store holds; and which variant a
+//     subscription gets is found once for all that have equal constraints.
 //   - stream and subscription are one client's interest and the changes that it
 //     has not been told yet. Changes are kept as names, not as messages: a slow
 //     client finds the newest state, and owes a bounded amount of memory.
 //   - A protocol variant (sotw, delta) turns requests into subscription changes
 //     and pending changes into responses.
 //
+// # Variants
+//
+// Variants of a resource have one name and different dynamic parameters (xRFC
+// TP2, the text of 2021-08): [Tx.SetVariant]. A client that subscribes by
+// locators says with constraints which one it wants; the package understands the
+// messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
+// other client has no constraints, which match all variants, or those of
+// [WithNodeConstraints], and is sent one variant of each name: the choice that
+// dynparam.Constraints.Choose makes. [Tx.SetDPDS] tells each client which
+// constraints to send.
+//
 // # Order
 //
 // What one update changed reaches a stream make before break (Envoy, xDS
-// protocol, "Eventual consistency considerations"): Clusters, then
+// protocol, "Eventual consistency considerations"): DPDS resources, Clusters, then
 // ClusterLoadAssignments, Listeners, RouteConfigurations, then every other type;
 // Clusters and assignments that the update ended, by deleting them or by an
 // error, disappear last of all.

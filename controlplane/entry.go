@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -102,8 +101,6 @@ func (e *entry) parameters() dynparam.Parameters {
 		return dynparam.Parameters{}
 	}
 }
-
-func byVariant(e, o *entry) int { return cmp.Compare(e.parameters().Key(), o.parameters().Key()) }
 
 // resourceError is the error in place of a resource, or of a glob collection.
 type resourceError struct {

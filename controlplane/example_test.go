@@ -4,11 +4,13 @@ import (
 	"fmt"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // A control plane is a store, a server over it, and a gRPC server around that.
@@ -57,4 +59,35 @@ func ExampleTx_SetError() {
 	// Output:
 	// <nil> blue belongs to another team
 	// <nil> true blue
+}
+
+// Two variants of a cluster, and what tells each client which of them to ask for.
+func ExampleTx_SetVariant() {
+	const clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	constraints := func(node *corepb.Node) (dynparam.ByType, error) {
+		c, err := dynparam.Exact(map[string]string{"region": node.GetLocality().GetRegion()})
+		if err != nil {
+			return dynparam.ByType{}, err
+		}
+		return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": c})
+	}
+	store := controlplane.NewStore()
+	_, err := store.Update(func(tx *controlplane.Tx) {
+		tx.SetVariant(map[string]string{"region": "eu"}, &clusterpb.Cluster{Name: "users", AltStatName: "users of Europe"})
+		tx.SetVariant(map[string]string{"region": "us"}, &clusterpb.Cluster{Name: "users", AltStatName: "users of America"})
+		tx.SetDPDS("constraints", constraints)
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+
+	// What a client in Europe gets.
+	mine, err := constraints(&corepb.Node{Locality: &corepb.Locality{Region: "eu"}})
+	if err != nil {
+		fmt.Println(err)
+	}
+	resource, _ := store.Choose(clusters, "users", mine.For(clusters))
+	fmt.Println(mine.For(clusters), resource.Parameters())
+	// Output:
+	// {region=eu} {region=eu}
 }

@@ -25,15 +25,17 @@ type news struct {
 	answer bool
 }
 
-// namedResource and namedError come under the name that the client uses.
+// namedResource and namedError come under the name that the client uses, the
+// latter with the constraints of the subscription if the client sends any.
 type (
 	namedResource struct {
 		name     string
 		resource *Resource
 	}
 	namedError struct {
-		of  *discoverypb.ResourceName
-		err *resourceError
+		topic topic
+		of    *discoverypb.ResourceName
+		err   *resourceError
 	}
 )
 

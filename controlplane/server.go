@@ -38,8 +38,8 @@ type Option func(*Server)
 func WithMaxSubscriptions(n int) Option { return func(s *Server) { s.limits.names = n } }
 
 // WithMaxNameBytes bounds the size of what a stream makes the server remember:
-// its node, its types' URLs, the names it subscribes to, and what a delta
-// client says it has of a wildcard or a glob (initial_resource_versions). A
+// its node, its types' URLs, the names and constraints it subscribes with, and
+// what a delta client says it has of a wildcard or a glob (initial_resource_versions). A
 // stream that exceeds it ends with RESOURCE_EXHAUSTED. The default is
 // [DefaultMaxNameBytes].
 func WithMaxNameBytes(n int) Option { return func(s *Server) { s.limits.bytes = n } }

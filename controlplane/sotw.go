@@ -101,6 +101,7 @@ func (p *sotw) collect() []batch {
 		if due.sub.telling == tellAll {
 			b.resources = subscribed(t, due.sub)
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.sub.names))
+			p.addRivals(t, &b)
 		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
 			// Only names that do not exist, of which SotW has no way to say
 			// so but by an error.
@@ -152,10 +153,9 @@ func (p *sotw) changed(t *table, due dueChanges, b *batch) {
 		}
 	}
 	p.mu.Unlock()
+	b.resources = inOrder(b.resources)
 	b.errors = p.newErrors(t, due.sub, topics)
 	p.addRivals(t, b)
-	b.resources = inOrder(b.resources)
-	sortErrors(b.errors)
 }
 
 // toldAnswer says whether the client was sent a DPDS resource already, and takes
@@ -178,26 +178,27 @@ func (p *sotw) addRivals(t *table, b *batch) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sent, failed := map[*Resource]bool{}, map[string]bool{}
+	sent, failed := map[*Resource]bool{}, map[topic]bool{}
 	for _, r := range b.resources {
 		sent[r] = true
 	}
-	id := func(of *discoverypb.ResourceName) string { return of.String() }
 	for _, e := range b.errors {
-		failed[id(e.of)] = true
+		failed[e.topic] = true
 	}
 	for i := 0; i < len(b.resources); i++ {
 		b.sub.rivals(t, b.resources[i], func(tp topic, e *entry) {
-			if e.resource != nil && !sent[e.resource] {
+			switch {
+			case e.resource != nil && !sent[e.resource]:
 				sent[e.resource] = true
 				b.resources = append(b.resources, e.resource)
-			}
-			if of := b.sub.resourceName(tp, e); e.err != nil && !failed[id(of)] {
-				failed[id(of)] = true
-				b.errors = append(b.errors, namedError{of, e.err})
+			case e.err != nil && !failed[tp]:
+				failed[tp] = true
+				b.errors = append(b.errors, namedError{tp, b.sub.resourceName(tp, e), e.err})
 			}
 		})
 	}
+	slices.SortFunc(b.resources, byName)
+	sortErrors(b.errors)
 }
 
 // newErrors returns the errors of the topics that the client was not told yet,
@@ -219,7 +220,7 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 		switch {
 		case now == nil:
 			if p.tellAbsence && was != absence {
-				found = append(found, namedError{l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
+				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
 				sub.remember(tp, absence)
 			}
 		case now == unanswered:
@@ -228,7 +229,7 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 				delete(sub.told, tp)
 			}
 		case was == nil || !was.sameVersion(now):
-			found = append(found, namedError{l.resourceName(sub.dialect), now.err})
+			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
 			sub.remember(tp, now)
 		}
 	}
@@ -280,7 +281,10 @@ func (p *sotw) splitClusters(b batch) (begin, end []batch) {
 		return nil, []batch{b}
 	}
 	first := b
-	first.resources, first.errors = inOrder(slices.Concat(b.resources, deleted)), nil
+	first.resources = inOrder(slices.Concat(b.resources, deleted))
+	// What is kept may match subscriptions that have errors.
+	p.addRivals(p.store.tables[clusterType], &first)
+	b.errors, first.errors = first.errors, nil
 	return []batch{first}, []batch{b}
 }
 

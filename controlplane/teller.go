@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"cmp"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // teller makes news of one type out of what is due and what the client was told
@@ -218,7 +220,7 @@ func (w *teller) markGone(tp topic, was *entry) {
 }
 
 func (w *teller) tellError(tp topic, e *entry) {
-	w.news.errors = append(w.news.errors, namedError{w.sub.resourceName(tp, e), e.err})
+	w.news.errors = append(w.news.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
 	w.sub.remember(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
@@ -263,9 +265,27 @@ func (w *teller) remove() {
 		of := w.sub.resourceName(tp, was)
 		if w.anyLeft(tp) {
 			w.news.lost = append(w.news.lost, of)
+			w.repair(tp, was)
 		} else {
 			w.news.removed = append(w.news.removed, of.GetName())
 		}
+	}
+}
+
+// repair is for a variant that is gone from a collection, of a name that the
+// client subscribed to as well, with the very constraints that the removal has.
+// It may take the removal for that of its subscription, which is told anew.
+func (w *teller) repair(gone topic, was *entry) {
+	if _, ok := gone.variant(); !ok || len(w.sub.topics[gone.name]) == 0 {
+		return
+	}
+	exactly, err := dynparam.Exact(was.parameters().Map())
+	if err != nil {
+		return // no client could have sent them
+	}
+	tp := topic{gone.name, markConstraints + exactly.Key()}
+	if w.sub.named(tp) && w.sub.current(w.t, tp) != nil {
+		w.sub.postpone(tp, true)
 	}
 }
 

@@ -58,7 +58,10 @@ func (a ask) covers(name string) bool {
 // holding is what a client has for a subscription: text for a resource, an error
 // or nothing, and for collections each variant of each member.
 type holding struct {
-	ask     ask
+	ask ask
+	// wanted is false after the end of a SotW subscription: the client could want
+	// it again before the server has noticed, and then is not told anew.
+	wanted  bool
 	has     string
 	members map[string]string
 }
@@ -68,7 +71,7 @@ type holding struct {
 const nothing = "nothing"
 
 // tp2Client is as simple as a client can be that subscribes by locators and takes
-// of each response what TP2 says. It does not ACK: answers are tested elsewhere.
+// of each response what TP2 says.
 type tp2Client struct {
 	t        testing.TB
 	holdings map[string]*holding
@@ -113,11 +116,18 @@ func (c *tp2Client) unsubscribe(h *holding) { c.move(nil, []ask{h.ask}) }
 func (c *tp2Client) move(added, removed []ask) []*holding {
 	var holdings []*holding
 	for _, a := range removed {
-		delete(c.holdings, a.key())
+		c.holdings[a.key()].wanted = false
+		if _, ok := c.wire.(*tp2Delta); ok {
+			delete(c.holdings, a.key())
+		}
 	}
 	for _, a := range added {
-		h := &holding{ask: a, members: map[string]string{}}
-		c.holdings[a.key()] = h
+		h := c.holdings[a.key()]
+		if h == nil {
+			h = &holding{ask: a, members: map[string]string{}}
+			c.holdings[a.key()] = h
+		}
+		h.wanted = true
 		holdings = append(holdings, h)
 	}
 	c.wire.change(c, added, removed)
@@ -189,6 +199,7 @@ func (c *tp2Client) learn(typeURL string, resources []*discoverypb.Resource, err
 			h.has = fmt.Sprintf("%v: %s", codes.Code(e.GetErrorDetail().GetCode()), e.GetErrorDetail().GetMessage())
 			clear(h.members)
 		}
+		c.dropMember(typeURL, e.GetResourceName())
 	}
 }
 
@@ -243,22 +254,28 @@ func (c *tp2Client) forget(typeURL string, names []string, lost []*discoverypb.R
 			h.has = nothing
 			clear(h.members)
 		}
-		gone, err := dynparam.FromProto(name.GetDynamicParameterConstraints())
-		if err != nil {
-			c.t.Error(err)
+		c.dropMember(typeURL, name)
+	}
+}
+
+// dropMember drops a variant of a member from the collections, if the name means
+// one.
+func (c *tp2Client) dropMember(typeURL string, name *discoverypb.ResourceName) {
+	c.t.Helper()
+	values := map[string]string{}
+	for key, k := range name.GetDynamicParameterConstraints().GetKeyConstraints() {
+		if len(k.GetConstraints()) != 1 || k.GetInvert() || k.GetConstraints()[0].GetIntegerRangeList() != nil {
+			return
 		}
-		values := map[string]string{}
-		for key, k := range gone.ToProto().GetKeyConstraints() {
-			values[key] = k.GetConstraints()[0].GetValue()
-		}
-		p, err := dynparam.NewParameters(values)
-		if err != nil {
-			c.t.Error(err)
-		}
-		for _, h := range c.holdings {
-			if h.ask.typeURL == typeURL && h.ask.covers(name.GetName()) {
-				delete(h.members, name.GetName()+" "+p.Key())
-			}
+		values[key] = k.GetConstraints()[0].GetValue()
+	}
+	p, err := dynparam.NewParameters(values)
+	if err != nil {
+		c.t.Error(err)
+	}
+	for _, h := range c.holdings {
+		if h.ask.typeURL == typeURL && h.ask.covers(name.GetName()) {
+			delete(h.members, name.GetName()+" "+p.Key())
 		}
 	}
 }
@@ -323,15 +340,19 @@ func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
 		types[a.typeURL] = true
 	}
 	for typeURL := range types {
-		req := &discoverypb.DiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResponseNonce: w.nonces[typeURL]}
-		for _, h := range c.holdings {
-			if h.ask.typeURL == typeURL {
-				req.ResourceLocators = append(req.ResourceLocators, h.ask.message())
-				req.ResourceNames = append(req.ResourceNames, h.ask.name) // to be ignored
-			}
-		}
-		w.send(req)
+		w.ask(c, typeURL)
 	}
+}
+
+func (w *tp2SotW) ask(c *tp2Client, typeURL string) {
+	req := &discoverypb.DiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResponseNonce: w.nonces[typeURL]}
+	for _, h := range c.holdings {
+		if h.ask.typeURL == typeURL && h.wanted {
+			req.ResourceLocators = append(req.ResourceLocators, h.ask.message())
+			req.ResourceNames = append(req.ResourceNames, h.ask.name) // to be ignored
+		}
+	}
+	w.send(req)
 }
 
 func (w *tp2SotW) name(typeURL, name string) {
@@ -358,6 +379,7 @@ func (w *tp2SotW) take(c *tp2Client) string {
 	}
 	full := resp.GetTypeUrl() == lds || resp.GetTypeUrl() == cds
 	c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+	w.ask(c, resp.GetTypeUrl()) // it may have ignored an earlier one, for this response
 	return resp.GetTypeUrl()
 }
 

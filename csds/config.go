@@ -27,7 +27,7 @@ func clientConfig(d *xdsclient.Dump, contents bool) *statusv3.ClientConfig {
 func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
 	config := &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl:      r.TypeURL,
-		Name:         r.Name,
+		Name:         entryName(r),
 		ClientStatus: clientStatus(r.State),
 	}
 	if r.Cached() {
@@ -45,6 +45,20 @@ func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientCo
 		}
 	}
 	return config
+}
+
+// entryName is the name of the entry. CSDS has no field for what tells the entries of
+// one name apart (xRFC TP2): the constraints that it is watched with, or, of the member
+// of a collection, the parameters of the variant. They are in the name, behind a space.
+func entryName(r *xdsclient.ResourceDump) string {
+	switch {
+	case r.Member && !r.Parameters.IsZero():
+		return r.Name + " " + r.Parameters.String()
+	case !r.Member && !r.Constraints.IsZero():
+		return r.Name + " " + r.Constraints.String()
+	default:
+		return r.Name
+	}
 }
 
 // valid makes a server's text fit for a string of a protobuf message. One that is

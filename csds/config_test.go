@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": "Those states map
@@ -31,6 +32,34 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 	}
 	if got := clientStatus(0); got != adminv3.ClientResourceStatus_UNKNOWN {
 		t.Errorf("no state became %v, want UNKNOWN", got)
+	}
+}
+
+// xRFC TP2: one name may have several entries. Each says which constraints it is
+// watched with, or which variant it is.
+func TestEntriesOfOneNameAreToldApart(t *testing.T) {
+	t.Parallel()
+	constraints, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(5))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parameters, err := dynparam.NewParameters(map[string]string{"shard": "3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		entry xdsclient.ResourceDump
+		want  string
+	}{
+		{xdsclient.ResourceDump{Name: "a"}, "a"},
+		{xdsclient.ResourceDump{Name: "a", Parameters: parameters}, "a"},
+		{xdsclient.ResourceDump{Name: "a", Constraints: constraints, Parameters: parameters}, "a {shard in [0-5]}"},
+		{xdsclient.ResourceDump{Name: "a", Constraints: constraints, Parameters: parameters, Member: true}, "a {shard=3}"},
+		{xdsclient.ResourceDump{Name: "a", Constraints: constraints, Member: true}, "a"},
+	} {
+		if got := resourceConfig(&test.entry, true).GetName(); got != test.want {
+			t.Errorf("%+v has the name %q, want %q", test.entry, got, test.want)
+		}
 	}
 }
 

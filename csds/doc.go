@@ -24,6 +24,9 @@
 //	error_state     the error, its time, and the version of the response with
 //	                it; failed_configuration is not kept
 //
+// Which fields of a resource the client ignores has no place in the answer: see
+// xdsclient.ResourceDump.Ignored, and the command "dynxds status".
+//
 // What is in use and what is wrong are two questions: unless the server has the
 // feature fail_on_data_errors, a resource that is NACKED, for example, is still in
 // use in its last good version (A88).

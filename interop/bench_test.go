@@ -153,13 +153,17 @@ func benchWorld(t testing.TB, n int) (control *gocp.Server, backend string) {
 
 // leanBackend is a server that does as little as can be, since what it costs
 // is part of every figure.
-func leanBackend(t testing.TB) (addr string) {
+func leanBackend(t testing.TB) (addr string) { return serveTest(t, lean{}) }
+
+// serveTest serves the service on loopback.
+func serveTest(t testing.TB, service testpb.TestServiceServer) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	testpb.RegisterTestServiceServer(server, lean{})
+	testpb.RegisterTestServiceServer(server, service)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {

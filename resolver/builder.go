@@ -7,9 +7,11 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // The schemes of targets that dynxds resolves.
@@ -69,6 +71,22 @@ func builders(config func() (*bootstrap.Config, error)) []grpcresolver.Builder {
 	}
 }
 
+// SetConstraints sets the dynamic parameter constraints that the program has of its
+// own, for all channels, or, if a bootstrap is given, for those with that one; see
+// the function of the same name in the module's root package.
+func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
+	if bootstrapJSON == nil {
+		dpdswrapper.SetConstraints(constraints)
+		return nil
+	}
+	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
+	if err != nil {
+		return err
+	}
+	dpdswrapper.SetConstraintsFor(config, constraints)
+	return nil
+}
+
 // inMemory names a bootstrap that comes from the program in its faults.
 const inMemory = "in-memory bootstrap"
 
@@ -114,7 +132,7 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if err != nil {
 		return nil, err
 	}
-	client, release, err := xdsclient.Acquire(config)
+	client, release, err := dpdswrapper.Acquire(config)
 	if err != nil {
 		return nil, err
 	}

@@ -5,8 +5,12 @@ import (
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
-// clusterNode follows one cluster: its Cluster, and the ClusterLoadAssignment
-// that this names. Guarded by the graph's lock.
+// clusterNode follows one cluster that RPCs are routed to, and the clusters under
+// it if it is an aggregate one. Guarded by the graph's lock.
+//
+// Nodes share no members, not even where they follow the same clusters: the
+// transport asks for each resource once anyway, and a cycle or a fault in the
+// graph of one aggregate cluster is none of the others' business.
 type clusterNode struct {
 	graph *graph
 	name  string
@@ -15,70 +19,118 @@ type clusterNode struct {
 	// awaited: that config waits for the first answer of the cluster.
 	awaited bool
 
-	cds     *watch[*xdsresource.Cluster]
-	cluster *xdsresource.Cluster
-	eds     *watch[*xdsresource.Endpoints]
-	edsName string
+	// members has the cluster itself and what is under it.
+	members map[string]*member
+	// partial: not everything in state.Underlying has answered.
+	partial bool
 
 	// state is what the balancer gets to see.
 	state *balancer.ClusterState
 }
 
 func newClusterNode(g *graph, name string) *clusterNode {
-	n := &clusterNode{graph: g, name: name, state: new(balancer.ClusterState)}
-	n.cds = newWatch(g, xdsresource.ClusterType, name, n.onCluster)
-	return n
+	return &clusterNode{graph: g, name: name, members: make(map[string]*member), state: new(balancer.ClusterState)}
+}
+
+func (n *clusterNode) start() { n.member(n.name) }
+
+// member returns the member of the given name, which it starts to follow if it
+// is new.
+func (n *clusterNode) member(name string) *member {
+	m := n.members[name]
+	if m == nil {
+		m = newMember(n.graph, name, n.update)
+		n.members[name] = m
+		m.start()
+	}
+	return m
 }
 
 func (n *clusterNode) stop() {
-	n.cds.stop()
-	n.stopEndpoints()
-}
-
-func (n *clusterNode) stopEndpoints() {
-	if n.eds != nil {
-		n.eds.stop()
-		n.eds, n.edsName = nil, ""
+	for _, m := range n.members {
+		m.stop()
 	}
 }
 
 // answered reports whether it is known what RPCs to the cluster can expect.
-func (n *clusterNode) answered() bool { return n.state.Err != nil || n.state.Endpoints != nil }
+func (n *clusterNode) answered() bool {
+	return isKnown(n.state) || n.state.Underlying != nil && !n.partial
+}
 
-func (n *clusterNode) onCluster(c *xdsresource.Cluster, err error) {
-	if err != nil {
-		n.cluster = nil
-		n.stopEndpoints()
-		n.become(balancer.ClusterState{Err: err})
+// isKnown reports whether it is known what RPCs to a cluster with endpoints can
+// expect.
+func isKnown(s *balancer.ClusterState) bool { return s.Err != nil || s.Endpoints != nil }
+
+// update takes over what the members know. While something in a new graph of
+// clusters has not answered, that which is in use stays and goes on to change.
+// Only the first one does not wait: its first cluster may well do without the
+// last one.
+func (n *clusterNode) update() {
+	s, used, complete := n.next()
+	if inUse := n.answered() && n.state.Err == nil; inUse && !complete {
+		n.become(n.refreshed())
 		return
 	}
-	n.cluster = c
-	if n.eds == nil || n.edsName != c.EDSServiceName {
-		n.stopEndpoints()
-		n.edsName = c.EDSServiceName
-		n.eds = newWatch(n.graph, xdsresource.EndpointsType, n.edsName, n.onEndpoints)
-		n.eds.start()
+	before := n.answered()
+	n.partial = !complete
+	for name, m := range n.members {
+		if !used[name] {
+			m.stop()
+			delete(n.members, name)
+		}
 	}
-	// The endpoints of the assignment before, if there is one, stay in use
-	// until the new one answers.
-	if value, ok := n.eds.value(); ok {
-		n.become(balancer.ClusterState{Cluster: c, Endpoints: value})
-	} else {
-		n.become(balancer.ClusterState{Cluster: c, Endpoints: n.state.Endpoints, Err: n.eds.err()})
+	if !n.become(s) && n.answered() != before {
+		n.graph.clusterChanged(n)
 	}
 }
 
-func (n *clusterNode) onEndpoints(e *xdsresource.Endpoints, err error) {
-	n.become(balancer.ClusterState{Cluster: n.cluster, Endpoints: e, Err: err})
+// next returns the state that the members give, which of them it is made from,
+// and whether all of those have answered.
+func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, complete bool) {
+	root := n.members[n.name].state
+	if root.Cluster == nil || root.Cluster.Kind != xdsresource.ClusterAggregate {
+		return *root, map[string]bool{n.name: true}, isKnown(root)
+	}
+	w := newWalk(n)
+	w.visit(n.name)
+	if w.err != nil {
+		return balancer.ClusterState{Cluster: root.Cluster, Err: w.err}, w.seen, true
+	}
+	return balancer.ClusterState{Cluster: root.Cluster, Underlying: w.leaves}, w.seen, w.complete
 }
 
-func (n *clusterNode) become(s balancer.ClusterState) {
-	if s.Err != nil {
-		s.Endpoints = nil
+// refreshed returns the state in use with what has become of the clusters in it.
+func (n *clusterNode) refreshed() balancer.ClusterState {
+	s := *n.state
+	s.Underlying = nil
+	for _, u := range n.state.Underlying {
+		if m := n.members[u.Name]; m != nil && isKnown(m.state) {
+			u.State = m.state
+		}
+		s.Underlying = append(s.Underlying, u)
 	}
-	if s == *n.state {
-		return
+	return s
+}
+
+// become reports whether s is another state than the one before.
+func (n *clusterNode) become(s balancer.ClusterState) bool {
+	if equalStates(&s, n.state) {
+		return false
 	}
 	n.state = &s
 	n.graph.clusterChanged(n)
+	return true
+}
+
+// equalStates compares but for ResolveNow, which goes with the Cluster.
+func equalStates(a, b *balancer.ClusterState) bool {
+	if a.Cluster != b.Cluster || a.Endpoints != b.Endpoints || len(a.Underlying) != len(b.Underlying) {
+		return false
+	}
+	for i := range a.Underlying {
+		if a.Underlying[i] != b.Underlying[i] {
+			return false
+		}
+	}
+	return a.Err == b.Err || a.Err != nil && b.Err != nil && a.Err.Error() == b.Err.Error()
 }

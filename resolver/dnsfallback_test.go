@@ -231,7 +231,8 @@ func awaitIdle(t *testing.T, cc *grpc.ClientConn) {
 
 func TestModeOutlivesIdlePeriods(t *testing.T) {
 	t.Parallel()
-	idling := grpc.WithIdleTimeout(50 * time.Millisecond)
+	// Long enough for a busy machine to give the resources one after the other.
+	idling := grpc.WithIdleTimeout(300 * time.Millisecond)
 	t.Run("DNS", func(t *testing.T) {
 		t.Parallel()
 		s := newStandIn(t, notFound, idling)

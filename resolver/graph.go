@@ -232,7 +232,7 @@ func (g *graph) adopt(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 		if n == nil {
 			n = newClusterNode(g, name)
 			g.clusters[name] = n
-			n.cds.start()
+			n.start()
 		}
 		n.generation = g.generation
 		n.awaited = !n.answered()

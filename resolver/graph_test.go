@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsresource"
@@ -17,8 +18,10 @@ import (
 
 // fakeClient is a transport whose resources the test hands out.
 type fakeClient struct {
-	t       *testing.T
-	watches map[string]xdsclient.Watcher
+	t *testing.T
+	// watches has the watchers of each resource: a channel may have several for
+	// one cluster, if it is under an aggregate one.
+	watches map[string][]xdsclient.Watcher
 }
 
 func (c *fakeClient) Bootstrap() *bootstrap.Config {
@@ -32,28 +35,33 @@ func (c *fakeClient) WatchCollection(typ *xdsclient.ResourceType, name string, _
 
 func (c *fakeClient) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
 	key := typ.Name + " " + name
-	if _, ok := c.watches[key]; ok {
-		c.t.Errorf("%s is watched twice", key)
+	if slices.Contains(c.watches[key], w) {
+		c.t.Errorf("%s is watched twice by one watcher", key)
 	}
-	c.watches[key] = w
+	c.watches[key] = append(c.watches[key], w)
 	return func() {
-		if c.watches[key] == w {
+		if i := slices.Index(c.watches[key], w); i >= 0 {
+			c.watches[key] = slices.Delete(c.watches[key], i, i+1)
+		}
+		if len(c.watches[key]) == 0 {
 			delete(c.watches, key)
 		}
 	}
 }
 
-// answer hands a resource, or an error, to the watch of that type and name.
+// answer hands a resource, or an error, to the watches of that type and name.
 func (c *fakeClient) answer(key string, value any, err error) {
 	c.t.Helper()
-	w := c.watches[key]
-	if w == nil {
+	watchers := slices.Clone(c.watches[key])
+	if len(watchers) == 0 {
 		c.t.Fatalf("%s is not watched; only %v", key, c.watched())
 	}
-	done := 0
-	w.ResourceChanged(value, err, func() { done++ })
-	if done != 1 {
-		c.t.Errorf("%s: done was called %d times, want once", key, done)
+	for _, w := range watchers {
+		done := 0
+		w.ResourceChanged(value, err, func() { done++ })
+		if done != 1 {
+			c.t.Errorf("%s: done was called %d times, want once", key, done)
+		}
 	}
 }
 
@@ -75,7 +83,7 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string]xdsclient.Watcher{}}}
+	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string][]xdsclient.Watcher{}}}
 	f.graph = newGraph(f.fakeClient, "L", "authority", func() { f.changes++ })
 	f.graph.start()
 	return f
@@ -93,7 +101,7 @@ func configured(t *testing.T) *fixture {
 }
 
 // expect checks that the graph changed and what it is now, in the form
-// "routes: cluster=endpoints cluster=!error cluster=?".
+// "routes: cluster=endpoints cluster=!error cluster=? cluster=[cluster=endpoints]".
 func (f *fixture) expect(want string) {
 	f.t.Helper()
 	if f.changes == f.seen {
@@ -124,17 +132,32 @@ func (f *fixture) describe() string {
 	}
 	var parts []string
 	for name, c := range s.clusters.All {
-		switch {
-		case c.Err != nil:
-			parts = append(parts, fmt.Sprintf("%s=!%v", name, c.Err))
-		case c.Endpoints == nil:
-			parts = append(parts, name+"=?")
-		default:
-			parts = append(parts, name+"="+c.Endpoints.Localities[0].Endpoints[0].Address)
-		}
+		parts = append(parts, describeCluster(name, c))
 	}
 	slices.Sort(parts)
 	return s.config.routes.Name + ": " + strings.Join(parts, " ")
+}
+
+func describeCluster(name string, c *balancer.ClusterState) string {
+	switch {
+	case c.Err != nil:
+		return fmt.Sprintf("%s=!%v", name, c.Err)
+	case c.Underlying != nil:
+		parts := make([]string, len(c.Underlying))
+		for i, u := range c.Underlying {
+			parts[i] = describeCluster(u.Name, u.State)
+		}
+		return fmt.Sprintf("%s=%v", name, parts)
+	case c.Endpoints == nil:
+		return name + "=?"
+	}
+	var addresses []string
+	for _, l := range c.Endpoints.Localities {
+		for _, e := range l.Endpoints {
+			addresses = append(addresses, strings.Join(append([]string{e.Address}, e.Additional...), "+"))
+		}
+	}
+	return name + "=" + strings.Join(addresses, ",")
 }
 
 func (f *fixture) expectWatches(want ...string) {
@@ -388,7 +411,7 @@ func TestAnUnchangedAnswerChangesNothing(t *testing.T) {
 func TestAClosedGraphWatchesNothingAndHearsNothing(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	late := f.watches["ClusterLoadAssignment a"]
+	late := f.watches["ClusterLoadAssignment a"][0]
 	f.graph.close()
 	f.expectWatches()
 	done := false
@@ -403,7 +426,7 @@ func TestAnAmbientErrorChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	done := false
-	f.watches["Cluster a"].AmbientError(errors.New("the server is away"), func() { done = true })
+	f.watches["Cluster a"][0].AmbientError(errors.New("the server is away"), func() { done = true })
 	f.expectNothing()
 	if !done {
 		t.Error("done was not called")

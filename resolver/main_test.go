@@ -9,10 +9,12 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/grpclog"
+	grpcresolver "google.golang.org/grpc/resolver"
 )
 
 func TestMain(m *testing.M) {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(logged, io.Discard, io.Discard))
+	grpcresolver.Register(names)
 	goleak.VerifyTestMain(m)
 }
 

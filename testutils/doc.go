@@ -2,8 +2,8 @@
 // plane with fault switches (FakeServer), a real gRPC backend (Backend), and a
 // deadline for a test (Context). A DNS server is in dnsserver. Everything runs on real sockets on loopback.
 //
-// It is for tests and for cmd only. It imports no client code of the module, so
-// that the client's own tests can use it.
+// It is for tests and for cmd only. It imports no client code of the module but
+// xdsclient/dynparam, so that the client's own tests can use it.
 //
 // Nothing here sleeps. Where a test has to wait it waits for the event, under a
 // context: FakeServer.Wait for a request of the client, Backend.Wait for an RPC.

@@ -73,6 +73,7 @@ type fakeServerOptions struct {
 	grpc    []grpc.ServerOption
 	control []controlplane.Option
 	store   *controlplane.Store
+	loads   *controlplane.LoadReports
 }
 
 // FakeServerOption changes how a FakeServer is made.
@@ -92,6 +93,12 @@ func ControlPlaneOptions(opts ...controlplane.Option) FakeServerOption {
 // with other servers.
 func OverStore(store *controlplane.Store) FakeServerOption {
 	return func(o *fakeServerOptions) { o.store = store }
+}
+
+// CollectLoads makes the server offer LRS as well, which it does not otherwise. The
+// reports outlive restarts. GracefulStop waits for their streams: close them first.
+func CollectLoads(loads *controlplane.LoadReports) FakeServerOption {
+	return func(o *fakeServerOptions) { o.loads = loads }
 }
 
 // NewFakeServer starts a FakeServer. The caller has to Close it.
@@ -250,6 +257,9 @@ func (f *FakeServer) Restart() error {
 		grpc.WaitForHandlers(true),
 	}, f.opts.grpc...)...)
 	run.control.Register(run.grpc)
+	if f.opts.loads != nil {
+		f.opts.loads.Register(run.grpc)
+	}
 	run.group.Go(func() {
 		// Serve ends with nil after Stop; a listener that fails earlier
 		// shows as refused connections.

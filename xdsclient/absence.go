@@ -18,7 +18,7 @@ import (
 // Resource Does Not Exist"). In place of what it has an error for, it sends
 // nothing (xRFC TP3, "Protocol Behavior").
 func (u *update) deleteOthers() {
-	for _, s := range u.types.subs {
+	for s := range u.types.subs.all() {
 		if s.state == subscriptionReceived && s.seen != u.number {
 			u.delete(s, errDeleted)
 		}
@@ -39,10 +39,19 @@ func (u *update) delete(s *subscription, reason error) {
 	u.dataError(s, resourceMissing, fault)
 }
 
-// remove takes a name that the server says it has no resource of.
-func (u *update) remove(name []byte) {
-	for _, s := range u.absent(name, false) {
+// remove takes what the server says it has no resource for. One that says it of a
+// subscription by its constraints may send another variant for it in the same
+// response.
+func (u *update) remove(n wireName) {
+	found, err := u.absent(n, false)
+	if err != nil {
+		u.blameError(fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		return
+	}
+	for _, s := range found {
 		switch {
+		case s.seen == u.number && n.scoped:
+			continue
 		case s.seen == u.number:
 			u.contradiction(s)
 		case s.resource.collection != nil:
@@ -61,29 +70,51 @@ func (u *update) remove(name []byte) {
 // absent returns the subscriptions to what the server says something else of than
 // what it is. If enter is set, it makes the member of a collection that it is not
 // yet.
-func (u *update) absent(name []byte, enter bool) []*subscription {
+func (u *update) absent(n wireName, enter bool) ([]*subscription, error) {
+	sc, err := u.scopeOf(n)
+	if err != nil {
+		return nil, err
+	}
 	u.found = u.found[:0]
-	if s := u.types.named(name); s != nil {
-		u.found = append(u.found, s)
+	for s := range u.types.named(n.name).siblings() {
+		if u.types.knows(s) && sc.covers(s) {
+			u.found = append(u.found, s)
+		}
 	}
 	if len(u.types.byOwn) > 0 {
-		for _, s := range u.types.byOwn[canonicalName(string(name))] {
-			if u.types.knows(s) {
+		for _, s := range u.types.byOwn[canonicalName(string(n.name))] {
+			if u.types.knows(s) && sc.covers(s) {
 				u.found = append(u.found, s)
 			}
 		}
 	}
-	collection, member := u.types.member(name)
-	if member == nil && collection != nil && enter {
-		var err error
-		if member, err = u.enter(collection, name); err != nil {
-			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, name), err)
+	u.absentMembers(n, &sc, enter)
+	return u.found, nil
+}
+
+// absentMembers adds the members of collections to what absent returns.
+func (u *update) absentMembers(n wireName, sc *scope, enter bool) {
+	first, name := u.types.collectionsOf(n.name)
+	for s := range first.siblings() {
+		if !u.types.knows(s) {
+			continue
 		}
+		known := false
+		for m := range s.members[name].siblings() {
+			if sc.coversMember(m) {
+				u.found, known = append(u.found, m), true
+			}
+		}
+		if known || !enter || !sc.all && !(sc.exact && s.resource.constraints.Match(sc.parameters)) {
+			continue
+		}
+		m, err := u.enter(newcomer{s, Member{name, sc.parameters}})
+		if err != nil {
+			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.name), err)
+			continue
+		}
+		u.found = append(u.found, m)
 	}
-	if member != nil {
-		u.found = append(u.found, member)
-	}
-	return u.found
 }
 
 // contradiction notes that a response has a resource and says that it does not.
@@ -101,13 +132,13 @@ func (u *update) contradiction(s *subscription) {
 // report takes an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
 func (u *update) report(e wireError) {
-	if e.err != nil {
+	code, reason := e.reason()
+	found, err := u.absent(e.wireName, code != codes.NotFound)
+	if err != nil {
 		u.nameless++
-		u.blameError(fmt.Sprintf("resource_errors[%d]", e.index), e.err)
+		u.blameError(fmt.Sprintf("resource_errors[%d]", e.index), err)
 		return
 	}
-	code, reason := e.reason()
-	found := u.absent(e.name, code != codes.NotFound)
 	if len(found) == 0 {
 		u.unasked++
 		return

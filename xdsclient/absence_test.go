@@ -275,7 +275,7 @@ func TestCacheEntryStates(t *testing.T) {
 		state := func(name string) resourceState {
 			v.c.mu.Lock()
 			defer v.c.mu.Unlock()
-			return v.c.authorities[authorityKey{}].resources[resourceKey{v.types.clusters, name}].state
+			return v.c.authorities[authorityKey{}].resources[resourceKey{typ: v.types.clusters, name: name}].state
 		}
 		for _, name := range names {
 			if got := state(name); got != resourceRequested {

@@ -172,14 +172,16 @@ func (s *attachments) who() []*attachment {
 }
 
 // received counts the resources of a response.
-func (s *attachments) received(server string, t *ResourceType, valid, invalid int) {
+func (s *attachments) received(server string, t *ResourceType, valid, invalid, unmatched int) {
 	for _, a := range s.who() {
-		if a.handles.valid != nil && valid > 0 {
-			a.handles.valid.Record(a.recorder, int64(valid), a.labelsFor(server, t.label())...)
+		count := func(h *estats.Int64CountHandle, n int) {
+			if h != nil && n > 0 {
+				h.Record(a.recorder, int64(n), a.labelsFor(server, t.label())...)
+			}
 		}
-		if a.handles.invalid != nil && invalid > 0 {
-			a.handles.invalid.Record(a.recorder, int64(invalid), a.labelsFor(server, t.label())...)
-		}
+		count(a.handles.valid, valid)
+		count(a.handles.invalid, invalid)
+		count(a.handles.unmatched, unmatched)
 	}
 }
 

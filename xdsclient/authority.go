@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // authorityState says how an authority stands with its servers.
@@ -79,7 +80,11 @@ type authority struct {
 	key    authorityKey
 	// servers are the authority's servers, the preferred one first, each once.
 	servers []*bootstrap.Server
-	state   authorityState
+	// variants says that one of the servers can be asked for variants of resources
+	// (xRFC TP2). If none can, constraints choose nothing, and all watches of a name
+	// are of one resource.
+	variants bool
+	state    authorityState
 	// channels lead to the engaged servers: the first len(channels) of servers.
 	channels []*serverChannel
 	// resources are those that are watched, and those of which a server has not
@@ -147,11 +152,15 @@ func (a *authority) inUse() *serverChannel {
 	return a.channels[len(a.channels)-1]
 }
 
-// watch adds a watcher to the resource of the key.
-func (a *authority) watch(key resourceKey, w *watch) {
+// watch adds a watcher to what a locator stands for.
+func (a *authority) watch(t *ResourceType, l locator, w *watch) {
+	if !a.variants {
+		l.constraints = dynparam.Constraints{}
+	}
+	key := resourceKey{t, l.name, l.constraints.Key()}
 	r, ok := a.resources[key]
 	if !ok {
-		r = newResource(a, key)
+		r = newResource(a, key, l.constraints)
 		a.resources[key] = r
 	}
 	if len(r.watches) > 0 {
@@ -205,6 +214,7 @@ func (a *authority) forget(r *resource) {
 	if r.subscriptions--; r.subscriptions > 0 || len(r.watches) > 0 {
 		return
 	}
+	a.client.leftCache(r)
 	if delete(a.resources, r.key); len(a.resources) == 0 {
 		delete(a.client.authorities, a.key)
 	}
@@ -220,7 +230,7 @@ func (a *authority) engage() {
 		return
 	}
 	for _, ts := range from.types { // the types in the order of their dependencies
-		for _, s := range ts.subs {
+		for s := range ts.subs.all() {
 			if s.resource.authority == a && s.wanted() {
 				ch.subscribe(s.resource)
 				ch.reinstate(s.resource, nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // linkState says how a channel stands with its server.
@@ -28,12 +29,16 @@ const (
 	linkClosed
 )
 
-// serverChannel is the way to one management server: a connection, one ADS stream
-// at a time, and what is subscribed to on it. It exists while a resource of the
+// serverChannel is the way to one management server: one ADS stream at a time, and
+// what is subscribed to on it. It exists while a resource of the
 // server is watched.
 type serverChannel struct {
 	client *XDSClient
 	server *bootstrap.Server
+	// conn is the connection to the server, nil before the channel runs.
+	conn *connection
+	// loads counts the load that is reported to the server.
+	loads  *load.Store
 	cancel context.CancelFunc
 	// wake tells the writer that a request may be due. It has room for one, so
 	// that a wake-up is never lost.
@@ -68,6 +73,7 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	ch := &serverChannel{
 		client:      c,
 		server:      server,
+		loads:       c.loadsFor(server),
 		protocol:    c.protocolFor(server),
 		wake:        make(chan struct{}, 1),
 		authorities: make(map[*authority]struct{}),
@@ -95,6 +101,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 		}
 	}
 	ts := newTypeState(t, ch.server, ch.protocol.incremental())
+	ts.locators = knowsVariants(ch.server)
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -114,9 +121,10 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	s := ts.subs[r.key.name]
+	s := ts.subs.get(r.key)
 	if s == nil {
 		s = ts.add(r)
+		ts.adopt(s)
 		ch.expect(ts, s)
 	}
 	s.released = false
@@ -137,7 +145,7 @@ func (ch *serverChannel) expect(ts *typeState, s *subscription) {
 
 // subscriptionTo returns the subscription to a resource, or nil.
 func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
-	return ch.typeState(r.key.typ).subs[r.key.name]
+	return ch.typeState(r.key.typ).subs.get(r.key)
 }
 
 // unsubscribe notes that a resource is no longer watched, or not from this
@@ -149,7 +157,7 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 		return
 	}
 	ts := ch.typeState(r.key.typ)
-	s := ts.subs[r.key.name]
+	s := ts.subs.get(r.key)
 	s.released = true
 	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
 		ts.drop(s)
@@ -176,7 +184,7 @@ func (ch *serverChannel) unreachable() bool { return ch.failure != nil && !ch.st
 // soon after; a watch that starts before that gets a new channel.
 func (ch *serverChannel) close() {
 	for _, ts := range ch.types {
-		for _, s := range ts.subs {
+		for s := range ts.subs.all() {
 			ts.drop(s)
 		}
 	}
@@ -193,11 +201,10 @@ func (ch *serverChannel) close() {
 // after its first answer is not.
 func (ch *serverChannel) run(ctx context.Context) {
 	tries := retries{config: ch.client.options.backoff}
-	var conn connection
-	defer conn.close()
+	defer ch.client.disconnect(ch.conn)
 	for ctx.Err() == nil {
 		started := time.Now()
-		verdict, err := ch.attempt(ctx, &conn)
+		verdict, err := ch.attempt(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -210,17 +217,18 @@ func (ch *serverChannel) run(ctx context.Context) {
 		if verdict == verdictAccepted {
 			tries.reset()
 		}
-		conn.pause(ctx, tries.next()-time.Since(started))
+		ch.conn.pause(ctx, tries.next()-time.Since(started))
 	}
 }
 
 // attempt opens a stream and stays with it until it ends. The verdict is the best
 // that a response on it got.
-func (ch *serverChannel) attempt(ctx context.Context, conn *connection) (verdict, error) {
-	if err := conn.open(ch.server, &ch.client.options); err != nil {
+func (ch *serverChannel) attempt(ctx context.Context) (verdict, error) {
+	cc, err := ch.conn.open(&ch.client.options)
+	if err != nil {
 		return verdictNone, err
 	}
-	return ch.stream(ctx, conn.cc)
+	return ch.stream(ctx, cc)
 }
 
 // opened notes that a stream is open. Everything is subscribed to anew, with the
@@ -252,11 +260,14 @@ func (ch *serverChannel) opened() {
 
 // forgetReplaced forgets what the server sent of authorities that follow another
 // server. The cache has that server's versions now, so this one is to send its
-// own again, and not to be told that the client has them.
+// own again, and not to be told that the client has them. Nor is it told what
+// variants a collection has (xRFC TP2): it gets versions by name, and could not say
+// which variant of a name is gone.
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
-		for _, s := range ts.subs {
-			if a := s.resource.authority; a.inUse() == ch || a.state == authorityIdle {
+		for s := range ts.subs.all() {
+			a, fresh := s.resource.authority, ts.locators && s.members != nil
+			if !fresh && (a.inUse() == ch || a.state == authorityIdle) {
 				continue
 			}
 			ts.forgetWord(s)
@@ -373,7 +384,7 @@ func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 func (ch *serverChannel) reinstate(r *resource, d *delivery) {
 	s := ch.subscriptionTo(r)
 	ch.repeat(s, d)
-	for _, m := range s.members {
+	for m := range s.members.all() {
 		ch.repeat(m, d)
 	}
 	if d == nil { // or else the response may have more of them
@@ -421,9 +432,17 @@ func (ch *serverChannel) expire() {
 // not go unnoticed all the same: there are servers that say so only of what they
 // had before, and clients are "encouraged to use a timeout" (Envoy, xDS protocol,
 // "Knowing When a Requested Resource Does Not Exist").
+//
+// Of a name for which the server has sent a variant that matches, it may mean that
+// variant: a server that goes by names does not see that it was asked again.
 func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	s.state = subscriptionMissing
 	if s.resource.authority.inUse() != ch || s.resource.cached() {
+		return
+	}
+	if other := ts.standIn(s); other != nil {
+		s.state = subscriptionReceived
+		ch.accept(s, other.payload, other.taken, nil)
 		return
 	}
 	kind, state := KindDoesNotExist, resourceMissing
@@ -440,13 +459,14 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 // fault makes an Error about a resource.
 func (ch *serverChannel) fault(kind ErrorKind, r *resource, err error) *Error {
 	return &Error{
-		Kind:     kind,
-		Code:     kind.code(),
-		TypeName: r.key.typ.Name,
-		Resource: r.key.name,
-		Server:   ch.server.URI,
-		NodeID:   ch.client.config.Node.GetId(),
-		Err:      err,
-		stamp:    stampNow(""),
+		Kind:        kind,
+		Code:        kind.code(),
+		TypeName:    r.key.typ.Name,
+		Resource:    r.key.name,
+		Constraints: r.chosenBy(),
+		Server:      ch.server.URI,
+		NodeID:      ch.client.config.Node.GetId(),
+		Err:         err,
+		stamp:       stampNow(""),
 	}
 }

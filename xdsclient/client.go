@@ -1,9 +1,12 @@
 package xdsclient
 
 import (
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // Client is what the layers above see of the transport: a place to watch
@@ -24,6 +27,28 @@ type Client interface {
 	WatchCollection(t *ResourceType, name string, w CollectionWatcher) (stop func())
 	// Bootstrap returns the configuration the client was made from.
 	Bootstrap() *bootstrap.Config
+}
+
+// LocatorClient is a Client that can be asked for a variant of a resource (xRFC
+// TP2). It is what a layer is built on that attaches constraints to watches.
+type LocatorClient interface {
+	Client
+	// WatchLocator is Watch for the variant that the constraints choose. Watches
+	// of one name with different constraints are watches of different resources.
+	// Without constraints it is Watch.
+	WatchLocator(t *ResourceType, name string, c dynparam.Constraints, w Watcher) (stop func())
+	// WatchCollectionLocator does for a collection what WatchLocator does for a
+	// resource: the watcher hears of all variants of the members that match the
+	// constraints.
+	WatchCollectionLocator(t *ResourceType, name string, c dynparam.Constraints, w CollectionWatcher) (stop func())
+	// Batch calls f and returns when f has. The watches that f starts and stops
+	// go out together, with one request for each server and type, or with none
+	// if nothing changes in the end. f must not block; it may call any method of
+	// the client, and the stop functions of watches.
+	Batch(f func())
+	// Attach says that the channel with the given target uses the client; see
+	// XDSClient.Attach.
+	Attach(target string, recorder estats.MetricsRecorder) (detach func())
 }
 
 // Watcher hears of one resource (gRFC A88). The calls to one watcher are
@@ -59,13 +84,25 @@ type ResourceType struct {
 	// watchers get. It returns the resource's name, also beside an error if
 	// the name could be read, so that the fault is laid at its door.
 	Decode func(resource *anypb.Any, opts DecodeOptions) (name string, value any, err error)
+	// Ignored lists what of a resource, which Decode made value of, the program
+	// does without. It may be slow: it is called for dumps and, beside the updates
+	// and at most every 10 s for a resource, for the log. nil: nobody knows.
+	Ignored func(resource *anypb.Any, value any) []Ignored
 }
 
 // DecodeOptions is what a decoder may need beyond the bytes.
 type DecodeOptions struct {
 	// Server is the management server that sent the resource. A decoder may go
-	// by its features, but not by "delta" or by which server it is: what was
-	// decoded is used again when a server of the same other features sends the
-	// same bytes.
+	// by its features, but not by "delta", "dynamic_parameter_constraints" or,
+	// unless the value is ServerBound, by which server it is: what was decoded is
+	// used again when a server of the same other features sends the same bytes.
 	Server *bootstrap.Server
+	// Loads counts load for that server, which gets it in load reports (LRS). A
+	// value that keeps it is ServerBound.
+	Loads *load.Store
 }
+
+// ServerBound is implemented by values of ResourceType.Decode that may depend on
+// which server the resource came from. If that is so, the same bytes from another
+// server are decoded again, and watchers hear of the new value.
+type ServerBound interface{ ServerBound() bool }

@@ -7,27 +7,36 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // CollectionWatcher hears of a glob collection (xRFC TP1, "Glob"): all resources
 // of one type that share a directory and their context parameters. The calls to
 // one watcher are serial, and done is that of Watcher.
 type CollectionWatcher interface {
-	// MemberChanged says what the member of that name is now: value as the
-	// ResourceType decoded it, or, if err is not nil, that there is none to use
-	// and why. It replaces whatever was said of the member before. A member
-	// that left the collection has an *Error of KindDoesNotExist; it may come
-	// back.
-	MemberChanged(name string, value any, err error, done func())
+	// MemberChanged says what the member is now: value as the ResourceType
+	// decoded it, or, if err is not nil, that there is none to use and why. It
+	// replaces whatever was said of the member before. A member that left the
+	// collection has an *Error of KindDoesNotExist; it may come back.
+	MemberChanged(m Member, value any, err error, done func())
 	// CollectionChanged says how it stands with the collection as a whole. A
 	// nil err says that the server has answered: the members it had then have
 	// been told, and there may be none. Otherwise err is an *Error and says why
 	// nothing is known of the collection; what was said of members is void.
 	CollectionChanged(err error, done func())
 	// AmbientError reports a fault that leaves what was said in use: of the
-	// member of that name, or, if it is empty, of the collection as a whole.
-	// err is an *Error.
-	AmbientError(name string, err error, done func())
+	// member, or, if it is the zero Member, of the collection as a whole. err is
+	// an *Error.
+	AmbientError(m Member, err error, done func())
+}
+
+// Member is what a collection has: a resource, or, of one that has variants (xRFC
+// TP2), a variant of it. "All matching variants of the resource will be used", so
+// those of one name are members side by side.
+type Member struct {
+	Name string
+	// Parameters tell the variant. Compare them with Equal.
+	Parameters dynparam.Parameters
 }
 
 // WatchCollection implements Client. Members come and go as the server says,
@@ -39,11 +48,14 @@ type CollectionWatcher interface {
 // Only the incremental variant of the protocol has collections. With a server
 // that does not speak it, the watcher gets an *Error of KindConfiguration.
 func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	w := &watch{
-		watcher: wholeWatcher{watcher},
-		members: &membersNews{watcher: func(name string) Watcher { return memberWatcher{watcher, name} }},
+	return c.watch(t, locator{name: name}, newCollectionWatch(watcher))
+}
+
+func newCollectionWatch(to CollectionWatcher) *watch {
+	return &watch{
+		watcher: wholeWatcher{to},
+		members: &membersNews{watcher: func(m Member) Watcher { return memberWatcher{to, m} }},
 	}
-	return c.watch(t, name, w)
 }
 
 // wholeWatcher tells a CollectionWatcher of the collection as a whole.
@@ -52,18 +64,18 @@ type wholeWatcher struct{ to CollectionWatcher }
 func (w wholeWatcher) ResourceChanged(_ any, err error, done func()) {
 	w.to.CollectionChanged(err, done)
 }
-func (w wholeWatcher) AmbientError(err error, done func()) { w.to.AmbientError("", err, done) }
+func (w wholeWatcher) AmbientError(err error, done func()) { w.to.AmbientError(Member{}, err, done) }
 
 // memberWatcher tells a CollectionWatcher of one member.
 type memberWatcher struct {
-	to   CollectionWatcher
-	name string
+	to     CollectionWatcher
+	member Member
 }
 
 func (w memberWatcher) ResourceChanged(value any, err error, done func()) {
-	w.to.MemberChanged(w.name, value, err, done)
+	w.to.MemberChanged(w.member, value, err, done)
 }
-func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(w.name, err, done) }
+func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(w.member, err, done) }
 
 // isCollection reports whether a name in canonical form is that of a glob
 // collection: of the resources of a directory, and not of one of them.
@@ -89,34 +101,58 @@ func collectionOf(name string) string {
 	return path[:strings.LastIndexByte(path, '/')+1] + "*" + context
 }
 
-// member returns the collection that is subscribed to and has resources of this
-// name, or nil, and its member, or nil.
-func (ts *typeState) member(name []byte) (collection, member *subscription) {
+// collectionsOf returns the first of the subscriptions to the collection that has
+// resources of this name, or nil, and the name in canonical form.
+func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
 	if ts.collections == 0 || !ts.incremental || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		return nil, nil
+		return nil, ""
 	}
-	canonical := canonicalName(string(name))
-	s := ts.subs[collectionOf(canonical)]
-	if s == nil || !ts.knows(s) || isCollection(canonical) {
-		return nil, nil
+	canonical = canonicalName(string(name))
+	if isCollection(canonical) {
+		return nil, ""
 	}
-	return s, s.members[canonical]
+	return ts.subs[collectionOf(canonical)], canonical
+}
+
+// newcomer is a member that a collection does not have yet.
+type newcomer struct {
+	collection *subscription
+	member     Member
+}
+
+// cached returns the version that the cache has of the member from another stream or
+// server, or nil.
+func (n *newcomer) cached() *payload {
+	c := n.collection.resource
+	if r := c.members[resourceKey{c.key.typ, n.member.Name, n.member.Parameters.Key()}]; r != nil {
+		return r.payload
+	}
+	return nil
 }
 
 // enter makes a member of a collection, of which nothing is known yet. How many
 // there are is up to the server, so there is a limit.
-func (u *update) enter(s *subscription, name []byte) (*subscription, error) {
-	if limit := u.ch.client.options.maxMembers; len(s.members) >= limit {
+func (u *update) enter(n newcomer) (*subscription, error) {
+	if limit := u.ch.client.options.maxMembers; n.collection.membership >= limit {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
-	c, canonical := s.resource, canonicalName(string(name))
-	r := c.members[canonical]
-	if r == nil {
-		r = &resource{key: resourceKey{c.key.typ, canonical}, authority: c.authority, collection: c}
-	}
-	m := &subscription{resource: r, state: subscriptionReceived}
-	s.members[canonical] = m
+	m := n.collection.newMember(n.member.Name, n.member.Parameters)
+	m.state = subscriptionReceived
 	return m, nil
+}
+
+// newMember adds a member to a collection.
+func (s *subscription) newMember(name string, parameters dynparam.Parameters) *subscription {
+	c := s.resource
+	key := resourceKey{c.key.typ, name, parameters.Key()}
+	r := c.members[key]
+	if r == nil {
+		r = &resource{key: key, authority: c.authority, parameters: parameters, collection: c}
+	}
+	m := &subscription{resource: r}
+	s.members.add(m)
+	s.membership++
+	return m
 }
 
 // admit has the cache know a member of a collection, now that it follows the
@@ -126,34 +162,35 @@ func (s *subscription) admit() {
 	if c == nil {
 		return
 	}
-	if r := c.members[s.resource.key.name]; r != nil { // known from another server
+	if r := c.members[s.resource.key]; r != nil { // known from another server
 		s.resource = r
 		return
 	}
-	c.members[s.resource.key.name] = s.resource
+	c.members[s.resource.key] = s.resource
 }
 
 // exit notes that the server has a member no more.
 func (u *update) exit(m *subscription, state resourceState, fault *Error) {
 	c := m.resource.collection
-	u.types.dropMember(u.types.subs[c.key.name], m)
+	u.types.dropMember(u.types.subs.get(c.key), m)
 	if c.authority.heeds(u.ch, true, u.delivery) {
-		c.expel(m.resource.key.name, state, fault, u.delivery)
+		c.expel(m.resource.key, state, fault, u.delivery)
 	}
 }
 
 // expel tells the watchers that a member is no longer to be used, and forgets it.
-func (r *resource) expel(name string, state resourceState, fault *Error, d *delivery) {
-	if m := r.members[name]; m != nil {
+func (r *resource) expel(key resourceKey, state resourceState, fault *Error, d *delivery) {
+	if m := r.members[key]; m != nil {
 		m.fail(state, fault, true, d)
-		delete(r.members, name)
+		delete(r.members, key)
+		r.authority.client.leftCache(m)
 	}
 }
 
 // disband does with all members what expel does with one.
 func (r *resource) disband(b setback, d *delivery) {
-	for name, m := range r.members {
-		r.expel(name, b.state, b.fault.about(m), d)
+	for key, m := range r.members {
+		r.expel(key, b.state, b.fault.about(m), d)
 	}
 }
 
@@ -173,7 +210,7 @@ func (u *update) answer(s *subscription) {
 
 // empty notes that a collection has no members.
 func (u *update) empty(s *subscription) {
-	for _, m := range s.members {
+	for m := range s.members.all() {
 		u.exit(m, resourceMissing, u.fault(KindDoesNotExist, m.resource, errLeft))
 	}
 	u.answer(s)
@@ -183,12 +220,12 @@ func (u *update) empty(s *subscription) {
 // server and that this one, having answered for the collection, does not have.
 func (ch *serverChannel) cull(s *subscription, d *delivery) {
 	c := s.resource
-	if s.payload == nil || len(c.members) == len(s.members) || c.authority.inUse() != ch {
+	if s.payload == nil || len(c.members) == s.membership || c.authority.inUse() != ch {
 		return
 	}
-	for name, m := range c.members {
-		if s.members[name] == nil {
-			c.expel(name, resourceMissing, ch.fault(KindDoesNotExist, m, errLeft), d)
+	for key, m := range c.members {
+		if s.members.get(key) == nil {
+			c.expel(key, resourceMissing, ch.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}
 }

@@ -48,16 +48,24 @@ func (e *collectionEar) hear(what, name string, value any, err error, done func(
 	done()
 }
 
-func (e *collectionEar) MemberChanged(name string, value any, err error, done func()) {
-	e.hear("member", name, value, err, done)
+func (e *collectionEar) MemberChanged(m Member, value any, err error, done func()) {
+	e.hear("member", memberText(m), value, err, done)
+}
+
+// memberText names a member, and which variant it is if there are any.
+func memberText(m Member) string {
+	if m.Parameters.IsZero() {
+		return m.Name
+	}
+	return m.Name + m.Parameters.String()
 }
 
 func (e *collectionEar) CollectionChanged(err error, done func()) {
 	e.hear("collection", "", nil, err, done)
 }
 
-func (e *collectionEar) AmbientError(name string, err error, done func()) {
-	e.hear("ambient", name, nil, err, done)
+func (e *collectionEar) AmbientError(m Member, err error, done func()) {
+	e.hear("ambient", memberText(m), nil, err, done)
 }
 
 // heard checks what the watcher heard since the last time. The order of members

@@ -21,7 +21,12 @@ type core struct {
 
 func newCore(t testing.TB, features ...string) *core {
 	t.Helper()
-	c, err := New(parseBootstrap(t, "passthrough:///nowhere", testutils.ServerFeatures(features...)))
+	return newCoreWith(t, testutils.ServerFeatures(features...))
+}
+
+func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
+	t.Helper()
+	c, err := New(parseBootstrap(t, "passthrough:///nowhere", opts...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,18 +63,24 @@ func (k *core) push(message []byte) verdict {
 // answer takes the requests that are due, as the writer does, and returns the
 // bytes that go out.
 func (k *core) answer() (sent int) {
-	for {
-		r, fresh := k.channel.nextRequest()
-		if r == nil {
-			return sent
-		}
-		message, err := k.channel.protocol.encode(r)
-		if err != nil {
-			k.t.Fatal(err)
-		}
+	for message := k.request(); message != nil; message = k.request() {
 		sent += len(message)
-		k.channel.sent(r.typeURL, fresh)
 	}
+	return sent
+}
+
+// request takes the next request that is due, or returns nil.
+func (k *core) request() []byte {
+	r, fresh := k.channel.nextRequest()
+	if r == nil {
+		return nil
+	}
+	message, err := k.channel.protocol.encode(r)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.channel.sent(r.typeURL, fresh)
+	return message
 }
 
 // counter is a watcher that counts.

@@ -23,26 +23,35 @@ func (delta) method() string {
 func (delta) incremental() bool { return true }
 
 func (delta) encode(r *request) ([]byte, error) {
-	return proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{
+	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.typeURL,
-		ResourceNamesSubscribe:   r.subscribe,
-		ResourceNamesUnsubscribe: r.unsubscribe,
+		ResourceNamesSubscribe:   r.subscribe.names,
+		ResourceNamesUnsubscribe: r.unsubscribe.names,
 		InitialResourceVersions:  r.cached,
 		ResponseNonce:            r.nonce,
 		ErrorDetail:              errorDetail(r),
 	})
+	b = appendLocators(b, deltaLocatorsSubscribe, r.subscribe.locators)
+	return appendLocators(b, deltaLocatorsUnsubscribe, r.unsubscribe.locators), err
 }
+
+// Where DeltaDiscoveryRequest has locators (xRFC TP2, "API Changes").
+const (
+	deltaLocatorsSubscribe   = 8
+	deltaLocatorsUnsubscribe = 9
+)
 
 // deltaLayout is that of envoy.service.discovery.v3.DeltaDiscoveryResponse.
 var deltaLayout = layout{
-	message:        "DeltaDiscoveryResponse",
-	version:        1,
-	resources:      2,
-	typeURL:        4,
-	nonce:          5,
-	removed:        6,
-	resourceErrors: 9,
+	message:         "DeltaDiscoveryResponse",
+	version:         1,
+	resources:       2,
+	typeURL:         4,
+	nonce:           5,
+	removed:         6,
+	removedLocators: 8,
+	resourceErrors:  9,
 }
 
 func (delta) decode(message []byte) (*response, error) {

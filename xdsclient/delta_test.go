@@ -96,13 +96,13 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})
 	r, fresh := k.channel.nextRequest()
-	if !slices.Equal(r.subscribe, []string{"b"}) {
+	if !slices.Equal(r.subscribe.names, []string{"b"}) {
 		t.Fatalf("got request %+v, want a subscription to b", r)
 	}
 	stop()
 	k.channel.sent(r.typeURL, fresh)
 	r, _ = k.channel.nextRequest()
-	if r == nil || !slices.Equal(r.unsubscribe, []string{"b"}) {
+	if r == nil || !slices.Equal(r.unsubscribe.names, []string{"b"}) {
 		t.Fatalf("got request %+v, want an unsubscription from b", r)
 	}
 	k.c.mu.Lock()
@@ -132,7 +132,7 @@ func TestDeltaAnswersEachResponse(t *testing.T) {
 			break
 		}
 		k.channel.sent(r.typeURL, fresh)
-		got = append(got, strings.Join(append([]string{r.nonce, r.fault}, r.subscribe...), "|"))
+		got = append(got, strings.Join(append([]string{r.nonce, r.fault}, r.subscribe.names...), "|"))
 	}
 	want := []string{"n1||c", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither`, "n3|"}
 	if !slices.Equal(got, want) {

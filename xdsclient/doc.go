@@ -9,16 +9,23 @@
 // The data comes from the ADS streams to the servers that a bootstrap names, and
 // goes to the watchers as the immutable values that ResourceType.Decode made:
 //
-//	serverChannel  one server: a connection, one ADS stream at a time, the
-//	   │           subscriptions of each type, backoff, timers; shared by all
-//	   │           authorities that name the server
+//	serverChannel  one server: one ADS stream at a time, the subscriptions of
+//	   │           each type, backoff, timers; shared by all authorities that
+//	   │           name the server
 //	   ├─ protocol a variant of the wire protocol (delta, sotw)
 //	   ├─ typeState what a type is subscribed to, and what the server has to
 //	   │           be told of that: one state machine for every variant
-//	authority      the cache of one authority: its resources by type and name,
-//	   │           its ordered list of servers, and which of them is in use
+//	authority      the cache of one authority: its resources by type, name and
+//	   │           constraints, its ordered list of servers, and which is in use
 //	   └─ resource one cache entry: the accepted version, the standing error
 //	        └─ watch   one watcher, and what it is still to be told
+//
+// # Load reports
+//
+// For each server there is a load.Store, which decoders get and put into their
+// values; whoever balances counts there. While one is in use, a loadReporter keeps an
+// LRS stream to the server open, beside that of ADS and on the same connection. The
+// connection lasts as long as either of them.
 //
 // # Looking in
 //
@@ -60,14 +67,35 @@
 // When another server takes over, the members that only the one before had leave
 // with the first response in which the new one answers for the collection.
 //
+// # Variants
+//
+// A resource may have variants that share its name and differ in their dynamic
+// parameters; a watch with constraints (WatchLocator) is of the variant that these
+// choose (xRFC TP2). Cache entries, subscriptions, timers and errors are by name and
+// constraints. Constraints go to servers with the feature dynamic_parameter_constraints,
+// and then every request for every type has locators, and names beside them. Other
+// servers are asked for names as ever; at one that is fallen back to, all watches of a
+// name have what it has under the name.
+//
+// A resource is for each subscription to its name whose constraints its parameters
+// satisfy. Of several in a response a subscription takes the preferred one, as
+// dynparam.Constraints.Compare has it; a collection takes all. What matches nobody is
+// dropped and counted.
+//
+// A response with changes does not say for which subscription a resource is there. If
+// it is less than what one has, and may be there for another, the server is asked again
+// for the one. What it sends after that counts. So subscriptions whose constraints
+// overlap cost a request now and then; those that do not, none.
+//
 // # Concurrency
 //
 // All state of a client is guarded by one mutex, XDSClient.mu. It is never held
 // while a watcher is called, a resource is decoded, or anything is read or
-// written, the log included, so there is no lock order to keep. A server channel
-// has one goroutine that connects and reads, and one that writes while a stream is
-// open; a client has one goroutine that calls the watchers, each after the other.
-// Close ends them all.
+// written, the log included; the only lock taken under it is that of a load.Store.
+// A server channel has one goroutine that connects and reads, and one that writes
+// while a stream is open; a loadReporter has one that connects and writes, and one
+// that reads; a client has one that calls the watchers, each after the other. Close
+// ends them all, after the last load reports, for which it waits a second at most.
 //
 // # Bounds
 //

@@ -10,14 +10,18 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // stamp says with which version, and when, a server said something of a
-// resource. Each cache entry has one, so it is small.
+// resource, and of which variant. Each cache entry has one, so it is small.
 type stamp struct {
 	version string
 	// at is in nanoseconds since 1970.
 	at int64
+	// parameters are those of the variant that was sent.
+	parameters dynparam.Parameters
 }
 
 func stampNow(version string) stamp { return stamp{version: version, at: time.Now().UnixNano()} }
@@ -81,8 +85,8 @@ type Dump struct {
 	Targets []string
 	// Servers are the servers in use, by URI.
 	Servers []ServerDump
-	// Resources are the resources that are watched, ordered by type URL, name
-	// and authority.
+	// Resources are the resources that are watched, ordered by type URL, name,
+	// authority, constraints and parameters.
 	Resources []ResourceDump
 }
 
@@ -102,6 +106,15 @@ type ServerDump struct {
 type ResourceDump struct {
 	// TypeURL is the type, and Name the name it is watched by.
 	TypeURL, Name string
+	// Constraints are those that it is watched with (xRFC TP2). There is an entry
+	// for each set of constraints with which a name is watched. They are those of
+	// the collection for a member.
+	Constraints dynparam.Constraints
+	// Parameters tell which variant is in use, and, of the member of a collection,
+	// which it is.
+	Parameters dynparam.Parameters
+	// Member says that the entry is the member of a collection.
+	Member bool
 	// Authority is that of the name, percent-decoded, or OldStyleAuthority.
 	Authority string
 	// Server is the URI of the server that sent the resource, or else of the one
@@ -122,7 +135,9 @@ type ResourceDump struct {
 	Failure *Failure
 
 	cached, collection bool
+	typ                *ResourceType
 	raw                []byte
+	value              any
 }
 
 // OldStyleAuthority stands for the authority of names that have none, because
@@ -154,6 +169,15 @@ func (r *ResourceDump) Any() *anypb.Any {
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
 }
 
+// Ignored lists what of the resource in use the program does without. It is worked
+// out by this call, and takes about as long as decoding the resource.
+func (r *ResourceDump) Ignored() []Ignored {
+	if !r.Cached() || r.collection {
+		return nil
+	}
+	return r.typ.ignoredIn(r.raw, r.value)
+}
+
 // Dump returns what the client holds. The client stands still while its entries
 // are listed, so that they are those of one moment; their bytes are not copied.
 func (c *XDSClient) Dump() *Dump {
@@ -166,7 +190,8 @@ func (c *XDSClient) Dump() *Dump {
 	c.list(d)
 	slices.SortFunc(d.Servers, func(a, b ServerDump) int { return strings.Compare(a.URI, b.URI) })
 	slices.SortFunc(d.Resources, func(a, b ResourceDump) int {
-		return cmp.Or(strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Authority, b.Authority))
+		return cmp.Or(strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Authority, b.Authority),
+			strings.Compare(a.Constraints.Key(), b.Constraints.Key()), strings.Compare(a.Parameters.Key(), b.Parameters.Key()))
 	})
 	return d
 }
@@ -240,20 +265,26 @@ func (r *resource) cacheState() CacheState {
 
 func (r *resource) dump() ResourceDump {
 	d := ResourceDump{
-		TypeURL:   r.key.typ.TypeURL,
-		Name:      r.key.name,
-		Authority: r.authority.key.label(),
-		State:     r.cacheState(),
+		TypeURL:     r.key.typ.TypeURL,
+		Name:        r.key.name,
+		Constraints: r.constraints,
+		Parameters:  r.parameters,
+		Authority:   r.authority.key.label(),
+		State:       r.cacheState(),
 
 		collection: r.members != nil,
+		typ:        r.key.typ,
+	}
+	if c := r.collection; c != nil {
+		d.Constraints, d.Member = c.constraints, true
 	}
 	if f := r.fault; f != nil {
 		d.Server = f.Server
 		d.Failure = &Failure{Version: f.stamp.version, Time: f.stamp.time(), Err: f}
 	}
 	if p := r.payload; p != nil {
-		d.Server, d.cached, d.raw = p.server.URI, true, p.raw
-		d.Version, d.LastUpdated = r.taken.version, r.taken.time()
+		d.Server, d.cached, d.raw, d.value = p.server.URI, true, p.raw, p.value
+		d.Version, d.LastUpdated, d.Parameters = r.taken.version, r.taken.time(), r.taken.parameters
 	}
 	return d
 }

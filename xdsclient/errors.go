@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // ErrorKind says what kind of fault an Error reports.
@@ -93,8 +95,10 @@ type Error struct {
 	Code codes.Code
 	// TypeName is ResourceType.Name.
 	TypeName string
-	// Resource is the name of the resource.
-	Resource string
+	// Resource is the name of the resource, and Constraints are those that choose
+	// among its variants, if there are any (xRFC TP2).
+	Resource    string
+	Constraints dynparam.Constraints
 	// Server is the URI of the management server. It is empty if none was asked
 	// (KindConfiguration). If several cannot be reached it is their list, with a
 	// comma and a space in between, the preferred one first.
@@ -114,6 +118,9 @@ type Error struct {
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "xDS %s %q", e.TypeName, e.Resource)
+	if !e.Constraints.IsZero() {
+		fmt.Fprintf(&b, " with %v", e.Constraints)
+	}
 	switch e.Kind {
 	case KindInvalid:
 		b.WriteString(" is invalid")
@@ -146,7 +153,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // about returns the same error for another resource.
 func (e *Error) about(r *resource) *Error {
 	other := *e
-	other.Resource = r.key.name
+	other.Resource, other.Constraints = r.key.name, r.chosenBy()
 	return &other
 }
 

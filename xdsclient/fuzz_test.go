@@ -141,8 +141,8 @@ func FuzzDeltaDecode(f *testing.F) {
 			want.Resources[r.index] = nil
 		}
 		for name := range got.removed {
-			if string(name) != want.GetRemovedResources()[0] {
-				t.Fatalf("%q is removed, want %q", name, want.GetRemovedResources())
+			if string(name.name) != want.GetRemovedResources()[0] {
+				t.Fatalf("%q is removed, want %q", name.name, want.GetRemovedResources())
 			}
 			want.RemovedResources = want.RemovedResources[1:]
 		}

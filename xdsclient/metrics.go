@@ -25,9 +25,12 @@ const (
 	metricResources     = "grpc.xds_client.resources"
 )
 
+// metricUnmatched is ours.
+const metricUnmatched = "dynxds.xds_client.unmatched_variants"
+
 // Metrics returns descriptors of the metrics that a client reports (gRFC A78,
-// with the labels of A88). All are off unless a stats plugin is told to collect
-// them.
+// with the labels of A88, and one of ours). All are off unless a stats plugin is
+// told to collect them.
 //
 // A client reports to the metrics that gRPC's registry has under these names, or
 // not at all. Importing the module's root package registers them; gRPC-Go's own
@@ -63,6 +66,13 @@ func Metrics() []estats.MetricDescriptor {
 			Type:        estats.MetricTypeIntCount,
 		},
 		{
+			Name:        metricUnmatched,
+			Description: "Variants of watched resources received that match nobody's dynamic parameter constraints and were dropped.",
+			Unit:        "{resource}",
+			Labels:      []string{labelTarget, labelServer, labelResourceType},
+			Type:        estats.MetricTypeIntCount,
+		},
+		{
 			Name:        metricResources,
 			Description: "Resources in the cache of the xDS client.",
 			Unit:        "{resource}",
@@ -77,6 +87,7 @@ func Metrics() []estats.MetricDescriptor {
 type handles struct {
 	connected, resources          *estats.Int64AsyncGaugeHandle
 	serverFailure, valid, invalid *estats.Int64CountHandle
+	unmatched                     *estats.Int64CountHandle
 }
 
 // registeredHandles looks the metrics up in gRPC's registry. The registry is
@@ -96,6 +107,7 @@ func registeredHandles() handles {
 		serverFailure: (*estats.Int64CountHandle)(found[metricServerFailure]),
 		valid:         (*estats.Int64CountHandle)(found[metricValid]),
 		invalid:       (*estats.Int64CountHandle)(found[metricInvalid]),
+		unmatched:     (*estats.Int64CountHandle)(found[metricUnmatched]),
 	}
 }
 

@@ -23,6 +23,16 @@ type authorityKey struct {
 	name     string
 }
 
+// AuthorityOf returns the authority that a resource name gives, decoded. ok is
+// false for an old-style name, which gives none, and for what cannot be a name.
+func AuthorityOf(name string) (authority string, ok bool) {
+	if !strings.HasPrefix(name, newStylePrefix) {
+		return "", false
+	}
+	n, err := parseName(name)
+	return n.authority.name, err == nil
+}
+
 // resourceName is a resource name that is fit to be asked for.
 //
 // A new-style name is a URI,

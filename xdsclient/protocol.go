@@ -47,12 +47,12 @@ type request struct {
 	// fault, if not empty, makes the request a NACK.
 	fault string
 
-	// names are all names that the type is subscribed to, in order. It is not
-	// set in an incremental variant, and the rest in no other.
-	names []string
+	// all is what the type is subscribed to. It is not set in an incremental
+	// variant, and the rest in no other.
+	all targets
 	// subscribe and unsubscribe are the changes since the last request for the
-	// type on this stream, in order.
-	subscribe, unsubscribe []string
+	// type on this stream.
+	subscribe, unsubscribe targets
 	// cached are the versions of the resources that the client has from this
 	// server, by name. It is set in the first request for the type on a stream.
 	cached map[string]string
@@ -68,10 +68,24 @@ type response struct {
 	fullState bool
 	// resources, errors and removed iterate what the server sent, the errors it
 	// sent in place of resources (xRFC TP3), and the names of what it does not
-	// have. They may be called once per response and hold nothing of it.
-	resources iter.Seq[wireResource]
-	errors    iter.Seq[wireError]
-	removed   iter.Seq[[]byte]
+	// have. removedLocators are names of the same, some with constraints (xRFC TP2);
+	// they mean something only to a server that is asked for variants. None of them
+	// holds anything of the response, and each may be called again.
+	resources                iter.Seq[wireResource]
+	errors                   iter.Seq[wireError]
+	removed, removedLocators iter.Seq[wireName]
+}
+
+// wireName is what a server calls a subscription. It refers to the bytes of the
+// message.
+type wireName struct {
+	name []byte
+	// constraints are the serialized constraints of the subscription, if scoped is
+	// set; else all subscriptions to the name are meant.
+	constraints []byte
+	scoped      bool
+	// err says why the name cannot be read.
+	err error
 }
 
 // wireResource is a resource as a response carries it. It refers to the bytes of
@@ -84,6 +98,9 @@ type wireResource struct {
 	name, version []byte
 	// wrapper is the wrapper if it has aliases, or nil.
 	wrapper []byte
+	// parameters are the serialized dynamic parameters of the wrapper, which mean
+	// something only from a server that is asked for variants.
+	parameters []byte
 	// value is the serialized resource.
 	value []byte
 	// heartbeat says that the wrapper has a name and a version but no resource:
@@ -98,10 +115,8 @@ type wireResource struct {
 // bytes of the message.
 type wireError struct {
 	// index is the place of the error in the response.
-	index   int
-	name    []byte
+	index int
+	wireName
 	code    int32
 	message []byte
-	// err says why the error cannot be read.
-	err error
 }

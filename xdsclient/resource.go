@@ -5,12 +5,17 @@ import (
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // resourceKey identifies a cache entry within an authority.
 type resourceKey struct {
 	typ  *ResourceType
 	name string
+	// variant tells the entries of one name apart (xRFC TP2). It is the key of the
+	// constraints that the entry is watched with, or, of the member of a
+	// collection, that of its dynamic parameters.
+	variant string
 }
 
 // resourceState is the state of a cache entry, as gRFC A88 ("Cache Entry
@@ -44,15 +49,22 @@ type payload struct {
 }
 
 // of reports whether the payload is what the bytes mean that come from a server.
-// ResourceType.Decode may go by the features of the server, not by which it is.
+// ResourceType.Decode may go by the features of the server, and by which it is only
+// if the value is ServerBound.
 func (p *payload) of(server *bootstrap.Server) bool {
-	return p.server == server || decodesAs(p.server, server) && decodesAs(server, p.server)
+	if p.server == server {
+		return true
+	}
+	if b, ok := p.value.(ServerBound); ok && b.ServerBound() {
+		return p.server.Key() == server.Key()
+	}
+	return decodesAs(p.server, server) && decodesAs(server, p.server)
 }
 
 // decodesAs reports whether b has the features of a that a decoder may go by.
 func decodesAs(a, b *bootstrap.Server) bool {
 	return !slices.ContainsFunc(a.Features, func(f bootstrap.Feature) bool {
-		return f != bootstrap.FeatureDelta && !b.HasFeature(f)
+		return f != bootstrap.FeatureDelta && f != bootstrap.FeatureDynamicParameterConstraints && !b.HasFeature(f)
 	})
 }
 
@@ -72,7 +84,12 @@ func (p *payload) from(server *bootstrap.Server) *payload {
 type resource struct {
 	key       resourceKey
 	authority *authority
-	state     resourceState
+	// constraints choose among the variants of the resource, or of the members of
+	// the collection.
+	constraints dynparam.Constraints
+	// parameters are those of a member.
+	parameters dynparam.Parameters
+	state      resourceState
 	// payload is the version in use, or nil. taken is when the server last sent
 	// it, and what it called its version; it may change while the bytes do not.
 	payload *payload
@@ -84,17 +101,19 @@ type resource struct {
 	watches []*watch
 	// subscriptions counts the subscriptions of all channels.
 	subscriptions int
-	// members are the members of a collection by name. It is nil for all else.
-	members map[string]*resource
+	// members are the members of a collection. It is nil for all else.
+	members map[resourceKey]*resource
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by them only.
 	collection *resource
+	// saidIgnored stands for what the ignoredLog last said of it; 0: nothing.
+	saidIgnored uint64
 }
 
-func newResource(a *authority, key resourceKey) *resource {
-	r := &resource{key: key, authority: a}
+func newResource(a *authority, key resourceKey, constraints dynparam.Constraints) *resource {
+	r := &resource{key: key, authority: a, constraints: constraints}
 	if isCollection(key.name) {
-		r.members = make(map[string]*resource)
+		r.members = make(map[resourceKey]*resource)
 	}
 	return r
 }
@@ -148,12 +167,15 @@ func (r *resource) leave(w *watch) {
 	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
 }
 
-// take takes a valid version. If it is the one in use, watchers hear of it only if
-// they heard of an error since, which it clears.
+// take takes a valid version. If it is the one in use, be it of another variant,
+// watchers hear of it only if they heard of an error since, which it clears.
 func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	now := r.payload
 	same := now != nil && now.of(p.server) && bytes.Equal(now.raw, p.raw)
 	r.payload, r.taken = p, taken
+	if !same {
+		r.authority.client.noteIgnored(r)
+	}
 	if same && r.state == resourceAccepted && r.link == nil {
 		return
 	}

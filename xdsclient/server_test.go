@@ -9,6 +9,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -46,6 +47,10 @@ type script struct {
 	// sotwOnly has the server not implement the incremental variant.
 	sotwOnly bool
 	deltas   chan *deltaStream
+	// loads are the LRS streams.
+	loads chan *loadWire
+	// dialled counts the connections.
+	dialled int
 	// wire, if not nil, stands between a client and the connection it dials.
 	wire func(net.Conn) net.Conn
 	// gate is closed when connections may be made. Until then a client collects
@@ -62,7 +67,7 @@ type scriptStream struct {
 }
 
 func newScript(t *testing.T) *script {
-	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), started: time.Now(), gate: make(chan struct{})}
+	s := &script{t: t, streams: make(chan *scriptStream, 1000), deltas: make(chan *deltaStream, 1000), loads: make(chan *loadWire, 1000), started: time.Now(), gate: make(chan struct{})}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -75,6 +80,7 @@ func (s *script) start() {
 	s.listener = bufconn.Listen(1 << 20)
 	s.server = grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.server, s)
+	loadv3.RegisterLoadReportingServiceServer(s.server, loadService{script: s})
 	server, listener := s.server, s.listener
 	s.serving.Go(func() { _ = server.Serve(listener) })
 }
@@ -98,6 +104,7 @@ func (s *script) dial(ctx context.Context, _ string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	s.mu.Lock()
+	s.dialled++
 	listener, wire := s.listener, s.wire
 	s.mu.Unlock()
 	conn, err := listener.DialContext(ctx)

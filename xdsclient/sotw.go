@@ -22,15 +22,20 @@ func (sotw) method() string {
 func (sotw) incremental() bool { return false }
 
 func (sotw) encode(r *request) ([]byte, error) {
-	return proto.Marshal(&discoveryv3.DiscoveryRequest{
+	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{
 		VersionInfo:   r.version,
 		Node:          r.node,
-		ResourceNames: r.names,
+		ResourceNames: r.all.names,
 		TypeUrl:       r.typeURL,
 		ResponseNonce: r.nonce,
 		ErrorDetail:   errorDetail(r),
 	})
+	return appendLocators(b, sotwLocators, r.all.locators), err
 }
+
+// sotwLocators is the field of DiscoveryRequest with locators (xRFC TP2, "API
+// Changes").
+const sotwLocators = 7
 
 // errorDetail is what makes a request a NACK.
 func errorDetail(r *request) *statuspb.Status {

@@ -117,6 +117,9 @@ func (ch *serverChannel) write(ctx context.Context, s grpc.ClientStream) error {
 func (ch *serverChannel) nextRequest() (*request, []*subscription) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
+	if ch.client.batches > 0 {
+		return nil, nil
+	}
 	for _, ts := range ch.types {
 		if r, fresh := ts.next(ch.delivery != nil); r != nil {
 			return r, fresh

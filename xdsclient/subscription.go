@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"bytes"
+	"cmp"
 	"strings"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -20,6 +21,9 @@ const (
 	// subscriptionReceived: the server has sent the resource. A response with
 	// the full state that omits it therefore deletes it.
 	subscriptionReceived
+	// subscriptionDoubted: the server has sent the resource, and is to be asked
+	// again whether it is still the preferred variant.
+	subscriptionDoubted
 	// subscriptionMissing: the server deleted the resource, does not have it,
 	// or did not send it in time. It may still come.
 	subscriptionMissing
@@ -39,7 +43,9 @@ const (
 // told.
 type subscription struct {
 	resource *resource
-	state    subscriptionState
+	// next is another subscription to the same name.
+	next  *subscription
+	state subscriptionState
 	// released says that the resource is not subscribed to at this server any
 	// more, although it may be at another one.
 	released bool
@@ -50,6 +56,9 @@ type subscription struct {
 	setback *setback
 	// taken is when, and with which version, the server last sent payload.
 	taken stamp
+	// offer is what a response has for the subscription. It is nil if the server
+	// was never asked for variants.
+	offer *offer
 	// hash is that of the accepted bytes if they name the resource, or 0.
 	hash uint64
 	// seen is the number of the last response that has something to say of the
@@ -58,15 +67,17 @@ type subscription struct {
 	seen, found uint64
 	// deadline is when the resource timer fires, on the channel's stopwatch.
 	deadline stopwatchTime
-	// members are those that this server says a collection has, by name. It is
-	// nil for a resource.
-	members map[string]*subscription
+	// members are those that this server says a collection has. It is nil for a
+	// resource.
+	members subscriptions
+	// membership is how many members there are.
+	membership int
 }
 
 func newSubscription(r *resource) *subscription {
 	s := &subscription{resource: r}
 	if r.members != nil {
-		s.members = make(map[string]*subscription)
+		s.members = make(subscriptions)
 	}
 	return s
 }
@@ -86,18 +97,8 @@ func (s *subscription) known(raw []byte, server *bootstrap.Server) *payload {
 	return nil
 }
 
-// cachedVersion adds the version that the client has from the server to those of
-// other resources. See typeState.cached.
-func (s *subscription) cachedVersion(versions map[string]string, name string) {
-	switch {
-	case s.members != nil || s.payload == nil:
-	case s.setback == nil:
-		versions[name] = s.taken.version
-	default:
-		versions[name] = ""
-	}
-}
-
-func bySubscribedName(a, b *subscription) int {
-	return strings.Compare(a.resource.key.name, b.resource.key.name)
+// bySubscribed is the order of subscriptions in requests.
+func bySubscribed(a, b *subscription) int {
+	x, y := &a.resource.key, &b.resource.key
+	return cmp.Or(strings.Compare(x.name, y.name), strings.Compare(x.variant, y.variant))
 }

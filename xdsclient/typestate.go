@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 
@@ -25,9 +24,11 @@ type typeState struct {
 	server *bootstrap.Server
 	// incremental is that of the variant in use.
 	incremental bool
+	// locators says that the server is asked for variants of resources (xRFC TP2).
+	locators bool
 	// version is the last that was accepted in whole. It outlives the stream.
 	version string
-	subs    map[string]*subscription
+	subs    subscriptions
 	// byHash finds the subscription whose accepted bytes have a hash. Of two
 	// with the same hash it knows one; the other is decoded each time.
 	byHash map[uint64]*subscription
@@ -37,9 +38,9 @@ type typeState struct {
 	byOwn map[string][]*subscription
 	// collections counts the subscriptions to collections.
 	collections int
-	// names are what the last request listed, or will list. It is replaced, not
+	// listed is what the last request listed, or will list. It is replaced, not
 	// changed. An incremental variant does not need it.
-	names []string
+	listed targets
 	// touched are the subscriptions whose first watch began, or whose last one
 	// stopped, since the last request. It has no meaning before the first one.
 	touched map[*subscription]struct{}
@@ -73,7 +74,7 @@ func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *
 		typ:         t,
 		server:      server,
 		incremental: incremental,
-		subs:        make(map[string]*subscription),
+		subs:        make(subscriptions),
 		byHash:      make(map[uint64]*subscription),
 		own:         make(map[*subscription]string),
 		byOwn:       make(map[string][]*subscription),
@@ -84,7 +85,7 @@ func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *
 // add starts a subscription.
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r)
-	ts.subs[r.key.name] = s
+	ts.subs.add(s)
 	r.subscriptions++
 	if s.members != nil {
 		ts.collections++
@@ -105,7 +106,7 @@ func (ts *typeState) forgetWord(s *subscription) {
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for _, m := range s.members {
+	for m := range s.members.all() {
 		ts.dropMember(s, m)
 	}
 }
@@ -114,7 +115,8 @@ func (ts *typeState) dropMembers(s *subscription) {
 func (ts *typeState) dropMember(s, m *subscription) {
 	m.state = subscriptionDropped
 	ts.unindex(m)
-	delete(s.members, m.resource.key.name)
+	s.members.remove(m)
+	s.membership--
 }
 
 // drop forgets a subscription.
@@ -124,7 +126,7 @@ func (ts *typeState) drop(s *subscription) {
 	ts.dropMembers(s)
 	ts.setOwn(s, "")
 	delete(ts.touched, s)
-	delete(ts.subs, s.resource.key.name)
+	ts.subs.remove(s)
 	if s.members != nil {
 		ts.collections--
 	}
@@ -183,18 +185,9 @@ func (ts *typeState) knows(s *subscription) bool {
 	return !ts.incremental || s.state != subscriptionUnsent
 }
 
-// named returns the subscription to what a server calls name, a resource or a
-// collection, or nil.
-func (ts *typeState) named(name []byte) *subscription {
-	s := ts.subs[string(name)] // does not copy
-	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		s = ts.subs[canonicalName(string(name))]
-	}
-	if s == nil || !ts.knows(s) {
-		return nil
-	}
-	return s
-}
+// named returns the first of the subscriptions to what a server calls name, to
+// resources or to collections, or nil.
+func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(name) }
 
 // forgetVersion forgets, between two streams, the version of a type of which
 // nothing is left, lest the server take the next resource for one that the client
@@ -207,7 +200,7 @@ func (ts *typeState) forgetVersion() {
 
 // begin prepares for a new stream, on which nothing was said yet.
 func (ts *typeState) begin() {
-	for _, s := range ts.subs {
+	for s := range ts.subs.all() {
 		switch {
 		case !s.wanted():
 			ts.drop(s)
@@ -264,16 +257,16 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	case changed && ts.incremental:
 		fresh, news = ts.listChanges(r)
 	case changed:
-		fresh, news = ts.listNames()
+		fresh, news = ts.listAll()
 	}
 	if !news && len(ts.replies) == 0 {
 		return nil, nil
 	}
-	if !ts.announced && len(ts.names) == 0 && len(r.subscribe) == 0 {
+	if !ts.announced && len(ts.listed.names) == 0 && len(r.subscribe.names) == 0 {
 		ts.replies, ts.backlog = nil, 0
 		return nil, nil
 	}
-	r.names = ts.names
+	r.all = ts.listed
 	ts.takeReply(r)
 	for _, s := range fresh {
 		s.state = subscriptionSending
@@ -284,92 +277,31 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 
 // settle goes through the subscriptions that changed since the last request, or
 // through all before the first. It drops those that are no longer watched, and
-// returns their names if the server knows of them, and the subscriptions that the
-// server does not know of.
-func (ts *typeState) settle() (fresh []*subscription, left []string) {
+// returns them if the server knows of them, and the subscriptions that the server
+// does not know of.
+func (ts *typeState) settle() (fresh, left []*subscription) {
 	touched := maps.Keys(ts.touched)
 	if !ts.announced {
-		touched = maps.Values(ts.subs)
+		touched = ts.subs.all()
 	}
 	for s := range touched {
 		switch {
 		case !s.wanted():
 			if s.state != subscriptionUnsent {
-				left = append(left, s.resource.key.name)
+				left = append(left, s)
 			}
 			ts.drop(s)
-		case s.state == subscriptionUnsent && ts.served(s):
+		case (s.state == subscriptionUnsent || s.state == subscriptionDoubted && ts.incremental) && ts.served(s):
 			fresh = append(fresh, s)
 		}
 	}
 	if len(ts.touched) > 0 { // a map that was cleared stays large
 		ts.touched = make(map[*subscription]struct{})
 	}
-	slices.SortFunc(fresh, bySubscribedName)
-	slices.Sort(left)
+	slices.SortFunc(fresh, bySubscribed)
+	slices.SortFunc(left, bySubscribed)
 	return fresh, left
 }
 
 // served reports whether the variant can serve a subscription.
 func (ts *typeState) served(s *subscription) bool { return s.members == nil || ts.incremental }
-
-// listNames brings names up to date. It returns the subscriptions that the server
-// does not know of, and whether there is any news for it.
-func (ts *typeState) listNames() (fresh []*subscription, news bool) {
-	fresh, _ = ts.settle()
-	names := make([]string, 0, len(ts.subs))
-	for name, s := range ts.subs {
-		if ts.served(s) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	news = !ts.announced || len(fresh) > 0 || !slices.Equal(names, ts.names)
-	ts.names = names
-	return fresh, news
-}
-
-// listChanges writes the changes of the subscriptions into a request. In the
-// first one of a stream that is all there is, with the versions of what is
-// cached. It returns the subscriptions that the server does not know of, and
-// whether there is any news for it.
-func (ts *typeState) listChanges(r *request) (fresh []*subscription, news bool) {
-	first := !ts.announced
-	fresh, left := ts.settle()
-	ts.names = nil
-	if first {
-		r.subscribe = slices.Sorted(maps.Keys(ts.subs))
-		r.cached = ts.cached()
-		return fresh, true
-	}
-	for _, s := range fresh {
-		r.subscribe = append(r.subscribe, s.resource.key.name)
-	}
-	r.unsubscribe = left
-	return fresh, len(fresh) > 0 || len(left) > 0
-}
-
-// cached returns the versions of what the client has from this server, and uses,
-// by the resources' own names.
-//
-// A version under which the server would keep silent, but should not, is left
-// empty, so that it sends the resource again: if the server's last word was an
-// error it may have gone back to the version in use, which clears the error; and
-// of a server that was unreachable an answer is wanted, as that is what ends the
-// error.
-func (ts *typeState) cached() map[string]string {
-	versions := make(map[string]string)
-	for name, s := range ts.subs {
-		if own := ts.own[s]; own != "" {
-			name = own
-		}
-		s.cachedVersion(versions, name)
-		for name, m := range s.members {
-			m.cachedVersion(versions, name)
-		}
-	}
-	if ts.probe && len(versions) > 0 {
-		versions[slices.Min(slices.Collect(maps.Keys(versions)))] = ""
-	}
-	return versions
-}

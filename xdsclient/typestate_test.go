@@ -18,7 +18,7 @@ func due(ts *typeState) (requests [][]string) {
 		if r == nil {
 			return requests
 		}
-		requests = append(requests, append([]string{r.version, r.nonce}, r.names...))
+		requests = append(requests, append([]string{r.version, r.nonce}, r.all.names...))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // verdict says how a response was received, from worst to best.
@@ -42,6 +43,7 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 		logger.Warningf("xDS management server %s sent a response for type %s, which nothing is subscribed to", ch.server, cut(resp.typeURL, maxServerText))
 		return verdictNone, nil, nil
 	}
+	u.weigh()
 	for r := range resp.resources {
 		u.add(r)
 	}
@@ -49,6 +51,9 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 	u.record()
 	inBatches(u, resp.errors, u.report)
 	inBatches(u, resp.removed, u.remove)
+	if u.types.locators {
+		inBatches(u, resp.removedLocators, u.remove)
+	}
 	return u.finish()
 }
 
@@ -87,8 +92,13 @@ type update struct {
 	stamp  stamp
 	batch  []item
 	faults faultList
-	// found is what find returned last.
-	found []*subscription
+	// found and entering are what find returned last. outranked says that the
+	// resource would be for somebody if there were no better one.
+	found     []*subscription
+	entering  []newcomer
+	outranked bool
+	// memo has the parameters that were read, by their bytes.
+	memo map[string]dynparam.Parameters
 	// nameless counts what is faulty and of an unknown name. Any of it may be
 	// of a resource that seems to be missing.
 	nameless int
@@ -101,16 +111,27 @@ type update struct {
 	// collections are those that the response answered for.
 	collections []*subscription
 
-	total, invalid, unchanged, decoded, unasked, serverErrors int
+	total, invalid, unchanged, decoded, serverErrors int
+	// unasked were dropped because nobody watches them, unmatched of them for their
+	// parameters only, and passed because there is a better variant.
+	unasked, unmatched, passed int
+	// ambiguous counts the choices between variants that xRFC TP2 leaves open.
+	ambiguous int
+	// late says that something was for a subscription that began too late for it.
+	late bool
 }
 
 // item is a resource of a response on its way into the cache.
 type item struct {
 	wireResource
-	// hash is that of a bare resource's bytes.
-	hash    uint64
-	decoded string
-	payload *payload
+	// hash is that of a bare resource's bytes. Its name is in them.
+	bare bool
+	hash uint64
+	// parameters are those of the wrapper. unreadable says that they cannot be read.
+	parameters dynparam.Parameters
+	unreadable bool
+	decoded    string
+	payload    *payload
 	// invalid says that the resource was counted among the invalid ones.
 	invalid bool
 }
@@ -135,8 +156,8 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 
 // add takes a resource.
 func (u *update) add(r wireResource) {
-	it := item{wireResource: r}
-	if r.err == nil && len(r.name) == 0 {
+	it := item{wireResource: r, bare: len(r.name) == 0}
+	if r.err == nil && it.bare {
 		it.hash = maphash.Bytes(u.ch.client.seed, r.value)
 	}
 	u.batch = append(u.batch, it)
@@ -164,91 +185,28 @@ func (u *update) match() []item {
 	defer u.ch.client.unlock()
 	changed := u.batch[:0]
 	for i := range u.batch {
-		if it := &u.batch[i]; !u.settled(it) {
+		it := &u.batch[i]
+		u.readParameters(it)
+		if !u.settled(it) {
 			changed = append(changed, *it)
 		}
 	}
 	return changed
 }
 
-// settled reports whether nothing is left to do for a resource.
-func (u *update) settled(it *item) bool {
-	if len(it.name) == 0 {
-		s := u.types.find(it.value, it.hash)
-		if it.err != nil || s == nil {
-			return false
-		}
-		u.unchanged++
-		u.accept(s, it)
-		return true
-	}
-	found, collection := u.find(it.name, &it.wireResource)
-	if len(found) == 0 && collection == nil {
-		u.unasked++
-		return true
-	}
-	if it.heartbeat {
-		u.heartbeat(found, it)
-		return true
-	}
-	if it.err != nil || collection != nil {
-		return false
-	}
-	for _, s := range found {
-		if s.known(it.value, u.ch.server) == nil {
-			return false
-		}
-	}
-	u.unchanged++
-	for _, s := range found {
-		u.accept(s, it)
-	}
-	return true
-}
-
-// find returns the subscriptions that a resource is for: those to its own name
-// and to its aliases, and the member of a collection. If a collection has no such
-// member yet, it returns the collection as well. What it returns is valid until
-// the next call.
-func (u *update) find(own []byte, r *wireResource) (found []*subscription, collection *subscription) {
-	u.found = u.found[:0]
-	u.ch.finds++
-	u.look(own)
-	if r.wrapper != nil {
-		for alias := range r.aliases() {
-			u.look(alias)
-		}
-	}
-	collection, member := u.types.member(own)
-	if member != nil {
-		u.found = append(u.found, member)
-		collection = nil
-	}
-	return u.found, collection
-}
-
-// look adds the subscription to a name to what was found, unless it is there.
-func (u *update) look(name []byte) {
-	s := u.types.named(name)
-	if s == nil || s.members != nil || s.found == u.ch.finds {
-		return
-	}
-	s.found = u.ch.finds
-	u.found = append(u.found, s)
-}
-
-// accept takes over a resource that is known or was decoded.
-func (u *update) accept(s *subscription, it *item) {
+// accept takes over a resource that is known, or was decoded to p, or is known to
+// another subscription as p.
+func (u *update) accept(s *subscription, it *item, p *payload) {
 	if !u.once(s, it) {
 		return
 	}
-	p := s.known(it.value, u.ch.server)
-	if p == nil {
-		p = it.payload
+	if known := s.known(it.value, u.ch.server); known != nil {
+		p = known
 	}
 	if it.payload != nil {
 		u.ch.index(u.types, s, it)
 	}
+	u.settleChoice(s)
 	u.received(s, it)
 	u.ch.accept(s, p, u.taken(s, it), u.delivery)
 }
@@ -258,7 +216,7 @@ func (u *update) accept(s *subscription, it *item) {
 func (u *update) heartbeat(found []*subscription, it *item) {
 	u.unchanged++
 	for _, s := range found {
-		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) {
+		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
 			u.ch.accept(s, s.payload, u.taken(s, it), u.delivery)
 		}
@@ -269,6 +227,7 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 // if the server gives it one.
 func (u *update) taken(s *subscription, it *item) stamp {
 	taken := u.stamp
+	taken.parameters = it.parameters
 	switch {
 	case !u.types.incremental && len(it.version) == 0:
 	case s.taken.version == string(it.version):
@@ -302,7 +261,7 @@ func (u *update) received(s *subscription, it *item) {
 			u.types.setOwn(s, canonicalName(string(it.name)))
 		}
 	case it.err == nil || c.authority.inUse() == u.ch:
-		u.answer(u.types.subs[c.key.name])
+		u.answer(u.types.subs.get(c.key))
 	}
 }
 
@@ -322,7 +281,7 @@ func (u *update) decode(it *item) {
 	}()
 	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
 	it.decoded, p.value, it.err = u.types.typ.Decode(
-		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server})
+		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads})
 	switch {
 	case it.err != nil:
 	case p.value == nil:
@@ -356,28 +315,29 @@ func (u *update) apply(items []item) {
 
 // applyTo takes over what was decoded for those that asked for it.
 func (u *update) applyTo(it *item) {
-	found, collection := u.find(it.name, &it.wireResource)
-	if collection != nil {
-		m, err := u.enter(collection, it.name)
-		if err != nil {
-			u.blame(it, fmt.Sprintf("%s %q", u.types.typ.Name, it.name), err)
+	u.find(it)
+	if u.nobody() {
+		if it.unreadable {
+			u.nameless++
+			u.blame(it, u.where(it), it.err)
 			return
 		}
-		found = append(found, m)
+		u.drop(it)
 	}
-	if len(found) == 0 {
-		u.unasked++
-	}
-	for _, s := range found {
+	u.enterAll(it)
+	for _, s := range u.found {
 		switch {
 		case it.err == nil:
-			u.accept(s, it)
+			u.accept(s, it, it.payload)
 		case u.once(s, it):
 			u.received(s, it)
 			u.reject(s, it, it.err)
 		}
 	}
 }
+
+// where says which resource a fault is of.
+func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.name) }
 
 // blame notes a fault of a resource.
 func (u *update) blame(it *item, where string, err error) {
@@ -390,7 +350,11 @@ func (u *update) blame(it *item, where string, err error) {
 
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
-	u.blame(it, fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name), err)
+	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
+	if u.types.locators && !it.parameters.IsZero() {
+		where += " " + it.parameters.String()
+	}
+	u.blame(it, where, err)
 	u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, err))
 }
 
@@ -415,7 +379,7 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 // record has the metrics count the resources, but not what the server says in place
 // of resources. The lock is not held.
 func (u *update) record() {
-	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-u.invalid, u.invalid)
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-u.passed-u.invalid, u.invalid, u.unmatched)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
@@ -429,7 +393,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 		u.ch.cull(s, u.delivery)
 	}
 	u.count()
-	u.types.unasked = u.unasked > 0
+	u.types.unasked = u.unasked > 0 || u.late
 	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
 	if u.invalid == 0 {
 		u.types.version = u.resp.version
@@ -454,6 +418,8 @@ func (u *update) count() {
 	stats.Decoded += uint64(u.decoded)
 	stats.Unchanged += uint64(u.unchanged)
 	stats.Unasked += uint64(u.unasked)
+	stats.Unmatched += uint64(u.unmatched)
+	stats.Ambiguous += uint64(u.ambiguous)
 	stats.ServerErrors += uint64(u.serverErrors)
 	if u.unasked > 0 {
 		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that nobody watches", u.ch.server, u.unasked, u.types.typ.Name)

@@ -48,7 +48,7 @@ func (ch *serverChannel) refused(err error) bool {
 	ch.reset()
 	for _, ts := range ch.types {
 		ts.incremental = next.incremental()
-		for _, s := range ts.subs {
+		for s := range ts.subs.all() {
 			if !ts.served(s) {
 				ch.unserved(s)
 			}

@@ -42,28 +42,28 @@ type news struct{ change, ambient *event }
 // memberNews is what a watcher is still to be told of a member.
 type memberNews struct {
 	news
-	name string
+	key resourceKey
 }
 
 // membersNews is what a watcher is still to be told of the members of a
 // collection.
 type membersNews struct {
 	// watcher makes the watcher of one member.
-	watcher func(name string) Watcher
-	// queue is in the order of telling, and byName finds what is in it.
-	queue  []*memberNews
-	byName map[string]*memberNews
+	watcher func(m Member) Watcher
+	// queue is in the order of telling, and byKey finds what is in it.
+	queue []*memberNews
+	byKey map[resourceKey]*memberNews
 }
 
 // about returns the news of a member.
-func (ms *membersNews) about(name string) *news {
-	n := ms.byName[name]
+func (ms *membersNews) about(key resourceKey) *news {
+	n := ms.byKey[key]
 	if n == nil {
-		n = &memberNews{name: name}
-		if ms.byName == nil {
-			ms.byName = make(map[string]*memberNews)
+		n = &memberNews{key: key}
+		if ms.byKey == nil {
+			ms.byKey = make(map[resourceKey]*memberNews)
 		}
-		ms.byName[name] = n
+		ms.byKey[key] = n
 		ms.queue = append(ms.queue, n)
 	}
 	return &n.news
@@ -77,10 +77,10 @@ func (ms *membersNews) take() *event {
 	n := ms.queue[0]
 	e := n.take()
 	if n.empty() {
-		delete(ms.byName, n.name)
+		delete(ms.byKey, n.key)
 		ms.queue[0] = nil
 		if ms.queue = ms.queue[1:]; len(ms.queue) == 0 {
-			ms.queue, ms.byName = nil, nil
+			ms.queue, ms.byKey = nil, nil
 		}
 	}
 	return e
@@ -94,7 +94,7 @@ func (ms *membersNews) clear() (events []*event) {
 	for _, n := range ms.queue {
 		events = append(events, n.change, n.ambient)
 	}
-	ms.queue, ms.byName = nil, nil
+	ms.queue, ms.byKey = nil, nil
 	return events
 }
 
@@ -196,7 +196,7 @@ func (w *watch) about(r *resource) (*news, Watcher) {
 	if r.collection == nil {
 		return &w.news, w.watcher
 	}
-	return w.members.about(r.key.name), w.members.watcher(r.key.name)
+	return w.members.about(r.key), w.members.watcher(Member{r.key.name, r.parameters})
 }
 
 // take returns the next event to call, or nil. What is to be told of a collection

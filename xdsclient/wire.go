@@ -44,16 +44,17 @@ func nextField(b []byte) (f field, rest []byte, err error) {
 }
 
 // layout is where the message of a variant has what makes up a response. removed
-// is 0 if it has no such field.
+// and removedLocators are 0 if it has no such field.
 type layout struct {
-	message                                                     string
-	version, resources, typeURL, nonce, removed, resourceErrors protowire.Number
+	message                                  string
+	version, resources, typeURL, nonce       protowire.Number
+	removed, removedLocators, resourceErrors protowire.Number
 }
 
 // read reads all of a message but what it says of single resources.
 func (l *layout) read(message []byte) (*response, error) {
-	r := &response{errors: none[wireError], removed: none[[]byte]}
-	hasErrors, hasRemoved := false, false
+	r := &response{errors: none[wireError], removed: none[wireName], removedLocators: none[wireName]}
+	hasErrors, hasRemoved, hasRemovedLocators := false, false, false
 	for b := message; len(b) > 0; {
 		f, rest, err := nextField(b)
 		if err != nil {
@@ -76,6 +77,9 @@ func (l *layout) read(message []byte) (*response, error) {
 		case f.number == l.removed:
 			hasRemoved = true
 			continue
+		case f.number == l.removedLocators:
+			hasRemovedLocators = true
+			continue
 		default:
 			continue
 		}
@@ -91,7 +95,10 @@ func (l *layout) read(message []byte) (*response, error) {
 		r.errors = readErrors(message, l.resourceErrors)
 	}
 	if hasRemoved {
-		r.removed = occurrences(message, l.removed)
+		r.removed = readNames(message, l.removed)
+	}
+	if hasRemovedLocators {
+		r.removedLocators = readLocators(message, l.removedLocators)
 	}
 	return r, nil
 }
@@ -148,6 +155,9 @@ const (
 	wrapperResource = 2
 	wrapperName     = 3
 	wrapperAliases  = 4
+	// wrapperParameters has, in the message of a server that is asked for variants,
+	// entries of a map<string, string>.
+	wrapperParameters = 8
 )
 
 // wireWrapper is an envoy.service.discovery.v3.Resource.
@@ -157,15 +167,18 @@ type wireWrapper struct {
 	// full says that there is a resource, be it an empty one.
 	full    bool
 	aliased bool
+	// parameters are all occurrences of their field, tags included.
+	parameters []byte
 }
 
 func (w *wireWrapper) merge(b []byte) error {
-	for len(b) > 0 {
-		f, rest, err := nextField(b)
+	for at := 0; at < len(b); {
+		f, rest, err := nextField(b[at:])
 		if err != nil {
 			return fmt.Errorf("malformed envoy.service.discovery.v3.Resource: %w", err)
 		}
-		b = rest
+		start := at
+		at = len(b) - len(rest)
 		if f.kind != protowire.BytesType {
 			continue
 		}
@@ -187,9 +200,23 @@ func (w *wireWrapper) merge(b []byte) error {
 			w.name = f.value
 		case wrapperAliases:
 			w.aliased = true
+		case wrapperParameters:
+			w.parameters = join(w.parameters, b[start:at])
 		}
 	}
 	return nil
+}
+
+// join appends b to a. It does not copy if b follows a in memory, as what a server
+// writes of one field mostly does.
+func join(a, b []byte) []byte {
+	if n := len(a); n > 0 && cap(a) >= n+len(b) && &a[:n+1][n] == &b[0] {
+		return a[:n+len(b)]
+	}
+	if len(a) == 0 {
+		return b
+	}
+	return append(a[:len(a):len(a)], b...)
 }
 
 // aliases iterates the other names that the resource goes by.
@@ -220,7 +247,7 @@ func unwrap(index int, b []byte, typeURL string) wireResource {
 	if r.err = w.merge(b); r.err != nil {
 		return r
 	}
-	r.name, r.version = w.name, w.version
+	r.name, r.version, r.parameters = w.name, w.version, w.parameters
 	if w.aliased {
 		r.wrapper = b
 	}
@@ -243,82 +270,4 @@ func (r *wireResource) take(a wireAny, typeURL string) {
 	default:
 		r.err = fmt.Errorf("its type is %q in a response for %q", cut(string(a.typeURL), maxServerText), typeURL)
 	}
-}
-
-// readErrors iterates the envoy.service.discovery.v3.ResourceError of a field.
-func readErrors(message []byte, number protowire.Number) iter.Seq[wireError] {
-	return func(yield func(wireError) bool) {
-		index := 0
-		for b := range occurrences(message, number) {
-			e := wireError{index: index}
-			if e.err = e.merge(b); e.err == nil && len(e.name) == 0 {
-				e.err = errors.New("it names no resource")
-			}
-			if !yield(e) {
-				return
-			}
-			index++
-		}
-	}
-}
-
-// merge reads an envoy.service.discovery.v3.ResourceError.
-func (e *wireError) merge(b []byte) error {
-	for len(b) > 0 {
-		f, rest, err := nextField(b)
-		if err != nil {
-			return fmt.Errorf("malformed envoy.service.discovery.v3.ResourceError: %w", err)
-		}
-		b = rest
-		if f.kind != protowire.BytesType {
-			continue
-		}
-		switch f.number {
-		case 1:
-			err = e.mergeName(f.value)
-		case 2:
-			err = e.mergeStatus(f.value)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mergeName reads an envoy.service.discovery.v3.ResourceName.
-func (e *wireError) mergeName(b []byte) error {
-	for len(b) > 0 {
-		f, rest, err := nextField(b)
-		if err != nil {
-			return fmt.Errorf("resource_name: malformed envoy.service.discovery.v3.ResourceName: %w", err)
-		}
-		b = rest
-		if f.number != 1 || f.kind != protowire.BytesType {
-			continue
-		}
-		if !utf8.Valid(f.value) {
-			return errors.New("resource_name: not valid UTF-8")
-		}
-		e.name = f.value
-	}
-	return nil
-}
-
-// mergeStatus reads a google.rpc.Status.
-func (e *wireError) mergeStatus(b []byte) error {
-	for len(b) > 0 {
-		f, rest, err := nextField(b)
-		if err != nil {
-			return fmt.Errorf("error_detail: malformed google.rpc.Status: %w", err)
-		}
-		b = rest
-		switch {
-		case f.number == 1 && f.kind == protowire.VarintType:
-			e.code = int32(f.varint)
-		case f.number == 2 && f.kind == protowire.BytesType:
-			e.message = f.value
-		}
-	}
-	return nil
 }

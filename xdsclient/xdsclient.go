@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -32,21 +33,28 @@ type XDSClient struct {
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
 	channels map[string]*serverChannel
+	// connections holds the connections in use, and reporters what reports load to
+	// each server, both by bootstrap.Server.Key. The bootstrap bounds the latter.
+	connections map[string]*connection
+	reporters   map[string]*loadReporter
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
 	// refused holds the variants of the protocol that servers turned out not to
 	// implement.
 	refused map[refusedVariant]struct{}
+	// batches counts the calls to Batch that are under way.
+	batches int
 	stats   Stats
 	// log holds what unlock writes.
 	log []logLine
 	// changes counts the times that mu was held to change something.
 	changes uint64
 	census  census
+	ignored ignoredLog
 }
 
-var _ Client = (*XDSClient)(nil)
+var _ LocatorClient = (*XDSClient)(nil)
 
 // New makes a client that is not shared with other callers. The caller closes it.
 // An error names the option that has a wrong value.
@@ -64,6 +72,8 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[string]*serverChannel),
+		connections: make(map[string]*connection),
+		reporters:   make(map[string]*loadReporter),
 		types:       make(map[string]*ResourceType),
 		refused:     make(map[refusedVariant]struct{}),
 	}
@@ -84,21 +94,21 @@ func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 // is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
 // Close, Watch does nothing and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
-	return c.watch(t, name, &watch{watcher: watcher})
+	return c.watch(t, locator{name: name}, &watch{watcher: watcher})
 }
 
 // watch starts a watch of a resource or a collection, or refuses it.
-func (c *XDSClient) watch(t *ResourceType, name string, w *watch) (stop func()) {
+func (c *XDSClient) watch(t *ResourceType, l locator, w *watch) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, canonical, err := c.authorityFor(t, name, w.members != nil); err != nil {
-		w.tellChange(nil, c.refusal(t, name, err), nil)
+	if a, canonical, err := c.authorityFor(t, l.name, w.members != nil); err != nil {
+		w.tellChange(nil, c.refusal(t, l, err), nil)
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(resourceKey{t, canonical}, w)
+		a.watch(t, locator{canonical, l.constraints}, w)
 	}
 	return func() { c.stop(w) }
 }
@@ -138,19 +148,21 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 	}
 	c.types[t.TypeURL] = t
 	a := &authority{client: c, key: n.authority, servers: servers, resources: make(map[resourceKey]*resource)}
+	a.variants = slices.ContainsFunc(servers, knowsVariants)
 	c.authorities[n.authority] = a
 	return a, n.text, nil
 }
 
 // refusal is what the watcher of a watch that cannot be served gets.
-func (c *XDSClient) refusal(t *ResourceType, name string, reason error) *Error {
+func (c *XDSClient) refusal(t *ResourceType, l locator, reason error) *Error {
 	return &Error{
-		Kind:     KindConfiguration,
-		Code:     codes.Unavailable,
-		TypeName: t.Name,
-		Resource: cut(name, maxNameLength),
-		NodeID:   c.config.Node.GetId(),
-		Err:      reason,
+		Kind:        KindConfiguration,
+		Code:        codes.Unavailable,
+		TypeName:    t.Name,
+		Resource:    cut(l.name, maxNameLength),
+		Constraints: l.constraints,
+		NodeID:      c.config.Node.GetId(),
+		Err:         reason,
 	}
 }
 
@@ -161,6 +173,7 @@ func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
 	if !ok {
 		ch = newServerChannel(c, server)
 		c.channels[server.Key()] = ch
+		ch.conn = c.connect(server)
 		ctx, cancel := context.WithCancel(c.ctx)
 		ch.cancel = cancel
 		c.running.Go(func() { ch.run(ctx) })
@@ -214,8 +227,13 @@ type Stats struct {
 	// those that did not have to be.
 	Decoded, Unchanged uint64
 	// Unasked is the number of resources, and of errors for resources, that were
-	// dropped because nobody watches them.
-	Unasked uint64
+	// dropped because nobody watches them. Unmatched is how many of them were
+	// variants of what is watched, but match nobody's constraints.
+	Unasked, Unmatched uint64
+	// Ambiguous is how often a response had several variants for one subscription
+	// between which xRFC TP2 does not decide ("Matching Behavior and Best
+	// Practices").
+	Ambiguous uint64
 	// ServerErrors is the number of errors that servers sent in place of
 	// resources that are watched (xRFC TP3).
 	ServerErrors uint64

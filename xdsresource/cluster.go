@@ -5,6 +5,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient"
@@ -16,33 +17,72 @@ func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any,
 }
 
 func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
-	c := &Cluster{Name: pb.GetName(), MaxRequests: maxRequests(pb)}
-	if v.isEDS(pb) {
-		c.EDSServiceName = v.edsServiceName(pb)
+	c := &Cluster{Name: pb.GetName()}
+	if v.clusterType(pb, c); c.Kind == ClusterAggregate {
+		return c
 	}
+	c.MaxRequests = maxRequests(pb)
 	v.lbPolicy(pb, c)
 	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
-	if server := pb.GetLrsServer(); server != nil && server.GetSelf() == nil {
-		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
-	}
+	c.Load = v.loadReporting(pb)
+	c.Ignored = v.ignored
 	return c
 }
 
-func (v *validator) isEDS(pb *clusterpb.Cluster) bool {
-	const known = "this client knows EDS"
+const knownTypes = "this client knows EDS, STATIC, STRICT_DNS and LOGICAL_DNS, and aggregate clusters"
+
+const aggregateTypeURL = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
+
+// clusterType decodes the type of a cluster and what goes with it.
+func (v *validator) clusterType(pb *clusterpb.Cluster, c *Cluster) {
+	at := (*path)(nil).field("type")
 	switch kind := pb.GetClusterDiscoveryType().(type) {
 	case *clusterpb.Cluster_Type:
-		if kind.Type == clusterpb.Cluster_EDS {
-			return true
+		switch kind.Type {
+		case clusterpb.Cluster_EDS:
+			c.EDSServiceName = v.edsServiceName(pb)
+		case clusterpb.Cluster_STATIC:
+			c.Kind = ClusterStatic
+			v.inline(pb, c)
+		case clusterpb.Cluster_STRICT_DNS:
+			c.Kind = ClusterStrictDNS
+			v.inline(pb, c)
+			v.dns(pb, c)
+		case clusterpb.Cluster_LOGICAL_DNS:
+			c.Kind = ClusterLogicalDNS
+			v.inline(pb, c)
+			v.dns(pb, c)
+		default:
+			v.fault(at, "unknown cluster type %v; %s", kind.Type, knownTypes)
 		}
-		v.fault((*path)(nil).field("type"), "unknown cluster type %v; %s", kind.Type, known)
 	case *clusterpb.Cluster_ClusterType:
-		v.fault((*path)(nil).field("cluster_type"), "unknown cluster type %s (%s); %s",
-			quote(kind.ClusterType.GetName()), quote(kind.ClusterType.GetTypedConfig().GetTypeUrl()), known)
+		v.customType(kind.ClusterType, c)
 	default:
-		v.fault((*path)(nil).field("type"), "the cluster type is not set; %s", known)
+		v.fault(at, "the cluster type is not set; %s", knownTypes)
 	}
-	return false
+}
+
+func (v *validator) customType(pb *clusterpb.Cluster_CustomClusterType, c *Cluster) {
+	at := (*path)(nil).field("cluster_type")
+	if url := pb.GetTypedConfig().GetTypeUrl(); url != aggregateTypeURL {
+		v.fault(at, "unknown cluster type %s (%s); %s", quote(pb.GetName()), quote(url), knownTypes)
+		return
+	}
+	c.Kind = ClusterAggregate
+	at = at.field("typed_config")
+	config := new(aggregatepb.ClusterConfig)
+	if !v.unmarshal(at, pb.GetTypedConfig(), aggregateTypeURL, config) {
+		return
+	}
+	c.Underlying = config.GetClusters()
+	if len(c.Underlying) == 0 {
+		v.fault(at.field("clusters"), "must have at least one entry")
+	}
+	for i, name := range c.Underlying {
+		if name == "" {
+			v.fault(at.item("clusters", i), "must not be empty")
+		}
+	}
 }
 
 func (v *validator) edsServiceName(pb *clusterpb.Cluster) string {

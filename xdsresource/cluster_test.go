@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,6 +49,14 @@ func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
 	return p
 }
 
+// passedOver is what is said of an entry of load_balancing_policy.
+func passedOver(i int, typeURL string) Ignored {
+	return Ignored{
+		fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
+		fmt.Sprintf("this client has no load balancing policy of type %q", typeURL),
+	}
+}
+
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	rr := mustAny(t, &roundrobinpb.RoundRobin{})
@@ -72,7 +81,7 @@ func TestCluster(t *testing.T) {
 			Cluster{Name: "xdstp://a/envoy.config.cluster.v3.Cluster/b", EDSServiceName: "svc", LBPolicy: "round_robin"},
 		}, {
 			"load reports to self", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = self() }),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", Load: &LoadReporting{}},
 		}, {
 			"load_balancing_policy round robin", edsCluster(lb(policies(rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
@@ -82,7 +91,9 @@ func TestCluster(t *testing.T) {
 		}, {
 			"load_balancing_policy behind unknown ones",
 			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []Ignored{
+				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
+			}},
 		}, {
 			"load_balancing_policy instead of lb_policy (gRFC A52)",
 			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
@@ -114,23 +125,21 @@ func TestClusterFaults(t *testing.T) {
 	}
 	unknown := &anypb.Any{TypeUrl: unknownURL}
 	const lbPath, typedConfig = "load_balancing_policy", ".policies[0].typed_extension_config.typed_config"
-	const knows = "; " + knownPolicies
+	const knows, types = "; " + knownPolicies, "; " + knownTypes
 	for _, tc := range []struct {
 		given    string
 		resource *clusterpb.Cluster
 		want     []Fault
 	}{
-		{"type STATIC", ofType(clusterpb.Cluster_STATIC), []Fault{{"type", "unknown cluster type STATIC; this client knows EDS"}}},
-		{"type STRICT_DNS", ofType(clusterpb.Cluster_STRICT_DNS), []Fault{{"type", "unknown cluster type STRICT_DNS; this client knows EDS"}}},
-		{"type LOGICAL_DNS", ofType(clusterpb.Cluster_LOGICAL_DNS), []Fault{{"type", "unknown cluster type LOGICAL_DNS; this client knows EDS"}}},
-		{"a type from the future", ofType(77), []Fault{{"type", "unknown cluster type 77; this client knows EDS"}}},
-		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []Fault{{"type", "the cluster type is not set; this client knows EDS"}}},
+		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []Fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
+		{"a type from the future", ofType(77), []Fault{{"type", "unknown cluster type 77" + types}}},
+		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []Fault{{"type", "the cluster type is not set" + types}}},
 		{
 			"a custom type",
 			edsCluster(func(c *clusterpb.Cluster) {
 				c.ClusterDiscoveryType = &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.x", TypedConfig: unknown}}
 			}),
-			[]Fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `"); this client knows EDS`}},
+			[]Fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types}},
 		}, {
 			"EDS from a file", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig.EdsConfig = filePath() }),
 			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
@@ -166,7 +175,7 @@ func TestClusterFaults(t *testing.T) {
 			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},
 			[]Fault{
 				{"name", "must not be empty"},
-				{"type", "the cluster type is not set; this client knows EDS"},
+				{"type", "the cluster type is not set" + types},
 				{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"},
 				{"lrs_server", "must be self, is path"},
 			},

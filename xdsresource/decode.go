@@ -13,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // validator is the state of decoding one resource.
@@ -21,7 +22,9 @@ type validator struct {
 	// ignored is what is left out of the value.
 	ignored []Ignored
 	// trusted says that the server may set the authority of RPCs (gRFC A81).
-	trusted   bool
+	trusted bool
+	// loads counts load for the server that sent the resource.
+	loads     *load.Store
 	strings   map[string]string
 	forwards  map[string]*Forward
 	overrides map[string]FilterOverride
@@ -34,7 +37,10 @@ func decode[M proto.Message, T any](
 	resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string, pb M,
 	nameField string, nameOf func(M) string, build func(*validator, M) *T,
 ) (string, any, error) {
-	v := &validator{trusted: o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer)}
+	v := &validator{
+		trusted: o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
+		loads:   o.Loads,
+	}
 	if !v.unmarshal(nil, resource, typeURL, pb) {
 		return nameOnWire(resource.GetValue()), nil, v.err()
 	}

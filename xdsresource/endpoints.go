@@ -22,8 +22,16 @@ func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, an
 }
 
 func (v *validator) endpoints(pb *endpointpb.ClusterLoadAssignment) *Endpoints {
+	return v.assignment(nil, pb, ClusterEDS)
+}
+
+// assignment decodes the ClusterLoadAssignment of a cluster of the given type.
+func (v *validator) assignment(at *path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind) *Endpoints {
 	l := localities{
 		v:          v,
+		at:         at,
+		kind:       kind,
+		weightless: kind != ClusterEDS && !slices.ContainsFunc(pb.GetEndpoints(), hasWeight),
 		weights:    make(map[uint32]uint64),
 		ids:        make(map[localityKey]int),
 		addresses:  make(map[string]position),
@@ -33,14 +41,20 @@ func (v *validator) endpoints(pb *endpointpb.ClusterLoadAssignment) *Endpoints {
 		l.add(i, locality)
 	}
 	l.checkPriorities()
-	l.closeGaps()
-	drops := v.drops((*path)(nil).field("policy"), pb.GetPolicy().GetDropOverloads())
+	closeGaps(l.localities)
+	drops := v.drops(at.field("policy"), pb.GetPolicy().GetDropOverloads())
 	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities, Drops: drops}
 }
 
 // localities decodes the localities of one ClusterLoadAssignment.
 type localities struct {
-	v *validator
+	v    *validator
+	at   *path
+	kind ClusterKind
+	// weightless says that no locality of a load_assignment has a weight. Each
+	// then weighs as much as its endpoints do, which is how Envoy shares RPCs
+	// among endpoints if localities are not to matter.
+	weightless bool
 	// weights has the sum of the locality weights of each priority.
 	weights map[uint32]uint64
 	// ids has the index of each locality.
@@ -57,24 +71,31 @@ type localityKey struct {
 
 type position struct{ locality, endpoint int }
 
+func hasWeight(pb *endpointpb.LocalityLbEndpoints) bool { return pb.GetLoadBalancingWeight() != nil }
+
 func (l *localities) add(i int, pb *endpointpb.LocalityLbEndpoints) {
-	at := (*path)(nil).item("endpoints", i)
+	at := l.at.item("endpoints", i)
 	weight, priority := pb.GetLoadBalancingWeight().GetValue(), pb.GetPriority()
-	if pb.GetLocality() == nil {
+	named := pb.GetLocality() != nil || l.kind != ClusterEDS
+	if !named {
 		l.v.fault(at.field("locality"), "must be set")
 	}
-	if weight == 0 {
+	if weight == 0 && !l.weightless {
 		return // Not to be used, and so not looked into (gRFC A27).
 	}
 	l.checkWeight(at, priority, weight)
 	id := l.v.localityID(pb.GetLocality())
 	key := localityKey{id, priority}
-	if first, taken := l.ids[key]; taken && pb.GetLocality() != nil {
+	if first, taken := l.ids[key]; taken && named {
 		l.v.fault(at.field("locality"), "is the same as that of endpoints[%d], in the same priority %d", first, priority)
 	} else {
 		l.ids[key] = i
 	}
 	endpoints := l.endpoints(at, i, pb.GetLbEndpoints())
+	if l.weightless && l.kind == ClusterStatic {
+		weight = uint32(min(totalWeight(endpoints), math.MaxUint32))
+		l.checkWeight(at, priority, weight)
+	}
 	if len(endpoints) > 0 {
 		l.localities = append(l.localities, Locality{ID: id, Priority: priority, Weight: weight, Endpoints: endpoints})
 	}
@@ -102,7 +123,7 @@ func (v *validator) localityID(pb *corepb.Locality) LocalityID {
 func (l *localities) checkPriorities() {
 	for want, priority := range slices.Sorted(maps.Keys(l.weights)) {
 		if priority != uint32(want) {
-			l.v.fault((*path)(nil).field("endpoints"), "no locality has priority %d although one has priority %d; priorities must have no gaps", want, priority)
+			l.v.fault(l.at.field("endpoints"), "no locality has priority %d although one has priority %d; priorities must have no gaps", want, priority)
 			return
 		}
 	}
@@ -110,34 +131,36 @@ func (l *localities) checkPriorities() {
 
 // closeGaps renumbers the priorities, so that one without an endpoint leaves
 // no gap.
-func (l *localities) closeGaps() {
-	used := make(map[uint32]uint32, len(l.weights))
-	for i := range l.localities {
-		used[l.localities[i].Priority] = 0
+func closeGaps(localities []Locality) {
+	number := make(map[uint32]uint32)
+	for i := range localities {
+		number[localities[i].Priority] = 0
 	}
-	if len(used) == len(l.weights) {
-		return
+	for to, from := range slices.Sorted(maps.Keys(number)) {
+		number[from] = uint32(to)
 	}
-	for to, from := range slices.Sorted(maps.Keys(used)) {
-		used[from] = uint32(to)
-	}
-	for i := range l.localities {
-		l.localities[i].Priority = used[l.localities[i].Priority]
+	for i := range localities {
+		localities[i].Priority = number[localities[i].Priority]
 	}
 }
 
 func (l *localities) endpoints(at *path, locality int, pbs []*endpointpb.LbEndpoint) []Endpoint {
 	endpoints := make([]Endpoint, 0, len(pbs))
-	var total uint64
 	for i, pb := range pbs {
-		e := l.endpoint(at.item("lb_endpoints", i), position{locality, i}, pb)
-		total += uint64(e.Weight)
-		endpoints = append(endpoints, e)
+		endpoints = append(endpoints, l.endpoint(at.item("lb_endpoints", i), position{locality, i}, pb))
 	}
-	if total > math.MaxUint32 {
+	if total := totalWeight(endpoints); total > math.MaxUint32 {
 		l.v.fault(at.field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
 	}
 	return endpoints
+}
+
+func totalWeight(endpoints []Endpoint) uint64 {
+	var total uint64
+	for i := range endpoints {
+		total += uint64(endpoints[i].Weight)
+	}
+	return total
 }
 
 func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint) Endpoint {
@@ -166,7 +189,7 @@ func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint)
 
 // address returns an address that no endpoint has yet, or "" after a fault.
 func (l *localities) address(at *path, pos position, pb *corepb.Address) string {
-	address := l.v.address(at, pb)
+	address := l.v.address(at, pb, l.kind)
 	if address == "" {
 		return ""
 	}
@@ -178,8 +201,9 @@ func (l *localities) address(at *path, pos position, pb *corepb.Address) string 
 	return address
 }
 
-// address returns "host:port", or "" after a fault.
-func (v *validator) address(at *path, pb *corepb.Address) string {
+// address returns "host:port", or "" after a fault, for an address in a cluster
+// of the given type.
+func (v *validator) address(at *path, pb *corepb.Address, kind ClusterKind) string {
 	socket := pb.GetSocketAddress()
 	if socket == nil {
 		v.fault(at, "must be socket_address, is %s", whichOneof(pb, "address"))
@@ -187,7 +211,14 @@ func (v *validator) address(at *path, pb *corepb.Address) string {
 	}
 	at = at.field("socket_address")
 	hostOK, portOK := v.checkHost(at.field("address"), socket.GetAddress()), v.checkPort(at, socket)
+	if kind != ClusterEDS && socket.GetResolverName() != "" {
+		v.fault(at.field("resolver_name"), "must be empty, is %s: this client resolves names with DNS", quote(socket.GetResolverName()))
+	}
 	if !hostOK || !portOK {
+		return ""
+	}
+	if _, err := netip.ParseAddr(socket.GetAddress()); kind == ClusterStatic && err != nil {
+		v.fault(at.field("address"), "%s is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names", quote(socket.GetAddress()))
 		return ""
 	}
 	return net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))

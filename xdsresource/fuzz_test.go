@@ -183,11 +183,37 @@ func FuzzRouteConfiguration(f *testing.F) {
 func FuzzCluster(f *testing.F) {
 	rr := mustAny(f, &roundrobinpb.RoundRobin{})
 	nested := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(wrrLocality(f, policies(rr)), rr) })
-	fuzz(f, ClusterType, []proto.Message{edsCluster(), nested}, func(t *testing.T, c *Cluster) {
-		if c.EDSServiceName == "" || c.LBPolicy == "" {
-			t.Errorf("Cluster = %+v, want a service name and a policy", c)
+	load := assignment(locality("a", 0, 1, host("::1"), withWeight(host("10.0.0.1"), 3)))
+	seeds := []proto.Message{
+		edsCluster(), nested, aggregateOf(f, "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
+		inlineCluster(clusterpb.Cluster_STRICT_DNS, load),
+		inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(locality("a", 0, 1, host("name.test")))),
+	}
+	fuzz(f, ClusterType, seeds, checkCluster)
+}
+
+func checkCluster(t *testing.T, c *Cluster) {
+	if (c.Kind == ClusterAggregate) == (c.LBPolicy != "") || (c.Kind == ClusterAggregate) != (len(c.Underlying) > 0) {
+		t.Errorf("Cluster = %+v, want a policy or clusters underlying", c)
+	}
+	if (c.Kind == ClusterEDS) != (c.EDSServiceName != "") {
+		t.Errorf("Cluster = %+v, want a service name with EDS and only there", c)
+	}
+	if hasInline := c.Inline != nil; hasInline != (c.Kind == ClusterStatic || c.Kind.DNS()) {
+		t.Errorf("Cluster = %+v, want inline endpoints with STATIC and DNS and only there", c)
+	}
+	if !c.Kind.DNS() {
+		return
+	}
+	sums := map[uint32]uint64{}
+	for _, l := range c.Resolved(func(name string) []string { return []string{name, "[::1]:1", name + "0"} }).Localities {
+		if l.Weight == 0 || len(l.Endpoints) == 0 {
+			t.Errorf("locality %+v without weight or endpoints", l)
 		}
-	})
+		if sums[l.Priority] += uint64(l.Weight); sums[l.Priority]>>32 != 0 {
+			t.Errorf("priority %d has a weight of %d", l.Priority, sums[l.Priority])
+		}
+	}
 }
 
 func FuzzEndpoints(f *testing.F) {

@@ -9,11 +9,12 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // IgnoredFields lists the populated fields of a received resource that this
@@ -36,6 +37,28 @@ func IgnoredFields(resource *anypb.Any) ([]Ignored, error) {
 	w := fieldWalk{known: make(map[string]int)}
 	w.message(nil, "", m.ProtoReflect())
 	return w.list(), nil
+}
+
+// ignoredIn is ResourceType.Ignored: what IgnoredFields lists, and then what the
+// decoder left out of the value.
+func ignoredIn(resource *anypb.Any, value any) []xdsclient.Ignored {
+	list, err := IgnoredFields(resource)
+	if err != nil {
+		return nil // Not reached: the resource was decoded.
+	}
+	switch value := value.(type) {
+	case *Listener:
+		list = append(list, value.Ignored...)
+	case *RouteConfiguration:
+		list = append(list, value.Ignored...)
+	case *Cluster:
+		list = append(list, value.Ignored...)
+	}
+	said := make([]xdsclient.Ignored, len(list))
+	for i, part := range list {
+		said[i] = xdsclient.Ignored(part)
+	}
+	return said
 }
 
 func newMessage(typeURL string) proto.Message {
@@ -91,19 +114,47 @@ func (w *fieldWalk) message(at *path, key string, m protoreflect.Message) {
 func (w *fieldWalk) value(at *path, key string, f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	name := string(f.Name())
 	switch {
-	case f.IsMap() || f.Message() == nil:
+	case f.IsMap():
+		w.keys(at, key, f, v.Map())
+	case f.Message() == nil:
 	case f.IsList():
 		for i := range v.List().Len() {
 			w.message(at.item(name, i), key, v.List().Get(i).Message())
 		}
 	default:
 		w.message(at.field(name), key, v.Message())
-		if packed, ok := v.Message().Interface().(*anypb.Any); ok && packed.GetTypeUrl() == httpConnectionManagerTypeURL {
-			hcm := new(hcmpb.HttpConnectionManager)
-			if proto.Unmarshal(packed.GetValue(), hcm) == nil {
-				w.message(at.field(name), key, hcm.ProtoReflect())
-			}
+		if packed, ok := v.Message().Interface().(*anypb.Any); ok {
+			w.packed(at.field(name), key, packed)
 		}
+	}
+}
+
+// packed goes through a message in an Any, if it is one of which not all is used.
+func (w *fieldWalk) packed(at *path, key string, a *anypb.Any) {
+	if _, listed := usedFields[a.MessageName()]; !listed {
+		return
+	}
+	if m, err := a.UnmarshalNew(); err == nil {
+		w.message(at, key, m.ProtoReflect())
+	}
+}
+
+// keys goes through a map of which only some keys are used.
+func (w *fieldWalk) keys(at *path, key string, f protoreflect.FieldDescriptor, m protoreflect.Map) {
+	used, listed := usedKeys[f.FullName()]
+	if !listed {
+		return
+	}
+	var others []string
+	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		if !used.has(k.String()) {
+			others = append(others, k.String())
+		}
+		return true
+	})
+	slices.Sort(others)
+	for _, k := range others {
+		w.add(at.field(string(f.Name())+"["+quote(k)+"]"), key+"["+k+"]")
 	}
 }
 
@@ -153,6 +204,12 @@ var headerEditFields = fieldNames{
 	"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
 }
 
+// usedKeys has the keys that the decoders of this package look up, for each map in
+// which they do not look at all.
+var usedKeys = map[protoreflect.FullName]fieldNames{
+	"envoy.config.core.v3.Metadata.filter_metadata": {"envoy.lb"},
+}
+
 // usedFields has the fields that the decoders of this package read, for each
 // message in which they do not read all. Those that only lead to a fault or to
 // a failing RPC are read as well.
@@ -163,7 +220,11 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"rds", "route_config", "common_http_protocol_options", "http_filters",
 		"xff_num_trusted_hops", "original_ip_detection_extensions",
 	},
-	"envoy.config.core.v3.HttpProtocolOptions": {"max_stream_duration"},
+	"envoy.extensions.filters.network.http_connection_manager.v3.Rds": {"config_source", "route_config_name"},
+	// What is asked for is always of v3.
+	"envoy.config.core.v3.ConfigSource":         {"ads", "self", "path", "path_config_source", "api_config_source", "resource_api_version"},
+	"envoy.config.core.v3.TypedExtensionConfig": {"name", "typed_config"},
+	"envoy.config.core.v3.HttpProtocolOptions":  {"max_stream_duration"},
 
 	"envoy.config.route.v3.RouteConfiguration": append(fieldNames{
 		"name", "virtual_hosts", "most_specific_header_mutations_wins", "max_direct_response_body_size_bytes",
@@ -204,13 +265,39 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	},
 
 	"envoy.config.cluster.v3.Cluster": {
-		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server",
+		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
+		"load_assignment", "dns_lookup_family", "dns_refresh_rate",
+	},
+	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":     {"eds_config", "service_name"},
+	"envoy.config.cluster.v3.CircuitBreakers":              {"thresholds"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":   {"priority", "max_requests"},
+	"envoy.config.cluster.v3.Cluster.RingHashLbConfig":     {"minimum_ring_size", "maximum_ring_size", "hash_function"},
+	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig": {"choice_count"},
+	"envoy.config.cluster.v3.OutlierDetection": {
+		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_percent",
+		"success_rate_stdev_factor", "enforcing_success_rate", "success_rate_minimum_hosts", "success_rate_request_volume",
+		"failure_percentage_threshold", "enforcing_failure_percentage", "failure_percentage_minimum_hosts", "failure_percentage_request_volume",
+	},
+	"envoy.config.cluster.v3.LoadBalancingPolicy":        {"policies"},
+	"envoy.config.cluster.v3.LoadBalancingPolicy.Policy": {"typed_extension_config"},
+
+	"envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality":   {"endpoint_picking_policy"},
+	"envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin":     {},
+	"envoy.extensions.load_balancing_policies.random.v3.Random":              {},
+	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest": {"choice_count"},
+	"envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst":       {"shuffle_address_list"},
+	"envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash":         {"minimum_ring_size", "maximum_ring_size", "hash_function"},
+	"envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {
+		"enable_oob_load_report", "error_utilization_penalty", "oob_reporting_period", "blackout_period",
+		"weight_expiration_period", "weight_update_period",
 	},
 
-	"envoy.config.endpoint.v3.ClusterLoadAssignment": {"cluster_name", "endpoints", "policy"},
-	"envoy.config.endpoint.v3.LocalityLbEndpoints":   {"locality", "priority", "load_balancing_weight", "lb_endpoints"},
-	"envoy.config.endpoint.v3.LbEndpoint":            {"endpoint", "health_status", "load_balancing_weight"},
-	"envoy.config.endpoint.v3.Endpoint":              {"address", "hostname", "additional_addresses"},
-	"envoy.config.core.v3.SocketAddress":             {"address", "port_value"},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment":        {"cluster_name", "endpoints", "policy"},
+	"envoy.config.endpoint.v3.LocalityLbEndpoints":          {"locality", "priority", "load_balancing_weight", "lb_endpoints"},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {"drop_overloads"},
+	"envoy.config.endpoint.v3.LbEndpoint":                   {"endpoint", "health_status", "load_balancing_weight", "metadata"},
+	"envoy.config.core.v3.Metadata":                         {"filter_metadata"},
+	"envoy.config.endpoint.v3.Endpoint":                     {"address", "hostname", "additional_addresses"},
+	"envoy.config.core.v3.SocketAddress":                    {"address", "port_value"},
 }

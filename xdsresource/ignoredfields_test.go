@@ -10,13 +10,17 @@ import (
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func TestIgnoredFields(t *testing.T) {
@@ -74,11 +78,46 @@ func TestIgnoredFields(t *testing.T) {
 			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: fraction(1, 0)}}),
 			[]Ignored{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
-		{"a cluster", &clusterpb.Cluster{Name: "c", ConnectTimeout: durationpb.New(1)}, []Ignored{{"connect_timeout", is}}},
+		{
+			"a cluster", &clusterpb.Cluster{
+				Name: "c", ConnectTimeout: durationpb.New(1),
+				EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{EdsConfig: &corepb.ConfigSource{
+					ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}, InitialFetchTimeout: durationpb.New(1), ResourceApiVersion: corepb.ApiVersion_V3,
+				}},
+				CircuitBreakers: &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
+					{MaxRequests: wrapperspb.UInt32(1)}, {MaxRetries: wrapperspb.UInt32(1)},
+				}},
+				OutlierDetection: &clusterpb.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(1), Interval: durationpb.New(1)},
+			},
+			[]Ignored{
+				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
+				{"circuit_breakers.thresholds[1].max_retries", is}, {"outlier_detection.consecutive_5xx", is},
+			},
+		}, {
+			"policies within policies",
+			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(t, policies(mustAny(t, &ringhashpb.RingHash{
+				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
+			}))))},
+			[]Ignored{{
+				"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy" +
+					".policies[0].typed_extension_config.typed_config.use_hostname_for_hashing", is,
+			}},
+		},
 		{
 			"endpoints",
-			&endpointpb.ClusterLoadAssignment{Endpoints: []*endpointpb.LocalityLbEndpoints{{Proximity: wrapperspb.UInt32(1), LbEndpoints: []*endpointpb.LbEndpoint{{Metadata: &corepb.Metadata{}}}}}},
-			[]Ignored{{"endpoints[0].lb_endpoints[0].metadata", is}, {"endpoints[0].proximity", is}},
+			&endpointpb.ClusterLoadAssignment{
+				Endpoints: []*endpointpb.LocalityLbEndpoints{{
+					Proximity: wrapperspb.UInt32(1),
+					LbEndpoints: []*endpointpb.LbEndpoint{{Metadata: &corepb.Metadata{
+						FilterMetadata: map[string]*structpb.Struct{"envoy.lb": {}, "other": {}},
+					}}},
+				}},
+				Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
+			},
+			[]Ignored{
+				{`endpoints[0].lb_endpoints[0].metadata.filter_metadata["other"]`, is}, {"endpoints[0].proximity", is},
+				{"policy.overprovisioning_factor", is},
+			},
 		},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
@@ -128,6 +167,71 @@ func TestUsedFieldsExist(t *testing.T) {
 			if d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(field)) == nil {
 				t.Errorf("%s has no field %s", message, field)
 			}
+		}
+	}
+}
+
+// What a resource type says for dumps and the log is both: fields nobody acts on,
+// and what the decoder left out.
+func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
+	t.Parallel()
+	const is = "this client does not act on the field"
+	hcm := validManager(t)
+	hcm.StatPrefix = "x"
+	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
+		TypedConfig: &anypb.Any{TypeUrl: unknownURL},
+	}}}, hcm.HttpFilters...)
+	hashed := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashState("other")}
+		a.Timeout = durationpb.New(1)
+	})
+	for _, tc := range []struct {
+		typ      *xdsclient.ResourceType
+		resource proto.Message
+		want     []Ignored
+	}{
+		{ListenerType, apiListener(t, hcm), []Ignored{
+			{hcmPath + ".stat_prefix", is},
+			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
+		}},
+		{RouteConfigurationType, routeConfig(hashed), []Ignored{
+			{"virtual_hosts[0].routes[0].route.timeout", is},
+			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
+		}},
+		{
+			ClusterType,
+			edsCluster(func(c *clusterpb.Cluster) {
+				c.AltStatName = "x"
+				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, mustAny(t, &ringhashpb.RingHash{}))
+			}),
+			[]Ignored{{"alt_stat_name", is}, passedOver(0, unknownURL)},
+		},
+		{EndpointsType, &endpointpb.ClusterLoadAssignment{
+			ClusterName: "c", Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
+		}, []Ignored{{"policy.overprovisioning_factor", is}}},
+	} {
+		t.Run(tc.typ.Name, func(t *testing.T) {
+			t.Parallel()
+			resource := mustAny(t, tc.resource)
+			_, value, err := tc.typ.Decode(resource, xdsclient.DecodeOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []Ignored
+			for _, part := range tc.typ.Ignored(resource, value) {
+				got = append(got, Ignored(part))
+			}
+			checkIgnored(t, got, tc.want...)
+		})
+	}
+}
+
+func TestUsedKeysExist(t *testing.T) {
+	t.Parallel()
+	for field := range usedKeys {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(field)
+		if err != nil || !d.(protoreflect.FieldDescriptor).IsMap() {
+			t.Errorf("%s: no such map: %v", field, err)
 		}
 	}
 }

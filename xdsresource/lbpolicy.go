@@ -106,6 +106,7 @@ func (v *validator) firstKnownPolicy(at *path, pb *clusterpb.LoadBalancingPolicy
 		if v.knownPolicy(at, entry.GetTypedExtensionConfig().GetTypedConfig(), depth, c) {
 			return
 		}
+		v.ignore(at, "this client has no load balancing policy of type %s", quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl()))
 	}
 	v.fault(at.field("policies"), "no known load balancing policy among %s; %s", policyTypes(pb), knownPolicies)
 }

@@ -25,12 +25,54 @@ type Listener struct {
 	Ignored []Ignored
 }
 
-// Cluster is a validated Cluster of type EDS.
+// ClusterKind says where the endpoints of a cluster come from.
+type ClusterKind int
+
+const (
+	// ClusterEDS: from the ClusterLoadAssignment EDSServiceName.
+	ClusterEDS ClusterKind = iota
+	// ClusterStatic: they are Inline.
+	ClusterStatic
+	// ClusterStrictDNS: from DNS, each address of the names in Inline being an
+	// endpoint.
+	ClusterStrictDNS
+	// ClusterLogicalDNS: from DNS, all addresses of the one name in Inline being
+	// one endpoint (gRFC A37, A61).
+	ClusterLogicalDNS
+	// ClusterAggregate: it has none, but the clusters Underlying (gRFC A37).
+	ClusterAggregate
+)
+
+var clusterTypes = [...]string{"EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "aggregate"}
+
+// String returns the name that the type has in a Cluster.
+func (k ClusterKind) String() string { return clusterTypes[k] }
+
+// DNS reports whether the endpoints come from DNS.
+func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
+
+// Cluster is a validated Cluster. Those of type ClusterAggregate have a Name and
+// Underlying and nothing else: everything else is up to the clusters underlying
+// (gRFC A75).
 type Cluster struct {
 	Name string
-	// EDSServiceName is the ClusterLoadAssignment to ask for: the service
-	// name of the EDS config, or the cluster's own name if that is empty.
+	Kind ClusterKind
+	// EDSServiceName is the ClusterLoadAssignment to ask for, in a cluster of
+	// type ClusterEDS: the service name of the EDS config, or the cluster's own
+	// name if that is empty.
 	EDSServiceName string
+	// Inline is load_assignment, in clusters of types ClusterStatic and those of
+	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
+	// a locality of Weight 0 weighs as much as its endpoints together.
+	Inline *Endpoints
+	// AddressFamily says which of the addresses in DNS are used.
+	AddressFamily AddressFamily
+	// RefreshRate is how often the names of a cluster of type ClusterStrictDNS
+	// are looked up again without another reason. 0 in other types: never.
+	RefreshRate time.Duration
+	// Underlying names the clusters of one of type ClusterAggregate, the most
+	// preferred first. There is at least one.
+	Underlying []string
 	// LBPolicy is the name of the policy that picks among endpoints:
 	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
 	LBPolicy string
@@ -48,6 +90,11 @@ type Cluster struct {
 	MaxRequests uint32
 	// Outliers says when endpoints that fail RPCs are left out. nil: never.
 	Outliers *OutlierDetection
+	// Load says how the cluster's load is reported. nil: not at all.
+	Load *LoadReporting
+	// Ignored lists the entries of load_balancing_policy that were passed over
+	// because this client has no policy of their type. At most 100 entries.
+	Ignored []Ignored
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC

@@ -1,17 +1,10 @@
 package xdsresource
 
 import (
-	"flag"
-	"fmt"
-	"math/rand/v2"
-	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -107,139 +100,6 @@ func TestRouteByMetadataOfTheContext(t *testing.T) {
 	} {
 		if vh.Route(rpc) != nil {
 			t.Errorf("%s: the route matches", name)
-		}
-	}
-}
-
-// linearRoute is Route as gRFC A28 describes it, written without any of the
-// code under test.
-func linearRoute(vh *VirtualHost, method string, md metadata.MD, draw func() uint64) *Route {
-	method, query, hasQuery := strings.Cut(method, "?")
-	parameters, _ := url.ParseQuery(query)
-	for _, route := range vh.Routes {
-		m := route.Match
-		a, b := method, m.Path
-		if m.CaseInsensitive {
-			a, b = strings.ToLower(a), strings.ToLower(b)
-		}
-		switch m.PathKind {
-		case PathPrefix:
-			if !strings.HasPrefix(a, b) {
-				continue
-			}
-		case PathExact:
-			if a != b {
-				continue
-			}
-		case PathSeparatedPrefix:
-			if !strings.HasPrefix(a+"/", b+"/") {
-				continue
-			}
-		case PathRegex:
-			re := regexp.MustCompile(m.Regex.String())
-			if re.FindString(method) != method || !re.MatchString(method) {
-				continue
-			}
-		}
-		fits := true
-		for _, q := range m.Query {
-			switch values, ok := parameters[q.Name]; {
-			case q.String != nil:
-				fits = fits && ok && values[0] == q.String.Value
-			default:
-				fits = fits && hasQuery && ok == q.Present
-			}
-		}
-		for _, h := range m.Headers {
-			values, ok := md[h.Name]
-			fits = fits && ok && (strings.Join(values, ",") == h.String.Value) != h.Invert
-		}
-		if fits && (m.FractionPerMillion == nil || uint32(draw()%1_000_000) < *m.FractionPerMillion) {
-			return route
-		}
-	}
-	return nil
-}
-
-// randomPath returns a path over a small alphabet, so that paths often are
-// equal, or prefixes of each other.
-func randomPath(r *rand.Rand) string {
-	var b strings.Builder
-	b.WriteByte('/')
-	for range r.IntN(7) {
-		b.WriteByte("abAB/"[r.IntN(5)])
-	}
-	return b.String()
-}
-
-func randomMatch(r *rand.Rand) *routepb.RouteMatch {
-	var m *routepb.RouteMatch
-	switch r.IntN(8) {
-	case 0:
-		patterns := []string{".*b", "[ab]*", "(?i)a.*", "", "b?", "(A|B)/.*", "+"}
-		m = regexMatch(randomPath(r) + patterns[r.IntN(len(patterns))])
-	case 1, 2:
-		m = pathMatch(randomPath(r))
-	case 3:
-		m = separatedMatch(strings.TrimRight(randomPath(r), "/") + "/a")
-	default:
-		m = prefixMatch(randomPath(r)[:1])
-		if path := randomPath(r); r.IntN(10) > 0 {
-			m = prefixMatch(path)
-		}
-	}
-	if r.IntN(4) == 0 {
-		m = caseInsensitive(m)
-	}
-	for range r.IntN(6) - 3 {
-		h := exact([]string{"x", "y"}[r.IntN(2)], []string{"0", "1", "0,1"}[r.IntN(3)])
-		h.InvertMatch = r.IntN(4) == 0
-		m.Headers = append(m.Headers, h)
-	}
-	if r.IntN(20) == 0 {
-		is := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "1"}}
-		m.QueryParameters = []*routepb.QueryParameterMatcher{
-			stringQuery("q", is), queryPresent("q", true), queryPresent("q", false),
-		}[r.IntN(3):][:1]
-	}
-	if r.IntN(6) == 0 {
-		m.RuntimeFraction = fraction(uint32(r.IntN(101)), typepb.FractionalPercent_HUNDRED)
-	}
-	return m
-}
-
-func randomMetadata(r *rand.Rand) metadata.MD {
-	md := metadata.MD{}
-	for _, name := range []string{"x", "y"} {
-		for range r.IntN(3) {
-			md.Append(name, []string{"0", "1"}[r.IntN(2)])
-		}
-	}
-	return md
-}
-
-var differentialDraws = flag.Int("differential-draws", 100_000, "number of RPCs of the differential test of the route table")
-
-func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
-	t.Parallel()
-	const rpcsPerTable = 500
-	for table := range *differentialDraws / rpcsPerTable {
-		r := rand.New(rand.NewPCG(1, uint64(table)))
-		var routes []*routepb.Route
-		for i := range r.IntN([]int{60, 60, 300}[table%3]) {
-			routes = append(routes, routeTo(randomMatch(r), clusterAction(fmt.Sprint(i))))
-		}
-		vh := decodeRoutes(t, routes...)
-		for range rpcsPerTable {
-			method, md, seed := randomPath(r), randomMetadata(r), r.Uint64()
-			if r.IntN(8) == 0 {
-				method += []string{"?", "?q=1", "?p=1&q=0", "?p"}[r.IntN(4)]
-			}
-			draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
-			got := vh.Route(RPC{Method: method, Metadata: func() metadata.MD { return md }, Random: draws()})
-			if want := linearRoute(vh, method, md, draws()); got != want {
-				t.Fatalf("table %d of %d routes: %s with %v: got %+v, want %+v", table, len(routes), method, md, got, want)
-			}
 		}
 	}
 }

@@ -38,12 +38,14 @@ var (
 		Name:            "Listener",
 		FullStateInSotW: true,
 		Decode:          decodeListener,
+		Ignored:         ignoredIn,
 	}
 	// RouteConfigurationType decodes to *RouteConfiguration.
 	RouteConfigurationType = &xdsclient.ResourceType{
 		TypeURL: RouteConfigurationTypeURL,
 		Name:    "RouteConfiguration",
 		Decode:  decodeRouteConfiguration,
+		Ignored: ignoredIn,
 	}
 	// ClusterType decodes to *Cluster.
 	ClusterType = &xdsclient.ResourceType{
@@ -51,11 +53,13 @@ var (
 		Name:            "Cluster",
 		FullStateInSotW: true,
 		Decode:          decodeCluster,
+		Ignored:         ignoredIn,
 	}
 	// EndpointsType decodes to *Endpoints.
 	EndpointsType = &xdsclient.ResourceType{
 		TypeURL: EndpointsTypeURL,
 		Name:    "ClusterLoadAssignment",
 		Decode:  decodeEndpoints,
+		Ignored: ignoredIn,
 	}
 )

@@ -10,6 +10,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -29,6 +30,9 @@ import (
 type Config struct {
 	Cluster   *xdsresource.Cluster
 	Endpoints *xdsresource.Endpoints
+	// ResolveNow has the addresses of endpoints looked up again, if they come
+	// from DNS. It does not wait and may be called from anywhere. nil: they do not.
+	ResolveNow func()
 	// Err is why the cluster cannot be used. RPCs see its text as it is.
 	Err error
 }
@@ -40,18 +44,23 @@ type Policy struct {
 	changed func()
 
 	config Config
-	phase  phase
-	names  names
+	// resolve is Config.ResolveNow, for the connections.
+	resolve atomic.Pointer[func()]
+	phase   phase
+	names   names
 	// priorities is nil unless there are endpoints, or were until the cluster
 	// had to be resolved again.
 	priorities *priority.Policy[locality.Config]
-	// counter counts the cluster's RPCs, gate keeps some of them out, and
-	// outliers watches over the endpoints. They are there as long as priorities
-	// is.
+	// counter counts the cluster's RPCs, and so does counting for load reports;
+	// gate keeps some of them out, and outliers watches over the endpoints. They
+	// are there as long as priorities is.
 	counter  *traffic.Counter
+	counting counting
 	gate     *gate
 	outliers *outlier.Detector
-	state    balancer.State
+	// hostnames are those of config.Endpoints.
+	hostnames hostnames
+	state     balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -72,6 +81,10 @@ func New(env *tree.Env, name string, changed func()) *Policy {
 func (p *Policy) Update(c Config) {
 	before := p.config
 	p.config = c
+	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
+		resolveNow := c.ResolveNow
+		p.resolve.Store(&resolveNow)
+	}
 	switch {
 	case c.Err != nil:
 		p.fail(plain(c.Err))
@@ -101,6 +114,7 @@ func (p *Policy) Close() {
 	if p.priorities != nil {
 		p.priorities.Close()
 		p.counter.Release()
+		p.counting.close()
 		p.outliers.Close()
 		p.priorities, p.counter, p.gate, p.outliers = nil, nil, nil, nil
 	}
@@ -121,15 +135,23 @@ func (p *Policy) serve(c Config) {
 	}
 	if p.priorities == nil {
 		registry := health.NewRegistry()
-		env := p.env.ForCluster(registry)
+		env := p.env.ForCluster(registry, p.resolveNow)
 		p.priorities = priority.New(env, builder(env), p.prioritiesChanged)
 		p.outliers = outlier.New(env.Loop, registry)
 	}
 	p.limit(c)
+	p.hostnames = hostnamesOf(c.Endpoints)
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
 	p.priorities.Update(entries)
 	p.phase = serving
 	p.adopt()
+}
+
+// resolveNow is called by connections, on their goroutines.
+func (p *Policy) resolveNow() {
+	if f := p.resolve.Load(); f != nil && *f != nil {
+		(*f)()
+	}
 }
 
 // limit sets up the gate that RPCs have to pass.
@@ -142,7 +164,8 @@ func (p *Policy) limit(c Config) {
 			before.Release()
 		}
 	}
-	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops)
+	p.counting.update(c.Cluster, c.Endpoints)
+	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
 }
 
 // kind is what makes two policies of a priority different ones, rather than one
@@ -152,11 +175,11 @@ type kind struct {
 	across     bool
 }
 
-func builder(env *tree.Env) func(changed func()) priority.Child[locality.Config] {
+func builder(env *tree.Env) func(name string, changed func()) priority.Child[locality.Config] {
 	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
 		return locality.New(env, changed)
 	}
-	return func(changed func()) priority.Child[locality.Config] {
+	return func(_ string, changed func()) priority.Child[locality.Config] {
 		return switchover.New(kindOf, build, changed)
 	}
 }
@@ -175,7 +198,7 @@ func (p *Policy) prioritiesChanged() {
 // adopt makes the priorities' state the cluster's.
 func (p *Policy) adopt() {
 	s := p.priorities.State()
-	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name}
+	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name, hostnames: p.hostnames}
 	if s.ConnectivityState == connectivity.Ready {
 		picker.gate = p.gate
 	}

@@ -73,9 +73,7 @@ func TestDropsInOrderByShare(t *testing.T) {
 		if counts[0]+counts[1]+counts[2] != n {
 			t.Fatalf("drops and RPCs %v do not make %d", counts, n)
 		}
-		if got, bound := lbtest.ChiSquared(counts, []float64{0.2, 0.4, 0.4}); got > bound {
-			t.Errorf("lb, throttle, through = %v of %d: chi-squared %.1f, bound %.1f", counts, n, got, bound)
-		}
+		lbtest.CheckShares(t, "lb, throttle, through", counts, 0.2, 0.4, 0.4)
 	})
 }
 

@@ -10,9 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/balancer/internal/loads"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/leaf"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/xdsclient/load"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -25,6 +27,8 @@ type picker struct {
 	// gate is nil while the priorities are not READY. RPCs then wait, and are
 	// picked for again with each news; they must not be drawn for each time.
 	gate *gate
+	// hostnames are the authorities that some RPCs are to have.
+	hostnames hostnames
 }
 
 // gate is what an RPC has to pass before an endpoint is picked for it. It is
@@ -33,6 +37,10 @@ type gate struct {
 	drops   []drop
 	limit   uint32
 	counter *traffic.Counter
+	// loads leads to what counts RPCs for load reports, and overload counts those
+	// over the limit. Both are nil if there are no reports.
+	loads    *loads.Registry
+	overload *load.Drops
 	// end ends an RPC on the counter.
 	end func(balancer.DoneInfo)
 }
@@ -41,18 +49,23 @@ type drop struct {
 	category   string
 	perMillion uint32
 	count      *atomic.Uint64
+	reported   *load.Drops
 }
 
-func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop) *gate {
+func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n counting) *gate {
 	g := &gate{limit: limit, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
+	g.loads, g.overload = n.registry, n.cluster.Drops("")
 	for _, d := range drops {
-		g.drops = append(g.drops, drop{category: d.Category, perMillion: d.PerMillion, count: counter.Drops(d.Category)})
+		g.drops = append(g.drops, drop{
+			category: d.Category, perMillion: d.PerMillion,
+			count: counter.Drops(d.Category), reported: n.cluster.Drops(d.Category),
+		})
 	}
 	return g
 }
 
-// Pick takes no lock and allocates only to word an error, or to join what the
-// child wants done at the end of the RPC with what is done here.
+// Pick takes no lock and allocates only to word an error, to join what the child
+// wants done at the end of the RPC with what is done here, or to set an authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.gate != nil {
 		if err := p.enter(info); err != nil {
@@ -72,13 +85,14 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
+		p.hostnames.setAuthority(&result, info, sc)
 	}
 	if p.gate == nil {
 		return result, nil
 	}
 	end := p.gate.end
 	if ok {
-		end = sc.Finish(p.gate.counter)
+		end = sc.Begin(p.gate.counter, p.gate.loads)
 	}
 	if done := result.Done; done != nil {
 		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }
@@ -95,10 +109,12 @@ func (p *picker) enter(info balancer.PickInfo) error {
 		d := &p.gate.drops[i]
 		if rand.Uint32N(xdsresource.Million) < d.perMillion {
 			d.count.Add(1)
+			d.reported.Count()
 			return p.refuse(info, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", d.perMillion, d.category))
 		}
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
+		p.gate.overload.Count()
 		return p.refuse(info, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
 	return nil

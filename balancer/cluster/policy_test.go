@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/dynxds/dynxds/balancer/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
@@ -42,6 +44,52 @@ func TestEveryPolicyServes(t *testing.T) {
 				synctest.Wait()
 				if addr, err := f.cc.Pick(ctx); err != nil || addr != "a:1" {
 					t.Errorf("a pick goes to %q (%v)", addr, err)
+				}
+			})
+		})
+	}
+}
+
+// counting counts how often the hash of an RPC is computed.
+type counting struct{ n int }
+
+func (*counting) Origin() (context.Context, string, string) { return context.Background(), "", "" }
+func (c *counting) Hash() (uint64, bool)                    { c.n++; return 7, true }
+
+// gRFC A42: the hash of an RPC is computed once, and only where the policy of its
+// cluster picks by it; not even ring hash does if it has a header of its own for
+// that (gRFC A76).
+func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		policy, config string
+		want           int
+	}{
+		{"round_robin", "", 0},
+		{"least_request_experimental", "", 0},
+		{"pick_first", "", 0},
+		{"weighted_round_robin", "", 0},
+		{xdsresource.PolicyRandom, "", 0},
+		{xdsresource.PolicyRingHash, `{"requestHashHeader":"h"}`, 0},
+		{xdsresource.PolicyRingHash, "", 1},
+	} {
+		t.Run(tc.policy+tc.config, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.update(by(tc.policy, tc.config, at("a", 0, "a:1"), at("b", 0, "b:1")))
+				var rpc counting
+				ctx := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: &rpc}}
+				f.cc.Pick(ctx)
+				synctest.Wait()
+				for range 3 {
+					if _, err := f.cc.Pick(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				if rpc.n != tc.want {
+					t.Errorf("the hash was computed %d times, want %d", rpc.n, tc.want)
 				}
 			})
 		})
@@ -97,6 +145,33 @@ func TestEndpointWithSeveralAddresses(t *testing.T) {
 				synctest.Wait()
 				if addr, err := f.cc.Pick(ctx); err != nil || addr != "v4:1" {
 					t.Errorf("a pick goes to %q (%v), want v4:1", addr, err)
+				}
+			})
+		})
+	}
+}
+
+// What endpoints that are gone have failed with is no answer to RPCs for those
+// that have taken their place.
+func TestNewEndpointsAreNotBlamedForTheOldOnes(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.network.Set("a:1", lbtest.Refused)
+				f.update(by(policy, "", at("a", 0, "a:1"), at("b", 1, "b:1")))
+				f.expect(t, "the first priority fails", "b:1")
+				f.network.Set("c:1", lbtest.Silent)
+				var during connectivity.State
+				f.loop.Do(func() {
+					f.policy.Update(by(policy, "", at("a", 0, "c:1")))
+					during = f.policy.State().ConnectivityState
+				})
+				if during != connectivity.Connecting {
+					t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
 				}
 			})
 		})

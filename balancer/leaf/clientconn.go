@@ -90,6 +90,9 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &SubConn{conn: c}
+	if len(addrs) > 0 {
+		sc.addr = addrs[0].Addr
+	}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
 		if s.ConnectivityState != connectivity.Ready {
@@ -99,6 +102,12 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 			c.forget(sc)
 		} else if !c.knows(sc) {
 			return
+		}
+		if s.ConnectivityState == connectivity.Idle || s.ConnectivityState == connectivity.TransientFailure {
+			// gRPC asks the whole channel's resolver at such times. Here only the
+			// cluster's own trouble has its names looked up (gRFC A37, "Priority
+			// Policy Reresolution Handling").
+			c.env.Resolve()
 		}
 		c.policy.subConnChanged(sc, s, listener)
 	}
@@ -121,9 +130,9 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 // RemoveSubConn is what old policies call in place of SubConn.Shutdown.
 func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
-// ResolveNow does nothing: endpoints are pushed by the control plane, there is
-// nothing to ask again.
-func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) {}
+// ResolveNow has the names of the cluster looked up again. Where the control
+// plane pushes endpoints there are none.
+func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) { c.env.Resolve() }
 
 // remember is false once the leaf is closed.
 func (c *clientConn) remember(sc *SubConn) bool {

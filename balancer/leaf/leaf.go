@@ -103,6 +103,15 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	if config != p.text {
 		p.parse(config)
 	}
+	p.updatePolicy()
+	// What the policy says of its new endpoints is the state from now on: that
+	// before may be a failure of endpoints that are gone.
+	if p.takeReport() {
+		p.wake()
+	}
+}
+
+func (p *Policy) updatePolicy() {
 	p.calls.Lock()
 	defer p.calls.Unlock()
 	if p.policy == nil {
@@ -112,7 +121,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 		p.state = tree.Failing(p.configErr)
 		return
 	}
-	state := resolver.State{Endpoints: resolverEndpoints(endpoints)}
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints)}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}
@@ -151,15 +160,25 @@ func (p *Policy) Close() {
 
 // reported takes over the latest report of the policy, on the loop.
 func (p *Policy) reported() {
-	state, ok := p.conn.latestReport()
-	if !ok {
-		return
+	if p.takeReport() {
+		p.changed()
+		p.wake()
 	}
-	p.state = state
-	p.changed()
-	if state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
-		// Only a pick would wake an idle policy, and the localities above do not
-		// pick an idle one while another is ready.
+}
+
+// takeReport reports whether there was one to take.
+func (p *Policy) takeReport() bool {
+	state, ok := p.conn.latestReport()
+	if ok {
+		p.state = state
+	}
+	return ok
+}
+
+// wake has an idle policy connect, if nobody else will: only a pick would do it,
+// and the localities above do not pick an idle one while another is ready.
+func (p *Policy) wake() {
+	if p.state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
 		p.ExitIdle()
 	}
 }

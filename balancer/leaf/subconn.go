@@ -9,17 +9,18 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/health"
-	"github.com/dynxds/dynxds/balancer/internal/traffic"
 )
 
 // SubConn is a SubConn as the policy sees it. When the policy shuts it down it
 // reports nothing more, but it stays open for Env.Linger.
 //
-// Picks of the leaf return it as it is; the cluster's picker calls Finish and
-// gives gRPC its own SubConn back with Unwrap.
+// Picks of the leaf return it as it is; the cluster's picker calls Begin and gives
+// gRPC its own SubConn back with Unwrap.
 type SubConn struct {
 	balancer.SubConn
 	conn *clientConn
+	// addr is where it connects to; the first one, if there are several.
+	addr string
 	end  atomic.Pointer[end]
 	// health is nil if nobody wants to know how RPCs on the SubConn end.
 	health *health.Conn
@@ -34,6 +35,9 @@ type SubConn struct {
 	// there was no report.
 	reported balancer.SubConnState
 }
+
+// Address returns the address of the endpoint that the SubConn is a connection to.
+func (s *SubConn) Address() string { return s.addr }
 
 // Unwrap returns gRPC's own SubConn.
 func (s *SubConn) Unwrap() balancer.SubConn { return s.SubConn }
@@ -56,27 +60,6 @@ func (s *SubConn) retire() {
 		return
 	}
 	env.Loop.Post(func() { env.Loop.After(env.Linger, s.SubConn.Shutdown) })
-}
-
-// end is what is done when an RPC on the SubConn ends. It is made once for a
-// Counter and kept, so that RPCs do not each allocate one.
-type end struct {
-	counter *traffic.Counter
-	done    func(balancer.DoneInfo)
-}
-
-// Finish returns what gRPC is to call when an RPC that counter has counted ends
-// on the SubConn. It counts the RPC for outlier detection as well.
-func (s *SubConn) Finish(counter *traffic.Counter) func(balancer.DoneInfo) {
-	e := s.end.Load()
-	if e == nil || e.counter != counter {
-		e = &end{counter: counter, done: func(info balancer.DoneInfo) {
-			counter.End()
-			s.health.Count(info)
-		}}
-		s.end.Store(e)
-	}
-	return e.done
 }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is

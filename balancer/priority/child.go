@@ -41,7 +41,7 @@ func (c *child[C]) connecting() bool { return c.state == connectivity.Connecting
 // create makes the child of one entry, which has time to connect from now on.
 func (p *Policy[C]) create(e Entry[C]) *child[C] {
 	c := &child[C]{name: e.Name, state: connectivity.Connecting}
-	c.policy = p.build(func() { p.childChanged(c) })
+	c.policy = p.build(e.Name, func() { p.childChanged(c) })
 	p.children[e.Name] = c
 	p.startFailover(c)
 	c.policy.Update(e.Config)

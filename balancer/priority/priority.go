@@ -51,7 +51,7 @@ type Entry[C any] struct {
 // Policy chooses among children configured with a C.
 type Policy[C any] struct {
 	env     *tree.Env
-	build   func(changed func()) Child[C]
+	build   func(name string, changed func()) Child[C]
 	changed func()
 
 	entries  []Entry[C]
@@ -63,8 +63,8 @@ type Policy[C any] struct {
 }
 
 // New returns a Policy without priorities, which fails RPCs until Update. build
-// creates a child.
-func New[C any](env *tree.Env, build func(changed func()) Child[C], changed func()) *Policy[C] {
+// creates the child of a name.
+func New[C any](env *tree.Env, build func(name string, changed func()) Child[C], changed func()) *Policy[C] {
 	return &Policy[C]{env: env, build: build, changed: changed, children: make(map[string]*child[C])}
 }
 

@@ -6,6 +6,7 @@
 package shard
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/balancer"
@@ -46,7 +47,7 @@ func (s *Set) Update(endpoints []xdsresource.Endpoint) {
 	s.members = make(map[string]*Member, len(endpoints))
 	s.order = s.order[:0:0]
 	for _, e := range endpoints {
-		key := Key(e)
+		key := keyOf(e)
 		if _, twice := s.members[key]; twice || !e.Health.Usable() {
 			continue
 		}
@@ -67,12 +68,15 @@ func (s *Set) Update(endpoints []xdsresource.Endpoint) {
 	}
 }
 
-// Key identifies an endpoint by its addresses.
-func Key(e xdsresource.Endpoint) string {
+// keyOf identifies an endpoint by its addresses, in whatever order (gRFC A61,
+// "Address List Updates in Petiole Policies").
+func keyOf(e xdsresource.Endpoint) string {
 	if len(e.Additional) == 0 {
 		return e.Address
 	}
-	return e.Address + " " + strings.Join(e.Additional, " ")
+	addresses := append([]string{e.Address}, e.Additional...)
+	slices.Sort(addresses)
+	return strings.Join(addresses, " ")
 }
 
 // Members returns the members in the order of the endpoints.

@@ -156,6 +156,8 @@ func TestExitStatus(t *testing.T) {
 		{"", demo.Run, 0, ""},
 		{"version", demo.Run, 0, ""},
 		{"demo --help", demo.Run, 0, ""},
+		{"status", demo.Run, 1, "dynxds: accepts 1 arg(s), received 0\n"},
+		{"status --help", demo.Run, 0, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func newRoot(run runDemo) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dynxds",
-		Short: "xDS for gRPC-Go clients: a demonstration, and a control plane",
+		Short: "xDS for gRPC-Go clients: a control plane, tools, and a demonstration",
 		Long: `dynxds is a client-side xDS plugin for gRPC-Go: import it, dial "xds:///service",
 and RPCs are routed and balanced as a control plane says. This command shows it,
 and is such a control plane: from a folder of services and MeshHTTPRoute policies.`,
@@ -17,6 +17,6 @@ and is such a control plane: from a folder of services and MeshHTTPRoute policie
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.AddCommand(newDemo(run), newServe(), newValidate(), newRender(), newBootstrap(), newVersion())
+	root.AddCommand(newDemo(run), newServe(), newValidate(), newRender(), newBootstrap(), newStatus(), newVersion())
 	return root
 }

@@ -164,6 +164,15 @@ func (s *Server) SetA(name string, addresses ...string) {
 	s.set(name, dns.TypeA, rrs)
 }
 
+// SetAAAA gives the name these IPv6 addresses in place of those it has.
+func (s *Server) SetAAAA(name string, addresses ...string) {
+	var rrs []dns.RR
+	for _, a := range addresses {
+		rrs = append(rrs, &dns.AAAA{Hdr: header(name, dns.TypeAAAA), AAAA: net.ParseIP(a)})
+	}
+	s.set(name, dns.TypeAAAA, rrs)
+}
+
 // SetCNAME makes the name an alias of another.
 func (s *Server) SetCNAME(name, target string) {
 	s.set(name, dns.TypeCNAME, []dns.RR{&dns.CNAME{Hdr: header(name, dns.TypeCNAME), Target: dns.Fqdn(target)}})

@@ -7,6 +7,7 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -18,6 +19,28 @@ func EDSCluster(name, serviceName string) *clusterpb.Cluster {
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig:     &clusterpb.Cluster_EdsClusterConfig{EdsConfig: ADS(), ServiceName: serviceName},
 		LbPolicy:             clusterpb.Cluster_ROUND_ROBIN,
+	}
+}
+
+// InlineCluster is a Cluster of type STATIC, STRICT_DNS or LOGICAL_DNS with
+// policy ROUND_ROBIN, whose endpoints are in its load_assignment.
+func InlineCluster(name string, kind clusterpb.Cluster_DiscoveryType, localities ...Locality) *clusterpb.Cluster {
+	return &clusterpb.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: kind},
+		LoadAssignment:       Endpoints(name, localities...),
+		LbPolicy:             clusterpb.Cluster_ROUND_ROBIN,
+	}
+}
+
+// AggregateCluster is a Cluster with others under it, the most preferred first.
+func AggregateCluster(name string, underlying ...string) *clusterpb.Cluster {
+	return &clusterpb.Cluster{
+		Name: name,
+		ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: Any(&aggregatepb.ClusterConfig{Clusters: underlying}),
+		}},
+		LbPolicy: clusterpb.Cluster_CLUSTER_PROVIDED,
 	}
 }
 

@@ -3,6 +3,7 @@ package xdsmsg_test
 import (
 	"testing"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -34,6 +35,8 @@ func TestMessagesAreValid(t *testing.T) {
 		"routes":           {routes, xdsmsg.RouteType},
 		"routes, short":    {xdsmsg.RouteConfig("r", "example.com", xdsmsg.PrefixRoute("", "a")), xdsmsg.RouteType},
 		"cluster":          {xdsmsg.EDSCluster("c", "service"), xdsmsg.ClusterType},
+		"inline cluster":   {xdsmsg.InlineCluster("c", clusterpb.Cluster_STRICT_DNS, xdsmsg.In("z1", "name.test:1")), xdsmsg.ClusterType},
+		"aggregate":        {xdsmsg.AggregateCluster("c", "a", "b"), xdsmsg.ClusterType},
 		"endpoints":        {xdsmsg.Endpoints("c", xdsmsg.In("z1", "127.0.0.1:1"), xdsmsg.Locality{Priority: 1, Weight: 3}), xdsmsg.EndpointType},
 		"simple endpoints": {xdsmsg.SimpleEndpoints("c", "[::1]:80", "127.0.0.1:2"), xdsmsg.EndpointType},
 	}

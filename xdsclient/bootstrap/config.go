@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // Config is a valid bootstrap. It is immutable: neither it nor anything it
@@ -144,15 +146,15 @@ func (c *Config) unknownAuthority(name, origin string) error {
 	known := slices.Sorted(maps.Keys(c.Authorities))
 	if len(known) == 0 {
 		return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
-			c.Source, quote(name), origin)
+			c.Source, jsonpath.Quote(name), origin)
 	}
 	more := ""
 	if extra := len(known) - maxListed; extra > 0 {
 		known, more = known[:maxListed], fmt.Sprintf(" and %d more", extra)
 	}
 	for i := range known {
-		known[i] = quote(known[i])
+		known[i] = jsonpath.Quote(known[i])
 	}
 	return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
-		c.Source, quote(name), origin, strings.Join(known, ", "), more)
+		c.Source, jsonpath.Quote(name), origin, strings.Join(known, ", "), more)
 }

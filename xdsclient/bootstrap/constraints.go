@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // The limits that xdsclient/dynparam has for constraints. Those on size are its
@@ -23,134 +23,119 @@ const (
 // parseClientConstraints checks the shape of DynamicParameterConstraints
 // messages in proto JSON form (TP2) and keeps them as they are: what they mean
 // is not this package's to know.
-func parseClientConstraints(v value) map[string]json.RawMessage {
-	if v.absent() {
+func parseClientConstraints(v jsonpath.Value) map[string]json.RawMessage {
+	if v.Absent() {
 		return nil
 	}
 	constraints := make(map[string]json.RawMessage)
-	for name, entry := range v.entries() {
+	for name, entry := range v.Entries() {
 		if name == "" || strings.Contains(name, "/") {
-			entry.fail(`expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found %s`, quote(name))
+			entry.Fail(`expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found %s`, jsonpath.Quote(name))
 		}
 		checkConstraints(entry)
-		constraints[name] = entry.raw
+		constraints[name] = entry.Raw
 	}
 	if n := len(constraints); n > maxConstraintTypes {
-		v.fail("expected at most %d types, found %d", maxConstraintTypes, n)
+		v.Fail("expected at most %d types, found %d", maxConstraintTypes, n)
 	}
 	return constraints
 }
 
-func checkConstraints(v value) {
+func checkConstraints(v jsonpath.Value) {
 	switch {
-	case len(v.raw) > maxConstraintsSize:
-		v.fail("expected at most %d bytes, found %d", maxConstraintsSize, len(v.raw))
+	case len(v.Raw) > maxConstraintsSize:
+		v.Fail("expected at most %d bytes, found %d", maxConstraintsSize, len(v.Raw))
 		return
-	case !utf8.Valid(v.raw):
-		v.fail("expected UTF-8, found other bytes")
+	case !utf8.Valid(v.Raw):
+		v.Fail("expected UTF-8, found other bytes")
 		return
 	}
-	o, ok := v.object("key_constraints", "keyConstraints")
+	o, ok := v.Object("key_constraints", "keyConstraints")
 	if !ok {
 		return
 	}
-	keys := o.getProto("key_constraints", "keyConstraints")
-	if keys.absent() {
+	keys := o.GetProto("key_constraints", "keyConstraints")
+	if keys.Absent() {
 		return
 	}
 	n := 0
-	for _, key := range keys.entries() {
+	for _, key := range keys.Entries() {
 		checkKeyConstraints(key)
 		n++
 	}
 	if n > maxConstraintKeys {
-		keys.fail("expected at most %d keys, found %d", maxConstraintKeys, n)
+		keys.Fail("expected at most %d keys, found %d", maxConstraintKeys, n)
 	}
 }
 
-func checkKeyConstraints(v value) {
-	o, ok := v.object("constraints", "invert")
+func checkKeyConstraints(v jsonpath.Value) {
+	o, ok := v.Object("constraints", "invert")
 	if !ok {
 		return
 	}
-	if invert := o.get("invert"); !invert.absent() && invert.kind() != kindBoolean {
-		invert.expected(kindBoolean)
+	if invert := o.Get("invert"); !invert.Absent() && invert.Kind() != jsonpath.Boolean {
+		invert.Expected(jsonpath.Boolean)
 	}
-	for constraint := range o.get("constraints").nonEmpty("a list with at least one constraint") {
+	for constraint := range o.Get("constraints").NonEmpty("a list with at least one constraint") {
 		checkConstraint(constraint)
 	}
 }
 
-func checkConstraint(v value) {
-	o, ok := v.object("value", "integer_range_list", "integerRangeList")
+func checkConstraint(v jsonpath.Value) {
+	o, ok := v.Object("value", "integer_range_list", "integerRangeList")
 	if !ok {
 		return
 	}
-	exact, ranges := o.get("value"), o.getProto("integer_range_list", "integerRangeList")
+	exact, ranges := o.Get("value"), o.GetProto("integer_range_list", "integerRangeList")
 	switch {
-	case exact.absent() && ranges.absent():
-		v.fail("expected value or integer_range_list, found neither")
-	case !exact.absent() && !ranges.absent():
-		v.fail("expected either value or integer_range_list, found both")
-	case ranges.absent():
-		exact.text()
+	case exact.Absent() && ranges.Absent():
+		v.Fail("expected value or integer_range_list, found neither")
+	case !exact.Absent() && !ranges.Absent():
+		v.Fail("expected either value or integer_range_list, found both")
+	case ranges.Absent():
+		exact.Text()
 	default:
 		checkRanges(ranges)
 	}
 }
 
-func checkRanges(v value) {
-	o, ok := v.object("range")
+func checkRanges(v jsonpath.Value) {
+	o, ok := v.Object("range")
 	if !ok {
 		return
 	}
-	for element := range o.get("range").nonEmpty("a list with at least one range") {
+	for element := range o.Get("range").NonEmpty("a list with at least one range") {
 		checkRange(element)
 	}
 }
 
-func checkRange(v value) {
-	o, ok := v.object("min_value", "minValue", "max_value", "maxValue")
+func checkRange(v jsonpath.Value) {
+	o, ok := v.Object("min_value", "minValue", "max_value", "maxValue")
 	if !ok {
 		return
 	}
-	low, high := o.getProto("min_value", "minValue"), o.getProto("max_value", "maxValue")
-	if low.absent() && high.absent() {
-		v.fail("expected min_value, max_value or both, found neither")
-		return
+	low, lowOK := o.GetProto("min_value", "minValue").Uint64()
+	high, highOK := o.GetProto("max_value", "maxValue").Uint64()
+	switch {
+	case !lowOK || !highOK:
+	case low == nil && high == nil:
+		v.Fail("expected min_value, max_value or both, found neither")
+	case low != nil && high != nil && *low > *high:
+		v.Fail("expected a min_value that is at most max_value, found %d and %d", *low, *high)
 	}
-	lowest, lowOK := low.uint64()
-	highest, highOK := high.uint64()
-	if !low.absent() && !high.absent() && lowOK && highOK && lowest > highest {
-		v.fail("expected a min_value that is at most max_value, found %d and %d", lowest, highest)
-	}
-}
-
-// uint64 reads a number as proto JSON has it, in quotes or without. An absent
-// one is 0.
-func (v value) uint64() (n uint64, ok bool) {
-	if v.absent() {
-		return 0, true
-	}
-	var wrapper wrapperspb.UInt64Value
-	if err := protojson.Unmarshal(v.raw, &wrapper); err != nil {
-		v.fail("expected an integer from 0 to 2^64-1, found %s that is none", v.kind())
-		return 0, false
-	}
-	return wrapper.GetValue(), true
 }
 
 // parseMetadataConstraints reads keys of the node's metadata. TP2 translates an
 // entry that the metadata contains; a key that is not there, or whose value is
 // no string to match, would constrain nothing without anyone noticing.
-func parseMetadataConstraints(v value, metadata *structpb.Struct) []string {
-	if v.absent() {
+func parseMetadataConstraints(v jsonpath.Value, metadata *structpb.Struct) []string {
+	if v.Absent() {
 		return nil
 	}
 	var keys []string
 	seen := make(map[string]bool)
-	for element := range v.elements("a list of keys of node.metadata") {
-		key, ok := element.nonEmptyText("a key of node.metadata")
+	for element := range v.Elements("a list of keys of node.metadata") {
+		key, ok := element.NonEmptyText("a key of node.metadata")
 		if !ok {
 			continue
 		}
@@ -158,18 +143,18 @@ func parseMetadataConstraints(v value, metadata *structpb.Struct) []string {
 		_, isString := found.GetKind().(*structpb.Value_StringValue)
 		switch {
 		case !exists:
-			element.fail("expected a key of node.metadata, found %s, which it does not have", quote(key))
+			element.Fail("expected a key of node.metadata, found %s, which it does not have", jsonpath.Quote(key))
 		case !isString:
-			element.fail("expected a key of node.metadata whose value is a string, found %s, whose value is not", quote(key))
+			element.Fail("expected a key of node.metadata whose value is a string, found %s, whose value is not", jsonpath.Quote(key))
 		case seen[key]:
-			element.fail("expected each key once, found %s again", quote(key))
+			element.Fail("expected each key once, found %s again", jsonpath.Quote(key))
 		default:
 			seen[key] = true
 			keys = append(keys, key)
 		}
 	}
 	if len(keys) > maxConstraintKeys {
-		v.fail("expected at most %d keys, found %d", maxConstraintKeys, len(keys))
+		v.Fail("expected at most %d keys, found %d", maxConstraintKeys, len(keys))
 	}
 	return keys
 }

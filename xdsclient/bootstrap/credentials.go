@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // BuildCredentials makes the credentials for one connection to a management
@@ -71,54 +73,55 @@ func supportedCredentials() string {
 // channelCreds is the entry of channel_creds that is used.
 type channelCreds struct {
 	builder CredentialsBuilder
-	config  value
+	config  jsonpath.Value
 	build   BuildCredentials
 }
 
 // parseChannelCreds uses the first credentials of the list whose type is
 // supported (gRFC A27). Of those behind it only the shape is checked: their
 // configuration is for programs that support them.
-func parseChannelCreds(v value) channelCreds {
+func parseChannelCreds(v jsonpath.Value) channelCreds {
 	var chosen channelCreds
 	var offered []string
-	faultsBefore := v.to.total()
-	for element := range v.nonEmpty("a list with at least one kind of channel credentials") {
+	unreadable := false // one of them may be a type that is supported
+	for element := range v.NonEmpty("a list with at least one kind of channel credentials") {
 		name, config, ok := parseCredsEntry(element)
 		if !ok {
+			unreadable = true
 			continue
 		}
 		if builder, known := credentialsBuilder(name); known && chosen.builder == nil {
 			chosen = channelCreds{builder: builder, config: config}
 		}
 		if len(offered) < maxListed {
-			offered = append(offered, quote(name))
+			offered = append(offered, jsonpath.Quote(name))
 		}
 	}
 	switch {
 	case chosen.builder != nil:
 		chosen.parse()
-	case v.to.total() > faultsBefore: // a type that could not be read may be a supported one
+	case unreadable || len(offered) == 0:
 	default:
-		v.fail("expected a type that this program supports (%s), found only %s; add a type with bootstrap.RegisterCredentials",
+		v.Fail("expected a type that this program supports (%s), found only %s; add a type with bootstrap.RegisterCredentials",
 			supportedCredentials(), strings.Join(offered, ", "))
 	}
 	return chosen
 }
 
-func parseCredsEntry(v value) (name string, config value, ok bool) {
-	o, ok := v.object("type", "config")
+func parseCredsEntry(v jsonpath.Value) (name string, config jsonpath.Value, ok bool) {
+	o, ok := v.Object("type", "config")
 	if !ok {
-		return "", value{}, false
+		return "", jsonpath.Value{}, false
 	}
-	name, hasType := o.get("type").nonEmptyText("the type of the credentials")
-	config, hasConfig := o.get("config").pluginConfig()
+	name, hasType := o.Get("type").NonEmptyText("the type of the credentials")
+	config, hasConfig := pluginConfig(o.Get("config"))
 	return name, config, hasType && hasConfig
 }
 
 func (c *channelCreds) parse() {
-	build, err := c.builder.ParseConfig(c.config.raw)
+	build, err := c.builder.ParseConfig(c.config.Raw)
 	if err != nil {
-		c.config.to.merge(c.config.path, err, c.config.redact)
+		failWith(c.config, err, func(text string) string { return redact(c.config, text) })
 		return
 	}
 	c.build = build
@@ -126,11 +129,11 @@ func (c *channelCreds) parse() {
 
 // pluginConfig returns a JSON object for a plugin to parse, "{}" if the key is
 // absent.
-func (v value) pluginConfig() (config value, ok bool) {
-	if v.absent() {
-		v.raw = json.RawMessage("{}")
+func pluginConfig(v jsonpath.Value) (config jsonpath.Value, ok bool) {
+	if v.Absent() {
+		v.Raw = json.RawMessage("{}")
 	}
-	return v, v.isObject()
+	return v, v.Is(jsonpath.Map)
 }
 
 // insecureBuilder is the type "insecure": plain text, no authentication.

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-)
 
-// maxFaults bounds a report: a file of many megabytes may be wrong in a million
-// places, and no reader gets past the first hundred.
-const maxFaults = 100
+	"github.com/dynxds/dynxds/internal/jsonpath"
+)
 
 // Fault is one thing that is wrong with a bootstrap.
 type Fault struct {
@@ -57,51 +55,30 @@ func (f *Faults) Error() string {
 	return b.String()
 }
 
-// collector gathers the faults of one document.
-type collector struct {
-	list    []Fault
-	omitted int
-}
-
-func (c *collector) add(path, problem string) {
-	if len(c.list) == maxFaults {
-		c.omitted++
-		return
+// errorOf returns the faults of a document, or nil if there are none.
+func errorOf(source string, to *jsonpath.Collector) error {
+	if to.Total() == 0 {
+		return nil
 	}
-	c.list = append(c.list, Fault{Path: path, Problem: problem})
+	list, omitted := to.Faults()
+	f := &Faults{Source: source, Omitted: omitted}
+	for _, fault := range list {
+		f.List = append(f.List, Fault(fault))
+	}
+	return f
 }
 
-func (c *collector) total() int { return len(c.list) + c.omitted }
-
-// merge adds what a parser of someone else's says of the value at path. A
-// *Faults was written to be shown; from the text of any other error, clean
-// removes what must not be.
-func (c *collector) merge(path string, err error, clean func(string) string) {
+// failWith reports what a parser of someone else's says of a value. A *Faults was
+// written to be shown; from the text of any other error, clean removes what must not
+// be.
+func failWith(v jsonpath.Value, err error, clean func(string) string) {
 	var faults *Faults
 	if !errors.As(err, &faults) {
-		c.add(path, clean(err.Error()))
+		v.Fail("%s", clean(err.Error()))
 		return
 	}
 	for _, fault := range faults.List {
-		c.add(joinPath(path, fault.Path), fault.Problem)
+		v.To.Add(jsonpath.Join(v.Path, fault.Path), fault.Problem)
 	}
-	c.omitted += faults.Omitted
-}
-
-func (c *collector) err(source string) error {
-	if len(c.list) == 0 {
-		return nil
-	}
-	return &Faults{Source: source, List: c.list, Omitted: c.omitted}
-}
-
-func joinPath(parent, child string) string {
-	switch {
-	case parent == "":
-		return child
-	case child == "", strings.HasPrefix(child, "["):
-		return parent + child
-	default:
-		return parent + "." + child
-	}
+	v.To.Omit(faults.Omitted)
 }

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -63,4 +64,16 @@ func serverKeys(servers []*Server) []string {
 		keys[i] = s.Key()
 	}
 	return keys
+}
+
+// canonical returns the value of raw in a form that encoding/json always writes
+// the same way, whatever the order of keys and the white space in raw.
+func canonical(raw json.RawMessage) any {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var v any
+	if err := decoder.Decode(&v); err != nil {
+		return string(raw)
+	}
+	return v
 }

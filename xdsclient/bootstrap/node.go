@@ -5,6 +5,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // clientFeatures is what Node.client_features announces. A server relies on
@@ -26,39 +28,39 @@ const maxMetadataDepth = 32
 // parseNode reads node, which may be missing (gRFC A27 does not require it, and
 // other implementations do without). What the client alone can know, user agent
 // and client features, is not taken from the document.
-func parseNode(v value) *corev3.Node {
+func parseNode(v jsonpath.Value) *corev3.Node {
 	node := &corev3.Node{
 		UserAgentName:        UserAgentName,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: UserAgentVersion},
 		ClientFeatures:       append([]string(nil), clientFeatures...),
 	}
-	if v.absent() {
+	if v.Absent() {
 		return node
 	}
-	o, ok := v.object("id", "cluster", "locality", "metadata")
+	o, ok := v.Object("id", "cluster", "locality", "metadata")
 	if !ok {
 		return node
 	}
-	node.Id = o.get("id").text()
-	node.Cluster = o.get("cluster").text()
-	node.Locality = parseLocality(o.get("locality"))
-	node.Metadata = parseMetadata(o.get("metadata"))
+	node.Id = o.Get("id").Text()
+	node.Cluster = o.Get("cluster").Text()
+	node.Locality = parseLocality(o.Get("locality"))
+	node.Metadata = parseMetadata(o.Get("metadata"))
 	return node
 }
 
 // parseLocality returns nil for a locality that says nothing.
-func parseLocality(v value) *corev3.Locality {
-	if v.absent() {
+func parseLocality(v jsonpath.Value) *corev3.Locality {
+	if v.Absent() {
 		return nil
 	}
-	o, ok := v.object("region", "zone", "sub_zone")
+	o, ok := v.Object("region", "zone", "sub_zone")
 	if !ok {
 		return nil
 	}
 	l := &corev3.Locality{
-		Region:  o.get("region").text(),
-		Zone:    o.get("zone").text(),
-		SubZone: o.get("sub_zone").text(),
+		Region:  o.Get("region").Text(),
+		Zone:    o.Get("zone").Text(),
+		SubZone: o.Get("sub_zone").Text(),
 	}
 	if l.Region == "" && l.Zone == "" && l.SubZone == "" {
 		return nil
@@ -66,22 +68,22 @@ func parseLocality(v value) *corev3.Locality {
 	return l
 }
 
-func parseMetadata(v value) *structpb.Struct {
-	if v.absent() || !v.isObject() {
+func parseMetadata(v jsonpath.Value) *structpb.Struct {
+	if v.Absent() || !v.Is(jsonpath.Map) {
 		return nil
 	}
 	var fields map[string]any
-	if err := json.Unmarshal(v.raw, &fields); err != nil {
-		v.fail("expected numbers that fit a double, found one that does not")
+	if err := json.Unmarshal(v.Raw, &fields); err != nil {
+		v.Fail("expected numbers that fit a double, found one that does not")
 		return nil
 	}
 	if depth := depthOf(fields); depth > maxMetadataDepth {
-		v.fail("expected at most %d levels of nesting, found %d", maxMetadataDepth, depth)
+		v.Fail("expected at most %d levels of nesting, found %d", maxMetadataDepth, depth)
 		return nil
 	}
 	metadata, err := structpb.NewStruct(fields)
 	if err != nil {
-		v.fail("expected a google.protobuf.Struct: %v", err)
+		v.Fail("expected a google.protobuf.Struct: %v", err)
 		return nil
 	}
 	return metadata

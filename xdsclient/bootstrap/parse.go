@@ -1,12 +1,13 @@
 package bootstrap
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // InMemory is what a bootstrap that Parse was given without a name is called.
@@ -18,62 +19,71 @@ func Parse(source string, data []byte) (*Config, error) {
 	if source == "" {
 		source = InMemory
 	}
-	to := &collector{}
-	if err := checkSyntax(data); err != nil {
-		to.add("", err.Error())
-		return nil, to.err(source)
+	to := new(jsonpath.Collector)
+	document, err := read(data, to)
+	if err != nil {
+		to.Add("", err.Error())
+		return nil, errorOf(source, to)
 	}
 	c := &Config{Source: source}
-	c.parse(value{raw: bytes.TrimSpace(data), to: to})
-	if err := to.err(source); err != nil {
+	c.parse(document)
+	if err := errorOf(source, to); err != nil {
 		return nil, err
 	}
 	c.fingerprint = fingerprintOf(c)
 	return c, nil
 }
 
-func (c *Config) parse(document value) {
-	top, ok := document.object("xds_servers", "node", "authorities", "certificate_providers",
+// read returns the document, or why it cannot be walked.
+func read(data []byte, to *jsonpath.Collector) (jsonpath.Value, error) {
+	if len(data) > MaxSize {
+		return jsonpath.Value{}, fmt.Errorf("expected at most %d bytes, found %d", MaxSize, len(data))
+	}
+	return jsonpath.Document(data, to)
+}
+
+func (c *Config) parse(document jsonpath.Value) {
+	top, ok := document.Object("xds_servers", "node", "authorities", "certificate_providers",
 		"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 		"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback")
 	if !ok {
 		return
 	}
-	c.Servers = parseServers(top.get("xds_servers").nonEmpty("a list with at least one management server"))
-	c.Node = parseNode(top.get("node"))
-	c.Authorities = parseAuthorities(top.get("authorities"), c.Servers)
-	c.CertificateProviders = parseProviders(top.get("certificate_providers"))
-	c.ClientListenerTemplate = top.get("client_default_listener_resource_name_template").text()
+	c.Servers = parseServers(top.Get("xds_servers").NonEmpty("a list with at least one management server"))
+	c.Node = parseNode(top.Get("node"))
+	c.Authorities = parseAuthorities(top.Get("authorities"), c.Servers)
+	c.CertificateProviders = parseProviders(top.Get("certificate_providers"))
+	c.ClientListenerTemplate = top.Get("client_default_listener_resource_name_template").Text()
 	if c.ClientListenerTemplate == "" {
 		c.ClientListenerTemplate = "%s"
 	}
-	c.ServerListenerTemplate = top.get("server_listener_resource_name_template").text()
-	c.ClientConstraints = parseClientConstraints(top.get("dynamic_parameter_constraints"))
-	c.NodeMetadataConstraints = parseMetadataConstraints(top.get("node_metadata_constraints"), c.Node.GetMetadata())
-	c.DNSFallback = parseDNSFallback(top.get("dns_fallback"))
+	c.ServerListenerTemplate = top.Get("server_listener_resource_name_template").Text()
+	c.ClientConstraints = parseClientConstraints(top.Get("dynamic_parameter_constraints"))
+	c.NodeMetadataConstraints = parseMetadataConstraints(top.Get("node_metadata_constraints"), c.Node.GetMetadata())
+	c.DNSFallback = parseDNSFallback(top.Get("dns_fallback"))
 }
 
 // parseAuthorities reads the authorities. fallback are the servers of those
 // that have none of their own.
-func parseAuthorities(v value, fallback []*Server) map[string]*Authority {
-	if v.absent() {
+func parseAuthorities(v jsonpath.Value, fallback []*Server) map[string]*Authority {
+	if v.Absent() {
 		return nil
 	}
 	authorities := make(map[string]*Authority)
-	resources := make(map[string]value)
-	for name, entry := range v.entries() {
-		o, ok := entry.object("client_listener_resource_name_template", "xds_servers", "dynamic_parameter_constraints_resource")
+	resources := make(map[string]jsonpath.Value)
+	for name, entry := range v.Entries() {
+		o, ok := entry.Object("client_listener_resource_name_template", "xds_servers", "dynamic_parameter_constraints_resource")
 		if !ok {
 			continue
 		}
 		a := &Authority{Name: name, Servers: fallback}
-		if servers := o.get("xds_servers"); !servers.absent() {
-			if own := parseServers(servers.elements("a list of management servers")); len(own) > 0 {
+		if servers := o.Get("xds_servers"); !servers.Absent() {
+			if own := parseServers(servers.Elements("a list of management servers")); len(own) > 0 {
 				a.Servers = own
 			}
 		}
-		a.ClientListenerTemplate = parseAuthorityTemplate(o.get("client_listener_resource_name_template"), name)
-		resources[name] = o.get("dynamic_parameter_constraints_resource")
+		a.ClientListenerTemplate = parseAuthorityTemplate(o.Get("client_listener_resource_name_template"), name)
+		resources[name] = o.Get("dynamic_parameter_constraints_resource")
 		authorities[name] = a
 	}
 	// Such a resource may belong to an authority further down in the document.
@@ -83,14 +93,14 @@ func parseAuthorities(v value, fallback []*Server) map[string]*Authority {
 	return authorities
 }
 
-func parseAuthorityTemplate(v value, authority string) string {
+func parseAuthorityTemplate(v jsonpath.Value, authority string) string {
 	prefix := authorityPrefix(authority)
-	template := v.text()
+	template := v.Text()
 	if template == "" {
 		return prefix + "envoy.config.listener.v3.Listener/%s"
 	}
 	if !strings.HasPrefix(template, prefix) {
-		v.fail("expected a template that starts with %s, found %s", quote(prefix), quote(template))
+		v.Fail("expected a template that starts with %s, found %s", jsonpath.Quote(prefix), jsonpath.Quote(template))
 	}
 	return template
 }
@@ -98,14 +108,14 @@ func parseAuthorityTemplate(v value, authority string) string {
 // parseConstraintsResource reads the name of a resource that is asked for
 // before anything else of its authority. A failure to get it only means that
 // there are no constraints, so a name that cannot work has to be caught here.
-func parseConstraintsResource(v value, authorities map[string]*Authority) string {
-	name := v.text()
+func parseConstraintsResource(v jsonpath.Value, authorities map[string]*Authority) string {
+	name := v.Text()
 	in, isNew := authorityOf(name)
 	if !isNew {
 		return name
 	}
 	if _, ok := authorities[in]; !ok {
-		v.fail("expected a resource of an authority listed in authorities, found authority %s", quote(in))
+		v.Fail("expected a resource of an authority listed in authorities, found authority %s", jsonpath.Quote(in))
 	}
 	return name
 }
@@ -114,47 +124,47 @@ func parseConstraintsResource(v value, authorities map[string]*Authority) string
 // is not registered. There is no other way to ask.
 const unknownPlugin = "no certificate provider builder found"
 
-func parseProviders(v value) map[string]CertificateProvider {
-	if v.absent() {
+func parseProviders(v jsonpath.Value) map[string]CertificateProvider {
+	if v.Absent() {
 		return nil
 	}
 	providers := make(map[string]CertificateProvider)
-	for name, entry := range v.entries() {
-		o, ok := entry.object("plugin_name", "config")
+	for name, entry := range v.Entries() {
+		o, ok := entry.Object("plugin_name", "config")
 		if !ok {
 			continue
 		}
-		plugin, hasName := o.get("plugin_name").nonEmptyText("the name of a certificate provider plugin")
-		config, hasConfig := o.get("config").pluginConfig()
+		plugin, hasName := o.Get("plugin_name").NonEmptyText("the name of a certificate provider plugin")
+		config, hasConfig := pluginConfig(o.Get("config"))
 		if !hasName || !hasConfig {
 			continue
 		}
-		if _, err := certprovider.ParseConfig(plugin, config.raw); err != nil {
-			reportPlugin(o.get("plugin_name"), config, plugin, err)
+		if _, err := certprovider.ParseConfig(plugin, config.Raw); err != nil {
+			reportPlugin(o.Get("plugin_name"), config, plugin, err)
 			continue
 		}
-		providers[name] = CertificateProvider{PluginName: plugin, Config: config.raw}
+		providers[name] = CertificateProvider{PluginName: plugin, Config: config.Raw}
 	}
 	return providers
 }
 
-func reportPlugin(name, config value, plugin string, err error) {
+func reportPlugin(name, config jsonpath.Value, plugin string, err error) {
 	if strings.HasPrefix(err.Error(), unknownPlugin) {
-		name.fail("expected a certificate provider plugin that this program has, found %s; import the package that registers it, if only for its side effects (import _ \"…\")", quote(plugin))
+		name.Fail("expected a certificate provider plugin that this program has, found %s; import the package that registers it, if only for its side effects (import _ \"…\")", jsonpath.Quote(plugin))
 		return
 	}
-	config.fail("expected a configuration that plugin %s accepts; it says: %s", quote(plugin), config.redact(err.Error()))
+	config.Fail("expected a configuration that plugin %s accepts; it says: %s", jsonpath.Quote(plugin), redact(config, err.Error()))
 }
 
-func parseDNSFallback(v value) DNSFallback {
-	if v.absent() {
+func parseDNSFallback(v jsonpath.Value) DNSFallback {
+	if v.Absent() {
 		return DNSFallbackNotFound
 	}
 	allowed := []DNSFallback{DNSFallbackNever, DNSFallbackNotFound, DNSFallbackUnavailable}
 	what := fmt.Sprintf("one of %q, %q and %q", allowed[0], allowed[1], allowed[2])
-	s, ok := v.requiredText(what)
+	s, ok := v.RequiredText(what)
 	if ok && !slices.Contains(allowed, DNSFallback(s)) {
-		v.fail("expected %s, found %s", what, quote(s))
+		v.Fail("expected %s, found %s", what, jsonpath.Quote(s))
 	}
 	return DNSFallback(s)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // minSecret is the length from which on a value counts as worth hiding. Shorter
@@ -20,8 +22,8 @@ const maxRedacted = 64 << 10
 // that someone else's parser returned for it, and cuts what is left to a
 // bearable length. Such parsers are asked not to repeat values, but the JSON
 // decoders they are made with do.
-func (v value) redact(text string) string {
-	if len(v.raw) > maxRedacted {
+func redact(v jsonpath.Value, text string) string {
+	if len(v.Raw) > maxRedacted {
 		return "an error that is not shown, as it might repeat parts of so large a configuration"
 	}
 	var values []string
@@ -31,8 +33,8 @@ func (v value) redact(text string) string {
 			values = append(values, s, quoted[1:len(quoted)-1])
 		}
 	}
-	collect(string(v.raw))
-	scalars(canonical(v.raw), func(s string) {
+	collect(string(v.Raw))
+	scalars(canonical(v.Raw), func(s string) {
 		collect(s)
 		// %v of a json.RawMessage prints its bytes in decimal.
 		collect(fmt.Sprint([]byte(s)))
@@ -45,7 +47,7 @@ func (v value) redact(text string) string {
 	for _, s := range values {
 		pairs = append(pairs, s, "[hidden]")
 	}
-	return shorten(strings.NewReplacer(pairs...).Replace(text), 500)
+	return jsonpath.Shorten(strings.NewReplacer(pairs...).Replace(text), 500)
 }
 
 // scalars calls f for every string and number in v, but not for keys.

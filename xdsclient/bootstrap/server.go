@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // Feature is an entry of server_features: something the client may rely on, or
@@ -91,7 +93,7 @@ func (s *Server) Credentials() (bundle credentials.Bundle, release func(), err e
 	return bundle, sync.OnceFunc(release), nil
 }
 
-func parseServers(elements iter.Seq[value]) []*Server {
+func parseServers(elements iter.Seq[jsonpath.Value]) []*Server {
 	var servers []*Server
 	for element := range elements {
 		servers = append(servers, parseServer(element))
@@ -99,59 +101,59 @@ func parseServers(elements iter.Seq[value]) []*Server {
 	return servers
 }
 
-func parseServer(v value) *Server {
-	o, ok := v.object("server_uri", "channel_creds", "server_features")
+func parseServer(v jsonpath.Value) *Server {
+	o, ok := v.Object("server_uri", "channel_creds", "server_features")
 	if !ok {
 		return nil
 	}
-	s := &Server{URI: parseServerURI(o.get("server_uri"))}
-	creds := parseChannelCreds(o.get("channel_creds"))
+	s := &Server{URI: parseServerURI(o.Get("server_uri"))}
+	creds := parseChannelCreds(o.Get("channel_creds"))
 	if creds.builder != nil {
 		s.CredentialsType = creds.builder.Type()
 		s.build = creds.build
 	}
-	s.Features = parseFeatures(o.get("server_features"))
+	s.Features = parseFeatures(o.Get("server_features"))
 	s.key = digest(struct {
 		URI, Type string
 		Config    any
 		Features  []Feature
-	}{s.URI, s.CredentialsType, canonical(creds.config.raw), s.Features})
+	}{s.URI, s.CredentialsType, canonical(creds.config.Raw), s.Features})
 	return s
 }
 
 // parseServerURI reads a gRPC target and rejects those that dial would only
 // fail on later, with a message that does not name the bootstrap.
-func parseServerURI(v value) string {
+func parseServerURI(v jsonpath.Value) string {
 	const what = `a gRPC target such as "dns:///host:port"`
-	uri, ok := v.nonEmptyText(what)
+	uri, ok := v.NonEmptyText(what)
 	if !ok {
 		return ""
 	}
 	if strings.ContainsFunc(uri, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		v.fail("expected %s, found white space or control characters in %s", what, quote(uri))
+		v.Fail("expected %s, found white space or control characters in %s", what, jsonpath.Quote(uri))
 		return ""
 	}
 	target, err := url.Parse(uri)
 	switch {
 	case err != nil: // "127.0.0.1:443" is a gRPC target and no URL
 	case (target.Scheme == "http" || target.Scheme == "https") && target.Host != "":
-		v.fail("expected %s, found the web address %s", what, quote(uri))
+		v.Fail("expected %s, found the web address %s", what, jsonpath.Quote(uri))
 	case target.Scheme == "xds" || target.Scheme == "dynxds":
-		v.fail("expected %s, found %s, which takes a management server to resolve", what, quote(uri))
+		v.Fail("expected %s, found %s, which takes a management server to resolve", what, jsonpath.Quote(uri))
 	}
 	return uri
 }
 
 // parseFeatures keeps the known features. Entries that are not known are
 // ignored, whatever their type (gRFC A30).
-func parseFeatures(v value) []Feature {
-	if v.absent() {
+func parseFeatures(v jsonpath.Value) []Feature {
+	if v.Absent() {
 		return nil
 	}
 	var features []Feature
-	for element := range v.elements(kindList) {
+	for element := range v.Elements(jsonpath.List) {
 		var name Feature
-		if json.Unmarshal(element.raw, &name) != nil {
+		if json.Unmarshal(element.Raw, &name) != nil {
 			continue
 		}
 		if slices.Contains(knownFeatures, name) && !slices.Contains(features, name) {

@@ -20,6 +20,8 @@ import (
 
 	// The bootstrap's certificate_providers has this plugin in every gRPC.
 	_ "google.golang.org/grpc/credentials/tls/certprovider/pemfile"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 var logger = grpclog.Component("dynxds-bootstrap")
@@ -46,9 +48,9 @@ type tlsFiles struct {
 func (tlsBuilder) Type() string { return "tls" }
 
 func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) {
-	to := &collector{}
-	files := parseTLSFiles(value{raw: config, to: to})
-	if err := to.err("tls"); err != nil {
+	to := new(jsonpath.Collector)
+	files := parseTLSFiles(jsonpath.Value{Raw: config, To: to})
+	if err := errorOf("tls", to); err != nil {
 		return nil, err
 	}
 	return func() (credentials.Bundle, func(), error) {
@@ -56,22 +58,22 @@ func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) 
 	}, nil
 }
 
-func parseTLSFiles(v value) tlsFiles {
+func parseTLSFiles(v jsonpath.Value) tlsFiles {
 	files := tlsFiles{refresh: defaultRefresh}
-	o, ok := v.object("ca_certificate_file", "certificate_file", "private_key_file", "refresh_interval")
+	o, ok := v.Object("ca_certificate_file", "certificate_file", "private_key_file", "refresh_interval")
 	if !ok {
 		return files
 	}
-	files.ca = parsePath(o.get("ca_certificate_file"))
-	files.certificate = parsePath(o.get("certificate_file"))
-	files.key = parsePath(o.get("private_key_file"))
-	switch certificate, key := o.get("certificate_file"), o.get("private_key_file"); {
-	case certificate.absent() && !key.absent():
-		certificate.fail("expected the path of a file, as private_key_file is given, found nothing")
-	case !certificate.absent() && key.absent():
-		key.fail("expected the path of a file, as certificate_file is given, found nothing")
+	files.ca = parsePath(o.Get("ca_certificate_file"))
+	files.certificate = parsePath(o.Get("certificate_file"))
+	files.key = parsePath(o.Get("private_key_file"))
+	switch certificate, key := o.Get("certificate_file"), o.Get("private_key_file"); {
+	case certificate.Absent() && !key.Absent():
+		certificate.Fail("expected the path of a file, as private_key_file is given, found nothing")
+	case !certificate.Absent() && key.Absent():
+		key.Fail("expected the path of a file, as certificate_file is given, found nothing")
 	}
-	if refresh := o.get("refresh_interval"); !refresh.absent() {
+	if refresh := o.Get("refresh_interval"); !refresh.Absent() {
 		files.refresh = parseDuration(refresh)
 	}
 	return files
@@ -79,27 +81,27 @@ func parseTLSFiles(v value) tlsFiles {
 
 // parsePath never repeats what it found: someone may have put the key itself
 // there.
-func parsePath(v value) string {
-	if v.absent() {
+func parsePath(v jsonpath.Value) string {
+	if v.Absent() {
 		return ""
 	}
-	path, ok := v.nonEmptyText("the path of a file")
+	path, ok := v.NonEmptyText("the path of a file")
 	if ok && (strings.ContainsAny(path, "\n\x00") || strings.Contains(path, "-----BEGIN")) {
-		v.fail("expected the path of a file, found the content of one")
+		v.Fail("expected the path of a file, found the content of one")
 	}
 	return path
 }
 
-func parseDuration(v value) time.Duration {
+func parseDuration(v jsonpath.Value) time.Duration {
 	const what = `a duration greater than 0 such as "600s"`
 	var d durationpb.Duration
-	switch err := protojson.Unmarshal(v.raw, &d); {
-	case v.kind() != kindString:
-		v.expected(what)
+	switch err := protojson.Unmarshal(v.Raw, &d); {
+	case v.Kind() != jsonpath.String:
+		v.Expected(what)
 	case err != nil:
-		v.fail("expected %s, found a string that is no duration", what)
+		v.Fail("expected %s, found a string that is no duration", what)
 	case d.AsDuration() <= 0:
-		v.fail("expected %s, found one that is not", what)
+		v.Fail("expected %s, found one that is not", what)
 	}
 	return d.AsDuration()
 }

@@ -2,6 +2,7 @@ package dynparam
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -79,7 +80,7 @@ func (k *KeyConstraints) check(at *path, faults *collector) KeyConstraints {
 	checkText(k.key, at, faults)
 	all := at.field("constraints")
 	if len(k.all) == 0 {
-		faults.add(all, noConstraint, emptyList)
+		faults.add(all, noConstraint)
 	}
 	checked := KeyConstraints{key: k.key, invert: k.invert, all: make([]Constraint, 0, len(k.all))}
 	for i := range k.all {
@@ -90,10 +91,12 @@ func (k *KeyConstraints) check(at *path, faults *collector) KeyConstraints {
 		case inRanges:
 			list := at.field("integer_range_list").field("range")
 			if len(c.ranges) == 0 {
-				faults.add(list, noRange, emptyList)
+				faults.add(list, noRange)
 			}
 			for j, r := range c.ranges {
-				checkOrder(r, list.element(j), faults)
+				if problem := orderProblem(r); problem != "" {
+					faults.add(list.element(j), "%s", problem)
+				}
 			}
 			c.ranges = slices.Clone(c.ranges)
 		}
@@ -104,11 +107,12 @@ func (k *KeyConstraints) check(at *path, faults *collector) KeyConstraints {
 
 // What faults say, in the words that bootstrap has for the same.
 const (
-	noConstraint = "expected a list with at least one constraint, found %s"
-	noRange      = "expected a list with at least one range, found %s"
-	noBound      = "expected min_value, max_value or both, found neither"
-	noKind       = "expected value or integer_range_list, found neither"
-	emptyList    = "an empty list"
+	listOfConstraints = "a list with at least one constraint"
+	noConstraint      = "expected " + listOfConstraints + ", found an empty list"
+	listOfRanges      = "a list with at least one range"
+	noRange           = "expected " + listOfRanges + ", found an empty list"
+	noBound           = "expected min_value, max_value or both, found neither"
+	noKind            = "expected value or integer_range_list, found neither"
 )
 
 func checkText(s string, at *path, faults *collector) {
@@ -117,10 +121,12 @@ func checkText(s string, at *path, faults *collector) {
 	}
 }
 
-func checkOrder(r Range, at *path, faults *collector) {
-	if r.Min > r.Max {
-		faults.add(at, "expected a min_value that is at most max_value, found %d and %d", r.Min, r.Max)
+// orderProblem says what is wrong with the order of the bounds, or returns "".
+func orderProblem(r Range) string {
+	if r.Min <= r.Max {
+		return ""
 	}
+	return fmt.Sprintf("expected a min_value that is at most max_value, found %d and %d", r.Min, r.Max)
 }
 
 // finish makes Constraints of drafts, of which it takes possession. Their keys

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/jsonpath"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
@@ -63,7 +64,7 @@ func checkTypeName(name string, wildcard bool, at *path, faults *collector) {
 	switch {
 	case name == AnyType && wildcard:
 	case name == AnyType, name == "", strings.Contains(name, "/"):
-		faults.add(at, `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found %s`, quote(name))
+		faults.add(at, `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found %s`, jsonpath.Quote(name))
 	}
 }
 
@@ -156,7 +157,7 @@ func MarshalMap(m *dynamicparametersv3.DynamicParameterConstraintsMap) (*anypb.A
 // message in it, or none; what the message says is for ByTypeFromProto to judge.
 func UnmarshalMap(a *anypb.Any) (*dynamicparametersv3.DynamicParameterConstraintsMap, error) {
 	if a.GetTypeUrl() != MapTypeURL {
-		return nil, fmt.Errorf("%s: expected the type %q, found %s", whatMap, MapTypeURL, quote(a.GetTypeUrl()))
+		return nil, fmt.Errorf("%s: expected the type %q, found %s", whatMap, MapTypeURL, jsonpath.Quote(a.GetTypeUrl()))
 	}
 	m := new(dynamicparametersv3.DynamicParameterConstraintsMap)
 	if err := proto.Unmarshal(a.GetValue(), m); err != nil {

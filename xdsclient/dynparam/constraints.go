@@ -86,6 +86,24 @@ func (c Constraints) Key() string {
 	return c.set.wire
 }
 
+// Parameters returns the parameters that the constraints spell out: for each key
+// exactly one value. Such constraints name one variant of a resource. ok is false for
+// any others.
+func (c Constraints) Parameters() (p Parameters, ok bool) {
+	if c.IsZero() {
+		return Parameters{}, true
+	}
+	list := make([]parameter, 0, c.Len())
+	for _, k := range c.keys() {
+		if k.invert || len(k.all) != 1 || k.all[0].kind != exactly {
+			return Parameters{}, false
+		}
+		number, integer := parseInteger(k.all[0].value)
+		list = append(list, parameter{key: k.key, value: k.all[0].value, number: number, integer: integer})
+	}
+	return Parameters{&params{list: list, wire: parametersWire(list)}}, true
+}
+
 // Equal reports whether both are the same constraints, whatever their origin.
 func (c Constraints) Equal(other Constraints) bool {
 	return c.set == other.set || c.Key() == other.Key()

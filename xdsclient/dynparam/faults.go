@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 const (
@@ -17,11 +19,6 @@ const (
 	// MaxJSONSize bounds the text that ParseJSON takes, in bytes. Any Constraints
 	// written as JSON are smaller.
 	MaxJSONSize = 1 << 20
-
-	// maxFaults bounds a report. No reader gets past the first hundred.
-	maxFaults = 100
-	// maxQuoted bounds the text of a peer's that a fault shows, in bytes.
-	maxQuoted = 100
 )
 
 // Fault is one thing that is wrong with a message.
@@ -71,26 +68,26 @@ func (f *Faults) Error() string {
 }
 
 // collector gathers the faults of one message.
-type collector struct {
-	list    []Fault
-	omitted int
-}
+type collector struct{ jsonpath.Collector }
 
 func (c *collector) add(at *path, format string, args ...any) {
-	if len(c.list) == maxFaults {
-		c.omitted++
+	if c.Full() {
+		c.Omit(1)
 		return
 	}
-	c.list = append(c.list, Fault{Path: at.String(), Problem: fmt.Sprintf(format, args...)})
+	c.Add(at.String(), fmt.Sprintf(format, args...))
 }
 
-func (c *collector) total() int { return len(c.list) + c.omitted }
-
 func (c *collector) err(what string) error {
-	if c.total() == 0 {
+	if c.Total() == 0 {
 		return nil
 	}
-	return &Faults{What: what, List: c.list, Omitted: c.omitted}
+	list, omitted := c.Faults()
+	f := &Faults{What: what, Omitted: omitted}
+	for _, fault := range list {
+		f.List = append(f.List, Fault(fault))
+	}
+	return f
 }
 
 // path is a place in a message. It is written out only if there is a fault.
@@ -124,7 +121,7 @@ func (p *path) String() string {
 	before := p.parent.String()
 	switch p.kind {
 	case entryStep:
-		return before + "[" + quote(p.step) + "]"
+		return before + "[" + jsonpath.Quote(p.step) + "]"
 	case elementStep:
 		return before + "[" + strconv.Itoa(p.index) + "]"
 	case fieldStep:
@@ -133,12 +130,4 @@ func (p *path) String() string {
 		}
 	}
 	return before + p.step
-}
-
-// quote quotes text of a peer's, cut to a bearable length.
-func quote(s string) string {
-	if len(s) > maxQuoted {
-		s = strings.ToValidUTF8(s[:maxQuoted], "") + "…"
-	}
-	return strconv.Quote(s)
 }

@@ -71,12 +71,12 @@ func TestParseJSON(t *testing.T) {
 func TestParseJSONOfOtherText(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ given, text, then string }{
-		{"nothing", "", "dynamic parameter constraints: not JSON: unexpected end of JSON input"},
-		{"half an object", `{"key_constraints"`, "dynamic parameter constraints: not JSON: unexpected end of JSON input"},
-		{"two documents", `{} {}`, "dynamic parameter constraints: not JSON: invalid character '{' after top-level value"},
+		{"nothing", "", "dynamic parameter constraints: not JSON: line 1, column 1: unexpected end of JSON input"},
+		{"half an object", `{"key_constraints"`, "dynamic parameter constraints: not JSON: line 1, column 18: unexpected end of JSON input"},
+		{"two documents", `{} {}`, "dynamic parameter constraints: not JSON: line 1, column 4: invalid character '{' after top-level value"},
 		{"bytes", "{\"\xff\": 1}", "dynamic parameter constraints: expected UTF-8, found other bytes"},
 		{"too much", strings.Repeat(" ", MaxJSONSize+1), "dynamic parameter constraints: expected at most 1048576 bytes, found 1048577"},
-		{"much nesting", strings.Repeat("[", 1e5), "dynamic parameter constraints: not JSON: invalid character '[' exceeded max depth"},
+		{"much nesting", strings.Repeat("[", 1e5), "dynamic parameter constraints: not JSON: line 1, column 10001: invalid character '[' exceeded max depth"},
 	} {
 		c, err := ParseJSON([]byte(test.text))
 		if err == nil || !c.IsZero() {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // ParseJSON reads a DynamicParameterConstraints message in proto JSON form, as the
@@ -23,83 +25,88 @@ func ParseJSON(data []byte) (Constraints, error) {
 		faults.add(nil, "expected UTF-8, found other bytes")
 		return Constraints{}, faults.err(whatConstraints)
 	}
-	var document json.RawMessage
-	if err := json.Unmarshal(data, &document); err != nil {
-		return Constraints{}, fmt.Errorf("%s: not JSON: %w", whatConstraints, err)
+	document, err := jsonpath.Document(data, &faults.Collector)
+	if err != nil {
+		return Constraints{}, fmt.Errorf("%s: %w", whatConstraints, err)
 	}
-	drafts := parseConstraints(node{raw: document, to: &faults})
+	drafts := parseConstraints(document)
 	return result(drafts, &faults)
 }
 
-func parseConstraints(n node) []KeyConstraints {
-	keys := n.object("key_constraints", "keyConstraints").getProto("key_constraints", "keyConstraints")
-	if keys.absent() {
+func parseConstraints(v jsonpath.Value) []KeyConstraints {
+	o, _ := v.Object("key_constraints", "keyConstraints")
+	keys := o.GetProto("key_constraints", "keyConstraints")
+	if keys.Absent() {
 		return nil
 	}
 	var drafts []KeyConstraints
-	for name, entry := range keys.entries() {
+	for name, entry := range keys.Entries() {
 		drafts = append(drafts, parseKey(name, entry))
 	}
 	return drafts
 }
 
-func parseKey(name string, n node) KeyConstraints {
+func parseKey(name string, v jsonpath.Value) KeyConstraints {
 	draft := KeyConstraints{key: name}
-	o := n.object("constraints", "invert")
-	if !o.valid {
+	o, ok := v.Object("constraints", "invert")
+	if !ok {
 		return draft
 	}
-	if invert := o.get("invert"); !invert.absent() {
-		draft.invert = invert.boolean()
+	if invert := o.Get("invert"); !invert.Absent() {
+		draft.invert = invert.Boolean()
 	}
-	for element := range o.get("constraints").nonEmpty(noConstraint) {
+	for element := range o.Get("constraints").NonEmpty(listOfConstraints) {
 		draft.all = append(draft.all, parseConstraint(element))
 	}
 	return draft
 }
 
-func parseConstraint(n node) Constraint {
-	o := n.object("value", "integer_range_list", "integerRangeList")
-	if !o.valid {
+func parseConstraint(v jsonpath.Value) Constraint {
+	o, ok := v.Object("value", "integer_range_list", "integerRangeList")
+	if !ok {
 		return Constraint{}
 	}
-	exact, ranges := o.get("value"), o.getProto("integer_range_list", "integerRangeList")
+	exact, ranges := o.Get("value"), o.GetProto("integer_range_list", "integerRangeList")
 	switch {
-	case exact.absent() && ranges.absent():
-		n.fail(noKind)
-	case !exact.absent() && !ranges.absent():
-		n.fail("expected either value or integer_range_list, found both")
-	case ranges.absent():
-		return Value(exact.text())
+	case exact.Absent() && ranges.Absent():
+		v.Fail(noKind)
+	case !exact.Absent() && !ranges.Absent():
+		v.Fail("expected either value or integer_range_list, found both")
+	case ranges.Absent():
+		return Value(exact.Text())
 	default:
 		return Constraint{kind: inRanges, ranges: parseRanges(ranges)}
 	}
 	return Constraint{}
 }
 
-func parseRanges(n node) []Range {
-	o := n.object("range")
-	if !o.valid {
+func parseRanges(v jsonpath.Value) []Range {
+	o, ok := v.Object("range")
+	if !ok {
 		return nil
 	}
 	var ranges []Range
-	for element := range o.get("range").nonEmpty(noRange) {
+	for element := range o.Get("range").NonEmpty(listOfRanges) {
 		ranges = append(ranges, parseRange(element))
 	}
 	return ranges
 }
 
-func parseRange(n node) Range {
-	o := n.object("min_value", "minValue", "max_value", "maxValue")
-	if !o.valid {
+func parseRange(v jsonpath.Value) Range {
+	o, ok := v.Object("min_value", "minValue", "max_value", "maxValue")
+	if !ok {
 		return Range{}
 	}
-	before := n.to.total()
-	low, high := o.getProto("min_value", "minValue").uint64(), o.getProto("max_value", "maxValue").uint64()
-	if n.to.total() > before {
+	low, lowOK := o.GetProto("min_value", "minValue").Uint64()
+	high, highOK := o.GetProto("max_value", "maxValue").Uint64()
+	if !lowOK || !highOK {
 		return Range{}
 	}
-	return readRange(low, high, n.at, n.to)
+	r, problem := rangeOf(low, high)
+	if problem != "" {
+		v.Fail("%s", problem)
+	}
+	return r
 }
 
 // The shape of the message in JSON. Integers are in quotes, as proto JSON has them.

@@ -1,10 +1,15 @@
 package dynparam
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // Parameters tell the variants of a resource from one another
@@ -61,6 +66,25 @@ func NewParameters(values map[string]string) (Parameters, error) {
 		return Parameters{}, err
 	}
 	return Parameters{&params{list: list, wire: wire}}, nil
+}
+
+// UnmarshalParameters returns the parameters in serialized form: the occurrences of
+// the field Resource.dynamic_parameters, as [Parameters.Key] has them, in any order.
+// The error is a *[Faults], or says that the bytes are no such fields.
+func UnmarshalParameters(b []byte) (Parameters, error) {
+	if len(b) == 0 {
+		return Parameters{}, nil
+	}
+	if len(b) > MaxSize {
+		var faults collector
+		faults.add((*path)(nil).field("dynamic_parameters"), tooLarge, MaxSize, len(b))
+		return Parameters{}, faults.err(whatParameters)
+	}
+	var m discoveryv3.Resource
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return Parameters{}, fmt.Errorf("%s: %w", whatParameters, err)
+	}
+	return NewParameters(m.GetDynamicParameters())
 }
 
 // parseInteger reads an integer from 0 to 2^64-1 in decimal digits.

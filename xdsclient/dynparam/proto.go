@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/jsonpath"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -62,7 +63,7 @@ func readKey(key string, m *discoveryv3.DynamicParameterConstraints_KeyConstrain
 	draft := KeyConstraints{key: key, invert: m.GetInvert(), all: make([]Constraint, 0, len(m.GetConstraints()))}
 	list := at.field("constraints")
 	if len(m.GetConstraints()) == 0 {
-		faults.add(list, noConstraint, emptyList)
+		faults.add(list, noConstraint)
 	}
 	for i, c := range m.GetConstraints() {
 		draft.all = append(draft.all, readConstraint(c, list.element(i), faults))
@@ -80,7 +81,7 @@ func readConstraint(m *protoConstraint, at *path, faults *collector) Constraint 
 	case *discoveryv3.DynamicParameterConstraints_KeyConstraints_Constraint_IntegerRangeList_:
 		list, at := m.GetIntegerRangeList().GetRange(), at.field("integer_range_list").field("range")
 		if len(list) == 0 {
-			faults.add(at, noRange, emptyList)
+			faults.add(at, noRange)
 		}
 		ranges := make([]Range, 0, len(list))
 		for i, r := range list {
@@ -100,9 +101,19 @@ type protoRange = discoveryv3.DynamicParameterConstraints_KeyConstraints_Constra
 
 // readRange returns the range with the bounds, of which one may be missing.
 func readRange(low, high *uint64, at *path, faults *collector) Range {
-	r := Range{Max: math.MaxUint64}
+	r, problem := rangeOf(low, high)
+	if problem != "" {
+		faults.add(at, "%s", problem)
+	}
+	return r
+}
+
+// rangeOf returns the range with the bounds, of which one may be missing, and what is
+// wrong with it, or "".
+func rangeOf(low, high *uint64) (r Range, problem string) {
+	r = Range{Max: math.MaxUint64}
 	if low == nil && high == nil {
-		faults.add(at, noBound)
+		return r, noBound
 	}
 	if low != nil {
 		r.Min = *low
@@ -110,8 +121,7 @@ func readRange(low, high *uint64, at *path, faults *collector) Range {
 	if high != nil {
 		r.Max = *high
 	}
-	checkOrder(r, at, faults)
-	return r
+	return r, orderProblem(r)
 }
 
 // ToProto returns the constraints as a new message, in canonical form: lists in
@@ -177,14 +187,14 @@ func FromNodeMetadata(metadata *structpb.Struct, keys []string) (Constraints, er
 func kindOf(v *structpb.Value) string {
 	switch v.GetKind().(type) {
 	case *structpb.Value_NumberValue:
-		return kindNumber
+		return jsonpath.Number
 	case *structpb.Value_BoolValue:
-		return kindBoolean
+		return jsonpath.Boolean
 	case *structpb.Value_StructValue:
-		return kindObject
+		return jsonpath.Map
 	case *structpb.Value_ListValue:
-		return kindList
+		return jsonpath.List
 	default:
-		return kindNull
+		return jsonpath.Null
 	}
 }

@@ -3,6 +3,8 @@ package dynparam
 import (
 	"strconv"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/jsonpath"
 )
 
 // maxString bounds what String returns, in bytes. Longer text is cut, with an
@@ -110,15 +112,15 @@ func closed(b *strings.Builder) string {
 // plain returns text as it is if it cannot be mistaken for something else, and
 // quoted and cut otherwise.
 func plain(s string) string {
-	if s == "" || len(s) > maxQuoted {
-		return quote(s)
+	if s == "" || len(s) > jsonpath.MaxQuoted {
+		return jsonpath.Quote(s)
 	}
 	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
 			c == '_', c == '-', c == '.', c == '/', c == ':':
 		default:
-			return quote(s)
+			return jsonpath.Quote(s)
 		}
 	}
 	return s

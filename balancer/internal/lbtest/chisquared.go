@@ -1,12 +1,24 @@
 package lbtest
 
-import "math"
+import (
+	"math"
+	"testing"
+)
 
-// ChiSquared compares counts with what they should be if outcomes came with
+// CheckShares fails the test if counts are not what draws with probabilities in
+// proportion to weights give. Of right ones, at most one in 100,000 fails.
+func CheckShares(t testing.TB, what string, counts []int, weights ...float64) {
+	t.Helper()
+	if got, bound := chiSquared(counts, weights); got > bound {
+		t.Errorf("%s: counts %v for weights %v: chi-squared %.1f, bound %.1f", what, counts, weights, got, bound)
+	}
+}
+
+// chiSquared compares counts with what they should be if outcomes came with
 // probabilities in proportion to weights. It returns the statistic and the
-// bound that it exceeds by chance in about one of 100,000 tests. weights are
+// bound that it exceeds by chance in at most about one of 100,000 tests. weights are
 // above 0.
-func ChiSquared(counts []int, weights []float64) (statistic, bound float64) {
+func chiSquared(counts []int, weights []float64) (statistic, bound float64) {
 	var n, total float64
 	for i, c := range counts {
 		n += float64(c)

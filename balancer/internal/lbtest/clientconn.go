@@ -109,11 +109,15 @@ func (cc *ClientConn) Await(ctx context.Context, s connectivity.State) error {
 	}
 }
 
-// Pick picks with the latest picker and returns the address, or the error.
+// Pick picks with the latest picker for an RPC that ends at once, and returns the
+// address, or the error.
 func (cc *ClientConn) Pick(ctx context.Context) (string, error) {
 	result, err := cc.State().Picker.Pick(balancer.PickInfo{Ctx: ctx})
 	if err != nil {
 		return "", err
+	}
+	if result.Done != nil {
+		result.Done(balancer.DoneInfo{})
 	}
 	return Picked(result).Addr, nil
 }

@@ -38,16 +38,26 @@ type Env struct {
 	// Closing is set when the whole tree ends, and connections with it. nil:
 	// never.
 	Closing *atomic.Bool
+	// ResolveNow asks for the addresses of endpoints to be looked up again. It
+	// does not wait and may be called from anywhere. nil: nobody looks them up.
+	ResolveNow func()
 	// Health has the endpoints of the cluster that a part of the tree is for.
 	// nil: nobody wants to know of their health.
 	Health *health.Registry
 }
 
 // ForCluster returns the Env for the part of the tree that serves a cluster.
-func (e *Env) ForCluster(h *health.Registry) *Env {
+func (e *Env) ForCluster(h *health.Registry, resolveNow func()) *Env {
 	part := *e
-	part.Health = h
+	part.Health, part.ResolveNow = h, resolveNow
 	return &part
+}
+
+// Resolve calls ResolveNow, if there is one.
+func (e *Env) Resolve() {
+	if e.ResolveNow != nil {
+		e.ResolveNow()
+	}
 }
 
 // Ends reports whether the whole tree ends.

@@ -1,0 +1,151 @@
+// Package aggregate serves an aggregate cluster: RPCs go to the first of the
+// clusters under it that works (gRFC A37, A75).
+//
+// It balances nothing itself. Each cluster under it is served as it would be by
+// itself, with its own policy, priorities, limit and outlier detection, and gets
+// connections only when its turn comes; package priority does the rest. What the
+// clusters are comes from the resolver, flattened.
+package aggregate
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/balancer/priority"
+)
+
+// Config is what is known of the clusters. Without Err and Underlying they are
+// being resolved, and RPCs wait.
+type Config struct {
+	// Underlying has the clusters, the most preferred first, none of them twice.
+	Underlying []Underlying
+	// Err is why the aggregate cluster as a whole cannot be used. RPCs see its
+	// text as it is.
+	Err error
+}
+
+// Underlying is one cluster.
+type Underlying struct {
+	Name   string
+	Config cluster.Config
+}
+
+// Policy serves one aggregate cluster.
+type Policy struct {
+	env     *tree.Env
+	name    string
+	changed func()
+
+	phase phase
+	// clusters is nil unless there are clusters, or were until the aggregate
+	// cluster had to be resolved again.
+	clusters *priority.Policy[cluster.Config]
+	state    balancer.State
+}
+
+// phase is what the Policy does with RPCs.
+type phase int
+
+const (
+	resolving phase = iota // they wait for the clusters to be known
+	unusable               // they fail
+	serving                // they go to the clusters
+)
+
+// New returns the Policy of the named aggregate cluster, whose RPCs wait until
+// Update.
+func New(env *tree.Env, name string, changed func()) *Policy {
+	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
+}
+
+// Update takes over what is now known. Clusters that were there before keep what
+// they have, in whatever order they are now.
+func (p *Policy) Update(c Config) {
+	switch {
+	case c.Err != nil:
+		p.Close()
+		p.phase = unusable
+		// Not c.Err: a status error would end even the RPCs that wait for ready.
+		p.state = tree.Failing(errors.New(c.Err.Error()))
+	case len(c.Underlying) == 0:
+		p.phase = resolving
+		p.state = tree.Waiting(connectivity.Connecting)
+	default:
+		p.serve(c.Underlying)
+	}
+}
+
+func (p *Policy) serve(underlying []Underlying) {
+	if p.clusters == nil {
+		p.clusters = priority.New(p.env, p.build, p.clustersChanged)
+	}
+	entries := make([]priority.Entry[cluster.Config], len(underlying))
+	for i, u := range underlying {
+		entries[i] = priority.Entry[cluster.Config]{Name: u.Name, Config: u.Config}
+	}
+	p.clusters.Update(entries)
+	p.phase = serving
+	p.adopt()
+}
+
+func (p *Policy) build(name string, changed func()) priority.Child[cluster.Config] {
+	return cluster.New(p.env, name, changed)
+}
+
+func (p *Policy) clustersChanged() {
+	if p.phase == serving {
+		p.adopt()
+		p.changed()
+	}
+}
+
+// adopt makes the state of the clusters the Policy's.
+func (p *Policy) adopt() {
+	p.state = p.clusters.State()
+	if p.state.ConnectivityState == connectivity.TransientFailure {
+		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker}
+	}
+}
+
+// State implements tree.Policy.
+func (p *Policy) State() balancer.State { return p.state }
+
+// ExitIdle implements tree.Policy.
+func (p *Policy) ExitIdle() {
+	if p.clusters != nil {
+		p.clusters.ExitIdle()
+	}
+}
+
+// Close implements tree.Policy.
+func (p *Policy) Close() {
+	if p.clusters != nil {
+		p.clusters.Close()
+		p.clusters = nil
+	}
+}
+
+// failing is the picker while no cluster works. It has the errors of the cluster
+// that is the last resort say which aggregate cluster the RPC was for.
+type failing struct {
+	aggregate string
+	child     balancer.Picker
+}
+
+// Pick implements balancer.Picker.
+func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	result, err := f.child.Pick(info)
+	if err == nil || err == balancer.ErrNoSubConnAvailable {
+		return result, err
+	}
+	if s, ok := status.FromError(err); ok {
+		return result, status.Errorf(s.Code(), "dynxds: no cluster of aggregate cluster %q works; of the last one: %s", f.aggregate, s.Message())
+	}
+	return result, fmt.Errorf("dynxds: no cluster of aggregate cluster %q works; of the last one: %v", f.aggregate, err)
+}

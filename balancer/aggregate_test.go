@@ -1,0 +1,110 @@
+package balancer_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// over is an aggregate cluster.
+func over(underlying ...balancer.Underlying) *balancer.ClusterState {
+	return &balancer.ClusterState{
+		Cluster:    &xdsresource.Cluster{Name: "A", Kind: xdsresource.ClusterAggregate},
+		Underlying: underlying,
+	}
+}
+
+func under(name string, addrs ...string) balancer.Underlying {
+	return balancer.Underlying{Name: name, State: serving(addrs...)}
+}
+
+func (tr *tree) expectOpen(t *testing.T, when string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(append([]string{}, want...), tr.cc.Open()); diff != "" {
+		t.Errorf("%s: open connections (-want +got):\n%s", when, diff)
+	}
+}
+
+func TestAggregateClusterInTheTree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.update(map[string]*balancer.ClusterState{"A": over(under("B", "b:1"), under("C", "c:1")), "B": serving("b:1")})
+		tr.expectOpen(t, "before the first RPC")
+		tr.reach(t, "A", "b:1")
+		tr.expectOpen(t, "after it", "b:1")
+		tr.network.Set("b:1", lbtest.Refused)
+		tr.reach(t, "A", "c:1")
+		tr.update(map[string]*balancer.ClusterState{"A": nil})
+		time.Sleep(balancer.Linger)
+		tr.expectOpen(t, "the aggregate cluster is gone")
+	})
+}
+
+// A cluster becomes an aggregate one, and the other way round, without an RPC
+// that has to wait.
+func TestClusterChangesItsKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.update(map[string]*balancer.ClusterState{"A": serving("a:1")})
+		tr.reach(t, "A", "a:1")
+		tr.network.Set("b:1", lbtest.Silent)
+		tr.update(map[string]*balancer.ClusterState{"A": over(under("B", "b:1"))})
+		tr.reach(t, "A", "a:1")
+		tr.network.Set("b:1", lbtest.Up)
+		tr.reach(t, "A", "b:1")
+		tr.network.Set("c:1", lbtest.Silent)
+		tr.update(map[string]*balancer.ClusterState{"A": serving("c:1")})
+		tr.reach(t, "A", "b:1")
+		tr.network.Set("c:1", lbtest.Up)
+		tr.reach(t, "A", "c:1")
+		time.Sleep(balancer.Linger)
+		tr.expectOpen(t, "at the end", "c:1")
+	})
+}
+
+// An error of the cluster is the end of all that served it, whatever kind it was
+// of and was to become.
+func TestErrorEndsAClusterOfAnyKind(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given         string
+		before, after *balancer.ClusterState
+	}{
+		{"a cluster with endpoints", serving("a:1"), &balancer.ClusterState{}},
+		{"an aggregate cluster", over(under("B", "a:1")), &balancer.ClusterState{}},
+		{"one that was to become an aggregate cluster", serving("a:1"), over()},
+		{"one that was one", over(under("B", "a:1")), &balancer.ClusterState{Cluster: serving("x").Cluster}},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTree()
+				defer tr.close()
+				tr.update(map[string]*balancer.ClusterState{"A": tc.before})
+				tr.reach(t, "A", "a:1")
+				tc.after.Err = errors.New("the control plane withdrew it")
+				tr.update(map[string]*balancer.ClusterState{"A": tc.after})
+				synctest.Wait()
+				if addr, err := tr.pick("A"); err == nil || err.Error() != tc.after.Err.Error() {
+					t.Errorf("a pick goes to %q (%v), want the error", addr, err)
+				}
+				time.Sleep(balancer.Linger)
+				tr.expectOpen(t, "after the error")
+				tr.update(map[string]*balancer.ClusterState{"A": tc.before})
+				tr.reach(t, "A", "a:1")
+			})
+		})
+	}
+}

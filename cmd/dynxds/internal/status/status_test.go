@@ -1,0 +1,116 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	adminpb "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// canned is a service that always gives the same answer.
+type canned struct {
+	statuspb.UnimplementedClientStatusDiscoveryServiceServer
+	answer *statuspb.ClientStatusResponse
+}
+
+func (c canned) FetchClientStatus(context.Context, *statuspb.ClientStatusRequest) (*statuspb.ClientStatusResponse, error) {
+	return c.answer, nil
+}
+
+// serve starts a gRPC server on loopback and returns its address.
+func serve(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.WaitForHandlers(true))
+	register(s)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(listener) })
+	t.Cleanup(func() {
+		s.Stop()
+		serving.Wait()
+	})
+	return listener.Addr().String()
+}
+
+func TestShow(t *testing.T) {
+	t.Parallel()
+	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	at := timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	for _, tc := range []struct {
+		given  string
+		answer *statuspb.ClientStatusResponse
+		want   string
+	}{
+		{"no client", &statuspb.ClientStatusResponse{}, "no xDS client in use\n"},
+		{"a client that watches nothing", &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{
+			{Node: &corepb.Node{Id: "n"}, ClientScope: "xds:///a, xds:///b"},
+		}}, "client \"n\" of xds:///a, xds:///b\n"},
+		{"resources in every condition", &statuspb.ClientStatusResponse{Config: []*statuspb.ClientConfig{{
+			Node: &corepb.Node{Id: "n"},
+			GenericXdsConfigs: []*statuspb.ClientConfig_GenericXdsConfig{
+				{TypeUrl: cluster, Name: "waiting", ClientStatus: adminpb.ClientResourceStatus_REQUESTED},
+				{
+					TypeUrl: cluster, Name: "in-use", ClientStatus: adminpb.ClientResourceStatus_NACKED, VersionInfo: "7", LastUpdated: at,
+					XdsConfig:  xdsmsg.Any(&clusterpb.Cluster{Name: "in-use", ConnectTimeout: durationpb.New(1)}),
+					ErrorState: &adminpb.UpdateFailureState{Details: "type: is none"},
+				},
+				{
+					TypeUrl: "type.googleapis.com/other.Type", Name: "foreign", ClientStatus: adminpb.ClientResourceStatus_ACKED,
+					VersionInfo: "8", LastUpdated: at, XdsConfig: &anypb.Any{TypeUrl: "type.googleapis.com/other.Type"},
+				},
+			},
+		}}}, `client "n"
+  Cluster waiting: REQUESTED
+  Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
+    error: type: is none
+    ignored: connect_timeout: this client does not act on the field
+  Type foreign: ACKED, version "8" of 2026-01-02 03:04:05
+    which fields are ignored cannot be told: no resource type with type URL "type.googleapis.com/other.Type"
+`},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			addr := serve(t, func(s *grpc.Server) {
+				statuspb.RegisterClientStatusDiscoveryServiceServer(s, canned{answer: tc.answer})
+			})
+			var out bytes.Buffer
+			if err := Show(testutils.Context(t), addr, &out); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestShowWhereThereIsNoService(t *testing.T) {
+	t.Parallel()
+	addr := serve(t, func(*grpc.Server) {})
+	err := Show(testutils.Context(t), addr, new(bytes.Buffer))
+	if err == nil || !strings.HasPrefix(err.Error(), addr+" has no Client Status Discovery Service to ask: ") {
+		t.Errorf("error %v, want one that names %s and what it lacks", err, addr)
+	}
+}

@@ -1,0 +1,150 @@
+package controlplane
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+)
+
+// ClusterLoad is the load of one cluster: what all clients together have reported
+// since the beginning.
+type ClusterLoad struct {
+	// Cluster is the name of the Cluster, Service the service_name of its EDS
+	// config, which may be empty.
+	Cluster, Service string
+	// Dropped has the number of RPCs that clients dropped for each category of
+	// drop_overloads; TotalDropped is that of all they dropped.
+	Dropped      map[string]uint64
+	TotalDropped uint64
+	// Localities are ordered by region, zone and sub-zone.
+	Localities []LocalityLoad
+}
+
+// LocalityLoad is the load of one locality of a cluster.
+type LocalityLoad struct {
+	Region, Zone, SubZone     string
+	Issued, Succeeded, Failed uint64
+	// InProgress is the number of RPCs on their way when the clients that are
+	// connected last reported.
+	InProgress uint64
+	// Metrics are what the backends told the clients (ORCA), by the names that
+	// lrs_report_endpoint_metrics has for them, for example "cpu_utilization" or
+	// "named_metrics.foo".
+	Metrics map[string]MetricLoad
+}
+
+// MetricLoad is the sum of a metric over the RPCs that brought it, and the number of
+// those RPCs.
+type MetricLoad struct {
+	RPCs uint64
+	Sum  float64
+}
+
+// Snapshot returns the load of all clusters, ordered by name and service. It is the
+// caller's.
+func (l *LoadReports) Snapshot() []ClusterLoad {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.snapshot()
+}
+
+func (l *LoadReports) snapshot() []ClusterLoad {
+	loads := make([]ClusterLoad, 0, len(l.loads))
+	for key, c := range l.loads {
+		loads = append(loads, c.load(key))
+	}
+	slices.SortFunc(loads, func(a, b ClusterLoad) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Service, b.Service))
+	})
+	return loads
+}
+
+// clusterLoad sums up reports of one cluster. Guarded by LoadReports.mu.
+type clusterLoad struct {
+	dropped      map[string]uint64
+	totalDropped uint64
+	localities   map[localityKey]*localityLoad
+}
+
+type localityKey struct{ region, zone, subZone string }
+
+// localityLoad sums up reports of one locality. Guarded by LoadReports.mu.
+type localityLoad struct {
+	issued, succeeded, failed, inProgress uint64
+	metrics                               map[string]MetricLoad
+}
+
+// add adds what a client reports.
+func (c *clusterLoad) add(stats *endpointpb.ClusterStats, from *loadStream) {
+	c.totalDropped += stats.GetTotalDroppedRequests()
+	for _, d := range stats.GetDroppedRequests() {
+		if _, known := c.dropped[d.GetCategory()]; known || len(c.dropped) < maxLoadNames {
+			c.dropped[d.GetCategory()] += d.GetDroppedCount()
+		}
+	}
+	for _, s := range stats.GetUpstreamLocalityStats() {
+		key := localityKey{s.GetLocality().GetRegion(), s.GetLocality().GetZone(), s.GetLocality().GetSubZone()}
+		l := c.localities[key]
+		if l == nil {
+			if len(c.localities) == maxLoadLocalities {
+				continue
+			}
+			l = &localityLoad{metrics: make(map[string]MetricLoad)}
+			c.localities[key] = l
+		}
+		l.add(s, from)
+	}
+}
+
+func (l *localityLoad) add(s *endpointpb.UpstreamLocalityStats, from *loadStream) {
+	l.issued += s.GetTotalIssuedRequests()
+	l.succeeded += s.GetTotalSuccessfulRequests()
+	l.failed += s.GetTotalErrorRequests()
+	l.inProgress += s.GetTotalRequestsInProgress() - from.inProgress[l]
+	from.inProgress[l] = s.GetTotalRequestsInProgress()
+	l.measure("cpu_utilization", s.GetCpuUtilization())
+	l.measure("mem_utilization", s.GetMemUtilization())
+	l.measure("application_utilization", s.GetApplicationUtilization())
+	for _, m := range s.GetLoadMetricStats() {
+		l.measure(m.GetMetricName(), m)
+	}
+}
+
+// metricStats is what both kinds of metrics in a report have.
+type metricStats interface {
+	GetNumRequestsFinishedWithMetric() uint64
+	GetTotalMetricValue() float64
+}
+
+func (l *localityLoad) measure(name string, s metricStats) {
+	if s.GetNumRequestsFinishedWithMetric() == 0 {
+		return
+	}
+	m, known := l.metrics[name]
+	if !known && len(l.metrics) == maxLoadNames {
+		return
+	}
+	m.RPCs += s.GetNumRequestsFinishedWithMetric()
+	m.Sum += s.GetTotalMetricValue()
+	l.metrics[name] = m
+}
+
+func (c *clusterLoad) load(key loadKey) ClusterLoad {
+	load := ClusterLoad{
+		Cluster: key.cluster, Service: key.service,
+		Dropped: maps.Clone(c.dropped), TotalDropped: c.totalDropped,
+	}
+	for k, l := range c.localities {
+		load.Localities = append(load.Localities, LocalityLoad{
+			Region: k.region, Zone: k.zone, SubZone: k.subZone,
+			Issued: l.issued, Succeeded: l.succeeded, Failed: l.failed, InProgress: l.inProgress,
+			Metrics: maps.Clone(l.metrics),
+		})
+	}
+	slices.SortFunc(load.Localities, func(a, b LocalityLoad) int {
+		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))
+	})
+	return load
+}

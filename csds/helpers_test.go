@@ -1,0 +1,157 @@
+package csds_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/csds"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+
+// clusters validates clusters by their alt_stat_name.
+var clusters = &xdsclient.ResourceType{
+	TypeURL:         clusterURL,
+	Name:            "Cluster",
+	FullStateInSotW: true,
+	Decode: func(a *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+		m := &clusterv3.Cluster{}
+		if err := a.UnmarshalTo(m); err != nil {
+			return "", nil, err
+		}
+		if fault, bad := strings.CutPrefix(m.GetAltStatName(), "bad: "); bad {
+			return m.GetName(), nil, errors.New(fault)
+		}
+		return m.GetName(), m, nil
+	},
+}
+
+func cluster(name, text string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{Name: name, AltStatName: text}
+}
+
+// ear is a watcher that passes on what it hears.
+type ear struct {
+	t     *testing.T
+	heard chan string
+}
+
+func (e *ear) say(text string, done func()) {
+	e.heard <- text
+	done()
+}
+
+func (e *ear) ResourceChanged(value any, err error, done func()) {
+	if err != nil {
+		e.say(kindOf(err), done)
+		return
+	}
+	e.say(value.(*clusterv3.Cluster).GetAltStatName(), done)
+}
+
+func (e *ear) AmbientError(err error, done func()) { e.say("ambient "+kindOf(err), done) }
+
+func kindOf(err error) string {
+	var fault *xdsclient.Error
+	if !errors.As(err, &fault) {
+		return err.Error()
+	}
+	return fault.Kind.String()
+}
+
+// until waits for an event, whatever comes before.
+func (e *ear) until(text string) {
+	e.t.Helper()
+	ctx := testutils.Context(e.t)
+	for {
+		select {
+		case got := <-e.heard:
+			if got == text {
+				return
+			}
+		case <-ctx.Done():
+			e.t.Fatalf("the watcher did not hear %q", text)
+		}
+	}
+}
+
+func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
+	e := &ear{t: t, heard: make(chan string, 64)}
+	t.Cleanup(c.Watch(clusters, name, e))
+	return e
+}
+
+// newClient makes a client whose node id is the test's name.
+func newClient(t *testing.T, server *testutils.FakeServer, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
+	t.Helper()
+	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name(), opts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := xdsclient.New(config, xdsclient.WithResourceTimeout(timeout),
+		xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// serve starts a gRPC server with CSDS on loopback and returns a client of it.
+func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.WaitForHandlers(true))
+	if err := csds.Register(s); err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(listener) })
+	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cc.Close()
+		s.Stop()
+		serving.Wait()
+	})
+	return statusv3.NewClientStatusDiscoveryServiceClient(cc)
+}
+
+func fetch(t *testing.T, service statusv3.ClientStatusDiscoveryServiceClient, req *statusv3.ClientStatusRequest) *statusv3.ClientStatusResponse {
+	t.Helper()
+	resp, err := service.FetchClientStatus(testutils.Context(t), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// of returns the part of an answer that is about the client of a node id, or nil.
+// Other tests of the process have clients too.
+func of(resp *statusv3.ClientStatusResponse, nodeID string) *statusv3.ClientConfig {
+	for _, c := range resp.GetConfig() {
+		if c.GetNode().GetId() == nodeID {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package dpdswrapper_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+var clustersOfA = name("a", clusterType, "*")
+
+// member is a variant of a cluster of authority "a".
+func member(id string, pairs ...string) xdsclient.Member {
+	values := make(map[string]string)
+	for i := 0; i < len(pairs); i += 2 {
+		values[pairs[i]] = pairs[i+1]
+	}
+	return xdsclient.Member{Name: name("a", clusterType, id), Parameters: must(dynparam.NewParameters(values))}
+}
+
+// crowd is a watcher of a collection in the layer above.
+type crowd struct {
+	calls []string
+	dones []func()
+	keep  bool
+}
+
+func (c *crowd) take(what string, m xdsclient.Member, content any, err error, done func()) {
+	if m.Name != "" {
+		what += " " + m.Name[strings.LastIndexByte(m.Name, '/')+1:] + m.Parameters.String()
+	}
+	switch {
+	case err != nil:
+		what += ": " + text(err)
+	case content != nil:
+		what += fmt.Sprint(" = ", content)
+	}
+	c.calls = append(c.calls, what)
+	if c.keep {
+		c.dones = append(c.dones, done)
+	} else {
+		done()
+	}
+}
+
+func (c *crowd) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
+	c.take("member", m, value, err, done)
+}
+
+func (c *crowd) CollectionChanged(err error, done func()) {
+	c.take("whole", xdsclient.Member{}, nil, err, done)
+}
+
+func (c *crowd) AmbientError(m xdsclient.Member, err error, done func()) {
+	c.take("ambient", m, nil, err, done)
+}
+
+func (c *crowd) expect(t testing.TB, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, c.calls); diff != "" {
+		t.Errorf("calls to the watcher (-want +got):\n%s", diff)
+	}
+	c.calls = nil
+}
+
+// collected makes a fixture whose layer above has, with the constraint v=1, the
+// members that are given, and moves it to v=2.
+func collected(t *testing.T, members ...string) (f *fixture, above *crowd, old, running *fakeWatch) {
+	t.Helper()
+	f, above = newFixture(t, authorities), new(crowd)
+	f.WatchCollection(xdsresource.ClusterType, clustersOfA, above)
+	f.expect("+DPDS for-a")
+	f.dpds("for-a", only(clusterType, "v", "1"))
+	f.expect("[", "+Cluster "+clustersOfA+" {v=1}", "]")
+	old = f.find("Cluster")
+	for _, id := range members {
+		old.tell(member(id, "v", "1"), "first", nil)
+	}
+	old.whole(nil)
+	above.calls = nil
+	f.dpds("for-a", only(clusterType, "v", "2"))
+	f.expect("[", "+Cluster "+clustersOfA+" {v=2}", "-Cluster "+clustersOfA+" {v=1}", "]")
+	above.expect(t)
+	return f, above, old, f.find("Cluster")
+}
+
+func (w *fakeWatch) tell(m xdsclient.Member, value any, err error) *doneCount {
+	d := new(doneCount)
+	w.collection.MemberChanged(m, value, err, d.done)
+	return d
+}
+
+func (w *fakeWatch) whole(err error) *doneCount {
+	d := new(doneCount)
+	w.collection.CollectionChanged(err, d.done)
+	return d
+}
+
+// TP2, "Server-Specified Constraints": resubscribing is invisible to the layer above.
+// It keeps the members it has until those of the new constraints are there.
+func TestCollectionMovesWithoutAGap(t *testing.T) {
+	t.Parallel()
+	_, above, _, running := collected(t, "x", "y")
+	running.tell(member("x", "v", "2"), "second", nil)
+	above.expect(t, "member x{v=2} = second")
+	running.tell(member("z"), "second", nil)
+	above.expect(t, "member z{} = second")
+	running.whole(nil)
+	above.expect(t, "member x{v=1}: does not exist", "member y{v=1}: does not exist", "whole")
+	running.tell(member("x", "v", "2"), nil, errGone)
+	above.expect(t, "member x{v=2}: does not exist")
+	running.whole(nil)
+	above.expect(t, "whole")
+}
+
+// A member that both constraints choose is replaced, not withdrawn.
+func TestMemberOfBothCollectionsStays(t *testing.T) {
+	t.Parallel()
+	_, above, _, running := collected(t, "x")
+	running.tell(member("x", "v", "1"), "again", nil)
+	running.whole(nil)
+	above.expect(t, "member x{v=1} = again", "whole")
+}
+
+// What is said of the collection as a whole in place of the new members.
+func TestErrorsOfANewCollection(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want string
+		void bool
+	}{
+		{errGone, "whole: does not exist", true},
+		{errNotFound, "whole: NotFound", true},
+		{errDenied, "whole: PermissionDenied", true},
+		{errInternal, "ambient: Internal", false},
+		{errUnreachable, "ambient: unreachable", false},
+		{errTimeout, "ambient: timeout", false},
+	} {
+		t.Run(text(test.err), func(t *testing.T) {
+			t.Parallel()
+			_, above, _, running := collected(t, "x")
+			running.whole(test.err)
+			above.expect(t, test.want)
+			running.whole(nil)
+			if test.void { // the members were void already
+				above.expect(t, "whole")
+			} else {
+				above.expect(t, "member x{v=1}: does not exist", "whole")
+			}
+		})
+	}
+}
+
+// An error of the new server for a member that the layer above has from the old one
+// leaves it in use, unless it withdraws it.
+func TestErrorsOfAMemberDuringAMove(t *testing.T) {
+	t.Parallel()
+	_, above, _, running := collected(t, "x", "y")
+	running.tell(member("x", "v", "1"), nil, errInvalid)
+	running.tell(member("y", "v", "1"), nil, errDenied)
+	running.tell(member("z"), nil, errInvalid)
+	running.collection.AmbientError(member("x", "v", "1"), errUnreachable, func() {})
+	above.expect(t, "ambient x{v=1}: invalid", "member y{v=1}: PermissionDenied", "member z{}: invalid", "ambient x{v=1}: unreachable")
+	running.whole(nil) // the leg has x, if an invalid one
+	above.expect(t, "whole")
+}
+
+func TestLateWordOfAnOldCollectionIsDropped(t *testing.T) {
+	t.Parallel()
+	_, above, old, _ := collected(t, "x")
+	if d := old.tell(member("x", "v", "1"), "late", nil); d.n != 1 {
+		t.Errorf("done was called %d times, want once", d.n)
+	}
+	if d := old.whole(errGone); d.n != 1 {
+		t.Errorf("done was called %d times, want once", d.n)
+	}
+	old.collection.AmbientError(member("x"), errInternal, func() {})
+	above.expect(t)
+}
+
+// done of the answer that ends a move is called when the layer above is done with
+// all that it brought, each of which may be called again.
+func TestDoneOfACollectionThatMoved(t *testing.T) {
+	t.Parallel()
+	_, above, _, running := collected(t, "x", "y")
+	above.keep = true
+	d := running.whole(nil)
+	if len(above.dones) != 3 {
+		t.Fatalf("the watcher got %d calls, want 3", len(above.dones))
+	}
+	for i, done := range above.dones {
+		if d.n != 0 {
+			t.Fatalf("done was called after %d of 3 calls", i)
+		}
+		done()
+		done()
+	}
+	if d.n != 1 {
+		t.Errorf("done was called %d times, want once", d.n)
+	}
+}
+
+func TestCollectionWatchStops(t *testing.T) {
+	t.Parallel()
+	f, above := newFixture(t), new(crowd)
+	stop := f.WatchCollection(xdsresource.ClusterType, clustersOfA, above)
+	f.expect("+Cluster " + clustersOfA)
+	below := f.find("Cluster")
+	stop()
+	stop()
+	f.expect("-Cluster " + clustersOfA)
+	below.whole(nil)
+	above.expect(t)
+}

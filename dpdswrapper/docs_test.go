@@ -1,0 +1,33 @@
+package dpdswrapper_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// The bootstrap of the manual asks for what the manual says.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../docs/dynamic-parameters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(manual), "```json\n")
+	document, _, _ := strings.Cut(rest, "```")
+	cfg, err := bootstrap.Parse("manual", []byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fakeClient{t: t, cfg: cfg}
+	w := must(dpdswrapper.New(f))
+	listener := must(cfg.ListenerName("", "echo"))
+	w.Watch(xdsresource.ListenerType, listener, new(above))
+	f.expect("+DPDS checkout")
+	f.dpds("checkout", only(listenerType, "listener_type", "direct"))
+	f.expect("[", "+Listener "+name("xds.example.com", listenerType, "echo")+" {env=prod, listener_type=direct}", "]")
+}

@@ -1,0 +1,20 @@
+package dpdswrapper
+
+import (
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// OwnConstraints returns the client's own constraints.
+func (w *Wrapper) OwnConstraints() dynparam.ByType {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own
+}
+
+// Remembered reports whether the pool has anything for a bootstrap.
+func Remembered(cfg *bootstrap.Config) bool {
+	pool.Lock()
+	defer pool.Unlock()
+	return pool.members[cfg.Fingerprint()] != nil
+}

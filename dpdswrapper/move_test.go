@@ -1,0 +1,223 @@
+package dpdswrapper_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// moved returns a fixture with a watch that has a resource, "old", and has been
+// moved since.
+func moved(t *testing.T) (*fixture, *above, func()) {
+	f, w := newFixture(t, authorities), new(above)
+	stop := f.Watch(xdsresource.ClusterType, clusterA, w)
+	f.dpds("for-a", only(clusterType, "v", "1"))
+	f.find("Cluster").change("old", nil)
+	w.expect(t, "old")
+	f.dpds("for-a", only(clusterType, "v", "2"))
+	w.expect(t)
+	f.log = nil
+	return f, w, stop
+}
+
+// The layer above keeps the old resource until the new variant answers; if that
+// answer is that it is not this client's, the old one is withdrawn, and any other
+// error is an ambient one.
+func TestAnswerOfTheNewVariant(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		value any
+		err   error
+		want  string
+	}{
+		{"a resource replaces the old one", "new", nil, "new"},
+		{"does not exist: withdrawn", nil, errGone, "!does not exist"},
+		{"NOT_FOUND: withdrawn", nil, errNotFound, "!NotFound"},
+		{"PERMISSION_DENIED: withdrawn", nil, errDenied, "!PermissionDenied"},
+		{"another code: ambient", nil, errInternal, "~Internal"},
+		{"invalid: ambient", nil, errInvalid, "~invalid"},
+		{"unreachable: ambient", nil, errUnreachable, "~unreachable"},
+		{"late, but not missing: ambient", nil, errTimeout, "~timeout"},
+		{"refused by the client below: ambient", nil, errRefused, "~configuration"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f, w, _ := moved(t)
+			if d := f.find("Cluster").change(tt.value, tt.err); d.n != 1 {
+				t.Errorf("done was called %d times, want once", d.n)
+			}
+			w.expect(t, tt.want)
+		})
+	}
+}
+
+func TestAmbientErrorsEndWithAnAnswer(t *testing.T) {
+	t.Parallel()
+	f, w, _ := moved(t)
+	f.find("Cluster").change(nil, errUnreachable)
+	f.find("Cluster").change(nil, errTimeout)
+	w.expect(t, "~unreachable", "~timeout")
+	// Once the new variant is there, it counts, and an error in its place is one.
+	f.find("Cluster").change("new", nil)
+	f.find("Cluster").change(nil, errInvalid)
+	w.expect(t, "new", "!invalid")
+}
+
+func TestWithdrawnIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	f, w, _ := moved(t)
+	f.find("Cluster").change(nil, errDenied)
+	f.find("Cluster").change(nil, errUnreachable)
+	w.expect(t, "!PermissionDenied", "!unreachable")
+}
+
+// Without a resource to keep, errors are what they are.
+func TestErrorsOfAMoveWithoutAnOldResource(t *testing.T) {
+	t.Parallel()
+	for _, before := range []error{nil, errUnreachable} {
+		f, w := newFixture(t, authorities), new(above)
+		f.Watch(xdsresource.ClusterType, clusterA, w)
+		f.dpds("for-a", only(clusterType, "v", "1"))
+		if before != nil {
+			f.find("Cluster").change(nil, before)
+			w.expect(t, "!unreachable")
+		}
+		f.dpds("for-a", only(clusterType, "v", "2"))
+		f.find("Cluster").change(nil, errInvalid)
+		w.expect(t, "!invalid")
+	}
+}
+
+func TestAmbientErrorsPassThrough(t *testing.T) {
+	t.Parallel()
+	f, w, _ := moved(t)
+	f.find("Cluster").change("new", nil)
+	if d := f.find("Cluster").ambient(errUnreachable); d.n != 1 {
+		t.Errorf("done was called %d times, want once", d.n)
+	}
+	w.expect(t, "new", "~unreachable")
+}
+
+// The last call of the watch below that was stopped may still be on its way.
+func TestLateWordOfAnOldVariantIsDropped(t *testing.T) {
+	t.Parallel()
+	f, w := newFixture(t, authorities), new(above)
+	f.Watch(xdsresource.ClusterType, clusterA, w)
+	f.dpds("for-a", only(clusterType, "v", "1"))
+	old := f.find("Cluster")
+	f.dpds("for-a", only(clusterType, "v", "2"))
+	for _, d := range []*doneCount{old.change("old", nil), old.change(nil, errGone), old.ambient(errInvalid)} {
+		if d.n != 1 {
+			t.Errorf("done was called %d times, want once", d.n)
+		}
+	}
+	w.expect(t)
+	f.find("Cluster").change("new", nil)
+	w.expect(t, "new")
+}
+
+func TestMoveDuringAMove(t *testing.T) {
+	t.Parallel()
+	f, w, _ := moved(t)
+	f.dpds("for-a", only(clusterType, "v", "3"))
+	f.expect("[", "+Cluster "+clusterA+" {v=3}", "-Cluster "+clusterA+" {v=2}", "]")
+	// The old resource is still kept.
+	f.find("Cluster").change(nil, errUnreachable)
+	w.expect(t, "~unreachable")
+	// So it is on the way back, which asks anew.
+	f.dpds("for-a", only(clusterType, "v", "1"))
+	f.expect("[", "+Cluster "+clusterA+" {v=1}", "-Cluster "+clusterA+" {v=3}", "]")
+	f.find("Cluster").change(nil, errNotFound)
+	w.expect(t, "!NotFound")
+}
+
+func TestStopDuringAMove(t *testing.T) {
+	t.Parallel()
+	f, w, stop := moved(t)
+	below := f.find("Cluster")
+	stop()
+	f.expect("-Cluster "+clusterA+" {v=2}", "-DPDS for-a")
+	if d := below.change("new", nil); d.n != 1 {
+		t.Errorf("done was called %d times, want once", d.n)
+	}
+	if d := below.ambient(errUnreachable); d.n != 1 {
+		t.Errorf("done was called %d times, want once", d.n)
+	}
+	w.expect(t)
+}
+
+func TestLateWatchesStartAtOnceWithTheNewConstraints(t *testing.T) {
+	t.Parallel()
+	f, _, _ := moved(t)
+	w := new(above)
+	f.Watch(xdsresource.ClusterType, clusterA, w)
+	f.expect("+Cluster " + clusterA + " {v=2}")
+	f.live[len(f.live)-1].change(nil, errInvalid)
+	w.expect(t, "!invalid")
+}
+
+// gRFC A88's flow control: the done of the layer above is that of the layer below.
+func TestDoneIsPassedDown(t *testing.T) {
+	t.Parallel()
+	f, w, _ := moved(t)
+	w.keep = true
+	change := f.find("Cluster").change("new", nil)
+	ambient := f.find("Cluster").ambient(errUnreachable)
+	if change.n != 0 || ambient.n != 0 {
+		t.Fatalf("done was called before the watcher called it")
+	}
+	w.dones[1]()
+	if change.n != 0 || ambient.n != 1 {
+		t.Errorf("dones %d and %d, want 0 and 1", change.n, ambient.n)
+	}
+	w.dones[0]()
+	if change.n != 1 || ambient.n != 1 {
+		t.Errorf("dones %d and %d, want 1 and 1", change.n, ambient.n)
+	}
+}
+
+// A watcher may do to its watch what it wants while it is called.
+func TestWatchersMayCallBack(t *testing.T) {
+	t.Parallel()
+	t.Run("stop", func(t *testing.T) {
+		t.Parallel()
+		f, w, stop := moved(t)
+		w.during = stop
+		f.find("Cluster").change("new", nil)
+		f.expect("-Cluster "+clusterA+" {v=2}", "-DPDS for-a")
+	})
+	t.Run("watch", func(t *testing.T) {
+		t.Parallel()
+		f, w, _ := moved(t)
+		w.during = func() { f.Watch(xdsresource.ClusterType, clusterA+"2", new(above)) }
+		f.find("Cluster").change("new", nil)
+		f.expect("+Cluster " + clusterA + "2 {v=2}")
+	})
+	t.Run("set constraints", func(t *testing.T) {
+		t.Parallel()
+		f, w, _ := moved(t)
+		w.during = func() { f.SetConstraints(only(clusterType, "shard", "7")) }
+		f.find("Cluster").change("new", nil)
+		f.expect("[", "+Cluster "+clusterA+" {shard=7, v=2}", "-Cluster "+clusterA+" {v=2}", "]")
+	})
+}
+
+// A wrapper runs on the goroutines of its callers, with any number of watches.
+func TestNoGoroutinePerWatch(t *testing.T) {
+	f := newFixture(t, authorities)
+	f.silent = true
+	before := runtime.NumGoroutine()
+	for i := range 1000 {
+		f.Watch(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i)), quiet{})
+		f.WatchCollection(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i, "/*")), new(crowd))
+	}
+	f.dpds("for-a", only(clusterType, "v", "1"))
+	f.dpds("for-a", only(clusterType, "v", "2"))
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("there were %d goroutines before the watches, and %d after", before, after)
+	}
+}

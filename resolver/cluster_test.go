@@ -1,0 +1,174 @@
+package resolver
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// inlined is a cluster with a load_assignment of one locality.
+func inlined(name string, kind xdsresource.ClusterKind, addresses ...string) *xdsresource.Cluster {
+	l := xdsresource.Locality{Weight: 1}
+	for _, a := range addresses {
+		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a, Weight: 1})
+	}
+	return &xdsresource.Cluster{
+		Name: name, Kind: kind, LBPolicy: "round_robin",
+		Inline: &xdsresource.Endpoints{Name: name, Localities: []xdsresource.Locality{l}},
+	}
+}
+
+const (
+	static     = xdsresource.ClusterStatic
+	strictDNS  = xdsresource.ClusterStrictDNS
+	logicalDNS = xdsresource.ClusterLogicalDNS
+)
+
+// routed is a graph that routes to clusters of which nothing is known.
+func routed(t *testing.T, clusters ...string) *fixture {
+	f := newFixture(t)
+	f.answer("Listener L", toRDS("R"), nil)
+	f.answer("RouteConfiguration R", routes("R", clusters...), nil)
+	f.seen = f.changes
+	t.Cleanup(f.graph.close)
+	return f
+}
+
+func TestAStaticClusterNeedsNothingElse(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "a")
+	f.answer("Cluster a", inlined("a", static, "1", "2"), nil)
+	f.expect("R: a=1,2")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a")
+	f.answer("Cluster a", inlined("a", static, "3"), nil)
+	f.expect("R: a=3")
+}
+
+func TestAClusterOfAnotherTypeTakesOverWhenItHasEndpoints(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	defer f.graph.close()
+	f.answer("Cluster a", inlined("a", logicalDNS, "other-type.fake:80"), nil)
+	f.expect("R: a=1")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a")
+	names.answer(t, "other-type.fake:80", "10.0.0.1:80")
+	f.expect("R: a=10.0.0.1:80")
+	f.answer("Cluster a", eds("b"), nil)
+	names.awaitEnd(t, "other-type.fake:80")
+	f.expect("R: a=10.0.0.1:80")
+	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.expect("R: a=2")
+	f.answer("Cluster a", inlined("a", static, "3"), nil)
+	f.expect("R: a=3")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a")
+}
+
+// gRFC A61, "Changes to Logical DNS Clusters".
+func TestLogicalDNSIsOneEndpoint(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "a")
+	f.answer("Cluster a", inlined("a", logicalDNS, "logical.fake:80"), nil)
+	f.expect("R: a=?")
+	names.answer(t, "logical.fake:80", "10.0.0.1:80", "10.0.0.2:80")
+	f.expect("R: a=10.0.0.1:80+10.0.0.2:80")
+	names.answer(t, "logical.fake:80", "10.0.0.2:80", "10.0.0.1:80") // another order
+	f.expectNothing()
+	names.answer(t, "logical.fake:80", "10.0.0.3:80")
+	f.expect("R: a=10.0.0.3:80")
+}
+
+func TestStrictDNSIsAnEndpointForEachAddress(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "a")
+	f.answer("Cluster a", inlined("a", strictDNS, "strict1.fake:80", "strict2.fake:80", "127.0.0.9:80"), nil)
+	f.expect("R: a=127.0.0.9:80") // An address needs no DNS.
+	names.answer(t, "strict2.fake:80", "10.0.0.3:80")
+	f.expect("R: a=10.0.0.3:80,127.0.0.9:80")
+	names.answer(t, "strict1.fake:80", "10.0.0.1:80", "10.0.0.2:80")
+	f.expect("R: a=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80,127.0.0.9:80")
+	t.Run("names that stay are not looked up anew", func(t *testing.T) {
+		f.answer("Cluster a", inlined("a", strictDNS, "strict2.fake:80"), nil)
+		names.awaitEnd(t, "strict1.fake:80")
+		f.expect("R: a=10.0.0.3:80")
+	})
+	t.Run("but for another refresh rate", func(t *testing.T) {
+		c := inlined("a", strictDNS, "strict2.fake:80")
+		c.RefreshRate = time.Minute
+		f.answer("Cluster a", c, nil)
+		f.expect("R: a=10.0.0.3:80")
+	})
+	t.Run("and endpoints stay until other names have an address", func(t *testing.T) {
+		f.answer("Cluster a", inlined("a", strictDNS, "strict3.fake:80"), nil)
+		f.expect("R: a=10.0.0.3:80")
+		names.answer(t, "strict3.fake:80", "10.0.0.4:80")
+		f.expect("R: a=10.0.0.4:80")
+	})
+}
+
+func TestDNSThatFails(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "a", "b")
+	f.answer("Cluster b", inlined("b", static, "1"), nil)
+	f.answer("Cluster a", inlined("a", strictDNS, "fails1.fake:80", "fails2.fake:80"), nil)
+	f.expect("R: a=? b=1")
+	names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is away"))
+	f.expectNothing() // The other name may do.
+	names.answer(t, "fails1.fake:80")
+	f.expect(`R: a=!cluster "a" of type STRICT_DNS has no endpoint: "fails1.fake:80": DNS has no address for it; ` +
+		`"fails2.fake:80": the server is away b=1`)
+	names.answer(t, "fails2.fake:80", "10.0.0.1:80")
+	f.expect("R: a=10.0.0.1:80 b=1")
+	t.Run("keeps its last addresses", func(t *testing.T) {
+		names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is away"))
+		names.answer(t, "fails2.fake:80")
+		f.expectNothing()
+	})
+	t.Run("an address of the wrong family is none", func(t *testing.T) {
+		c := inlined("a", logicalDNS, "fails2.fake:80")
+		c.AddressFamily = xdsresource.FamilyV6
+		f.answer("Cluster a", c, nil)
+		f.expect(`R: a=!cluster "a" of type LOGICAL_DNS has no endpoint: "fails2.fake:80": ` +
+			`no address is of the family that dns_lookup_family asks for b=1`)
+	})
+}
+
+// gRFC A37, "Priority Policy Reresolution Handling": what one cluster asks for is
+// not asked for others.
+func TestReresolutionIsUpToTheCluster(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "a", "b", "c")
+	f.answer("Cluster a", inlined("a", strictDNS, "again1.fake:80", "again2.fake:80"), nil)
+	f.answer("Cluster b", inlined("b", logicalDNS, "again3.fake:80"), nil)
+	f.answer("Cluster c", inlined("c", static, "1"), nil)
+	for _, name := range []string{"again1.fake:80", "again2.fake:80", "again3.fake:80"} {
+		names.answer(t, name, "10.0.0.1:80")
+	}
+	clusters := f.graph.snapshot().clusters
+	if c, _ := clusters.Get("c"); c.ResolveNow != nil {
+		t.Error("a static cluster can be resolved again")
+	}
+	a, _ := clusters.Get("a")
+	a.ResolveNow()
+	names.await(t, "both names are asked for again", func() bool {
+		return names.asked["again1.fake:80"] > 0 && names.asked["again2.fake:80"] > 0
+	})
+	names.change(func() {
+		if names.asked["again3.fake:80"] > 0 {
+			t.Error("the name of another cluster was asked for again")
+		}
+	})
+}
+
+func TestLookUpsEndWithTheGraph(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "a")
+	f.answer("Cluster a", inlined("a", logicalDNS, "end.fake:80"), nil)
+	cc := names.watcher(t, "end.fake:80")
+	f.seen = f.changes
+	f.graph.close()
+	names.awaitEnd(t, "end.fake:80")
+	cc.ReportError(errors.New("too late"))
+	f.expectNothing()
+}

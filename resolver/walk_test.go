@@ -1,0 +1,240 @@
+package resolver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+func aggregate(underlying ...string) *xdsresource.Cluster {
+	return &xdsresource.Cluster{Kind: xdsresource.ClusterAggregate, Underlying: underlying}
+}
+
+// give answers clusters with STATIC ones, whose endpoint is their name.
+func (f *fixture) give(clusters ...string) {
+	f.t.Helper()
+	for _, c := range clusters {
+		f.answer("Cluster "+c, inlined(c, static, c), nil)
+	}
+}
+
+func TestAggregateIsFlattenedDepthFirst(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		given  string
+		graph  map[string][]string
+		leaves []string
+		want   string
+	}{
+		{"the example of gRFC A37", map[string][]string{"A": {"B", "C"}, "C": {"D", "E"}}, []string{"B", "D", "E"}, "[B=B D=D E=E]"},
+		{"one cluster", map[string][]string{"A": {"B"}}, []string{"B"}, "[B=B]"},
+		{"duplicates, of which the first counts (gRFC A37)", map[string][]string{"A": {"B", "C", "B", "D"}, "C": {"D", "B"}}, []string{"B", "D"}, "[B=B D=D]"},
+		{"an aggregate twice", map[string][]string{"A": {"C", "B", "C"}, "C": {"D"}}, []string{"D", "B"}, "[D=D B=B]"},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			f := routed(t, "A")
+			f.answer("Cluster A", aggregate(tc.graph["A"]...), nil)
+			if c, ok := tc.graph["C"]; ok {
+				f.answer("Cluster C", aggregate(c...), nil)
+			}
+			f.give(tc.leaves...)
+			f.expect("R: A=" + tc.want)
+		})
+	}
+}
+
+// chainOf gives aggregate clusters from a1 to an, each of which has the next one
+// under it, and a cluster with endpoints at the end.
+func (f *fixture) chainOf(n int) {
+	f.t.Helper()
+	for i := 1; i < n; i++ {
+		f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)), nil)
+	}
+}
+
+// gRFC A37: "The tree of aggregate clusters has a depth limit of 16."
+func TestDepthOfAggregates(t *testing.T) {
+	t.Parallel()
+	t.Run("16", func(t *testing.T) {
+		t.Parallel()
+		f := routed(t, "a1")
+		f.chainOf(16)
+		f.give("a16")
+		f.expect("R: a1=[a16=a16]")
+	})
+	t.Run("17", func(t *testing.T) {
+		t.Parallel()
+		f := routed(t, "a1", "ok")
+		f.give("ok")
+		f.chainOf(17)
+		want := `a1=!aggregate cluster "a1" has more than 16 clusters below each other: "a1" → "a2" → "a3"`
+		if got := f.describe(); !strings.Contains(got, want) || !strings.Contains(got, `→ "a17" (node id "node-1"); have "a16" name`) || !strings.Contains(got, " ok=ok") {
+			t.Errorf("the graph is %s, want %s", got, want)
+		}
+		if len(f.watches["Cluster a17"]) > 0 {
+			t.Error("the cluster that is too deep is watched")
+		}
+		f.seen = f.changes
+		f.give("a16")
+		f.expect("R: a1=[a16=a16] ok=ok")
+	})
+	t.Run("17 by way of a cluster that was visited less deep", func(t *testing.T) {
+		t.Parallel()
+		f := routed(t, "a1")
+		f.answer("Cluster a1", aggregate("b1", "a2"), nil)
+		f.answer("Cluster b1", aggregate("b2"), nil)
+		f.answer("Cluster b2", aggregate("b3"), nil)
+		f.give("b3")
+		for i := 2; i < 14; i++ {
+			f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)), nil)
+		}
+		f.answer("Cluster a14", aggregate("b2"), nil) // the 14th, and two more
+		f.expect("R: a1=[b3=b3]")
+		f.answer("Cluster a14", aggregate("b1"), nil)
+		if got := f.describe(); !strings.Contains(got, `"a14" → "b1" (node id`) {
+			t.Errorf("the graph is %s", got)
+		}
+	})
+}
+
+// A cycle is an error of the clusters that lead into it, and of no other.
+func TestCycleOfAggregates(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "A", "B", "D", "S")
+	f.answer("Cluster S", aggregate("S", "D"), nil)
+	f.answer("Cluster A", aggregate("D", "B"), nil)
+	f.answer("Cluster B", aggregate("C"), nil)
+	f.give("D")
+	f.answer("Cluster C", aggregate("B"), nil)
+	f.expect(`R: A=!aggregate cluster "A" leads back to cluster "B": "A" → "B" → "C" → "B" (node id "node-1"); take that out of the clusters of "C"` +
+		` B=!aggregate cluster "B" leads back to cluster "B": "B" → "C" → "B" (node id "node-1"); take that out of the clusters of "C"` +
+		` D=D` +
+		` S=!aggregate cluster "S" leads back to cluster "S": "S" → "S" (node id "node-1"); take that out of the clusters of "S"`)
+	f.give("C")
+	f.answer("Cluster S", aggregate("D"), nil)
+	f.give("D")
+	f.expect("R: A=[D=D C=C] B=[C=C] D=D S=[D=D]")
+}
+
+// 2^15 paths lead through such a graph.
+func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "l0")
+	for i := range 14 {
+		f.answer(fmt.Sprint("Cluster l", i), aggregate(fmt.Sprint("l", i+1), fmt.Sprint("r", i+1)), nil)
+		f.answer(fmt.Sprint("Cluster r", i+1), aggregate(fmt.Sprint("l", i+2), fmt.Sprint("r", i+2)), nil)
+	}
+	f.answer("Cluster l14", aggregate("l15", "r15"), nil)
+	f.give("l15", "r15")
+	f.expect("R: l0=[l15=l15 r15=r15]")
+	w := newWalk(f.graph.clusters["l0"])
+	w.visit("l0")
+	if len(w.heights) != 31 || w.heights["l0"] != 16 {
+		t.Errorf("%d clusters, the first %d high; want 31, 16 high", len(w.heights), w.heights["l0"])
+	}
+}
+
+// gRFC A74, "Changes in xds Resolver": a cluster that does not exist fails by
+// itself, not the aggregate cluster as a whole.
+func TestFirstAggregateDoesNotWaitForItsLastCluster(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "A")
+	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.expect("R: A=[B=? C=?]")
+	f.give("B")
+	f.expect("R: A=[B=B C=?]")
+	f.answer("Cluster C", aggregate("D", "E"), nil)
+	f.expect("R: A=[B=B D=? E=?]")
+	f.answer("Cluster D", nil, errors.New("no D"))
+	f.give("E")
+	f.expect("R: A=[B=B D=!no D E=E]")
+}
+
+func TestAggregateInUseWaitsForWhatIsNew(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "A")
+	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.give("B", "C")
+	f.expect("R: A=[B=B C=C]")
+
+	f.answer("Cluster A", aggregate("N", "C"), nil)
+	f.expectNothing()
+	f.answer("Cluster C", inlined("C", static, "C2"), nil)
+	f.expect("R: A=[B=B C=C2]")
+	f.answer("Cluster B", inlined("B", static, "B2"), nil)
+	f.expect("R: A=[B=B2 C=C2]")
+	f.answer("Cluster N", eds("N"), nil)
+	f.expectNothing()
+	f.answer("ClusterLoadAssignment N", endpoints("N", "N"), nil)
+	f.expect("R: A=[N=N C=C2]")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "Cluster N", "Cluster C", "ClusterLoadAssignment N")
+}
+
+func TestRoutesWaitForAllOfAnAggregate(t *testing.T) {
+	t.Parallel()
+	f := configured(t)
+	f.answer("RouteConfiguration R", routes("R", "A"), nil)
+	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.give("B")
+	f.expectNothing()
+	f.answer("Cluster C", nil, failure(xdsclient.KindDoesNotExist, "no C"))
+	if got := f.describe(); !strings.HasPrefix(got, "R: A=[B=B C=!") {
+		t.Errorf("the graph is %s", got)
+	}
+}
+
+func TestAnAggregateClusterChangesItsType(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "A")
+	f.answer("Cluster A", aggregate("B"), nil)
+	f.give("B")
+	f.expect("R: A=[B=B]")
+	f.answer("Cluster A", eds("A"), nil)
+	f.expectNothing()
+	f.answer("Cluster B", inlined("B", static, "B2"), nil)
+	f.expect("R: A=[B=B2]")
+	f.answer("ClusterLoadAssignment A", endpoints("A", "1"), nil)
+	f.expect("R: A=1")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "ClusterLoadAssignment A")
+	f.answer("Cluster A", aggregate("B"), nil)
+	f.expectNothing()
+	f.give("B")
+	f.expect("R: A=[B=B]")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "Cluster B")
+	f.answer("Cluster A", nil, errors.New("A is gone"))
+	f.expect("R: A=!A is gone")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A")
+}
+
+// A cluster by itself and under an aggregate one: both follow it (gRFC A37).
+func TestAClusterUnderAnAggregateAndByItself(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "A", "B")
+	f.answer("Cluster A", aggregate("B"), nil)
+	f.give("B")
+	f.expect("R: A=[B=B] B=B")
+	f.answer("RouteConfiguration R", routes("R", "B"), nil)
+	f.expect("R: B=B")
+	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster B")
+}
+
+func TestWhatDoesNotChangeUnderAnAggregateKeepsItsPointer(t *testing.T) {
+	t.Parallel()
+	f := routed(t, "A")
+	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.give("B", "C")
+	before, _ := f.graph.snapshot().clusters.Get("A")
+	f.answer("Cluster C", inlined("C", static, "C2"), nil)
+	after, _ := f.graph.snapshot().clusters.Get("A")
+	if before.Underlying[0] != after.Underlying[0] {
+		t.Error("the state of a cluster was rebuilt, though nothing of it changed")
+	}
+	if before.Underlying[1] == after.Underlying[1] {
+		t.Error("the state of the changed cluster is the same")
+	}
+}

@@ -1,0 +1,88 @@
+package testutils_test
+
+import (
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/controlplane"
+	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+const dpdsMethods = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
+
+// A FakeServer records locators, serves variants, and has DPDS under its switches.
+func TestFakeServer_Variants(t *testing.T) {
+	t.Parallel()
+	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	f.SetVariant(t, map[string]string{"env": "prod"}, xdsmsg.EDSCluster("c", ""))
+	f.SetVariant(t, map[string]string{"env": "test"}, xdsmsg.EDSCluster("c", "other"))
+	f.SetDPDS(t, "d", func(*corepb.Node) (dynparam.ByType, error) { return dynparam.ByType{}, nil })
+	test, err := dynparam.Exact(map[string]string{"env": "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := controlplane.Locator{Name: "c", Constraints: test}
+	list := []*twinpb.ResourceLocator{{Name: "c", DynamicParameterConstraints: test.ToProto()}}
+	conn := dial(t, f.Addr())
+	open := func(method string) grpc.ClientStream {
+		t.Helper()
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream
+	}
+	exchange := func(stream grpc.ClientStream, req, resp any) {
+		t.Helper()
+		if err := stream.SendMsg(req); err != nil {
+			t.Fatal(err)
+		}
+		if resp == nil {
+			return
+		}
+		if err := stream.RecvMsg(resp); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	delta, incremental := open("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"), new(twinpb.DeltaDiscoveryResponse)
+	exchange(delta, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsSubscribe: list}, incremental)
+	if r := incremental.GetResources(); len(r) != 1 || r[0].GetDynamicParameters()["env"] != "test" {
+		t.Errorf("got %v", incremental)
+	}
+	f.MustWait(ctx, t, testutils.SubscribingTo(xdsmsg.ClusterType, want))
+	exchange(delta, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsUnsubscribe: list}, nil)
+	f.MustWait(ctx, t, testutils.UnsubscribingFrom(xdsmsg.ClusterType, want))
+
+	sotw := open("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
+	exchange(sotw, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocators: list}, new(twinpb.DiscoveryResponse))
+	f.MustWait(ctx, t, testutils.SubscribingTo(xdsmsg.ClusterType, want))
+	exchange(sotw, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.RouteType, ResourceLocators: []*twinpb.ResourceLocator{{Name: "r"}}}, nil)
+	f.MustWait(ctx, t, testutils.SubscribingTo(xdsmsg.RouteType, controlplane.Locator{Name: "r"}))
+
+	if got := f.Stats().AmbiguousChoices; got != 0 {
+		t.Errorf("%d ambiguous choices", got)
+	}
+	dpds := open(dpdsMethods + "StreamDynamicParameterConstraints")
+	exchange(dpds, &twinpb.DiscoveryRequest{ResourceNames: []string{"d"}}, new(twinpb.DiscoveryResponse))
+	f.BreakStreams(status.Error(codes.Aborted, "broken"))
+	if err := dpds.RecvMsg(new(twinpb.DiscoveryResponse)); status.Code(err) != codes.Aborted {
+		t.Errorf("the DPDS stream ended with %v", err)
+	}
+	f.RefuseDelta(true)
+	refused := open(dpdsMethods + "DeltaDynamicParameterConstraints")
+	if err := refused.RecvMsg(new(twinpb.DeltaDiscoveryResponse)); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a refused DPDS stream ended with %v", err)
+	}
+	f.Stop()
+	if f.Control() != nil || f.Stats() != (controlplane.Stats{}) {
+		t.Error("there is a control plane after Stop")
+	}
+}

@@ -1,0 +1,303 @@
+package xdsclient
+
+import "github.com/dynxds/dynxds/xdsclient/dynparam"
+
+// From a server that is asked for variants (xRFC TP2) a response may have several
+// resources of one name. A resource is for every subscription to its name whose
+// constraints its dynamic parameters satisfy, and for all collections that it is a
+// member of and whose constraints they satisfy. A subscription to a single resource
+// takes one: of those that the response has for it the preferred one.
+//
+// Which one that is, is found before any is worked on, in a first pass over the
+// response, so that nothing is decoded, and no watcher told, in vain.
+
+// offer is what a response has for a subscription to a single resource.
+type offer struct {
+	// response is the number of the response.
+	response uint64
+	// index is the place of the resource in the response, and parameters are its
+	// own. unreadable says that these cannot be read: it may be for the
+	// subscription, and is if there is nothing else.
+	index      int
+	parameters dynparam.Parameters
+	unreadable bool
+	// rival is another variant that would do as well, if open is set.
+	rival dynparam.Parameters
+	open  bool
+	// retracted is the number of the last response that says that what the
+	// subscription had is gone.
+	retracted uint64
+}
+
+// weigh is the first pass over a response.
+func (u *update) weigh() {
+	if !u.types.locators {
+		return
+	}
+	inBatches(u, u.resp.removedLocators, u.retract)
+	inBatches(u, u.resp.resources, u.offer)
+}
+
+// retract notes that a subscription has lost what it had, and takes whatever else
+// the response has for it.
+func (u *update) retract(n wireName) {
+	scope, err := u.scopeOf(n)
+	if err != nil {
+		return
+	}
+	for s := range u.types.named(n.name).siblings() {
+		if s.members == nil && scope.covers(s) {
+			s.currentOffer().retracted = u.number
+		}
+	}
+}
+
+// offer notes what a resource is offered to.
+func (u *update) offer(r wireResource) {
+	if len(r.name) == 0 {
+		return
+	}
+	parameters, err := u.parametersOf(&r)
+	u.offerTo(u.types.named(r.name), &r, parameters, err != nil)
+	if r.wrapper == nil {
+		return
+	}
+	for alias := range r.aliases() {
+		u.offerTo(u.types.named(alias), &r, parameters, err != nil)
+	}
+}
+
+func (u *update) offerTo(first *subscription, r *wireResource, parameters dynparam.Parameters, unreadable bool) {
+	for s := range first.siblings() {
+		if s.members != nil || !unreadable && !s.resource.constraints.Match(parameters) {
+			continue
+		}
+		o := s.currentOffer()
+		if o.response == u.number {
+			o.contest(s.resource.constraints, r.index, parameters, unreadable)
+			continue
+		}
+		*o = offer{response: u.number, index: r.index, parameters: parameters, unreadable: unreadable, retracted: o.retracted}
+	}
+}
+
+func (s *subscription) currentOffer() *offer {
+	if s.offer == nil {
+		s.offer = new(offer)
+	}
+	return s.offer
+}
+
+// contest compares the offer with another one of the same response. Of equal ones
+// the first stays.
+func (o *offer) contest(c dynparam.Constraints, index int, parameters dynparam.Parameters, unreadable bool) {
+	switch {
+	case unreadable:
+		return
+	case o.unreadable:
+		o.index, o.parameters, o.unreadable = index, parameters, false
+		return
+	}
+	order, decided := c.Compare(parameters, o.parameters)
+	loser := parameters
+	if order > 0 {
+		loser, o.index, o.parameters = o.parameters, index, parameters
+	}
+	if o.open && order > 0 {
+		_, settled := c.Compare(o.parameters, o.rival)
+		o.open = !settled
+	}
+	if order != 0 && !decided && !o.open {
+		o.rival, o.open = loser, true
+	}
+}
+
+// takes reports whether a subscription takes a resource, and, if not, whether it is
+// only because of a better one.
+func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
+	if !u.types.locators {
+		return true, false
+	}
+	o := s.offer
+	offered := o != nil && o.response == u.number
+	switch {
+	case it.bare:
+		matches := s.resource.constraints.Match(it.parameters)
+		return matches && !offered, matches && offered
+	case !offered:
+		// It was not there at the first pass: this response is not its answer.
+		u.late = u.late || s.resource.constraints.Match(it.parameters)
+		return false, false
+	case it.unreadable:
+		return o.index == it.index, false
+	case !o.unreadable && o.parameters.Equal(it.parameters):
+		// A second one with the same parameters is found by update.once.
+		return u.prefers(s, o, it), true
+	default:
+		return false, s.resource.constraints.Match(it.parameters)
+	}
+}
+
+// prefers reports whether a subscription takes what the response offers over what it
+// has.
+//
+// A response with the full state has all there is. One with changes has what is news
+// for some subscription, and this one, which has a preferred variant, may only match
+// it as well. If the resource is there for no other subscription to the name, the
+// server has sent it because of this one, and the preferred variant is gone. If it is
+// news to another one, that may be so or not: the server is asked again, and what it
+// says then counts.
+func (u *update) prefers(s *subscription, o *offer, it *item) bool {
+	complete := u.resp.fullState && u.types.typ.FullStateInSotW
+	stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
+	if complete || !stands || o.retracted == u.number || !s.outranks(o) {
+		return true
+	}
+	switch u.causeOf(s, it) {
+	case causeNone:
+		return true
+	case causeNews:
+		s.state = subscriptionDoubted
+		u.types.touch(s)
+	}
+	return false
+}
+
+// outranks reports whether the subscription has a variant that it prefers to an
+// offer.
+func (s *subscription) outranks(o *offer) bool {
+	if s.payload == nil || s.taken.parameters.Equal(o.parameters) {
+		return false
+	}
+	order, _ := s.resource.constraints.Compare(o.parameters, s.taken.parameters)
+	return order < 0
+}
+
+// cause says why a resource that is offered to one subscription may be in the response
+// for another one, from the weakest reason to the strongest.
+type cause int
+
+const (
+	causeNone cause = iota
+	// causeNews: it is not what the other one has.
+	causeNews
+	// causeAnswer: the server was asked again for the other one. That is enough, or
+	// two that overlap would go on asking in turns.
+	causeAnswer
+)
+
+// causeOf finds out about the others that a resource is for, beside a subscription.
+func (u *update) causeOf(s *subscription, it *item) cause {
+	found := u.causeAmong(u.types.named(it.name), s, it)
+	if it.wrapper != nil {
+		for alias := range it.aliases() {
+			found = max(found, u.causeAmong(u.types.named(alias), s, it))
+		}
+	}
+	return max(found, u.causeInCollections(it))
+}
+
+// causeAmong finds out about the subscriptions to a name.
+func (u *update) causeAmong(first, s *subscription, it *item) cause {
+	found := causeNone
+	for other := range first.siblings() {
+		o := other.offer
+		if other == s || o == nil || o.response != u.number || o.index != it.index || !u.types.knows(other) {
+			continue
+		}
+		found = max(found, u.causeFor(other, other, it))
+	}
+	return found
+}
+
+// causeInCollections finds out about the collections that have a resource.
+func (u *update) causeInCollections(it *item) cause {
+	found := causeNone
+	first, name := u.types.collectionsOf(it.name)
+	for c := range first.siblings() {
+		if !u.types.knows(c) || !c.resource.constraints.Match(it.parameters) {
+			continue
+		}
+		m := c.members.get(resourceKey{name: name, variant: it.parameters.Key()})
+		if m == nil {
+			found = max(found, causeNews)
+			continue
+		}
+		found = max(found, u.causeFor(m, c, it))
+	}
+	return found
+}
+
+// causeFor finds out about one that a resource is for. asked is what the server was
+// asked for: the subscription itself, or the collection of the member.
+func (u *update) causeFor(other, asked *subscription, it *item) cause {
+	switch pending := asked.state == subscriptionSending || asked.state == subscriptionRequested; {
+	case pending && other.payload != nil:
+		return causeAnswer
+	case other.payload == nil, other.setback != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
+		return causeNews
+	default:
+		return causeNone
+	}
+}
+
+// standIn returns the subscription to the same name that has the preferred one of the
+// variants that match, or nil. A cache has to ask the server "before falling back to
+// using the one it already has" (xRFC TP2, "Matching Behavior and Best Practices").
+func (ts *typeState) standIn(s *subscription) (best *subscription) {
+	if !ts.locators || s.members != nil {
+		return nil
+	}
+	c := s.resource.constraints
+	for other := range ts.subs[s.resource.key.name].siblings() {
+		if other.state != subscriptionReceived || other.payload == nil || !c.Match(other.taken.parameters) {
+			continue
+		}
+		if best == nil {
+			best = other
+		} else if order, _ := c.Compare(other.taken.parameters, best.taken.parameters); order > 0 {
+			best = other
+		}
+	}
+	return best
+}
+
+// settleChoice reports an ambiguous choice when a subscription takes it.
+func (u *update) settleChoice(s *subscription) {
+	o := s.offer
+	if o == nil || o.response != u.number || !o.open {
+		return
+	}
+	u.ambiguous++
+	if !s.taken.parameters.Equal(o.parameters) {
+		u.ch.client.warningf("xDS management server %s sent several variants of %s %q for the constraints %v, %v and %v, between which xRFC TP2 does not decide; using %v. All variants of a resource should have the same keys, and the constraints choose one",
+			u.ch.server, u.types.typ.Name, s.resource.key.name, s.resource.constraints, o.parameters, o.rival, o.parameters)
+	}
+}
+
+// maxMemo bounds the parameters that are remembered while a response is worked on.
+const maxMemo = 1024
+
+// parametersOf returns the dynamic parameters of a resource. Those that the client
+// has already are not read again.
+func (u *update) parametersOf(r *wireResource) (dynparam.Parameters, error) {
+	if len(r.parameters) == 0 {
+		return dynparam.Parameters{}, nil
+	}
+	for s := range u.types.named(r.name).siblings() {
+		if string(r.parameters) == s.taken.parameters.Key() {
+			return s.taken.parameters, nil
+		}
+	}
+	if p, ok := u.memo[string(r.parameters)]; ok {
+		return p, nil
+	}
+	p, err := dynparam.UnmarshalParameters(r.parameters)
+	if err == nil && len(u.memo) < maxMemo {
+		if u.memo == nil {
+			u.memo = make(map[string]dynparam.Parameters)
+		}
+		u.memo[string(r.parameters)] = p
+	}
+	return p, err
+}

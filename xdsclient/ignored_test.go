@@ -1,0 +1,111 @@
+package xdsclient
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// ignoringTypes are types whose clusters ignore what their alt_stat_name lists. asked
+// counts the times that it was asked what that is.
+func ignoringTypes(asked *int) *testTypes {
+	types := newTestTypes()
+	types.clusters.Ignored = func(_ *anypb.Any, value any) []Ignored {
+		*asked++
+		text := value.(*clusterv3.Cluster).GetAltStatName()
+		if text == "mad" {
+			panic("out of order")
+		}
+		var list []Ignored
+		for path := range strings.SplitSeq(text, ",") {
+			if path != "-" {
+				list = append(list, Ignored{path, "why not"})
+			}
+		}
+		return list
+	}
+	return types
+}
+
+// What of a resource is ignored is said once, and again when that changes; resources
+// of which the same is said share a line, and pushes in a row one look.
+func TestLogOfWhatIsIgnored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked := 0
+		types, server := ignoringTypes(&asked), newScript(t)
+		c := server.client()
+		a, b, d := t.Name()+"-a", t.Name()+"-b", t.Name()+"-d"
+		for _, name := range []string{a, b, d} {
+			listen(t, c, types.clusters, name)
+		}
+		s := server.stream()
+		for i, step := range []struct {
+			when    string
+			a, b, d string
+			wait    time.Duration
+			asked   int
+			want    []string
+		}{
+			{
+				when: "resources are taken for the first time", a: "x[1].y,z", b: "x[2].y,z", d: "-", wait: time.Second, asked: 3,
+				want: []string{`-a" (and 1 more likewise) is in use without: x[1].y: why not; z: why not`},
+			},
+			{when: "another push comes soon", a: "x[1].y", b: "x[2].y,z", d: "-", wait: time.Second},
+			{
+				when: "yet another one comes and it is time", a: "x[1].y,q", b: "x[2].y,z", d: "w", wait: 10 * time.Second, asked: 2,
+				want: []string{`-a" is in use without: x[1].y: why not; q: why not`, `-d" is in use without: w: why not`},
+			},
+			{when: "the same is ignored elsewhere in a resource", a: "q,x[7].y", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1},
+			{when: "nothing is ignored any more", a: "q,x[7].y", b: "x[2].y,z", d: "-", wait: time.Minute, asked: 1},
+			{when: "the same bytes come again", a: "q,x[7].y", b: "x[2].y,z", d: "-", wait: time.Minute},
+			{
+				when: "it is ignored again", a: "q,x[7].y", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1,
+				want: []string{`-d" is in use without: w: why not`},
+			},
+			{when: "the type panics", a: "mad", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1},
+		} {
+			before := len(logged.with(t.Name()))
+			asked = 0
+			version := fmt.Sprint(i + 1)
+			s.send(types.clusters, version, "n"+version, cluster(a, step.a), cluster(b, step.b), cluster(d, step.d))
+			pass(step.wait)
+			synctest.Wait()
+			if diff := cmp.Diff(step.want, append([]string(nil), logged.with(t.Name())[before:]...)); diff != "" {
+				t.Errorf("%s: log (-want +got):\n%s", step.when, diff)
+			}
+			if asked != step.asked {
+				t.Errorf("%s: asked %d times, want %d", step.when, asked, step.asked)
+			}
+		}
+		c.Close() // while the log rests
+	})
+}
+
+func TestDumpSaysWhatIsIgnored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked := 0
+		types, server := ignoringTypes(&asked), newScript(t)
+		c := server.client()
+		listen(t, c, types.clusters, "a")
+		listen(t, c, types.clusters, "b")
+		listen(t, c, types.endpoints, "e")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("a", "x"))
+		s.send(types.endpoints, "1", "n1", endpoints("e"))
+		synctest.Wait()
+		got := make(map[string][]Ignored)
+		for _, r := range c.Dump().Resources {
+			got[r.Name] = r.Ignored()
+		}
+		want := map[string][]Ignored{"a": {{"x", "why not"}}, "b": nil, "e": nil}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("Ignored (-want +got):\n%s", diff)
+		}
+	})
+}

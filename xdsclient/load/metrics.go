@@ -1,0 +1,165 @@
+package load
+
+import (
+	"maps"
+	"math"
+	"runtime"
+	"sync/atomic"
+
+	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
+)
+
+// Metrics says which metrics of a backend go into load reports (gRFC A85). It is
+// immutable.
+type Metrics struct {
+	CPU, Memory, Application bool
+	// AllNamed takes all of named_metrics, Named those of its keys.
+	AllNamed bool
+	Named    map[string]struct{}
+}
+
+// MaxNamed is how many named metrics of a locality one Report has.
+const MaxNamed = 1000
+
+// metrics sums up what backends say at the end of RPCs. Writers add to one of two
+// cells without a lock. To take the sums, the reader has writers change over to
+// the other cell and waits the moment until none is left in the first: so a sum and
+// its count are always those of the same RPCs.
+type metrics struct {
+	cells [2]cell
+	// current is the index of the cell to add to. Only take changes it.
+	current atomic.Uint32
+	// written says that there is something to take.
+	written atomic.Bool
+}
+
+type cell struct {
+	// writers counts those who add to the cell.
+	writers                  atomic.Int64
+	cpu, memory, application sum
+	named                    atomic.Pointer[map[string]*sum]
+	// omitted counts the values that there was no room for.
+	omitted atomic.Uint64
+}
+
+// sum is the sum of values, and how many they are.
+type sum struct {
+	count atomic.Uint64
+	bits  atomic.Uint64 // of the float64
+}
+
+func (s *sum) add(v float64) {
+	for {
+		old := s.bits.Load()
+		if s.bits.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
+			break
+		}
+	}
+	s.count.Add(1)
+}
+
+// take is for when nobody adds.
+func (s *sum) take() Metric {
+	return Metric{Count: s.count.Swap(0), Sum: math.Float64frombits(s.bits.Swap(0))}
+}
+
+// add takes of a backend's report what is wanted. Fields that a backend does not
+// fill are 0, and count as that: the message does not tell them apart.
+func (m *metrics) add(r *orcapb.OrcaLoadReport, which *Metrics) {
+	c := m.enter()
+	defer c.writers.Add(-1)
+	if !m.written.Load() {
+		m.written.Store(true)
+	}
+	if which.CPU {
+		c.cpu.add(r.GetCpuUtilization())
+	}
+	if which.Memory {
+		c.memory.add(r.GetMemUtilization())
+	}
+	if which.Application {
+		c.application.add(r.GetApplicationUtilization())
+	}
+	if !which.AllNamed && len(which.Named) == 0 {
+		return
+	}
+	for name, value := range r.GetNamedMetrics() {
+		if _, ok := which.Named[name]; ok || which.AllNamed {
+			c.addNamed(name, value)
+		}
+	}
+}
+
+// enter returns the current cell with the caller among its writers.
+func (m *metrics) enter() *cell {
+	for {
+		current := m.current.Load()
+		c := &m.cells[current]
+		c.writers.Add(1)
+		if m.current.Load() == current {
+			return c
+		}
+		c.writers.Add(-1)
+	}
+}
+
+func (c *cell) addNamed(name string, v float64) {
+	for {
+		p := c.named.Load()
+		var named map[string]*sum
+		if p != nil {
+			named = *p
+		}
+		if s := named[name]; s != nil {
+			s.add(v)
+			return
+		}
+		if len(named) >= MaxNamed {
+			c.omitted.Add(1)
+			return
+		}
+		more := make(map[string]*sum, len(named)+1)
+		maps.Copy(more, named)
+		more[name] = new(sum)
+		c.named.CompareAndSwap(p, &more)
+	}
+}
+
+// take moves what was added since the last call into r.
+func (m *metrics) take(r *LocalityReport) {
+	c := &m.cells[m.current.Load()]
+	m.current.Store(1 - m.current.Load())
+	for c.writers.Load() > 0 {
+		runtime.Gosched()
+	}
+	r.CPU, r.Memory, r.Application = c.cpu.take(), c.memory.take(), c.application.take()
+	r.OmittedMetrics = c.omitted.Swap(0)
+	c.takeNamed(r)
+}
+
+// takeNamed keeps the names that there was something of, for the next time, and
+// forgets the others.
+func (c *cell) takeNamed(r *LocalityReport) {
+	p := c.named.Load()
+	if p == nil {
+		return
+	}
+	r.Named = make(map[string]Metric, len(*p))
+	for name, s := range *p {
+		if m := s.take(); m.Count > 0 {
+			r.Named[name] = m
+		}
+	}
+	if len(r.Named) == len(*p) {
+		return
+	}
+	if len(r.Named) == 0 {
+		c.named.Store(nil)
+		return
+	}
+	kept := make(map[string]*sum, len(r.Named))
+	for name := range r.Named {
+		kept[name] = (*p)[name]
+	}
+	c.named.Store(&kept)
+}

@@ -1,0 +1,100 @@
+package load
+
+import (
+	"slices"
+	"time"
+)
+
+// Report is the load of one cluster over an interval.
+type Report struct {
+	Key
+	// Interval is how long the report covers.
+	Interval time.Duration
+	// Dropped has the number of RPCs dropped for each category of drop_overloads,
+	// TotalDropped that of all dropped RPCs, circuit breaking included.
+	Dropped      map[string]uint64
+	TotalDropped uint64
+	// Localities are those with something to say, in no order.
+	Localities []*LocalityReport
+}
+
+// LocalityReport is the load of one locality.
+type LocalityReport struct {
+	ID LocalityID
+	Counts
+	CPU, Memory, Application Metric
+	// Named is by the keys of named_metrics in the backends' reports.
+	Named map[string]Metric
+	// OmittedMetrics is the number of values of named metrics beyond MaxNamed.
+	OmittedMetrics uint64
+}
+
+// Counts are numbers of RPCs: in a Report, those in the interval, and those on
+// their way at its end.
+type Counts struct{ Issued, Succeeded, Failed, InProgress uint64 }
+
+// Metric is the sum of a metric over the RPCs whose end brought it, and how many
+// they are.
+type Metric struct {
+	Count uint64
+	Sum   float64
+}
+
+func (m Metric) plus(o Metric) Metric { return Metric{m.Count + o.Count, m.Sum + o.Sum} }
+
+func (r *Report) empty() bool { return r.TotalDropped == 0 && len(r.Localities) == 0 }
+
+func (r *LocalityReport) empty() bool {
+	return r.Counts == Counts{} && r.CPU.Count+r.Memory.Count+r.Application.Count+r.OmittedMetrics == 0 && len(r.Named) == 0
+}
+
+func (r *Report) addDrops(category string, n uint64) {
+	r.TotalDropped += n
+	if n == 0 || category == "" {
+		return
+	}
+	if r.Dropped == nil {
+		r.Dropped = make(map[string]uint64)
+	}
+	r.Dropped[category] += n
+}
+
+// merge adds an earlier report, which the interval of r includes.
+func (r *Report) merge(earlier *Report) {
+	for category, n := range earlier.Dropped {
+		r.addDrops(category, n)
+		r.TotalDropped -= n // it is in the total below
+	}
+	r.TotalDropped += earlier.TotalDropped
+	for _, e := range earlier.Localities {
+		i := slices.IndexFunc(r.Localities, func(l *LocalityReport) bool { return l.ID == e.ID })
+		if i < 0 {
+			// Had it RPCs on their way still, it would be in r.
+			if e.InProgress = 0; !e.empty() {
+				r.Localities = append(r.Localities, e)
+			}
+			continue
+		}
+		r.Localities[i].merge(e)
+	}
+}
+
+func (r *LocalityReport) merge(earlier *LocalityReport) {
+	r.Issued += earlier.Issued
+	r.Succeeded += earlier.Succeeded
+	r.Failed += earlier.Failed
+	r.CPU = r.CPU.plus(earlier.CPU)
+	r.Memory = r.Memory.plus(earlier.Memory)
+	r.Application = r.Application.plus(earlier.Application)
+	r.OmittedMetrics += earlier.OmittedMetrics
+	if len(earlier.Named) > 0 && r.Named == nil {
+		r.Named = make(map[string]Metric)
+	}
+	for name, m := range earlier.Named {
+		if _, ok := r.Named[name]; !ok && len(r.Named) >= MaxNamed {
+			r.OmittedMetrics += m.Count
+			continue
+		}
+		r.Named[name] = r.Named[name].plus(m)
+	}
+}

@@ -1,0 +1,228 @@
+package xdsclient
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/xdsclient/load"
+)
+
+const (
+	// minReportInterval is the shortest interval between two reports, whatever a
+	// server asks for. gRPC's C-core has the same.
+	minReportInterval = time.Second
+	// farewell is how long the end of a client waits for the last report to be
+	// sent.
+	farewell = time.Second
+)
+
+// loadStream is one LRS stream. One goroutine writes reports, another reads what
+// the server asks for.
+type loadStream struct {
+	ctx      context.Context
+	reporter *loadReporter
+	wire     grpc.ClientStream
+	reading  sync.WaitGroup
+	// orders carries what the server asks for, and ended the reason for which the
+	// stream ended.
+	orders chan *loadOrder
+	ended  chan error
+
+	// order is what the server asked for last, and reported when the last report
+	// was sent, or the first order came.
+	order    *loadOrder
+	reported time.Time
+}
+
+func newLoadStream(ctx context.Context, r *loadReporter, wire grpc.ClientStream) *loadStream {
+	return &loadStream{
+		ctx: ctx, reporter: r, wire: wire,
+		orders: make(chan *loadOrder),
+		ended:  make(chan error, 1),
+	}
+}
+
+// begin introduces the client and waits for the server's first order. It does not
+// wait when there is no cluster in use any more.
+func (s *loadStream) begin() (answered bool, err error) {
+	s.reading.Go(func() { s.ended <- s.read() })
+	hello, err := encodeHello(s.reporter.client.config.Node)
+	if err != nil {
+		return false, err
+	}
+	if err := s.send(hello); err != nil {
+		return false, err
+	}
+	for s.reporter.store.InUse() {
+		select {
+		case o := <-s.orders:
+			s.reported = time.Now()
+			s.obey(o)
+			return true, nil
+		case <-s.reporter.news:
+		case err := <-s.ended:
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// read hands the server's orders on until the stream ends. One that cannot be
+// understood ends it.
+func (s *loadStream) read() error {
+	for {
+		var f frame
+		if err := s.wire.RecvMsg(&f); err != nil {
+			if err == io.EOF {
+				err = errNoAnswer
+			}
+			return err
+		}
+		o, err := decodeLoadOrder(f.bytes())
+		f.free()
+		if err != nil {
+			return err
+		}
+		select {
+		case s.orders <- o:
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+	}
+}
+
+// obey takes over what the server asks for.
+func (s *loadStream) obey(o *loadOrder) {
+	if s.order == nil || !s.order.equal(o) {
+		logger.Infof("load reports to xDS management server %s: %v", s.reporter.server, o)
+	}
+	s.order = o
+}
+
+// serve reports at the interval until there is nothing left to report, or the
+// client is closed, which end it in good order, or until the stream ends.
+func (s *loadStream) serve() error {
+	timer := time.NewTimer(time.Until(s.due()))
+	defer timer.Stop()
+	for {
+		select {
+		case o := <-s.orders:
+			s.obey(o)
+		case <-timer.C:
+			if err := s.report(); err != nil {
+				return err
+			}
+			if !s.reporter.store.Busy() {
+				return s.leave()
+			}
+		case <-s.reporter.news:
+			if s.reporter.store.InUse() {
+				continue
+			}
+			if err := s.report(); err != nil {
+				return err
+			}
+			if !s.reporter.store.Busy() {
+				return s.leave()
+			}
+		case <-s.reporter.client.ctx.Done():
+			s.awaitDisuse()
+			if err := s.report(); err != nil {
+				return err
+			}
+			return s.leave()
+		case err := <-s.ended:
+			return err
+		}
+		// It counts from the last report, so that a server that gives one order
+		// after the other neither hurries nor delays reports.
+		timer.Reset(time.Until(s.due()))
+	}
+}
+
+func (s *loadStream) due() time.Time { return s.reported.Add(s.order.interval) }
+
+// awaitDisuse waits, for half of the farewell at most, until the channels that are
+// being closed have given up their clusters.
+func (s *loadStream) awaitDisuse() {
+	patience := time.NewTimer(farewell / 2)
+	defer patience.Stop()
+	for s.reporter.store.InUse() {
+		select {
+		case <-s.reporter.news:
+		case <-patience.C:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// report sends what was counted since the last report, in as many messages as it
+// takes. What could not be sent is put back.
+func (s *loadStream) report() error {
+	s.reported = time.Now()
+	reports := s.reporter.store.Take(s.order.wants)
+	for first := true; first || len(reports) > 0; first = false {
+		message, n, err := encodeLoad(reports)
+		if err == nil {
+			err = s.send(message)
+		}
+		if err != nil {
+			s.reporter.store.PutBack(reports)
+			return err
+		}
+		s.noteOmitted(reports[:n])
+		reports = reports[n:]
+	}
+	return nil
+}
+
+// noteOmitted says what there was no room for.
+func (s *loadStream) noteOmitted(reports []*load.Report) {
+	for _, r := range reports {
+		for _, l := range r.Localities {
+			if l.OmittedMetrics > 0 {
+				logger.Warningf("load reports to xDS management server %s: %d values of named metrics of cluster %q are left out, as its backends report more than %d different ones",
+					s.reporter.server, l.OmittedMetrics, r.Cluster, load.MaxNamed)
+			}
+		}
+	}
+}
+
+// send writes a message. The reason why a stream broke is what reading tells.
+func (s *loadStream) send(message []byte) error {
+	err := s.wire.SendMsg(message)
+	if err != io.EOF {
+		return err
+	}
+	for {
+		select {
+		case <-s.orders:
+		case err := <-s.ended:
+			return err
+		}
+	}
+}
+
+// leave ends the stream and waits until the server has read all of it.
+func (s *loadStream) leave() error {
+	if err := s.wire.CloseSend(); err != nil {
+		return err
+	}
+	patience := time.NewTimer(farewell)
+	defer patience.Stop()
+	for {
+		select {
+		case <-s.orders:
+		case <-s.ended:
+			return nil
+		case <-patience.C:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package xdsclient
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/xdsclient/load"
+)
+
+const (
+	loadMethod = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
+	// sendAllClusters is the client feature that lets the server ask for all
+	// clusters without naming them.
+	sendAllClusters = "envoy.lrs.supports_send_all_clusters"
+	// maxLoadAnswer is the largest answer of a server, in bytes: the names of some
+	// ten thousand clusters.
+	maxLoadAnswer = 4 << 20
+	// maxLoadReport is the size, in bytes, from which a report is continued in
+	// another message. gRPC servers take up to 4 MiB if they are not told
+	// otherwise.
+	maxLoadReport = 1 << 20
+)
+
+// loadOrder is what a server asks for (LoadStatsResponse). It is immutable.
+type loadOrder struct {
+	// interval is at least minReportInterval; asked is what the server said.
+	interval, asked time.Duration
+	// all clusters, or those with the names.
+	all   bool
+	names map[string]struct{}
+	// endpoints: the server would take statistics for each endpoint, which are
+	// not offered.
+	endpoints bool
+}
+
+func decodeLoadOrder(message []byte) (*loadOrder, error) {
+	var pb loadv3.LoadStatsResponse
+	if err := proto.Unmarshal(message, &pb); err != nil {
+		return nil, fmt.Errorf("malformed LoadStatsResponse: %w", err)
+	}
+	if d := pb.GetLoadReportingInterval(); d != nil {
+		if err := d.CheckValid(); err != nil {
+			return nil, fmt.Errorf("malformed LoadStatsResponse: load_reporting_interval: %w", err)
+		}
+	}
+	o := &loadOrder{
+		asked:     pb.GetLoadReportingInterval().AsDuration(),
+		all:       pb.GetSendAllClusters(),
+		endpoints: pb.GetReportEndpointGranularity(),
+	}
+	o.interval = max(o.asked, minReportInterval)
+	if o.all {
+		return o, nil
+	}
+	o.names = make(map[string]struct{}, len(pb.GetClusters()))
+	for _, name := range pb.GetClusters() {
+		o.names[name] = struct{}{}
+	}
+	return o, nil
+}
+
+func (o *loadOrder) wants(cluster string) bool {
+	_, named := o.names[cluster]
+	return o.all || named
+}
+
+func (o *loadOrder) equal(p *loadOrder) bool {
+	return o.asked == p.asked && o.all == p.all && o.endpoints == p.endpoints && maps.Equal(o.names, p.names)
+}
+
+// String says what is ignored, too.
+func (o *loadOrder) String() string {
+	text := fmt.Sprintf("%d clusters, every %v", len(o.names), o.interval)
+	if o.all {
+		text = fmt.Sprintf("all clusters, every %v", o.interval)
+	}
+	if o.asked < o.interval {
+		text += fmt.Sprintf(" (the server asks for %v, which is too often)", o.asked)
+	}
+	if o.endpoints {
+		text += "; report_endpoint_granularity is ignored"
+	}
+	return text
+}
+
+// encodeHello makes the first request of a stream.
+func encodeHello(node *corev3.Node) ([]byte, error) {
+	node = proto.CloneOf(node)
+	if node == nil {
+		node = &corev3.Node{}
+	}
+	node.ClientFeatures = append(node.ClientFeatures, sendAllClusters)
+	return proto.Marshal(&loadv3.LoadStatsRequest{Node: node})
+}
+
+// encodeLoad makes a request of the first n reports: of as many as fit. There may be
+// none.
+func encodeLoad(reports []*load.Report) (message []byte, n int, err error) {
+	pb := &loadv3.LoadStatsRequest{}
+	size := 0
+	for _, r := range reports {
+		stats := clusterStats(r)
+		size += proto.Size(stats)
+		if n > 0 && size > maxLoadReport {
+			break
+		}
+		pb.ClusterStats = append(pb.ClusterStats, stats)
+		n++
+	}
+	message, err = proto.Marshal(pb)
+	return message, n, err
+}
+
+func clusterStats(r *load.Report) *endpointv3.ClusterStats {
+	pb := &endpointv3.ClusterStats{
+		ClusterName:          r.Cluster,
+		ClusterServiceName:   r.Service,
+		TotalDroppedRequests: r.TotalDropped,
+		LoadReportInterval:   durationpb.New(r.Interval),
+	}
+	for _, category := range slices.Sorted(maps.Keys(r.Dropped)) {
+		pb.DroppedRequests = append(pb.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{
+			Category: category, DroppedCount: r.Dropped[category],
+		})
+	}
+	for _, l := range r.Localities {
+		pb.UpstreamLocalityStats = append(pb.UpstreamLocalityStats, localityStats(l))
+	}
+	return pb
+}
+
+func localityStats(l *load.LocalityReport) *endpointv3.UpstreamLocalityStats {
+	pb := &endpointv3.UpstreamLocalityStats{
+		Locality:                &corev3.Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone},
+		TotalIssuedRequests:     l.Issued,
+		TotalSuccessfulRequests: l.Succeeded,
+		TotalErrorRequests:      l.Failed,
+		TotalRequestsInProgress: l.InProgress,
+		CpuUtilization:          unnamedMetric(l.CPU),
+		MemUtilization:          unnamedMetric(l.Memory),
+		ApplicationUtilization:  unnamedMetric(l.Application),
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Named)) {
+		m := l.Named[name]
+		pb.LoadMetricStats = append(pb.LoadMetricStats, &endpointv3.EndpointLoadMetricStats{
+			MetricName:                    "named_metrics." + name, // gRFC A85
+			NumRequestsFinishedWithMetric: m.Count,
+			TotalMetricValue:              m.Sum,
+		})
+	}
+	return pb
+}
+
+// unnamedMetric returns nil for one that no RPC has brought.
+func unnamedMetric(m load.Metric) *endpointv3.UnnamedEndpointLoadMetricStats {
+	if m.Count == 0 {
+		return nil
+	}
+	return &endpointv3.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: m.Count, TotalMetricValue: m.Sum}
+}

@@ -1,0 +1,70 @@
+package xdsclient
+
+import (
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// knowsVariants reports whether a server can be asked for variants of resources
+// (xRFC TP2).
+func knowsVariants(server *bootstrap.Server) bool {
+	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
+}
+
+// WatchLocator implements LocatorClient. If none of the servers of the name's
+// authority has the feature dynamic_parameter_constraints, it is Watch: the
+// constraints choose nothing. If only some do, each watch has what the server in use
+// gives: from one without the feature, whatever that has under the name.
+func (c *XDSClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
+	return c.watch(t, locator{name, constraints}, &watch{watcher: watcher})
+}
+
+// WatchCollectionLocator implements LocatorClient; of servers it says what
+// WatchLocator does.
+func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
+	return c.watch(t, locator{name, constraints}, newCollectionWatch(watcher))
+}
+
+// chosenBy returns the constraints that choose the variant.
+func (r *resource) chosenBy() dynparam.Constraints {
+	if r.collection != nil {
+		return r.collection.constraints
+	}
+	return r.constraints
+}
+
+// adopt gives a new subscription at a server that goes by names the server's word on
+// the name, if another subscription to it has that: the server will not say it again.
+func (ts *typeState) adopt(s *subscription) {
+	if ts.locators {
+		return
+	}
+	for other := range s.next.siblings() {
+		if other.spokenOf() {
+			ts.copyWord(s, other)
+			return
+		}
+	}
+}
+
+// spokenOf reports whether the server has said something that stands.
+func (s *subscription) spokenOf() bool {
+	switch s.state {
+	case subscriptionReceived, subscriptionMissing, subscriptionFailed:
+		return s.payload != nil || s.setback != nil
+	default:
+		return false
+	}
+}
+
+// copyWord gives a subscription what the server said of another to the same name.
+func (ts *typeState) copyWord(s, from *subscription) {
+	s.state, s.payload, s.taken = from.state, from.payload, from.taken
+	if b := from.setback; b != nil {
+		s.setback = &setback{b.state, b.fault.about(s.resource), b.drop}
+	}
+	ts.setOwn(s, ts.own[from])
+	for m := range from.members.all() {
+		ts.copyWord(s.newMember(m.resource.key.name, m.resource.parameters), m)
+	}
+}

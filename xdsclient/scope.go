@@ -1,0 +1,52 @@
+package xdsclient
+
+import "github.com/dynxds/dynxds/xdsclient/dynparam"
+
+// scope is which subscriptions to a name a server means.
+type scope struct {
+	// all says that it means all of them; else constraints are those of the
+	// subscription.
+	all         bool
+	constraints dynparam.Constraints
+	// exact says that the constraints spell out parameters. Of the member of a
+	// collection they are those of the variant that is meant. Constraints that spell
+	// out none are the collection's, and mean all variants of the member.
+	exact      bool
+	parameters dynparam.Parameters
+}
+
+// scopeOf returns which subscriptions a server means. A server that goes by names
+// means all.
+func (u *update) scopeOf(n wireName) (scope, error) {
+	if n.err != nil {
+		return scope{}, n.err
+	}
+	if !n.scoped || !u.types.locators {
+		return scope{all: true}, nil
+	}
+	c, err := dynparam.Unmarshal(n.constraints)
+	if err != nil {
+		return scope{}, err
+	}
+	sc := scope{constraints: c}
+	sc.parameters, sc.exact = c.Parameters()
+	return sc, nil
+}
+
+// covers reports whether the server means a subscription to a resource or a
+// collection.
+func (sc *scope) covers(s *subscription) bool {
+	return sc.all || s.resource.key.variant == sc.constraints.Key()
+}
+
+// coversMember reports whether the server means a member of a collection.
+func (sc *scope) coversMember(m *subscription) bool {
+	switch {
+	case sc.all:
+		return true
+	case sc.exact:
+		return m.resource.key.variant == sc.parameters.Key()
+	default:
+		return m.resource.collection.key.variant == sc.constraints.Key()
+	}
+}

@@ -1,0 +1,90 @@
+package xdsclient
+
+import (
+	"bytes"
+	"iter"
+)
+
+// subscriptions finds subscriptions by what they are to. Those to one name, which
+// differ in their constraints, or in the variant that a member is, are chained; most
+// often there is one.
+type subscriptions map[string]*subscription
+
+// get returns the subscription with the key, or nil.
+func (m subscriptions) get(key resourceKey) *subscription {
+	s := m[key.name]
+	for s != nil && s.resource.key.variant != key.variant {
+		s = s.next
+	}
+	return s
+}
+
+// named returns the first of the subscriptions to what a server calls name, or nil.
+func (m subscriptions) named(name []byte) *subscription {
+	s := m[string(name)] // does not copy
+	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {
+		s = m[canonicalName(string(name))]
+	}
+	return s
+}
+
+// add adds a subscription. There is none with its key.
+func (m subscriptions) add(s *subscription) {
+	s.next = m[s.resource.key.name]
+	m[s.resource.key.name] = s
+}
+
+// remove takes a subscription out.
+func (m subscriptions) remove(s *subscription) {
+	name := s.resource.key.name
+	first := m[name]
+	switch {
+	case first != s:
+		for first.next != s {
+			first = first.next
+		}
+		first.next = s.next
+	case s.next == nil:
+		delete(m, name)
+	default:
+		m[name] = s.next
+	}
+	s.next = nil
+}
+
+// all iterates the subscriptions. The one that was yielded may be removed.
+func (m subscriptions) all() iter.Seq[*subscription] {
+	return func(yield func(*subscription) bool) {
+		for _, first := range m {
+			if !first.chain(yield) {
+				return
+			}
+		}
+	}
+}
+
+// size is how many subscriptions there are.
+func (m subscriptions) size() (n int) {
+	for range m.all() {
+		n++
+	}
+	return n
+}
+
+// chain yields the subscription and those behind it, until yield returns false.
+func (s *subscription) chain(yield func(*subscription) bool) bool {
+	for s != nil {
+		next := s.next // s may leave the chain
+		if !yield(s) {
+			return false
+		}
+		s = next
+	}
+	return true
+}
+
+// siblings iterates the subscription, which may be nil, and those to the same name
+// behind it.
+func (s *subscription) siblings() iter.Seq[*subscription] {
+	return func(yield func(*subscription) bool) { s.chain(yield) }
+}

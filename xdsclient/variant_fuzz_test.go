@@ -1,0 +1,153 @@
+package xdsclient
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// fuzzedSubscriptions are the constraints of the subscriptions to "a"; those to a
+// collection have the first two.
+var fuzzedSubscriptions = [][]string{{"env=prod"}, {"shard=0-5"}, {"env!=prod"}, {}}
+
+// A stream of wrapped resources into a set of subscriptions with constraints: whatever
+// a server sends, each subscription has, if anything, a variant that it matches, and
+// what comes next is understood.
+func FuzzVariants(f *testing.F) {
+	types := newTestTypes()
+	seed := func(incremental bool, parts ...func(*answer)) {
+		r := &answer{TypeUrl: types.clusters.TypeURL, SystemVersionInfo: "1", Nonce: "n"}
+		for _, p := range parts {
+			p(r)
+		}
+		if incremental {
+			f.Add(true, mustMarshal(f, r), mustMarshal(f, r))
+		} else {
+			b := mustMarshal(f, inSotW(f, r))
+			f.Add(false, b, b)
+		}
+	}
+	for _, incremental := range []bool{false, true} {
+		seed(incremental, variantOf("a", "env=prod,shard=3", "x"), variantOf("a", "env=test", "y"), variantOf("b", "env=x", "z"))
+		seed(incremental, variantOf("a", "shard=3", "x"), variantOf("a", "shard=5", "y"), variantWith("a", "shard=9", "1", badCluster("a", "x")))
+		seed(incremental, variantOf("a", "", "x"), gone("a", "env=prod"), gone("a"), refuses(5, "a", ""), refuses(7, "a", "shard=0-5"))
+		seed(incremental, memberOf("m", "env=prod", "x"), memberOf("m", "shard=3", "x"), gone(collectionDir+"m", "env=prod"), refuses(2, collectionDir+"m", "shard=1"), gone(collectionName, "env=prod"))
+		seed(incremental, func(r *answer) {
+			variantOf("a", "env=prod", "x")(r)
+			r.Resources[0].Aliases = []string{"b", collectionDir + "n"}
+			r.Resources = append(r.Resources, &discoverypb.Resource{Name: "a", Version: "x", DynamicParameters: parameters("env=prod")})
+		})
+	}
+	f.Fuzz(func(t *testing.T, incremental bool, first, second []byte) {
+		features := []string{"dynamic_parameter_constraints"}
+		if incremental {
+			features = append(features, "delta")
+		}
+		types := newTestTypes()
+		k := newCoreWith(t, testutils.ServerFeatures(features...), testutils.Authority("auth", "", nil))
+		for i, constraints := range fuzzedSubscriptions {
+			k.c.WatchLocator(types.clusters, "a", choose(constraints...), &counter{})
+			if i < 2 && incremental {
+				k.c.WatchCollectionLocator(types.clusters, collectionName, choose(constraints...), newSilentCollection())
+			}
+		}
+		k.answer()
+		for _, message := range [][]byte{first, second, first} {
+			v, d, err := k.channel.handle(message)
+			if d == nil {
+				if v != verdictNone {
+					t.Fatalf("verdict %v without a delivery", v)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatalf("a delivery beside error %v", err)
+			}
+			<-d.finished
+			k.channel.delivered(d)
+			k.answer()
+			checkMatches(t, k)
+		}
+		// Whatever came, the next good response counts.
+		good := &answer{TypeUrl: types.clusters.TypeURL, SystemVersionInfo: "good", Nonce: "good"}
+		for _, params := range []string{"env=prod,shard=5", "env=test,shard=9"} {
+			variantOf("a", params, params)(good)
+		}
+		for range 2 { // the second time for those that were asked again
+			message := mustMarshal(t, good)
+			if !incremental {
+				message = mustMarshal(t, inSotW(t, good))
+			}
+			if k.push(message) != verdictAccepted {
+				t.Fatal("a good response was not accepted")
+			}
+			k.answer()
+		}
+		checkMatches(t, k)
+		for _, r := range k.c.Dump().Resources {
+			if r.Name == "a" && (r.State != StateACKed || !r.Cached()) {
+				t.Fatalf("%s %v is in state %v at the end", r.Name, r.Constraints, r.State)
+			}
+		}
+	})
+}
+
+// checkMatches checks that nobody has a variant that does not match.
+func checkMatches(t *testing.T, k *core) {
+	t.Helper()
+	for _, r := range k.c.Dump().Resources {
+		if (r.Cached() || r.Member) && !r.Constraints.Match(r.Parameters) {
+			t.Fatalf("%s, watched with %v, has the variant %v", r.Name, r.Constraints, r.Parameters)
+		}
+	}
+}
+
+// silentCollection is a watcher of a collection that only says that it is done.
+type silentCollection struct{}
+
+func newSilentCollection() CollectionWatcher { return silentCollection{} }
+
+func (silentCollection) MemberChanged(_ Member, _ any, _ error, done func()) { done() }
+func (silentCollection) CollectionChanged(_ error, done func())              { done() }
+func (silentCollection) AmbientError(_ Member, _ error, done func())         { done() }
+
+// What the twins accept is read alike.
+func FuzzLocatorFields(f *testing.F) {
+	r := &answer{TypeUrl: "x"}
+	for _, p := range []func(*answer){variantOf("a", "env=prod,v=1", "x"), gone("a", "env=prod"), gone("b"), refuses(5, "a", "")} {
+		p(r)
+	}
+	f.Add(mustMarshal(f, r))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		var want discoverypb.DeltaDiscoveryResponse
+		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
+			return
+		}
+		got, err := delta{}.decode(message)
+		if err != nil {
+			t.Fatalf("proto.Unmarshal accepts what decode does not: %v", err)
+		}
+		for r := range got.resources {
+			p, err := dynparam.UnmarshalParameters(r.parameters)
+			wanted, wantErr := dynparam.NewParameters(want.GetResources()[r.index].GetDynamicParameters())
+			if (err == nil) != (wantErr == nil) || err == nil && !p.Equal(wanted) {
+				t.Fatalf("resource %d has the parameters %v, %v, want %v, %v", r.index, p, err, wanted, wantErr)
+			}
+		}
+		i := 0
+		for n := range got.removedLocators {
+			w := want.GetRemovedResourceNames()[i]
+			if string(n.name) != w.GetName() || n.scoped != (w.DynamicParameterConstraints != nil) || (n.err == nil) != (w.GetName() != "") {
+				t.Fatalf("removed_resource_names[%d] is %+v, want %v", i, n, w)
+			}
+			i++
+		}
+		if i != len(want.GetRemovedResourceNames()) {
+			t.Fatalf("%d names are removed, want %d", i, len(want.GetRemovedResourceNames()))
+		}
+	})
+}

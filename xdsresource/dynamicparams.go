@@ -1,0 +1,41 @@
+package xdsresource
+
+import (
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// DynamicParameterConstraintsTypeURL is the type URL of DPDS resources (xRFC TP2,
+// "Server-Specified Constraints").
+const DynamicParameterConstraintsTypeURL = dynparam.MapTypeURL
+
+// DynamicParameterConstraintsType decodes to *DynamicParameterConstraintsMap.
+var DynamicParameterConstraintsType = &xdsclient.ResourceType{
+	TypeURL: DynamicParameterConstraintsTypeURL,
+	Name:    "DynamicParameterConstraintsMap",
+	Decode:  decodeDynamicParameterConstraints,
+}
+
+// DynamicParameterConstraintsMap is a DPDS resource: the constraints that the
+// control plane wants this client to subscribe with.
+type DynamicParameterConstraintsMap struct {
+	// Constraints are by the type of resource to subscribe to.
+	Constraints dynparam.ByType
+}
+
+// decodeDynamicParameterConstraints returns no name, as the message has none: a
+// server gives it in the envoy.service.discovery.v3.Resource around it, which it
+// needs for do_not_cache anyway (TP2, "Non-Cacheability of DPDS").
+func decodeDynamicParameterConstraints(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
+	m, err := dynparam.UnmarshalMap(resource)
+	if err != nil {
+		return "", nil, err
+	}
+	constraints, err := dynparam.ByTypeFromProto(m)
+	if err != nil {
+		return "", nil, err
+	}
+	return "", &DynamicParameterConstraintsMap{constraints}, nil
+}

@@ -1,0 +1,109 @@
+package xdsresource
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dynparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// dpds packs constraints on one key of one type.
+func dpds(t testing.TB, typeName string, constraints ...*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint) *anypb.Any {
+	t.Helper()
+	a, err := dynparam.MarshalMap(&dynparamspb.DynamicParameterConstraintsMap{
+		ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
+			typeName: {KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{
+				"listener_type": {Constraints: constraints},
+			}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func direct() *discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint {
+	return &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint{
+		Constraint: &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_Value{Value: "direct"},
+	}
+}
+
+// TP2, "Server-Specified Constraints" and "DPDS Example".
+func TestDynamicParameterConstraintsMap(t *testing.T) {
+	t.Parallel()
+	resource := dpds(t, "envoy.config.listener.v3.Listener", direct())
+	name, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name != "" {
+		t.Errorf("name %q, want none: the message has none", name)
+	}
+	constraints := value.(*DynamicParameterConstraintsMap).Constraints
+	if got, want := constraints.For(ListenerTypeURL).String(), "{listener_type=direct}"; got != want {
+		t.Errorf("constraints for Listener are %s, want %s", got, want)
+	}
+	if got := constraints.For(ClusterTypeURL); !got.IsZero() {
+		t.Errorf("constraints for Cluster are %v, want none", got)
+	}
+}
+
+func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		resource *anypb.Any
+		want     []dynparam.Fault
+	}{
+		{"a type that is none and a key without constraints", dpds(t, "*"), []dynparam.Fault{
+			{Path: `resource_type_constraints["*"]`, Problem: `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "*"`},
+			{Path: `resource_type_constraints["*"].key_constraints["listener_type"].constraints`, Problem: "expected a list with at least one constraint, found an empty list"},
+		}},
+		{"bytes that are no message", &anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}, nil},
+		{"another type", &anypb.Any{TypeUrl: ClusterTypeURL}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, value, err := DynamicParameterConstraintsType.Decode(tt.resource, xdsclient.DecodeOptions{})
+			if err == nil || value != nil {
+				t.Fatalf("Decode = %v, %v, want an error and no value", value, err)
+			}
+			var faults *dynparam.Faults
+			if errors.As(err, &faults) != (tt.want != nil) {
+				t.Fatalf("error %v has the wrong type %T", err, err)
+			}
+			if faults != nil {
+				if diff := cmp.Diff(tt.want, faults.List); diff != "" {
+					t.Errorf("faults (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func FuzzDynamicParameterConstraintsMap(f *testing.F) {
+	f.Add(dpds(f, "envoy.config.listener.v3.Listener", direct()).Value)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, value, err := DynamicParameterConstraintsType.Decode(
+			&anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: b}, xdsclient.DecodeOptions{})
+		if (value == nil) != (err != nil) {
+			t.Fatalf("Decode = %v, %v: want either", value, err)
+		}
+		if err != nil {
+			return
+		}
+		// What was accepted is accepted again in canonical form, and means the same.
+		constraints := value.(*DynamicParameterConstraintsMap).Constraints
+		again, err := dynparam.ByTypeFromProto(constraints.ToProto())
+		if err != nil || !again.Equal(constraints) {
+			t.Fatalf("%v became %v, %v", constraints.ToProto(), again.ToProto(), err)
+		}
+	})
+}
