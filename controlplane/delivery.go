@@ -86,18 +86,22 @@ func (d *delivery) stale(nonce string) bool {
 // the latter repeats the nonce without the error, and carries the version that
 // was accepted before. As that may be the rejected one too (one version can be
 // sent in several responses), what was rejected once stays rejected.
-func (d *delivery) answered(version, nonce string, detail *statuspb.Status) {
+//
+// It returns the rejection if the request is one, nil otherwise.
+func (d *delivery) answered(version, nonce string, detail *statuspb.Status) *NACK {
 	if d.reply == ReplyNone || nonce != d.nonce {
-		return
+		return nil
 	}
 	switch {
 	case detail != nil:
 		d.reply = ReplyNACK
 		d.nack = &NACK{Version: d.version, Nonce: nonce, Err: shortStatus(detail)}
+		return d.nack
 	case d.reply == ReplyAwaited && version == d.version:
 		d.reply = ReplyACK
 		d.ackedVersion = version
 	}
+	return nil
 }
 
 // sentOne is sent for delta, where each response is answered on its own.
@@ -110,11 +114,11 @@ func (d *delivery) sentOne(version, nonce string) {
 }
 
 // answeredOne takes in a delta request. A nonce that is unknown, or was answered
-// before, answers nothing.
-func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) {
+// before, answers nothing. It returns the rejection if the request is one.
+func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) *NACK {
 	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if i < 0 {
-		return
+		return nil
 	}
 	answered := d.unanswered[i]
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
@@ -128,6 +132,10 @@ func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) {
 	if nonce == d.nonce {
 		d.reply = reply
 	}
+	if reply != ReplyNACK {
+		return nil
+	}
+	return d.nack
 }
 
 func shortStatus(s *statuspb.Status) *status.Status {

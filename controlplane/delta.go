@@ -28,8 +28,9 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 		return err
 	}
 	p.mu.Lock()
-	sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
+	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
+	p.tellRejected(sub, rejected)
 	return p.resubscribe(sub, sub.difference(
 		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
 		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),

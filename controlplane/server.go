@@ -82,6 +82,12 @@ func WithNodeConstraints(of func(node *corepb.Node) dynparam.ByType) Option {
 	return func(s *Server) { s.constraints.of = of }
 }
 
+// WithNACKHandler has a function told of each rejection of a response by a client,
+// for a log or an alert. It is called by the goroutine that reads the client's
+// requests, several of which there are, without any lock held, and the client's
+// next request waits for it.
+func WithNACKHandler(f func(Rejection)) Option { return func(s *Server) { s.rejected = f } }
+
 // Server is the Aggregated Discovery Service, and DPDS, over a [Store]. It is
 // safe for concurrent use.
 type Server struct {
@@ -92,11 +98,13 @@ type Server struct {
 	wrap        bool
 	noDelta     bool
 	tellAbsence bool
+	rejected    func(Rejection)
 
 	// stop ends every stream when it is closed.
 	stop chan struct{}
 	// running has every goroutine of every stream.
 	running sync.WaitGroup
+	waits   waits
 
 	mu      sync.Mutex
 	closed  bool
@@ -198,6 +206,7 @@ func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
 	s.running.Add(1)
 	s.lastID++
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, s.limits, from)
+	st.rejected, st.waits = s.rejected, &s.waits
 	s.streams[st.id] = st
 	return st
 }
@@ -207,5 +216,6 @@ func (s *Server) end(st *stream) {
 	delete(s.streams, st.id)
 	s.mu.Unlock()
 	s.store.release(st)
+	s.waits.drop(st)
 	s.running.Done()
 }

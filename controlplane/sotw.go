@@ -59,11 +59,13 @@ func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
 // names it then wants, for the response that is on its way.
 func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if sub.delivery.stale(req.GetResponseNonce()) {
+		p.mu.Unlock()
 		return true
 	}
-	sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
+	rejected := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
+	p.mu.Unlock()
+	p.tellRejected(sub, rejected)
 	return false
 }
 

@@ -28,6 +28,10 @@ type stream struct {
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
+	// rejected is told of NACKs; it may be nil.
+	rejected func(Rejection)
+	// waits are told of each request that was taken in.
+	waits *waits
 	// wake holds a token while something may be due.
 	wake chan struct{}
 
@@ -203,7 +207,7 @@ func exchange[Req, Resp any](
 	stop <-chan struct{},
 ) error {
 	received := make(chan error, 1)
-	group.Go(func() { received <- receiveAll(wire, v.handle) })
+	group.Go(func() { received <- receiveAll(s, wire, v.handle) })
 	wake, pushed := s.wake, make(chan error, 1)
 	for {
 		select {
@@ -223,7 +227,7 @@ func exchange[Req, Resp any](
 	}
 }
 
-func receiveAll[Req, Resp any](wire grpc.BidiStreamingServer[Req, Resp], handle func(*Req) error) error {
+func receiveAll[Req, Resp any](s *stream, wire grpc.BidiStreamingServer[Req, Resp], handle func(*Req) error) error {
 	for {
 		req, err := wire.Recv()
 		if errors.Is(err, io.EOF) {
@@ -235,6 +239,7 @@ func receiveAll[Req, Resp any](wire grpc.BidiStreamingServer[Req, Resp], handle 
 		if err := handle(req); err != nil {
 			return err
 		}
+		s.waits.look(s)
 	}
 }
 

@@ -113,6 +113,9 @@ func readWord(v strictyaml.Value, what string) string {
 	return text
 }
 
+// ReadServiceName reads the name of a service.
+func ReadServiceName(v strictyaml.Value) string { return readWord(v, "the name of a service") }
+
 // ReadTargetRef reads a targetRef of clients.
 func ReadTargetRef(v strictyaml.Value) TargetRef {
 	return readRef(v, MeshAll, MeshSubset, MeshService, MeshServiceSubset)
@@ -138,7 +141,7 @@ func refFields(o strictyaml.Object, kinds ...Kind) (TargetRef, bool) {
 	kind, ok := readKind(o.Require("kind"), kinds)
 	ref := TargetRef{Kind: kind}
 	if name := o.Field("name"); name.Present() {
-		ref.Name = readWord(name, "the name of a service")
+		ref.Name = ReadServiceName(name)
 	}
 	if tags := o.Field("tags"); tags.Present() {
 		ref.Tags = ReadTags(tags)

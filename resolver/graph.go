@@ -313,8 +313,17 @@ func (g *graph) clusterChanged(n *clusterNode) {
 	if g.current == nil {
 		return
 	}
-	if _, published := g.edit().Get(n.name); published {
-		g.edit().Set(n.name, n.state)
-		g.changed()
+	published, ok := g.edit().Get(n.name)
+	if !ok || g.outgoing(n) && published.Err == nil && n.state.Err != nil {
+		return
 	}
+	g.edit().Set(n.name, n.state)
+	g.changed()
+}
+
+// outgoing reports whether a cluster is in use only until next takes its place. A
+// control plane that deletes it with the last route to it deletes it too early: RPCs
+// go there until the clusters of the new routes have answered.
+func (g *graph) outgoing(n *clusterNode) bool {
+	return g.next != nil && n.generation != g.next.generation
 }

@@ -249,6 +249,32 @@ func TestNewRoutesWaitForTheirClusters(t *testing.T) {
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster b", "ClusterLoadAssignment b", "Cluster c")
 }
 
+// Given routes in use, and new ones that wait for a cluster, when a cluster of the old
+// routes alone is deleted, then it stays in use until the new ones are; when they are
+// superseded by routes to that cluster, then it is gone.
+func TestAClusterThatOnlyOldRoutesNeedIsNotGivenUpBeforeTheNewOnesWork(t *testing.T) {
+	t.Parallel()
+	t.Run("the new routes work", func(t *testing.T) {
+		t.Parallel()
+		f := configured(t)
+		f.answer("RouteConfiguration R", routes("R", "b"), nil)
+		f.answer("Cluster a", nil, errors.New("gone"))
+		f.expectNothing()
+		f.answer("Cluster b", eds("b"), nil)
+		f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+		f.expect("R: b=2")
+	})
+	t.Run("the old routes return", func(t *testing.T) {
+		t.Parallel()
+		f := configured(t)
+		f.answer("RouteConfiguration R", routes("R", "b"), nil)
+		f.answer("Cluster a", nil, errors.New("gone"))
+		f.expectNothing()
+		f.answer("RouteConfiguration R", routes("R", "a"), nil)
+		f.expect("R: a=!gone")
+	})
+}
+
 func TestRoutesThatAreSupersededBeforeTheirClustersAnsweredAreForgotten(t *testing.T) {
 	t.Parallel()
 	f := configured(t)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"sort"
+	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -88,4 +90,69 @@ func numberTag(text string) string {
 		return "!!float"
 	}
 	return "!!int"
+}
+
+// JSON returns the value as JSON, for readers with a schema of their own, such as
+// protojson. It is nil if the value is not there. Numbers keep their digits; those
+// that JSON does not have (.inf, 0x10) become strings or decimal.
+func (v Value) JSON() []byte {
+	if v.node == nil {
+		return nil
+	}
+	return appendJSON(nil, v.node)
+}
+
+func appendJSON(b []byte, n *yaml.Node) []byte {
+	switch n.Kind {
+	case yaml.MappingNode:
+		b = append(b, '{')
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendString(b, n.Content[i].Value), ':')
+			b = appendJSON(b, n.Content[i+1])
+		}
+		return append(b, '}')
+	case yaml.SequenceNode:
+		b = append(b, '[')
+		for i, item := range n.Content {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendJSON(b, item)
+		}
+		return append(b, ']')
+	default:
+		return appendScalar(b, n)
+	}
+}
+
+func appendScalar(b []byte, n *yaml.Node) []byte {
+	switch n.Tag {
+	case "!!null":
+		return append(b, "null"...)
+	case "!!bool":
+		return strconv.AppendBool(b, strings.EqualFold(n.Value, "true"))
+	case "!!int", "!!float":
+		if json.Valid([]byte(n.Value)) {
+			return append(b, n.Value...)
+		}
+		var number any
+		if err := n.Decode(&number); err == nil {
+			if text, err := json.Marshal(number); err == nil {
+				return append(b, text...)
+			}
+		}
+	}
+	return appendString(b, n.Value)
+}
+
+func appendString(b []byte, s string) []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		// Not for a string, which Parse found to be UTF-8.
+		panic(err)
+	}
+	return append(b, text...)
 }

@@ -251,3 +251,17 @@ func (v Value) Texts() map[string]string {
 	}
 	return texts
 }
+
+// Peek returns the first field of that name, without a look at the others: what kind
+// a document is of has to be known before its fields are.
+func (v Value) Peek(name string) Value {
+	if !v.IsObject() {
+		return Value{}
+	}
+	for i := 0; i+1 < len(v.node.Content); i += 2 {
+		if v.node.Content[i].Value == name {
+			return Value{v.node.Content[i+1], join(v.path, name), v.file}
+		}
+	}
+	return Value{}
+}

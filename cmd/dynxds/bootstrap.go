@@ -1,0 +1,50 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+)
+
+const bootstrapHelp = `Prints the bootstrap with which a client finds a control plane. Write it to a
+file and let GRPC_XDS_BOOTSTRAP name that:
+
+  dynxds bootstrap --server localhost:18000 --id frontend-1 --cluster frontend > bootstrap.json
+  GRPC_XDS_BOOTSTRAP=bootstrap.json ./frontend
+
+With --authority, as "dynxds serve" has it too, the client dials
+xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.`
+
+func newBootstrap() *cobra.Command {
+	var opts bootstrapfile.Options
+	cmd := &cobra.Command{
+		Use:   "bootstrap --server TARGET",
+		Short: "Print a bootstrap for clients of a control plane",
+		Long:  bootstrapHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := opts.JSON()
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&opts.Servers, "server", nil, "gRPC target of the control plane; repeat it for those to fall back to")
+	f.StringSliceVar(&opts.Features, "feature", nil, "server features, such as delta")
+	f.BoolVar(&opts.TLS, "tls", false, "use TLS")
+	f.StringVar(&opts.CA, "ca", "", "PEM file with the authorities to trust, for TLS (default the system's)")
+	f.StringVar(&opts.Cert, "cert", "", "PEM file with the client's certificate, for TLS")
+	f.StringVar(&opts.Key, "key", "", "PEM file with the key of the certificate")
+	f.StringVar(&opts.NodeID, "id", "", "id of the node: this very client")
+	f.StringVar(&opts.NodeCluster, "cluster", "", "cluster of the node: the service that the client is part of")
+	f.StringVar(&opts.Locality, "locality", "", "region/zone/sub-zone of the client")
+	f.StringToStringVar(&opts.Metadata, "metadata", nil, "key=value pairs of the node's metadata: the tags of the client")
+	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
+	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
+	f.StringVar(&opts.DNSFallback, "dns-fallback", "", "when to resolve targets by DNS: never, not_found or unavailable (default not_found)")
+	completeWith(cmd, "dns-fallback", "never", "not_found", "unavailable")
+	return cmd
+}

@@ -1,0 +1,163 @@
+// Package bootstrapfile writes the bootstrap of a client from what the command
+// line says. What it writes was read once by xdsclient/bootstrap, so it is valid.
+package bootstrapfile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Options are what a bootstrap is made of.
+type Options struct {
+	// Servers are the gRPC targets of management servers, the preferred one
+	// first. At least one.
+	Servers []string
+	// Features are the servers' features.
+	Features []string
+	// TLS makes clients use TLS; without it they speak plaintext. CA, Cert and Key
+	// are PEM files for it, each "" for none.
+	TLS           bool
+	CA, Cert, Key string
+	// NodeID and NodeCluster say who the client is.
+	NodeID, NodeCluster string
+	// Locality is "region/zone/sub-zone", of which the end may be left out.
+	Locality string
+	// Metadata are strings of the node's metadata.
+	Metadata map[string]string
+	// Constrained are keys of Metadata that become constraints (TP2).
+	Constrained []string
+	// Authority is that of a "dynxds serve --authority": its clients dial
+	// "xds://AUTHORITY/service", get their constraints by DPDS, and their servers
+	// the feature that it takes. "" for none.
+	Authority string
+	// DNSFallback is "" for the default.
+	DNSFallback string
+}
+
+// The shape of the document, as far as the command line can fill it.
+type (
+	document struct {
+		Servers     []server             `json:"xds_servers"`
+		Node        node                 `json:"node"`
+		Authorities map[string]authority `json:"authorities,omitempty"`
+		Constrained []string             `json:"node_metadata_constraints,omitempty"`
+		DNSFallback string               `json:"dns_fallback,omitempty"`
+	}
+	server struct {
+		URI      string   `json:"server_uri"`
+		Creds    []creds  `json:"channel_creds"`
+		Features []string `json:"server_features,omitempty"`
+	}
+	creds struct {
+		Type   string            `json:"type"`
+		Config map[string]string `json:"config,omitempty"`
+	}
+	node struct {
+		ID       string            `json:"id,omitempty"`
+		Cluster  string            `json:"cluster,omitempty"`
+		Locality *locality         `json:"locality,omitempty"`
+		Metadata map[string]string `json:"metadata,omitempty"`
+	}
+	locality struct {
+		Region  string `json:"region,omitempty"`
+		Zone    string `json:"zone,omitempty"`
+		SubZone string `json:"sub_zone,omitempty"`
+	}
+	authority struct {
+		DPDS string `json:"dynamic_parameter_constraints_resource"`
+	}
+)
+
+// JSON returns the bootstrap, indented. The error has every fault of the options
+// that no bootstrap could have.
+func (o *Options) JSON() ([]byte, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	doc := document{
+		Node:        node{ID: o.NodeID, Cluster: o.NodeCluster, Locality: o.locality(), Metadata: o.Metadata},
+		Constrained: o.Constrained,
+		DNSFallback: o.DNSFallback,
+	}
+	for _, uri := range o.Servers {
+		doc.Servers = append(doc.Servers, server{URI: uri, Creds: []creds{o.creds()}, Features: o.features()})
+	}
+	if o.Authority != "" {
+		doc.Authorities = map[string]authority{o.Authority: {DPDS: DPDSName(o.Authority)}}
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	config, err := bootstrap.Parse("the bootstrap", text)
+	if err != nil {
+		return nil, err
+	}
+	// A bootstrap may ask for features that nobody knows; a command line that does
+	// has a slip of the pen in it.
+	for _, feature := range o.Features {
+		if !config.Servers[0].HasFeature(bootstrap.Feature(feature)) {
+			return nil, fmt.Errorf("unknown server feature %q", feature)
+		}
+	}
+	return append(text, '\n'), nil
+}
+
+// check finds what bootstrap.Parse would take, and a user did not mean.
+func (o *Options) check() error {
+	var faults []error
+	if !o.TLS && o.CA+o.Cert+o.Key != "" {
+		faults = append(faults, errors.New("files for TLS are given, and TLS is not"))
+	}
+	if strings.Count(o.Locality, "/") > 2 {
+		faults = append(faults, fmt.Errorf("locality %q: want region/zone/sub-zone", o.Locality))
+	}
+	if strings.ContainsAny(o.Authority, "/?#%") {
+		faults = append(faults, fmt.Errorf("authority %q: want a name without / ? # %%", o.Authority))
+	}
+	return errors.Join(faults...)
+}
+
+// DPDSName is the name of the resource that has the constraints for a client of an
+// authority. It is the same for all clients: what is in it depends on who asks.
+func DPDSName(authority string) string {
+	return "xdstp://" + authority + "/" + strings.TrimPrefix(dynparam.MapTypeURL, "type.googleapis.com/") + "/client"
+}
+
+// features are those of the servers, with the one that DPDS takes.
+func (o *Options) features() []string {
+	needed := string(bootstrap.FeatureDynamicParameterConstraints)
+	if o.Authority == "" || slices.Contains(o.Features, needed) {
+		return o.Features
+	}
+	return append(slices.Clone(o.Features), needed)
+}
+
+func (o *Options) locality() *locality {
+	if o.Locality == "" {
+		return nil
+	}
+	parts := append(strings.Split(o.Locality, "/"), "", "")
+	return &locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
+}
+
+func (o *Options) creds() creds {
+	if !o.TLS {
+		return creds{Type: "insecure"}
+	}
+	files := map[string]string{}
+	for key, path := range map[string]string{
+		"ca_certificate_file": o.CA, "certificate_file": o.Cert, "private_key_file": o.Key,
+	} {
+		if path != "" {
+			files[key] = path
+		}
+	}
+	return creds{Type: "tls", Config: files}
+}

@@ -1,0 +1,126 @@
+package bootstrapfile_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Given everything the command line can say, then the client reads all of it.
+func TestEveryOptionReachesTheClient(t *testing.T) {
+	t.Parallel()
+	opts := bootstrapfile.Options{
+		Servers:     []string{"dns:///one:443", "dns:///two:443"},
+		Features:    []string{"delta"},
+		TLS:         true,
+		CA:          "/ca.pem",
+		Cert:        "/cert.pem",
+		Key:         "/key.pem",
+		NodeID:      "frontend-1",
+		NodeCluster: "frontend",
+		Locality:    "eu/a",
+		Metadata:    map[string]string{"version": "v2", "env": "prod"},
+		Constrained: []string{"env"},
+		Authority:   "mesh",
+		DNSFallback: "never",
+	}
+	text, err := opts.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := bootstrap.Parse("test", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Servers) != 2 || c.Servers[1].URI != "dns:///two:443" {
+		t.Errorf("the servers are %v", c.Servers)
+	}
+	for _, s := range c.Servers {
+		if !s.HasFeature(bootstrap.FeatureDelta) || !s.HasFeature(bootstrap.FeatureDynamicParameterConstraints) {
+			t.Errorf("the features of %s are %v, want delta, and what DPDS takes", s.URI, s.Features)
+		}
+	}
+	node := c.Node
+	got := []string{node.GetId(), node.GetCluster(), node.GetLocality().GetRegion(), node.GetLocality().GetZone(),
+		node.GetLocality().GetSubZone(), node.GetMetadata().GetFields()["version"].GetStringValue()}
+	if diff := cmp.Diff([]string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got); diff != "" {
+		t.Errorf("the node differs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"env"}, c.NodeMetadataConstraints); diff != "" {
+		t.Errorf("the constrained keys differ (-want +got):\n%s", diff)
+	}
+	want := "xdstp://mesh/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client"
+	if got := c.Authorities["mesh"].DynamicParameterConstraintsResource; got != want {
+		t.Errorf("the DPDS resource is %q, want %q", got, want)
+	}
+	if c.DNSFallback != bootstrap.DNSFallbackNever {
+		t.Errorf("the DNS fallback is %q", c.DNSFallback)
+	}
+	for _, file := range []string{"/ca.pem", "/cert.pem", "/key.pem"} {
+		if !strings.Contains(string(text), file) {
+			t.Errorf("%s is not in the bootstrap:\n%s", file, text)
+		}
+	}
+}
+
+// Given a server alone, then the bootstrap has nothing that was not asked for.
+func TestTheLeastBootstrap(t *testing.T) {
+	t.Parallel()
+	opts := bootstrapfile.Options{Servers: []string{"localhost:18000"}, NodeID: "a"}
+	text, err := opts.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{
+  "xds_servers": [
+    {
+      "server_uri": "localhost:18000",
+      "channel_creds": [
+        {
+          "type": "insecure"
+        }
+      ]
+    }
+  ],
+  "node": {
+    "id": "a"
+  }
+}
+`
+	if diff := cmp.Diff(want, string(text)); diff != "" {
+		t.Errorf("the bootstrap differs (-want +got):\n%s", diff)
+	}
+}
+
+// Given options that no client would take, or that nobody can have meant, then the
+// error says which.
+func TestFaultyOptions(t *testing.T) {
+	t.Parallel()
+	one := []string{"localhost:18000"}
+	for _, test := range []struct {
+		name string
+		opts bootstrapfile.Options
+		want string
+	}{
+		{"no server", bootstrapfile.Options{}, "xds_servers"},
+		{"files for TLS without TLS", bootstrapfile.Options{Servers: one, CA: "/ca.pem"}, "files for TLS are given"},
+		{"a locality of four parts", bootstrapfile.Options{Servers: one, Locality: "a/b/c/d"}, `locality "a/b/c/d"`},
+		{"a feature that is none", bootstrapfile.Options{Servers: one, Features: []string{"deltas"}}, `unknown server feature "deltas"`},
+		{"a name that is no authority", bootstrapfile.Options{Servers: one, Authority: "xdstp://mesh"}, `authority "xdstp://mesh"`},
+		{"a constrained key without a value", bootstrapfile.Options{Servers: one, Constrained: []string{"env"}}, "node_metadata_constraints"},
+		{"an unknown fallback", bootstrapfile.Options{Servers: one, DNSFallback: "always"}, "dns_fallback"},
+		{"a key without its certificate", bootstrapfile.Options{Servers: one, TLS: true, Key: "/key.pem"}, "certificate_file"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			text, err := test.opts.JSON()
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v with\n%s\nwant %q in the error", err, text, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,22 @@
+package folder
+
+import (
+	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// readDenial reads a denial:
+//
+//	kind: Denial
+//	clients: {kind: MeshService, name: batch}
+//	to: {kind: MeshService, name: payments}
+//	reason: batch jobs have no business with payments
+func readDenial(document strictyaml.Value) *meshroute.Denial {
+	o := document.Object("kind", "clients", "to", "reason")
+	return &meshroute.Denial{
+		Source:  source(document),
+		Clients: meshroute.ReadTargetRef(o.Require("clients")),
+		To:      meshroute.ReadDestination(o.Require("to")),
+		Reason:  o.Field("reason").Text(),
+	}
+}

@@ -1,0 +1,324 @@
+package folder_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// dir is a folder of a test.
+type dir struct {
+	t    *testing.T
+	path string
+}
+
+func newDir(t *testing.T) dir { return dir{t, t.TempDir()} }
+
+func (d dir) write(name, text string) {
+	d.t.Helper()
+	if err := os.WriteFile(filepath.Join(d.path, name), []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d dir) remove(name string) {
+	d.t.Helper()
+	if err := os.RemoveAll(filepath.Join(d.path, name)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// read reads a folder that has to be fine.
+func read(t *testing.T, r *folder.Reader) *folder.Content {
+	t.Helper()
+	c, err := r.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const (
+	frontend = "kind: Service\nname: frontend\n"
+	backend  = `
+kind: Service
+name: backend
+endpoints:
+- address: 10.0.0.1:8080
+  hostname: one.example.com
+  locality: {region: eu, zone: a, subZone: rack-1}
+  priority: 1
+  weight: 3
+  health: Draining
+  tags: {version: v1}
+- address: "[2001:db8::1]:8080"
+filters:
+- name: fault
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault
+    abort: {grpc_status: 14, percentage: {numerator: 10}}
+`
+	policy = `
+kind: MeshHTTPRoute
+metadata: {name: owner}
+spec:
+  targetRef: {kind: Mesh}
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules:
+    - matches: [{path: {type: Prefix, value: /v1}}]
+      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: v1}}]
+`
+	denial = `
+kind: Denial
+clients: {kind: MeshService, name: batch}
+to: {kind: MeshService, name: payments}
+reason: batch jobs do not pay
+`
+	resource = `
+kind: Resource
+dynamicParameters: {env: prod}
+resource:
+  "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
+  name: payments
+  connect_timeout: 5s
+`
+)
+
+// Given one document of each kind, then all that they say is in the content.
+func TestReadsEveryKind(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("all.yaml", strings.Join([]string{frontend, backend, policy, denial, resource}, "---\n"))
+	c := read(t, folder.New(d.path))
+
+	if len(c.Services) != 2 || len(c.Policies) != 1 || len(c.Denials) != 1 || len(c.Resources) != 1 {
+		t.Fatalf("got %d services, %d policies, %d denials, %d resources, want 2, 1, 1, 1",
+			len(c.Services), len(c.Policies), len(c.Denials), len(c.Resources))
+	}
+	want := []meshroute.Endpoint{
+		{
+			Address: "10.0.0.1:8080", Hostname: "one.example.com", Priority: 1, Weight: 3, Health: meshroute.Draining,
+			Locality: meshroute.Locality{Region: "eu", Zone: "a", SubZone: "rack-1"}, Tags: map[string]string{"version": "v1"},
+		},
+		{Address: "[2001:db8::1]:8080"},
+	}
+	if diff := cmp.Diff(want, c.Services[1].Endpoints); diff != "" {
+		t.Errorf("the endpoints differ (-want +got):\n%s", diff)
+	}
+	if filters := c.Services[1].Filters; len(filters) != 1 || filters[0].GetName() != "fault" || filters[0].GetTypedConfig() == nil {
+		t.Errorf("the filters are %v, want one of name fault with its configuration", filters)
+	}
+	if p := c.Policies[0]; p.Name != "owner" || p.Source.Line == 0 {
+		t.Errorf("the policy is %q at %v, want owner with its line", p.Name, p.Source)
+	}
+	wantDenial := meshroute.Denial{
+		Source:  c.Denials[0].Source,
+		Clients: meshroute.TargetRef{Kind: meshroute.MeshService, Name: "batch"},
+		To:      meshroute.TargetRef{Kind: meshroute.MeshService, Name: "payments"},
+		Reason:  "batch jobs do not pay",
+	}
+	if diff := cmp.Diff(wantDenial, c.Denials[0]); diff != "" {
+		t.Errorf("the denial differs (-want +got):\n%s", diff)
+	}
+	r, cluster := c.Resources[0], &clusterpb.Cluster{}
+	if err := r.Any.UnmarshalTo(cluster); err != nil {
+		t.Fatal(err)
+	}
+	if r.Name != "payments" || r.Parameters["env"] != "prod" || cluster.GetConnectTimeout().GetSeconds() != 5 {
+		t.Errorf("the resource is %v with %v, want payments for env=prod with its timeout", r, cluster)
+	}
+}
+
+// Given files of other names, hidden files and subfolders, then they are not read.
+func TestReadsOnlyWhatItSays(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", frontend)
+	d.write("b.yml", "kind: Service\nname: b\n")
+	d.write("c.json", `{"kind": "Service", "name": "c"}`)
+	d.write("notes.txt", "kind: nonsense")
+	d.write(".hidden.yaml", "kind: nonsense")
+	if err := os.Mkdir(filepath.Join(d.path, "folder.yaml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(d.path, "nowhere"), filepath.Join(d.path, "dangling.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	c := read(t, folder.New(d.path))
+	if len(c.Services) != 3 || c.Files != 3 {
+		t.Errorf("got %d services of %d files, want 3 of 3", len(c.Services), c.Files)
+	}
+}
+
+// Given a folder that does not change, then the content is the same pointer; given
+// a change in one file, then what the others say stays the same pointers.
+func TestReadsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", frontend)
+	d.write("b.yaml", backend)
+	r := folder.New(d.path)
+	first := read(t, r)
+	if second := read(t, r); second != first {
+		t.Error("nothing changed, and the content is another one")
+	}
+	// The same text written again, with another time, is no change.
+	d.write("a.yaml", frontend)
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(filepath.Join(d.path, "a.yaml"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	if second := read(t, r); second != first {
+		t.Error("the text did not change, and the content is another one")
+	}
+	d.write("b.yaml", strings.Replace(backend, "10.0.0.1", "10.0.0.2", 1))
+	changed := read(t, r)
+	if got := changed.Services[1].Endpoints[0].Address; got != "10.0.0.2:8080" {
+		t.Errorf("the address is %s, want the new one", got)
+	}
+	if changed.Services[0] != first.Services[0] {
+		t.Error("the service of the file that did not change is another one")
+	}
+	d.remove("b.yaml")
+	if c := read(t, r); len(c.Services) != 1 {
+		t.Errorf("got %d services after the deletion of a file, want 1", len(c.Services))
+	}
+}
+
+// Given a change within a tick of the file system's clock that keeps the size, then
+// it is noticed all the same.
+func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	path, now := filepath.Join(d.path, "a.yaml"), time.Now()
+	write := func(name string) {
+		d.write("a.yaml", "kind: Service\nname: "+name+"\n")
+		if err := os.Chtimes(path, now, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := folder.New(d.path)
+	for _, name := range []string{"aa", "bb", "cc"} {
+		write(name)
+		if got := read(t, r).Services[0].Name; got != name {
+			t.Errorf("the service is %q, want %q", got, name)
+		}
+	}
+}
+
+// Given a faulty folder, then the error has each mistake with file and line, and is
+// the same error until something changes.
+func TestReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, text, want string }{
+		{"no kind", "name: a", "a.yaml:1: the document does not say what it is; add kind"},
+		{"an unknown kind", "kind: Servce\nname: a", `a.yaml:1: kind: unknown value "Servce"; did you mean "Service"?`},
+		{"an unknown field", frontend + "endpoint: []", `a.yaml:3: unknown field "endpoint"; did you mean "endpoints"?`},
+		{"no name", "kind: Service", `the field "name" is missing`},
+		{"an address without a port", frontend + "endpoints: [{address: a}]", `endpoints[0].address: "a" is no address; write it as host:port`},
+		{"a port out of range", frontend + "endpoints: [{address: 'a:65536'}]", `"65536" is no port`},
+		{"an address twice", frontend + "endpoints: [{address: 'a:1'}, {address: 'a:1'}]", "endpoints[1].address: the address is that of endpoints[0]"},
+		{"an unknown health", frontend + "endpoints: [{address: 'a:1', health: healthy}]", `endpoints[0].health: unknown value "healthy"; did you mean "Healthy"?`},
+		{"a weight of 0", frontend + "endpoints: [{address: 'a:1', weight: 0}]", "endpoints[0].weight: expected an integer from 1 to"},
+		{"a filter that is none", frontend + "filters: [{nme: a}]", `filters[0]: unknown field "nme"`},
+		{"a filter of an unknown type", frontend + "filters: [{name: a, typed_config: {'@type': type.googleapis.com/no.Type}}]", `filters[0]: unable to resolve "type.googleapis.com/no.Type"`},
+		{"a resource without a body", "kind: Resource", `the field "resource" is missing`},
+		{"a resource without a type", "kind: Resource\nresource: {name: a}", `a.yaml:2: resource: missing "@type" field`},
+		{"a resource that is no object", "kind: Resource\nresource: 5", `resource: expected an object, found the number "5"`},
+		{"a resource without a name", "kind: Resource\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster}", `add the field "name"`},
+		{"a denial of nobody", "kind: Denial\nto: {kind: Mesh}", `the field "clients" is missing`},
+		{"a faulty policy", strings.Replace(policy, "Prefix", "Prefx", 1), `did you mean "Prefix"?`},
+		{"a service twice", frontend + "---\n" + frontend, "there are two of service frontend; the first is at"},
+		{"a resource twice", resource + "---\n" + resource, `there are two of resource payments of type type.googleapis.com/envoy.config.cluster.v3.Cluster with env="prod"`},
+		{"no YAML", "kind: [", "this is not YAML"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDir(t)
+			d.write("a.yaml", test.text)
+			d.write("b.yaml", "kind: Nonsense")
+			r := folder.New(d.path)
+			_, err := r.Read()
+			var faults *strictyaml.Faults
+			if !errors.As(err, &faults) {
+				t.Fatalf("got error %v, want faults", err)
+			}
+			if !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "b.yaml:1") {
+				t.Errorf("the error is\n%v\nwant in it %q, and the fault in b.yaml", err, test.want)
+			}
+			if _, again := r.Read(); again != err {
+				t.Error("nothing changed, and the error is another one")
+			}
+			d.write("a.yaml", frontend)
+			d.remove("b.yaml")
+			if c := read(t, r); len(c.Services) != 1 {
+				t.Errorf("got %d services of the repaired folder, want 1", len(c.Services))
+			}
+		})
+	}
+}
+
+// Given a folder that is not there, then that is the error, and it ends when the
+// folder comes.
+func TestAFolderThatComesLater(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "mesh")
+	r := folder.New(path)
+	_, err := r.Read()
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("got error %v, want that the folder does not exist", err)
+	}
+	if _, again := r.Read(); again != err {
+		t.Error("nothing changed, and the error is another one")
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir{t, path}.write("a.yaml", frontend)
+	if c := read(t, r); len(c.Services) != 1 {
+		t.Errorf("got %d services, want 1", len(c.Services))
+	}
+}
+
+// Given what is no file to read, then the reader says so, and does not wait for its end.
+func TestOnlyRegularFilesAreRead(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", frontend)
+	if err := os.Symlink(os.DevNull, filepath.Join(d.path, "b.yaml")); err != nil {
+		t.Skipf("no links: %v", err)
+	}
+	r := folder.New(d.path)
+	if _, err := r.Read(); err == nil || !strings.Contains(err.Error(), "b.yaml is not a regular file") {
+		t.Errorf("got error %v, want that b.yaml is not a regular file", err)
+	}
+	d.remove("b.yaml")
+	if c := read(t, r); len(c.Services) != 1 {
+		t.Errorf("got %d services, want 1", len(c.Services))
+	}
+}
+
+// Given a file that is too large, then that is a fault among others.
+func TestAFileThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", "kind: Nonsense")
+	d.write("b.yaml", "# "+strings.Repeat("a", strictyaml.MaxSize))
+	_, err := folder.New(d.path).Read()
+	for _, want := range []string{"a.yaml:1", "b.yaml: the file has"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q in it", err, want)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package folder
+
+import (
+	"testing"
+	"time"
+)
+
+// Whatever is in a file, reading it ends in content, or in faults that name the file.
+func FuzzRead(f *testing.F) {
+	for _, text := range []string{
+		"kind: [", "{}", "---\n---\n", "kind: Service\nname: a\n---\nkind: Service\nname: a\n",
+		"kind: Service\nname: a\nendpoints: [{address: 'a:1', tags: {b: c}, locality: {zone: d}, weight: 2, health: Draining}]",
+		"kind: Service\nname: a\nfilters: [{name: router, typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]",
+		"kind: Denial\nclients: {kind: MeshService, name: a}\nto: {kind: Mesh}\nreason: b",
+		"kind: Resource\ndynamicParameters: {env: prod}\nresource: {'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster, name: a}",
+		"kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: Mesh}, rules: [{matches: [{path: {prefix: /a}}]}]}]}",
+		`{"kind": "Service", "name": "a"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := &Reader{files: map[string]*file{"a.yaml": parse("a.yaml", nil, data, time.Time{})}}
+		c, err := r.join([]string{"a.yaml"})
+		if (c == nil) == (err == nil) {
+			t.Fatalf("got content %v and error %v", c, err)
+		}
+		for _, fault := range r.files["a.yaml"].faults.List {
+			if fault.File != "a.yaml" || fault.Problem == "" {
+				t.Errorf("the fault %+v does not say where it is, or what", fault)
+			}
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package folder
+
+import (
+	"net"
+	"strconv"
+
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// readService reads a service:
+//
+//	kind: Service
+//	name: backend
+//	endpoints:
+//	- address: 10.0.0.1:8080
+//	  tags: {version: v1}
+//	filters:
+//	- name: fault
+//	  typed_config: {"@type": …}
+func readService(document strictyaml.Value) *meshroute.Service {
+	o := document.Object("kind", "name", "endpoints", "filters")
+	s := &meshroute.Service{Name: meshroute.ReadServiceName(o.Require("name")), Source: source(document)}
+	seen := map[string]int{}
+	for i, item := range o.Field("endpoints").Items() {
+		e := readEndpoint(item)
+		if first, twice := seen[e.Address]; twice && e.Address != "" {
+			item.Peek("address").Fault("", "the address is that of endpoints[%d]", first)
+		}
+		seen[e.Address] = i
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	for _, item := range o.Field("filters").Items() {
+		filter := &hcmpb.HttpFilter{}
+		readMessage(item, filter)
+		s.Filters = append(s.Filters, filter)
+	}
+	return s
+}
+
+// healths are the states of health as they are written. What is not said is
+// Healthy.
+var healths = map[string]meshroute.Health{
+	"Healthy": meshroute.Healthy, "Unhealthy": meshroute.Unhealthy, "Draining": meshroute.Draining,
+}
+
+const maxWeight = 1<<32 - 1
+
+// maxPriority is that of Envoy's LocalityLbEndpoints.
+const maxPriority = 128
+
+func readEndpoint(v strictyaml.Value) meshroute.Endpoint {
+	o := v.Object("address", "hostname", "locality", "priority", "weight", "health", "tags")
+	e := meshroute.Endpoint{
+		Address:  readAddress(o.Require("address")),
+		Hostname: o.Field("hostname").Text(),
+		Locality: readLocality(o.Field("locality")),
+		Priority: uint32(o.Field("priority").Uint(0, maxPriority)),
+		Weight:   uint32(o.Field("weight").Uint(1, maxWeight)),
+	}
+	if health := o.Field("health"); health.Present() {
+		e.Health = healths[health.OneOf("Healthy", "Unhealthy", "Draining")]
+	}
+	if tags := o.Field("tags"); tags.Present() {
+		e.Tags = meshroute.ReadTags(tags)
+	}
+	return e
+}
+
+func readLocality(v strictyaml.Value) meshroute.Locality {
+	o := v.Object("region", "zone", "subZone")
+	return meshroute.Locality{
+		Region: o.Field("region").Text(), Zone: o.Field("zone").Text(), SubZone: o.Field("subZone").Text(),
+	}
+}
+
+// readAddress reads host:port.
+func readAddress(v strictyaml.Value) string {
+	text := v.Text()
+	if !v.IsText() {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || host == "" {
+		v.Fault("write it as host:port, an IPv6 address in brackets", "%q is no address", text)
+		return ""
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		v.Fault("use a number from 1 to 65535", "%q is no port", port)
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,221 @@
+package publish_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/meshroute"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+const testTimeout = 30 * time.Second
+
+// dynamicClient subscribes by locators, and does only what it is told to.
+type dynamicClient struct {
+	t      *testing.T
+	node   *corepb.Node
+	stream grpc.BidiStreamingClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
+	cancel context.CancelFunc
+}
+
+// serve puts a server over the store, and returns how to connect to it.
+func (s *site) serve() func(node *corepb.Node) *dynamicClient {
+	s.t.Helper()
+	var server *controlplane.Server
+	s.publisher = publish.New(s.store, "mesh", publish.Streams{
+		Refresh: func() { server.RefreshNodeConstraints(nil) },
+		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return server.Await(ctx, ok) },
+	})
+	server = controlplane.NewServer(s.store, controlplane.WithNodeConstraints(s.publisher.NodeConstraints))
+	listener := bufconn.Listen(1 << 20)
+	g := grpc.NewServer()
+	server.Register(g)
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///site", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		conn.Close()
+		server.Close()
+		g.Stop()
+		if err := <-served; err != nil {
+			s.t.Error(err)
+		}
+	})
+	return func(node *corepb.Node) *dynamicClient {
+		s.t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+		s.t.Cleanup(cancel)
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+			"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return &dynamicClient{
+			t: s.t, node: node, cancel: cancel,
+			stream: &grpc.GenericClientStream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]{ClientStream: stream},
+		}
+	}
+}
+
+// ask subscribes to one resource of a type, and answers a response, which may be nil.
+func (c *dynamicClient) ask(typeURL, name string, constraints dynparam.Constraints, answered *discoverypb.DiscoveryResponse) {
+	c.t.Helper()
+	err := c.stream.Send(&discoverypb.DiscoveryRequest{
+		Node: c.node, TypeUrl: typeURL, VersionInfo: answered.GetVersionInfo(), ResponseNonce: answered.GetNonce(),
+		ResourceLocators: []*discoverypb.ResourceLocator{{Name: name, DynamicParameterConstraints: constraints.ToProto()}},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// recv returns the next response, which is to be of this type.
+func (c *dynamicClient) recv(typeURL string) *discoverypb.DiscoveryResponse {
+	c.t.Helper()
+	response, err := c.stream.Recv()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if response.GetTypeUrl() != typeURL {
+		c.t.Fatalf("got a response of type %s, want %s: %v", response.GetTypeUrl(), typeURL, response)
+	}
+	return response
+}
+
+// unwrap opens the Resource that a resource comes in.
+func (c *dynamicClient) unwrap(packed *anypb.Any) *discoverypb.Resource {
+	c.t.Helper()
+	envelope := &discoverypb.Resource{}
+	if err := proto.Unmarshal(packed.GetValue(), envelope); err != nil {
+		c.t.Fatal(err)
+	}
+	return envelope
+}
+
+// constraintsIn returns those for routes of a DPDS response.
+func (c *dynamicClient) constraintsIn(response *discoverypb.DiscoveryResponse) dynparam.Constraints {
+	c.t.Helper()
+	envelope := c.unwrap(response.GetResources()[0])
+	m, err := dynparam.UnmarshalMap(envelope.GetResource())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	byType, err := dynparam.ByTypeFromProto(m)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return byType.For(meshroute.RouteConfigurationType)
+}
+
+// join subscribes to DPDS and then to the routes to backend, as DPDS says.
+func (c *dynamicClient) join() (dpds, routes *discoverypb.DiscoveryResponse) {
+	c.t.Helper()
+	c.ask(dynparam.MapTypeURL, dpdsName, dynparam.Constraints{}, nil)
+	dpds = c.recv(dynparam.MapTypeURL)
+	c.ask(dynparam.MapTypeURL, dpdsName, dynparam.Constraints{}, dpds)
+	c.ask(meshroute.RouteConfigurationType, named, c.constraintsIn(dpds), nil)
+	routes = c.recv(meshroute.RouteConfigurationType)
+	c.ask(meshroute.RouteConfigurationType, named, c.constraintsIn(dpds), routes)
+	return dpds, routes
+}
+
+var dpdsName = bootstrapfile.DPDSName("mesh")
+
+// Given a client of DPDS, when a policy is the first to tell clients apart by some
+// tag, then the client gets its new constraints and has the time to subscribe with
+// them: it never gets routes of a more specific kind of client (TP2, "Matching
+// Ambiguity").
+func TestConstraintsComeBeforeVariants(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "mesh")
+	connect := s.serve()
+	s.publisher.SetPatience(testTimeout)
+	s.write("services.yaml", services)
+	s.publish()
+	c := connect(node("batch", "v1"))
+	dpds, routes := c.join()
+
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+	published := make(chan publish.Summary, 1)
+	go func() {
+		summary, err := s.tryPublish()
+		if err != nil {
+			t.Error(err)
+		}
+		published <- summary
+	}()
+	dpds = c.recv(dynparam.MapTypeURL)
+	constraints := c.constraintsIn(dpds)
+	if constraints.IsZero() {
+		t.Fatal("DPDS has no constraints, though clients are told apart by their services")
+	}
+	// The client takes its time: it asks for something else first.
+	c.ask(meshroute.ListenerType, "xdstp://mesh/envoy.config.listener.v3.Listener/backend", dynparam.Constraints{}, nil)
+	c.recv(meshroute.ListenerType)
+	select {
+	case summary := <-published:
+		t.Fatalf("%+v was published before the client has its new constraints", summary)
+	default:
+	}
+	c.ask(meshroute.RouteConfigurationType, named, constraints, routes)
+	if summary := <-published; summary.Late != 0 {
+		t.Errorf("%d clients are said to be late", summary.Late)
+	}
+	for _, packed := range c.recv(meshroute.RouteConfigurationType).GetResources() {
+		if service, ok := c.unwrap(packed).GetDynamicParameters()["service"]; ok {
+			t.Errorf("the client was sent the routes of %s", service)
+		}
+	}
+}
+
+// Given a client that does not take its new constraints, when an update waits for it,
+// then for a bounded time only, and says how many it waited for in vain; a client that
+// leaves is not waited for.
+func TestUpdatesDoNotWaitForever(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "mesh")
+	connect := s.serve()
+	s.publisher.SetPatience(100 * time.Millisecond)
+	s.write("services.yaml", services)
+	s.publish()
+	stubborn := connect(node("batch", "v1"))
+	stubborn.join()
+
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+	if summary := s.publish(); summary.Late != 1 || s.cluster("backend", node("frontend", "")) != "backend;version=v2" {
+		t.Errorf("got %+v, want it to be published with one client that is late", summary)
+	}
+
+	s.publisher.SetPatience(testTimeout)
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshSubset, tags: {zone: a}}", "v2"))
+	published := make(chan publish.Summary, 1)
+	go func() {
+		summary, err := s.tryPublish()
+		if err != nil {
+			t.Error(err)
+		}
+		published <- summary
+	}()
+	stubborn.recv(dynparam.MapTypeURL)
+	stubborn.cancel()
+	if summary := <-published; summary.Late != 0 {
+		t.Errorf("%d clients are said to be late, though the only one left", summary.Late)
+	}
+}

@@ -1,0 +1,384 @@
+package publish_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+const services = `
+kind: Service
+name: backend
+endpoints:
+- {address: "10.0.0.1:80", tags: {version: v1}}
+- {address: "10.0.0.2:80", tags: {version: v2}}
+---
+kind: Service
+name: frontend
+`
+
+// policy sends the requests of some clients to a version of backend.
+func policy(name, targetRef, version string) string {
+	return `
+kind: MeshHTTPRoute
+metadata: {name: ` + name + `}
+spec:
+  targetRef: ` + targetRef + `
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules:
+    - matches: [{path: {type: Prefix, value: /}}]
+      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: ` + version + `}}]
+`
+}
+
+// site is a folder, and the store that it is published to.
+type site struct {
+	t         *testing.T
+	dir       string
+	reader    *folder.Reader
+	store     *controlplane.Store
+	publisher *publish.Publisher
+	// refreshed counts how often streams were to ask again.
+	refreshed atomic.Int32
+}
+
+func newSite(t *testing.T, authority string) *site {
+	s := &site{t: t, dir: t.TempDir(), store: controlplane.NewStore()}
+	s.reader = folder.New(s.dir)
+	s.publisher = publish.New(s.store, authority, publish.Streams{Refresh: func() { s.refreshed.Add(1) }})
+	return s
+}
+
+func (s *site) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// tryPublish publishes the folder as it is.
+func (s *site) tryPublish() (publish.Summary, error) {
+	s.t.Helper()
+	content, err := s.reader.Read()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.publisher.Publish(s.t.Context(), content)
+}
+
+func (s *site) publish() publish.Summary {
+	s.t.Helper()
+	summary, err := s.tryPublish()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return summary
+}
+
+// clusters returns the cluster that a client's requests to backend go to, or the
+// code of the error in its place.
+func (s *site) cluster(name string, node *corepb.Node) string {
+	s.t.Helper()
+	constraints := s.publisher.NodeConstraints(node).For(meshroute.RouteConfigurationType)
+	resource, st := s.store.Choose(meshroute.RouteConfigurationType, name, constraints)
+	if st != nil {
+		return st.Code().String()
+	}
+	if resource == nil {
+		return "nothing"
+	}
+	routes := &routepb.RouteConfiguration{}
+	if err := resource.Any().UnmarshalTo(routes); err != nil {
+		s.t.Fatal(err)
+	}
+	return routes.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetCluster()
+}
+
+// node is a client of a service with a version.
+func node(service, version string) *corepb.Node {
+	metadata, err := structpb.NewStruct(map[string]any{"service": service, "version": version})
+	if err != nil {
+		panic(err)
+	}
+	return &corepb.Node{Id: "a", Metadata: metadata}
+}
+
+const named = "xdstp://mesh/envoy.config.route.v3.RouteConfiguration/backend"
+
+// Given policies for all and for some clients, then each client gets the routes that
+// are for it, under plain names and under those of the authority.
+func TestEachClientGetsItsVariant(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "mesh")
+	s.write("services.yaml", services)
+	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshServiceSubset, name: frontend, tags: {version: v2}}", "v2"))
+	s.publish()
+	for _, test := range []struct {
+		client *corepb.Node
+		want   string
+	}{
+		{node("frontend", "v2"), "backend;version=v2"},
+		{node("frontend", "v1"), "backend;version=v1"},
+		{node("batch", "v2"), "backend;version=v1"},
+		{nil, "backend;version=v1"},
+	} {
+		if got := s.cluster("backend", test.client); got != test.want {
+			t.Errorf("%v gets %s, want %s", test.client, got, test.want)
+		}
+		if got := s.cluster(named, test.client); !strings.HasSuffix(got, test.want) || !strings.HasPrefix(got, "xdstp://mesh/") {
+			t.Errorf("%v gets %s under the authority, want that of %s", test.client, got, test.want)
+		}
+	}
+}
+
+// Given a published folder, when nothing changes, then nothing is published; when
+// one policy does, then only its routes.
+func TestOnlyChangesArePublished(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("services.yaml", services)
+	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+	first := s.publish()
+	if again := s.publish(); again.Version != first.Version || again.Changed+again.Removed != 0 {
+		t.Errorf("publishing the same again gave %+v, want nothing", again)
+	}
+	listener, routes := s.store.Get(meshroute.ListenerType, "backend"), s.store.Get(meshroute.RouteConfigurationType, "backend")
+	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v2"))
+	changed := s.publish()
+	if changed.Version != first.Version+1 || s.cluster("backend", nil) != "backend;version=v2" {
+		t.Errorf("the change gave %+v and cluster %s", changed, s.cluster("backend", nil))
+	}
+	if s.store.Get(meshroute.ListenerType, "backend") != listener {
+		t.Error("the Listener is another one, though no policy is about it")
+	}
+	if s.store.Get(meshroute.RouteConfigurationType, "backend") == routes {
+		t.Error("the routes are the same")
+	}
+}
+
+// Given a policy that tells clients apart by a tag that none did before, then streams
+// ask again for what they are to see; given one that does not, they do not.
+func TestStreamsAskAgainOnlyIfTheTagsChange(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "mesh")
+	s.write("services.yaml", services)
+	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+	s.publish()
+	before := s.refreshed.Load()
+	s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v2"))
+	s.publish()
+	if got := s.refreshed.Load(); got != before {
+		t.Errorf("streams asked again %d times for a change that does not concern tags", got-before)
+	}
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v1"))
+	s.publish()
+	if got := s.refreshed.Load(); got != before+1 {
+		t.Errorf("streams asked again %d times, want once, as services are told apart now", got-before)
+	}
+}
+
+// Given a denial, then the clients that it is about are told PERMISSION_DENIED, and
+// others get the routes; when it goes, all do.
+func TestDenial(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "mesh")
+	s.write("services.yaml", services)
+	s.write("denial.yaml", "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\nreason: no\n")
+	s.publish()
+	for _, name := range []string{"backend", named} {
+		if got := s.cluster(name, node("batch", "v1")); got != codes.PermissionDenied.String() {
+			t.Errorf("batch gets %s of %s, want PERMISSION_DENIED", got, name)
+		}
+		if got := s.cluster(name, node("frontend", "v1")); !strings.HasSuffix(got, "backend") {
+			t.Errorf("frontend gets %s of %s, want its routes", got, name)
+		}
+	}
+	s.write("denial.yaml", "")
+	s.publish()
+	if got := s.cluster("backend", node("batch", "v1")); got != "backend" {
+		t.Errorf("without the denial batch gets %s", got)
+	}
+}
+
+const written = `
+kind: Resource
+dynamicParameters: {%s}
+resource:
+  "@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration
+  name: NAME
+  virtual_hosts: [{name: a, domains: ["*"], routes: [{match: {prefix: ""}, route: {cluster: written}}]}]
+`
+
+func resource(name, parameters string) string {
+	return strings.NewReplacer("NAME", name, "%s", parameters).Replace(written)
+}
+
+// Given resources that somebody wrote, then they are there until they are deleted,
+// and what a service makes of its own accord is not replaced by them.
+func TestWrittenResources(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("services.yaml", services)
+	s.write("other.yaml", resource("other", ""))
+	s.publish()
+	if got := s.cluster("other", nil); got != "written" {
+		t.Errorf("got %s, want what was written", got)
+	}
+	s.write("clash.yaml", resource("backend", ""))
+	_, err := s.tryPublish()
+	if err == nil || !strings.Contains(err.Error(), "clash.yaml:2: resource backend of type") {
+		t.Errorf("got error %v, want one about the resource in clash.yaml", err)
+	}
+	if got := s.cluster("backend", nil); got != "backend" {
+		t.Errorf("got %s after the faulty update, want what was there", got)
+	}
+	s.write("clash.yaml", resource("backend", "canary: 'yes'"))
+	s.write("other.yaml", "")
+	s.publish()
+	if got := s.cluster("other", nil); got != "nothing" {
+		t.Errorf("got %s of the deleted resource, want nothing", got)
+	}
+	// The service goes, and what was written takes its name.
+	s.write("clash.yaml", resource("backend", ""))
+	s.write("services.yaml", "")
+	s.publish()
+	if got := s.cluster("backend", nil); got != "written" {
+		t.Errorf("got %s, want what was written", got)
+	}
+	s.write("clash.yaml", "")
+	s.write("services.yaml", services)
+	s.publish()
+	if got := s.cluster("backend", nil); got != "backend" {
+		t.Errorf("got %s, want what the service makes", got)
+	}
+}
+
+// Given a policy that refers to a service that does not exist, then the update goes
+// through, and the report says so by file and line.
+func TestReportsReachTheCaller(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("services.yaml", services)
+	s.write("owner.yaml", strings.Replace(policy("owner", "{kind: Mesh}", "v1"), "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: nobody", 1))
+	summary := s.publish()
+	var found bool
+	for _, r := range summary.Reports {
+		found = found || r.Severity == meshroute.Error && strings.Contains(r.String(), "nobody") && strings.Contains(r.String(), "owner.yaml:")
+	}
+	if !found {
+		t.Errorf("the reports are %v, want one of the missing service", summary.Reports)
+	}
+	if got := s.cluster("backend", nil); got != codes.NotFound.String() {
+		t.Errorf("clients get %s, want NOT_FOUND with the reason", got)
+	}
+}
+
+// Given resources that somebody wrote in variants, then clients get that which their
+// node's tags choose, without dynamic parameters of their own (xRFC TP2, "Migrating From
+// Node Metadata"), and a client without the tag gets any.
+func TestWrittenVariantsAreChosenByNode(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("v1.yaml", resource("other", "version: v1"))
+	s.write("v2.yaml", strings.Replace(resource("other", "version: v2"), "cluster: written", "cluster: second", 1))
+	s.publish()
+	for version, want := range map[string]string{"v1": "written", "v2": "second", "v3": "nothing"} {
+		if got := s.cluster("other", node("a", version)); got != want {
+			t.Errorf("a client of version %s gets %s, want %s", version, got, want)
+		}
+	}
+	if got := s.cluster("other", node("a", "")); got == "nothing" {
+		t.Error("a client that says no version gets nothing")
+	}
+	if got := s.refreshed.Load(); got != 1 {
+		t.Errorf("streams asked again %d times, want once", got)
+	}
+	s.write("v1.yaml", "")
+	s.publish()
+	if got := s.cluster("other", node("a", "v1")); got != "nothing" {
+		t.Errorf("a client of version v1 gets %s, want nothing, as its variant is gone", got)
+	}
+}
+
+// Given a resource of the same name and without parameters, then it is in the way of a
+// service even if policies make variants of this one.
+func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	s.write("services.yaml", services)
+	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+	s.write("clash.yaml", resource("backend", ""))
+	if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "a service has this resource already") {
+		t.Errorf("got error %v, want that the service has it already", err)
+	}
+}
+
+// Given more tags than constraints can be about, then the folder is faulty.
+func TestTooManyTags(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "")
+	for i := range 121 {
+		s.write(fmt.Sprintf("%d.yaml", i), resource("other", fmt.Sprintf("tag%d: a", i)))
+	}
+	if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "121 tags, more than 120") {
+		t.Errorf("got error %v, want that there are too many tags", err)
+	}
+}
+
+// Given a published folder, when a file changes, then the summary counts what it made
+// different, to the variant.
+func TestSummaryCountsWhatIsDifferent(t *testing.T) {
+	t.Parallel()
+	consumer := func(version string) string {
+		return policy("consumer", "{kind: MeshService, name: frontend}", version)
+	}
+	for _, test := range []struct {
+		name, file, text string
+		changed, removed int
+	}{
+		{"a comment", "consumer.yaml", "# changed\n" + consumer("v2"), 0, 0},
+		{"a comment in services", "services.yaml", "# changed\n" + services, 0, 0},
+		{"a comment in resources", "other.yaml", "# changed\n" + resource("other", ""), 0, 0},
+		// The consumer's variant; the cluster and endpoints of one subset come, those of
+		// another go.
+		{"a consumer's policy", "consumer.yaml", consumer("v3"), 3, 2},
+		// The default and the consumer's variant give way to one without parameters;
+		// the cluster and endpoints of the subset v2 go.
+		{"a policy that goes", "consumer.yaml", "", 1, 4},
+		{"an endpoint", "services.yaml", strings.Replace(services, "10.0.0.2", "10.0.0.3", 1), 2, 0},
+		{"a resource", "other.yaml", strings.Replace(resource("other", ""), "prefix", "path", 1), 1, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, "")
+			s.write("services.yaml", services)
+			s.write("owner.yaml", policy("owner", "{kind: Mesh}", "v1"))
+			s.write("consumer.yaml", consumer("v2"))
+			s.write("other.yaml", resource("other", ""))
+			first := s.publish()
+			s.write(test.file, test.text)
+			got := s.publish()
+			if got.Changed != test.changed || got.Removed != test.removed {
+				t.Errorf("%d changed and %d removed, want %d and %d", got.Changed, got.Removed, test.changed, test.removed)
+			}
+			if published := got.Version != first.Version; published != (test.changed+test.removed > 0) {
+				t.Errorf("the store went from version %d to %d", first.Version, got.Version)
+			}
+		})
+	}
+}

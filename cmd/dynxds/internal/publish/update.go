@@ -1,0 +1,120 @@
+package publish
+
+import (
+	"fmt"
+	"maps"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// key tells variants of resources apart.
+type key struct{ typeURL, name, parameters string }
+
+func keyOf(r *meshroute.Resource) key { return key{r.TypeURL, r.Name, r.Parameters.Key()} }
+
+// update is the difference between two states.
+type update struct {
+	// set and removed are of the meshes.
+	set, removed map[key]*meshroute.Resource
+	// setWritten and removedWritten are of what somebody wrote, written is all of
+	// that.
+	setWritten, removedWritten, written map[key]*folder.Resource
+}
+
+// addWritten adds the resources that somebody wrote. The error has those that cannot
+// be beside what is made of services and policies.
+func (u *update) addWritten(from *state, resources []*folder.Resource) error {
+	var faults strictyaml.Faults
+	u.written = make(map[key]*folder.Resource, len(resources))
+	u.setWritten, u.removedWritten = map[key]*folder.Resource{}, maps.Clone(from.written)
+	for _, r := range resources {
+		parameters, err := dynparam.NewParameters(r.Parameters)
+		k := key{r.Any.GetTypeUrl(), r.Name, parameters.Key()}
+		switch {
+		case err != nil:
+			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
+		case u.makes(from, k):
+			faults.Add(fault(r, "a service has this resource already", "rename it, or give it dynamic parameters"))
+		}
+		u.written[k] = r
+		if old := from.written[k]; old == nil || !proto.Equal(old.Any, r.Any) {
+			u.setWritten[k] = r
+		}
+		delete(u.removedWritten, k)
+	}
+	return faults.Err()
+}
+
+func fault(r *folder.Resource, problem, suggestion string) strictyaml.Fault {
+	return strictyaml.Fault{
+		File: r.Source.File, Line: r.Source.Line, Problem: fmt.Sprintf("%s: %s", r, problem), Suggestion: suggestion,
+	}
+}
+
+// makes reports whether the meshes have the resource after the update. If they have
+// variants of it, that for everybody is the one without parameters.
+func (u *update) makes(from *state, k key) bool {
+	if u.has(from, k) {
+		return true
+	}
+	if k.parameters != "" {
+		return false
+	}
+	// No parameters could be more valid than these.
+	least, _ := dynparam.NewParameters(map[string]string{meshroute.SpecificityKey: "0"})
+	k.parameters = least.Key()
+	return u.has(from, k)
+}
+
+func (u *update) has(from *state, k key) bool {
+	return u.set[k] != nil || from.made[k] != nil && u.removed[k] == nil
+}
+
+// sameMade reports whether a resource that was built anew is what it was.
+func sameMade(was, is *meshroute.Resource) bool {
+	switch {
+	case was == nil:
+		return false
+	case was.Err != nil || is.Err != nil:
+		return was.Err != nil && is.Err != nil && proto.Equal(was.Err.Proto(), is.Err.Proto())
+	}
+	return was.Message == is.Message || proto.Equal(was.Message, is.Message)
+}
+
+// apply carries the update out in the store. What goes makes room for what comes.
+func (u *update) apply(tx *controlplane.Tx) {
+	for k, r := range u.removed {
+		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
+	}
+	for k, r := range u.removedWritten {
+		tx.DeleteVariant(k.typeURL, k.name, r.Parameters)
+	}
+	for k, r := range u.set {
+		if r.Err != nil {
+			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
+			continue
+		}
+		tx.SetNamedVariant(k.name, r.Parameters.Map(), r.Message)
+	}
+	for k, r := range u.setWritten {
+		tx.SetNamedVariant(k.name, r.Parameters, r.Any)
+	}
+}
+
+// keep carries the update out in the state.
+func (u *update) keep(s *state) {
+	if s.made == nil {
+		s.made = make(map[key]*meshroute.Resource, len(u.set))
+	}
+	for k := range u.removed {
+		delete(s.made, k)
+	}
+	maps.Copy(s.made, u.set)
+	s.written = u.written
+}

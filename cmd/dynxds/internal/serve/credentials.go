@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/tls/certprovider"
+	"google.golang.org/grpc/credentials/tls/certprovider/pemfile"
+)
+
+// refresh is how often the files of certificates are looked at again: those who
+// renew certificates on disk need not restart the server.
+const refresh = time.Minute
+
+// transportCredentials returns what the server presents to clients, and a
+// function that ends the watching of its files. Files that cannot be used are an
+// error now, not at the first handshake.
+func (o *Options) transportCredentials() (credentials.TransportCredentials, func(), error) {
+	if o.Cert == "" {
+		return insecure.NewCredentials(), func() {}, nil
+	}
+	if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
+		return nil, nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", o.Cert, o.Key, err)
+	}
+	if o.ClientCA != "" {
+		if err := readableRoots(o.ClientCA); err != nil {
+			return nil, nil, err
+		}
+	}
+	files := pemfile.Options{CertFile: o.Cert, KeyFile: o.Key, RootFile: o.ClientCA, RefreshDuration: refresh}
+	provider, err := pemfile.NewProvider(files)
+	if err != nil {
+		return nil, nil, fmt.Errorf("certificates: %w", err)
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			material, err := provider.KeyMaterial(hello.Context())
+			if err != nil {
+				return nil, err
+			}
+			return o.forHandshake(material), nil
+		},
+	}
+	return credentials.NewTLS(config), provider.Close, nil
+}
+
+// forHandshake is the configuration of one connection, with the certificates as
+// they are now.
+func (o *Options) forHandshake(material *certprovider.KeyMaterial) *tls.Config {
+	config := &tls.Config{
+		Certificates: material.Certs,
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2"},
+	}
+	if o.ClientCA != "" {
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		config.ClientCAs = material.Roots
+	}
+	return config
+}
+
+// readableRoots reports why a file of certificate authorities cannot be used.
+func readableRoots(path string) error {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--client-ca: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		return fmt.Errorf("--client-ca %s: no PEM certificate in it", path)
+	}
+	return nil
+}

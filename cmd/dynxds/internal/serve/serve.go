@@ -1,0 +1,131 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	channelz "google.golang.org/grpc/channelz/service"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/dynxds/dynxds/controlplane"
+)
+
+// ADSService is the name that health checks ask for, beside "" for the server
+// as a whole.
+const ADSService = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+
+// Clients send lists of names, which grow with the mesh; gRPC's default of 4 MiB
+// is about 40,000 of them.
+const maxRequest = 32 << 20
+
+// Server is a control plane's gRPC server that listens and does not serve yet.
+type Server struct {
+	opts     Options
+	listener net.Listener
+	grpc     *grpc.Server
+	ads      *controlplane.Server
+	health   *health.Server
+	// release ends what the credentials hold.
+	release func()
+}
+
+// New listens. It fails if the options contradict each other, a file of
+// certificates cannot be used, or the address cannot be had. Close or Serve ends
+// what it began.
+func New(ads *controlplane.Server, opts Options) (*Server, error) {
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	opts = opts.withDefaults()
+	creds, release, err := opts.transportCredentials()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", opts.Listen)
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("--listen %s: %w", opts.Listen, err)
+	}
+	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), release: release}
+	s.grpc = grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.ChainStreamInterceptor(s.logged),
+		// A client that is gone without a word is noticed, and one that asks for
+		// liveness more often than most is no attacker.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)
+	s.register()
+	return s, nil
+}
+
+func (s *Server) register() {
+	s.ads.Register(s.grpc)
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	channelz.RegisterChannelzServiceToServer(s.grpc)
+	reflection.Register(s.grpc)
+	s.SetReady(false)
+}
+
+// Addr is the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// SetReady says by the health service whether clients should come. A server
+// begins as one that is not ready.
+func (s *Server) SetReady(ready bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	s.health.SetServingStatus(ADSService, status)
+}
+
+// Serve answers clients until the context ends, and then drains: health says
+// NOT_SERVING, ADS streams end with UNAVAILABLE so that clients go elsewhere, and
+// whatever is left after Options.Grace is cut off. It returns nil after a drain.
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.release()
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		s.drain()
+	})
+	err := s.grpc.Serve(s.listener)
+	if stop() {
+		// Not told to drain: the listener failed.
+		s.drain()
+		return fmt.Errorf("serving %s: %w", s.Addr(), err)
+	}
+	<-drained
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// Close ends a server that Serve was not called on.
+func (s *Server) Close() {
+	s.drain()
+	s.listener.Close()
+	s.release()
+}
+
+func (s *Server) drain() {
+	s.health.Shutdown()
+	s.ads.Close()
+	cut := time.AfterFunc(s.opts.Grace, func() {
+		s.opts.Log.Warn("drain: cutting off what is left", "after", s.opts.Grace)
+		s.grpc.Stop()
+	})
+	defer cut.Stop()
+	s.grpc.GracefulStop()
+}

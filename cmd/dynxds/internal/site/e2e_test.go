@@ -1,0 +1,364 @@
+package site_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a control plane over a folder of the test.
+type running struct {
+	t     *testing.T
+	dir   string
+	addr  string
+	hurry chan struct{}
+	log   *logBuffer
+}
+
+// logBuffer keeps a log, and tells of each line.
+type logBuffer struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	lines chan struct{}
+}
+
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case b.lines <- struct{}{}:
+	default:
+	}
+	return b.text.Write(line)
+}
+
+// has waits until the log has all of the texts in one line.
+func (r *running) logged(texts ...string) {
+	r.t.Helper()
+	ctx := testutils.Context(r.t)
+	for {
+		r.log.mu.Lock()
+		text := r.log.text.String()
+		r.log.mu.Unlock()
+		for line := range strings.Lines(text) {
+			if containsAll(line, texts) {
+				return
+			}
+		}
+		select {
+		case <-r.log.lines:
+		case <-ctx.Done():
+			r.t.Fatalf("no line of the log has %q:\n%s", texts, text)
+		}
+	}
+}
+
+func containsAll(line string, texts []string) bool {
+	for _, text := range texts {
+		if !strings.Contains(line, text) {
+			return false
+		}
+	}
+	return true
+}
+
+// write writes a file of the folder.
+func (r *running) write(name, text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// reload makes the control plane look at the folder.
+func (r *running) reload() {
+	r.t.Helper()
+	select {
+	case r.hurry <- struct{}{}:
+	case <-testutils.Context(r.t).Done():
+		r.t.Fatal("the control plane does not look at its folder")
+	}
+}
+
+// start runs a control plane over the files until the test ends.
+func start(t *testing.T, authority string, files map[string]string) *running {
+	t.Helper()
+	r := &running{t: t, dir: t.TempDir(), hurry: make(chan struct{}), log: &logBuffer{lines: make(chan struct{}, 1)}}
+	for name, text := range files {
+		r.write(name, text)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ready, ended := make(chan net.Addr, 1), make(chan error, 1)
+	opts := site.Options{
+		Dir: r.dir, Authority: authority, Poll: time.Hour, Hurry: r.hurry,
+		Serve: serve.Options{Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(r.log, nil))},
+		Ready: func(addr net.Addr) { ready <- addr },
+	}
+	go func() { ended <- site.Run(ctx, opts) }()
+	select {
+	case addr := <-ready:
+		r.addr = addr.String()
+	case err := <-ended:
+		stop()
+		t.Fatalf("Run returned %v", err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v after a drain", err)
+		}
+	})
+	return r
+}
+
+// client is a channel to the service "backend".
+type client struct {
+	t *testing.T
+	testpb.TestServiceClient
+}
+
+// dial connects as a client of a service with a version. With an authority it
+// subscribes with dynamic parameters.
+func (r *running) dial(authority, service, version string) *client {
+	r.t.Helper()
+	target := "xds://" + authority + "/backend"
+	return &client{r.t, testpb.NewTestServiceClient(r.connect(target, authority, service, version))}
+}
+
+// connect makes the channel of a client.
+func (r *running) connect(target, authority, service, version string) *grpc.ClientConn {
+	r.t.Helper()
+	opts := []testutils.BootstrapOption{
+		testutils.NodeField("metadata", map[string]any{"service": service, "version": version}),
+	}
+	features := []string{"fail_on_data_errors"}
+	if authority != "" {
+		features = append(features, "dynamic_parameter_constraints")
+		opts = append(opts, testutils.Authority(authority, "", map[string]any{
+			"dynamic_parameter_constraints_resource": "xdstp://" + authority + "/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client",
+		}))
+	}
+	opts = append(opts, testutils.ServerFeatures(features...))
+	bootstrap := testutils.Bootstrap(service+"-"+version, r.addr, opts...)
+	conn, err := grpc.NewClient(target, append(dynxds.DialOptions(dynxds.WithBootstrap(bootstrap)),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// call makes an RPC and returns who answered, with the response's headers.
+func (c *client) call() (backend string, header metadata.MD, err error) {
+	_, err = c.UnaryCall(testutils.Context(c.t), &testpb.SimpleRequest{}, grpc.Header(&header))
+	return strings.Join(header.Get(testutils.BackendIDHeader), ","), header, err
+}
+
+// reaches makes RPCs until one is answered by the backend. None may fail.
+func (c *client) reaches(backend string) {
+	c.t.Helper()
+	ctx := testutils.Context(c.t)
+	for ctx.Err() == nil {
+		got, _, err := c.call()
+		if err != nil {
+			c.t.Fatalf("an RPC failed: %v", err)
+		}
+		if got == backend {
+			return
+		}
+	}
+	c.t.Fatalf("no RPC reached %s", backend)
+}
+
+// mesh has two versions of backend, and a shadow.
+type mesh struct{ v1, v2, shadow *testutils.Backend }
+
+func newMesh(t *testing.T) *mesh {
+	return &mesh{testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2"), testutils.StartBackend(t, "shadow")}
+}
+
+func (m *mesh) services() string {
+	return fmt.Sprintf(`
+kind: Service
+name: backend
+endpoints:
+- {address: %q, tags: {version: v1}}
+- {address: %q, tags: {version: v2}}
+---
+kind: Service
+name: shadow
+endpoints:
+- {address: %q}
+`, m.v1.Addr(), m.v2.Addr(), m.shadow.Addr())
+}
+
+const (
+	// The owner: everybody to v1, a copy to the shadow, a header on responses.
+	owner = `
+kind: MeshHTTPRoute
+metadata: {name: owner}
+spec:
+  targetRef: {kind: Mesh}
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules:
+    - matches: [{path: {type: Exact, value: /grpc.testing.TestService/UnaryCall}}]
+      filters:
+      - type: ResponseHeaderModifier
+        responseHeaderModifier: {add: [{name: x-owner, value: was-here}]}
+      - type: RequestMirror
+        requestMirror: {backendRef: {kind: MeshService, name: shadow}}
+      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: v1}}]
+`
+	// A consumer: its requests with a header of its own, and by another method, to
+	// the version that the owner says.
+	consumer = `
+kind: MeshHTTPRoute
+metadata: {name: consumer}
+spec:
+  targetRef: {kind: MeshServiceSubset, name: frontend, tags: {version: v2}}
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules:
+    - matches: [{path: {type: Exact, value: /grpc.testing.TestService/UnaryCall}}]
+      filters:
+      - type: RequestHeaderModifier
+        requestHeaderModifier: {set: [{name: x-consumer, value: frontend}]}
+      - type: URLRewrite
+        urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: /grpc.testing.TestService/EmptyCall}}
+      backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: VERSION}}]
+`
+)
+
+const emptyCall, unaryCall = "/grpc.testing.TestService/EmptyCall", "/grpc.testing.TestService/UnaryCall"
+
+// eachKindOfClient runs a test with clients of plain names, chosen for by their
+// nodes, and with clients of an authority, chosen for by dynamic parameters.
+func eachKindOfClient(t *testing.T, test func(t *testing.T, authority string)) {
+	for name, authority := range map[string]string{"plain": "", "dynamic parameters": "mesh"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, authority)
+		})
+	}
+}
+
+// Given policies of an owner and a consumer, then each of two clients of one server
+// gets what is meant for it: the mirror and the response header, or the request header
+// and the rewritten path.
+func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, authority string) {
+		m := newMesh(t)
+		r := start(t, authority, map[string]string{
+			"services.yaml": m.services(), "owner.yaml": owner, "consumer.yaml": strings.Replace(consumer, "VERSION", "v2", 1),
+		})
+
+		batch := r.dial(authority, "batch", "v2")
+		backend, header, err := batch.call()
+		if err != nil || backend != "v1" || len(header.Get("x-owner")) != 1 {
+			t.Errorf("batch: answered by %q with %v, %v, want v1 with x-owner", backend, header, err)
+		}
+		if err := m.shadow.Wait(testutils.Context(t), 1); err != nil {
+			t.Errorf("no copy of batch's request reached the shadow: %v", err)
+		}
+
+		frontend := r.dial(authority, "frontend", "v2")
+		backend, header, err = frontend.call()
+		if err != nil || backend != "v2" || len(header.Get("x-owner")) != 0 {
+			t.Errorf("frontend: answered by %q with %v, %v, want v2 without x-owner", backend, header, err)
+		}
+		rpc := m.v2.Last()
+		if got := rpc.Metadata.Get("x-consumer"); len(got) != 1 || got[0] != "frontend" {
+			t.Errorf("frontend's request had x-consumer %q, want frontend", got)
+		}
+		if m.v2.CountOf(emptyCall) != 1 || m.v2.CountOf(unaryCall) != 0 {
+			t.Errorf("frontend's request came by %s, want the path to be rewritten", rpc.Method)
+		}
+	})
+}
+
+// Given clients with policies in effect, when one policy changes, then the clients it
+// is about follow without a failed RPC; when the folder becomes faulty, then all stays,
+// and the log says what is wrong where.
+func TestHotReload(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, authority string) {
+		m := newMesh(t)
+		r := start(t, authority, map[string]string{"services.yaml": m.services(), "owner.yaml": owner})
+		frontend, batch := r.dial(authority, "frontend", "v2"), r.dial(authority, "batch", "v1")
+		frontend.reaches("v1")
+		batch.reaches("v1")
+
+		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v2", 1))
+		r.reload()
+		frontend.reaches("v2")
+		batch.reaches("v1")
+
+		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1)+"      backendRef: []\n")
+		r.reload()
+		r.logged("the folder is faulty", "consumer.yaml", `unknown field \"backendRef\"`)
+		frontend.reaches("v2")
+
+		r.write("consumer.yaml", strings.Replace(consumer, "VERSION", "v1", 1))
+		r.reload()
+		frontend.reaches("v1")
+		r.logged("the folder is right again")
+	})
+}
+
+// Given a denial, then RPCs of the clients that it is about fail, and say why; those of
+// others do not.
+func TestDenialReachesRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, authority string) {
+		m := newMesh(t)
+		r := start(t, authority, map[string]string{
+			"services.yaml": m.services(),
+			"denial.yaml": "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\n" +
+				"reason: batch jobs go by night\n",
+		})
+		r.dial(authority, "frontend", "v1").reaches("v1")
+		_, _, err := r.dial(authority, "batch", "v1").call()
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "batch jobs go by night") {
+			t.Errorf("batch's RPC ended with %v, want UNAVAILABLE with the reason of the denial", err)
+		}
+	})
+}
+
+// Given a folder that is faulty from the start, then Run fails and says why.
+func TestAFaultyFolderIsNotServed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("kind: Servce"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := site.Run(t.Context(), site.Options{Dir: dir, Serve: serve.Options{Listen: "127.0.0.1:0"}})
+	if err == nil || !strings.Contains(err.Error(), `a.yaml:1: kind: unknown value "Servce"`) {
+		t.Errorf("Run returned %v, want the fault with its line", err)
+	}
+}

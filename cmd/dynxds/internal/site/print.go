@@ -1,0 +1,91 @@
+package site
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// document is a resource as a folder may have it, or the error in its place.
+type document struct {
+	Kind       string            `json:"kind" yaml:"kind"`
+	Name       string            `json:"name" yaml:"name"`
+	Type       string            `json:"typeUrl,omitempty" yaml:"typeUrl,omitempty"`
+	Parameters map[string]string `json:"dynamicParameters,omitempty" yaml:"dynamicParameters,omitempty"`
+	Resource   map[string]any    `json:"resource,omitempty" yaml:"resource,omitempty"`
+	Code       string            `json:"code,omitempty" yaml:"code,omitempty"`
+	Message    string            `json:"message,omitempty" yaml:"message,omitempty"`
+}
+
+func documentOf(item Item) (document, error) {
+	if item.Err != nil {
+		return document{
+			Kind: "Error", Name: item.Name, Type: item.TypeURL, Code: item.Err.Code().String(), Message: item.Err.Message(),
+		}, nil
+	}
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Resource.Any())
+	if err != nil {
+		return document{}, fmt.Errorf("%s: %w", item.Name, err)
+	}
+	d := document{Kind: "Resource", Name: item.Name, Parameters: item.Resource.Parameters().Map()}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	return d, decoder.Decode(&d.Resource)
+}
+
+// PrintYAML writes resources as documents that a folder may have.
+func PrintYAML(w io.Writer, items []Item) error {
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	for _, item := range items {
+		d, err := documentOf(item)
+		if err == nil {
+			d.Resource, _ = plain(d.Resource).(map[string]any)
+			err = encoder.Encode(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return encoder.Close()
+}
+
+// plain turns JSON's numbers into what the YAML library takes for numbers.
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			v[key] = plain(value)
+		}
+	case []any:
+		for i, value := range v {
+			v[i] = plain(value)
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	}
+	return v
+}
+
+// PrintJSON writes one resource a line.
+func PrintJSON(w io.Writer, items []Item) error {
+	encoder := json.NewEncoder(w)
+	for _, item := range items {
+		d, err := documentOf(item)
+		if err == nil {
+			err = encoder.Encode(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package site
+
+import (
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// reachable keeps the Listener, the routes, and what the routes lead to.
+func reachable(items []Item, listener, routes string) []Item {
+	wanted := map[string]map[string]bool{
+		meshroute.ListenerType:           {listener: true},
+		meshroute.RouteConfigurationType: {routes: true},
+		meshroute.ClusterType:            {},
+		meshroute.EndpointsType:          {},
+	}
+	var kept []Item
+	// Items are ordered so that what leads to an item comes before it.
+	for _, item := range items {
+		if !wanted[item.TypeURL][item.Name] {
+			continue
+		}
+		kept = append(kept, item)
+		switch m := item.message().(type) {
+		case *routepb.RouteConfiguration:
+			addClusters(wanted[meshroute.ClusterType], m)
+		case *clusterpb.Cluster:
+			name := m.GetEdsClusterConfig().GetServiceName()
+			if name == "" {
+				name = m.GetName()
+			}
+			wanted[meshroute.EndpointsType][name] = true
+		}
+	}
+	return kept
+}
+
+// message returns the resource, or nil for an error or a message that is not known.
+func (i *Item) message() proto.Message {
+	if i.Resource == nil {
+		return nil
+	}
+	m, err := i.Resource.Any().UnmarshalNew()
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// addClusters adds the clusters that routes lead to, mirrors among them.
+func addClusters(clusters map[string]bool, routes *routepb.RouteConfiguration) {
+	for _, host := range routes.GetVirtualHosts() {
+		for _, route := range host.GetRoutes() {
+			action := route.GetRoute()
+			clusters[action.GetCluster()] = true
+			for _, c := range action.GetWeightedClusters().GetClusters() {
+				clusters[c.GetName()] = true
+			}
+			for _, m := range action.GetRequestMirrorPolicies() {
+				clusters[m.GetCluster()] = true
+			}
+		}
+	}
+}

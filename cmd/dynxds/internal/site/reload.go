@@ -1,0 +1,114 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// reloader brings the store up to date with the folder. It is for one goroutine.
+type reloader struct {
+	folder    *folder.Reader
+	publisher *publish.Publisher
+	log       *slog.Logger
+	// content and readErr are what was read last.
+	content *folder.Content
+	readErr error
+	// err is what is wrong with it, be it that it cannot be read or not published.
+	err error
+	// reports were logged.
+	reports map[meshroute.Report]bool
+}
+
+// load reads the folder and, if it changed and is right, publishes it. It logs what
+// happened, unless that is nothing or the same as the last time. The error is that
+// of the folder as it is. The context bounds how long clients are waited for.
+func (r *reloader) load(ctx context.Context) error {
+	began := time.Now()
+	content, err := r.folder.Read()
+	if content == r.content && err == r.readErr {
+		return r.err
+	}
+	wasFaulty := r.err != nil
+	r.content, r.readErr, r.err = content, err, err
+	var summary publish.Summary
+	if err == nil {
+		summary, r.err = r.publisher.Publish(ctx, content)
+	}
+	if r.err != nil {
+		r.refuse(r.err)
+		return r.err
+	}
+	if wasFaulty {
+		r.log.Info("the folder is right again")
+	}
+	r.tell(content, &summary, time.Since(began))
+	return nil
+}
+
+// tell logs what was published.
+func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took time.Duration) {
+	r.log.Info("published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
+		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
+		"took", took.Round(time.Microsecond))
+	if content.Files == 0 {
+		r.log.Warn("the folder has no .yaml, .yml or .json file")
+	}
+	if summary.Late > 0 {
+		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
+			"clients", summary.Late)
+	}
+	r.tellReports(summary.Reports)
+}
+
+// refuse logs why the folder is not published, each fault by itself.
+func (r *reloader) refuse(err error) {
+	const refused = "the folder is faulty; clients keep the last good state"
+	var faults *strictyaml.Faults
+	if !errors.As(err, &faults) {
+		r.log.Error(refused, "error", err)
+		return
+	}
+	for _, fault := range faults.List {
+		r.log.Error(refused, "fault", fault.String())
+	}
+}
+
+// levels are those that reports are logged at.
+var levels = map[meshroute.Severity]slog.Level{
+	meshroute.Note: slog.LevelInfo, meshroute.Warning: slog.LevelWarn, meshroute.Error: slog.LevelError,
+}
+
+// tellReports logs the reports that were not there before.
+func (r *reloader) tellReports(reports []meshroute.Report) {
+	now := make(map[meshroute.Report]bool, len(reports))
+	for _, report := range reports {
+		if !r.reports[report] && !now[report] {
+			r.log.Log(context.Background(), levels[report.Severity], "report", "about", report.String())
+		}
+		now[report] = true
+	}
+	r.reports = now
+}
+
+// run loads again whenever poll has passed or hurry says so, until the context ends.
+func (r *reloader) run(ctx context.Context, poll time.Duration, hurry <-chan struct{}) {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-hurry:
+		}
+		// What is wrong was logged.
+		_ = r.load(ctx)
+	}
+}

@@ -1,0 +1,83 @@
+package site_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// count returns how many lines of the log have the text.
+func (r *running) count(text string) (n int) {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	for line := range strings.Lines(r.log.text.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// Given a folder that became faulty, in a file or as a whole, when it is looked at
+// again and again, then the log says what is wrong once, and clients keep what they
+// have.
+func TestAFaultIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, file, want string }{
+		{"a file that cannot be read", "kind: Nonsense", "unknown value"},
+		{"a folder that cannot be built", `
+kind: Resource
+resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: backend}
+`, "a service has this resource already"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			r := start(t, "", map[string]string{"services.yaml": m.services()})
+			client := r.dial("", "frontend", "v1")
+			client.reaches("v1")
+			r.write("other.yaml", test.file)
+			for range 3 {
+				r.reload()
+			}
+			r.logged("the folder is faulty", "other.yaml", test.want)
+			// A look is over when the next one begins.
+			r.reload()
+			if n := r.count("the folder is faulty"); n != 1 {
+				t.Errorf("the log says %d times that the folder is faulty, want once", n)
+			}
+			client.reaches("v1")
+			r.write("other.yaml", "")
+			r.reload()
+			r.logged("the folder is right again")
+		})
+	}
+}
+
+// Given a folder without a file, then it is served, with a warning: it may be the
+// wrong one.
+func TestAnEmptyFolderIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	start(t, "", nil).logged("level=WARN", "the folder has no .yaml, .yml or .json file")
+}
+
+// Given a client whose RPCs run, when the control plane logs of it, then by its node.
+func TestTheLogNamesNodes(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	r := start(t, "", map[string]string{
+		"services.yaml": m.services(),
+		// A Listener that clients have to reject.
+		"bad.yaml": `
+kind: Resource
+resource:
+  "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: broken
+  apiListener: {}
+`,
+	})
+	conn := r.connect("xds:///broken", "", "frontend", "v9")
+	conn.Connect()
+	r.logged("a client rejects a response", "node=frontend-v9")
+	conn.Close()
+	r.logged("stream ended", "node=frontend-v9")
+}

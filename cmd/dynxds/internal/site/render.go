@@ -1,0 +1,134 @@
+package site
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// View says whose view of a folder is wanted.
+type View struct {
+	Dir       string
+	Authority string
+	// Tags are those of the client, its service among them.
+	Tags map[string]string
+	// Service limits the view to what a channel to that service gets. Empty: all.
+	Service string
+}
+
+// node is the client's.
+func (v *View) node() *corepb.Node {
+	fields := make(map[string]*structpb.Value, len(v.Tags))
+	for key, value := range v.Tags {
+		fields[key] = structpb.NewStringValue(value)
+	}
+	return &corepb.Node{Metadata: &structpb.Struct{Fields: fields}}
+}
+
+// Item is one resource that a client gets, or the error in its place.
+type Item struct {
+	TypeURL, Name string
+	Resource      *controlplane.Resource
+	Err           *status.Status
+}
+
+// Resources returns what the client would get of a server that serves the folder, by
+// the choice that the server itself makes: in the order Listeners, routes, clusters,
+// endpoints, others, by name.
+func Resources(v View) ([]Item, error) {
+	loaded, err := load(v.Dir, v.Authority)
+	if err != nil {
+		return nil, err
+	}
+	if err := loaded.knows(v.Service); err != nil {
+		return nil, err
+	}
+	constraints := loaded.reload.publisher.NodeConstraints(v.node())
+	var items []Item
+	for _, typeURL := range loaded.types() {
+		for _, name := range loaded.names(typeURL) {
+			// With an authority everything is there twice.
+			if v.Authority != "" && !strings.HasPrefix(name, "xdstp:") {
+				continue
+			}
+			resource, st := loaded.store.Choose(typeURL, name, constraints.For(typeURL))
+			if resource != nil || st != nil {
+				items = append(items, Item{typeURL, name, resource, st})
+			}
+		}
+	}
+	if v.Service == "" {
+		return items, nil
+	}
+	mesh := loaded.reload.publisher.Mesh()
+	return reachable(items, mesh.ListenerName(v.Service), mesh.RoutesName(v.Service)), nil
+}
+
+// Explain writes which policies the client's requests are subject to, service by
+// service, and what became of them.
+func Explain(w io.Writer, v View) error {
+	loaded, err := load(v.Dir, v.Authority)
+	if err != nil {
+		return err
+	}
+	if err := loaded.knows(v.Service); err != nil {
+		return err
+	}
+	mesh, client := loaded.reload.publisher.Mesh(), meshroute.ClientFromNode(v.node())
+	for _, service := range mesh.Services() {
+		if v.Service != "" && v.Service != service {
+			continue
+		}
+		merged, _ := mesh.Merged(client, service)
+		if _, err := fmt.Fprintf(w, "%s to %s\n%s\n", client, service, indent(merged.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
+}
+
+// knows returns an error for a service that the folder does not have. An empty name
+// stands for all.
+func (l *loaded) knows(service string) error {
+	services := l.reload.publisher.Mesh().Services()
+	if service == "" || slices.Contains(services, service) {
+		return nil
+	}
+	return fmt.Errorf("there is no service %q; there are %s", service, strings.Join(services, ", "))
+}
+
+// types returns the types that the store may have resources of.
+func (l *loaded) types() []string {
+	types := []string{meshroute.ListenerType, meshroute.RouteConfigurationType, meshroute.ClusterType, meshroute.EndpointsType}
+	var others []string
+	for _, r := range l.content.Resources {
+		if typeURL := r.Any.GetTypeUrl(); !slices.Contains(types, typeURL) {
+			others = append(others, typeURL)
+		}
+	}
+	slices.Sort(others)
+	return append(types, slices.Compact(others)...)
+}
+
+// names returns the names of a type, those of errors among them, in order.
+func (l *loaded) names(typeURL string) []string {
+	var names []string
+	for _, r := range l.store.Resources(typeURL) {
+		names = append(names, r.Name())
+	}
+	names = append(names, l.reload.publisher.Errors(typeURL)...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,100 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/controlplane"
+)
+
+// DefaultPoll is how often the folder is looked at by default.
+const DefaultPoll = time.Second
+
+// Options say what to run.
+type Options struct {
+	// Dir is the folder.
+	Dir string
+	// Authority is that of resources with names of xRFC TP1, and of DPDS. Empty:
+	// there are plain names only.
+	Authority string
+	// Poll is how often the folder is looked at, zero for DefaultPoll. A look costs
+	// one stat a file.
+	Poll time.Duration
+	// Hurry makes it be looked at right now. It may be nil.
+	Hurry <-chan struct{}
+	// Serve says where and how. Its Log is that of everything.
+	Serve serve.Options
+	// Ready is told the address once clients can come. It may be nil.
+	Ready func(net.Addr)
+}
+
+// Run runs a control plane until the context ends, and then drains. It fails at once
+// if the folder is faulty: later faults do not end it.
+func Run(ctx context.Context, opts Options) error {
+	if opts.Poll == 0 {
+		opts.Poll = DefaultPoll
+	}
+	if opts.Poll < 0 {
+		return errors.New("--poll is negative")
+	}
+	if opts.Serve.Log == nil {
+		opts.Serve.Log = slog.New(slog.DiscardHandler)
+	}
+	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log)
+	if err := plane.reload.load(ctx); err != nil {
+		return fmt.Errorf("%s: %w", opts.Dir, err)
+	}
+	server, err := serve.New(plane.ads, opts.Serve)
+	if err != nil {
+		return err
+	}
+	server.SetReady(true)
+	opts.Serve.Log.Info("serving", "address", server.Addr().String(), "folder", opts.Dir, "authority", opts.Authority)
+	if opts.Ready != nil {
+		opts.Ready(server.Addr())
+	}
+
+	ctx, stop := context.WithCancel(ctx)
+	var reloading sync.WaitGroup
+	reloading.Go(func() { plane.reload.run(ctx, opts.Poll, opts.Hurry) })
+	err = server.Serve(ctx)
+	stop()
+	reloading.Wait()
+	return err
+}
+
+// plane is a control plane that does not listen.
+type plane struct {
+	store  *controlplane.Store
+	ads    *controlplane.Server
+	reload *reloader
+}
+
+func newPlane(dir, authority string, log *slog.Logger) *plane {
+	p := &plane{store: controlplane.NewStore()}
+	publisher := publish.New(p.store, authority, publish.Streams{
+		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
+		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
+	})
+	p.ads = controlplane.NewServer(p.store,
+		controlplane.WithNodeConstraints(publisher.NodeConstraints),
+		controlplane.WithNotFoundErrors(),
+		controlplane.WithResourceWrapping(),
+		controlplane.WithNACKHandler(func(r controlplane.Rejection) { logRejection(log, r) }),
+	)
+	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, log: log}
+	return p
+}
+
+func logRejection(log *slog.Logger, r controlplane.Rejection) {
+	log.Warn("a client rejects a response", "node", r.Node.GetId(), "peer", fmt.Sprint(r.Peer),
+		"type", r.TypeURL, "version", r.NACK.Version, "error", r.NACK.Err.Message())
+}

@@ -1,0 +1,249 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// scale is how large the mesh of the benchmarks is.
+type scale struct{ services, policies, clients int }
+
+var full = scale{services: 1000, policies: 2000, clients: 10_000}
+
+// Every service has a policy of its owner, which sends requests to v1, and one of a
+// consumer, the service after it, which sends its own to v2.
+func (s scale) write(tb testing.TB, dir string) {
+	tb.Helper()
+	for i := range s.services {
+		text := fmt.Sprintf(`
+kind: Service
+name: service-%d
+endpoints:
+- {address: "10.%d.%d.1:80", tags: {version: v1}}
+- {address: "10.%d.%d.2:80", tags: {version: v2}}
+`, i, i/256, i%256, i/256, i%256)
+		writeFile(tb, dir, fmt.Sprintf("service-%d.yaml", i), text)
+	}
+	for i := range s.policies {
+		version := "v1"
+		if i >= s.services {
+			version = "v2"
+		}
+		s.writePolicy(tb, dir, i, version)
+	}
+	// Files of which the last change is a while ago are not read again.
+	yesterday := time.Now().Add(-24 * time.Hour)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.Chtimes(filepath.Join(dir, e.Name()), yesterday, yesterday); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func (s scale) writePolicy(tb testing.TB, dir string, i int, version string) {
+	tb.Helper()
+	to, ref := i%s.services, "{kind: Mesh}"
+	if i >= s.services {
+		ref = fmt.Sprintf("{kind: MeshService, name: service-%d}", (to+1)%s.services)
+	}
+	writeFile(tb, dir, fmt.Sprintf("policy-%d.yaml", i), fmt.Sprintf(`
+kind: MeshHTTPRoute
+metadata: {name: policy-%d}
+spec:
+  targetRef: %s
+  to:
+  - targetRef: {kind: MeshService, name: service-%d}
+    rules:
+    - matches: [{path: {type: Prefix, value: /}}]
+      backendRefs: [{kind: MeshServiceSubset, name: service-%d, weight: 1, tags: {version: %s}}]
+`, i, ref, to, to, version))
+}
+
+func writeFile(tb testing.TB, dir, name, text string) {
+	tb.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.TrimSpace(text)), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// crowd are clients of a control plane, on streams in memory.
+type crowd struct {
+	// received counts responses.
+	received atomic.Int64
+	conns    []*grpc.ClientConn
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// newCrowd connects clients, each of one service and subscribed to the routes of the
+// service before it, and returns when every one has these.
+func newCrowd(b *testing.B, p *plane, s scale) *crowd {
+	b.Helper()
+	listener := bufconn.Listen(1 << 20)
+	server := grpc.NewServer()
+	p.ads.Register(server)
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &crowd{cancel: cancel}
+	c.running.Go(func() { _ = server.Serve(listener) })
+	for range 100 {
+		conn, err := grpc.NewClient("passthrough:///crowd", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.conns = append(c.conns, conn)
+	}
+	b.Cleanup(func() {
+		cancel()
+		for _, conn := range c.conns {
+			conn.Close()
+		}
+		p.ads.Close()
+		server.Stop()
+		c.running.Wait()
+	})
+	for i := range s.clients {
+		c.join(ctx, b, i, s)
+	}
+	c.wait(b, int64(s.clients))
+	return c
+}
+
+// join connects one client, which acknowledges whatever it gets.
+func (c *crowd) join(ctx context.Context, b *testing.B, i int, s scale) {
+	b.Helper()
+	service := i % s.services
+	metadata, err := structpb.NewStruct(map[string]any{"service": fmt.Sprintf("service-%d", service)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(c.conns[i%len(c.conns)]).StreamAggregatedResources(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	request := &discoverypb.DiscoveryRequest{
+		Node:          &corepb.Node{Id: fmt.Sprint(i), Metadata: metadata},
+		TypeUrl:       meshroute.RouteConfigurationType,
+		ResourceNames: []string{fmt.Sprintf("service-%d", (service+s.services-1)%s.services)},
+	}
+	if err := stream.Send(request); err != nil {
+		b.Fatal(err)
+	}
+	c.running.Go(func() {
+		for {
+			response, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			c.received.Add(1)
+			request.Node, request.VersionInfo, request.ResponseNonce = nil, response.GetVersionInfo(), response.GetNonce()
+			if stream.Send(request) != nil {
+				return
+			}
+		}
+	})
+}
+
+// wait returns when n responses have come in all.
+func (c *crowd) wait(b *testing.B, n int64) {
+	b.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for c.received.Load() < n {
+		if time.Now().After(deadline) {
+			b.Fatalf("%d responses after two minutes, want %d", c.received.Load(), n)
+		}
+		runtime.Gosched()
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// From files to a store that is filled, at once and from nothing.
+func BenchmarkLoad(b *testing.B) {
+	dir := b.TempDir()
+	full.write(b, dir)
+	for b.Loop() {
+		if err := newPlane(dir, "", slog.New(slog.DiscardHandler)).reload.load(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// From a folder that did not change to the knowledge of that.
+func BenchmarkReloadOfNothing(b *testing.B) {
+	dir := b.TempDir()
+	full.write(b, dir)
+	p := newPlane(dir, "", slog.New(slog.DiscardHandler))
+	if err := p.reload.load(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := p.reload.load(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// From one policy's file to the last of the clients that it is about, while 10,000
+// are connected. The policy is that of a consumer, and about a thousandth of them:
+// nobody else is sent anything.
+func BenchmarkReloadOfOnePolicy(b *testing.B) {
+	dir := b.TempDir()
+	full.write(b, dir)
+	p := newPlane(dir, "", slog.New(slog.DiscardHandler))
+	if err := p.reload.load(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	before := heap()
+	began := time.Now()
+	c := newCrowd(b, p, full)
+	connecting := time.Since(began)
+	after := heap()
+
+	versions, round := []string{"v3", "v2"}, 0
+	perClient := int64(full.clients / full.services)
+	for b.Loop() {
+		had := c.received.Load()
+		full.writePolicy(b, dir, full.services+7, versions[round%2])
+		if err := p.reload.load(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		c.wait(b, had+perClient)
+		round++
+	}
+	if got, want := c.received.Load(), int64(full.clients)+int64(round)*perClient; got != want {
+		b.Errorf("%d responses were sent, want %d: only clients whose variant changed", got, want)
+	}
+	b.ReportMetric(connecting.Seconds(), "s/connect")
+	b.ReportMetric(float64(before)/1e6, "MB/mesh")
+	b.ReportMetric(float64(after-before)/float64(full.clients)/1e3, "kB/client")
+	b.ReportMetric(float64(perClient), "clients/reload")
+}

@@ -1,0 +1,61 @@
+package site
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/meshroute"
+)
+
+// Validation is what there is to say about a folder that Run would serve.
+type Validation struct {
+	Content *folder.Content
+	Reports []meshroute.Report
+}
+
+// Err is an error if clients would get errors in place of resources.
+func (v *Validation) Err() error {
+	n := 0
+	for _, r := range v.Reports {
+		if r.Severity == meshroute.Error {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("clients would get errors in place of resources, for %d reasons", n)
+}
+
+// Validate reads a folder and builds what Run would serve, and serves nothing. The
+// error has every reason for which Run would not.
+func Validate(dir, authority string) (*Validation, error) {
+	loaded, err := load(dir, authority)
+	if err != nil {
+		return nil, err
+	}
+	return &Validation{Content: loaded.content, Reports: loaded.summary.Reports}, nil
+}
+
+// loaded is a folder that was put into a store nobody is connected to.
+type loaded struct {
+	*plane
+	content *folder.Content
+	summary publish.Summary
+}
+
+func load(dir, authority string) (*loaded, error) {
+	plane := newPlane(dir, authority, slog.New(slog.DiscardHandler))
+	content, err := plane.reload.folder.Read()
+	if err != nil {
+		return nil, err
+	}
+	summary, err := plane.reload.publisher.Publish(context.Background(), content)
+	if err != nil {
+		return nil, err
+	}
+	return &loaded{plane, content, summary}, nil
+}

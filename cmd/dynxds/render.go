@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+)
+
+const renderHelp = `Prints the resources that a client with these tags would get of "dynxds serve",
+or, with --explain, which policies apply to its requests, and which of them each
+field of the merged rules comes from.
+
+What is printed, YAML or JSON, is what a folder may have, but for errors: an xDS
+resource as it is, or an error in its place.`
+
+func newRender() *cobra.Command {
+	var (
+		view    site.View
+		explain bool
+		format  string
+	)
+	cmd := &cobra.Command{
+		Use:     "render DIR",
+		Short:   "Print what a client would get of a folder",
+		Long:    renderHelp,
+		Example: "  dynxds render examples/mesh/config --client service=frontend,version=v2 --explain",
+		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: oneFolder,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			view.Dir = args[0]
+			out := cmd.OutOrStdout()
+			if explain {
+				return site.Explain(out, view)
+			}
+			print := site.PrintYAML
+			switch format {
+			case "yaml":
+			case "json":
+				print = site.PrintJSON
+			default:
+				return fmt.Errorf("--output %q: want yaml or json", format)
+			}
+			items, err := site.Resources(view)
+			if err != nil {
+				return err
+			}
+			return print(out, items)
+		},
+	}
+	f := cmd.Flags()
+	f.StringToStringVar(&view.Tags, "client", nil, "key=value pairs: the client's service and tags")
+	f.StringVar(&view.Service, "service", "", "only what a channel to this service gets")
+	f.StringVar(&view.Authority, "authority", "", "under xdstp: names of this authority, as of serve")
+	f.BoolVar(&explain, "explain", false, "print the merged policies and where each field comes from")
+	f.StringVarP(&format, "output", "o", "yaml", "yaml or json (one resource a line)")
+	completeWith(cmd, "output", "yaml", "json")
+	cmd.MarkFlagsMutuallyExclusive("explain", "output")
+	return cmd
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+)
+
+const serveHelp = `Serves xDS (state of the world and delta) from a folder of YAML or JSON files:
+services with their endpoints, MeshHTTPRoute policies, denials, and xDS resources
+as they are. docs/control-plane.md has their format.
+
+The folder is looked at again every --poll, and at once on SIGHUP. A change is
+checked as a whole and published at once, and only what changed is sent. A folder
+that has become faulty changes nothing: the log says what is wrong where.
+
+SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
+elsewhere, and what is left after --grace is cut off.`
+
+func newServe() *cobra.Command {
+	var (
+		opts   site.Options
+		format string
+		level  string
+	)
+	cmd := &cobra.Command{
+		Use:     "serve DIR",
+		Short:   "Run a control plane from a folder of services and policies",
+		Long:    serveHelp,
+		Example: "  dynxds serve --listen localhost:18000 examples/mesh/config",
+		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: oneFolder,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			log, err := newLog(cmd.ErrOrStderr(), format, level)
+			if err != nil {
+				return err
+			}
+			hangups, stop := hangups()
+			defer stop()
+			opts.Dir, opts.Serve.Log, opts.Hurry = args[0], log, hangups
+			return site.Run(cmd.Context(), opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Serve.Listen, "listen", "localhost:18000", "TCP address to listen on")
+	f.StringVar(&opts.Serve.Cert, "tls-cert", "", "PEM file with the server's certificate; without it there is no TLS")
+	f.StringVar(&opts.Serve.Key, "tls-key", "", "PEM file with the key of the certificate")
+	f.StringVar(&opts.Serve.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
+	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
+	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at the folder")
+	f.DurationVar(&opts.Serve.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
+	f.StringVar(&format, "log-format", "text", "text or json")
+	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	completeWith(cmd, "log-format", "text", "json")
+	completeWith(cmd, "log-level", "debug", "info", "warn", "error")
+	return cmd
+}
+
+// newLog returns a structured log.
+func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", level)
+	}
+	opts := &slog.HandlerOptions{Level: least}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opts)), nil
+	default:
+		return nil, fmt.Errorf("--log-format %q: want text or json", format)
+	}
+}
+
+// hangups passes SIGHUPs on until stop is called.
+func hangups() (hurry <-chan struct{}, stop func()) {
+	signals, passed, done := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-signals:
+			}
+			select {
+			case passed <- struct{}{}:
+			default:
+				// One is waiting already.
+			}
+		}
+	}()
+	return passed, func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
+)
+
+// exampleMesh is the folder that the README serves.
+const exampleMesh = "../../examples/mesh/config"
+
+// run runs the command line in this process.
+func run(t *testing.T, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	exit = execute(t.Context(), args, &out, &err, demo.Run)
+	return out.String(), err.String(), exit
+}
+
+// process is "dynxds serve" as a process of its own.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	log *bufio.Scanner
+}
+
+// startServe serves a folder until the test ends it.
+func startServe(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	args = append([]string{"serve", dir, "--listen", "localhost:0", "--poll", "1h", "--log-format", "json"}, args...)
+	cmd := command(t, args...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return &process{t, cmd, bufio.NewScanner(stderr)}
+}
+
+// logged waits for a line of the log that has all of the texts.
+func (p *process) logged(texts ...string) string {
+	p.t.Helper()
+	for p.log.Scan() {
+		line, found := p.log.Text(), true
+		for _, text := range texts {
+			found = found && strings.Contains(line, text)
+		}
+		if found {
+			return line
+		}
+	}
+	p.t.Fatalf("the log ended without %q", texts)
+	return ""
+}
+
+// address returns where the server can be reached, under the name localhost.
+func (p *process) address() string {
+	p.t.Helper()
+	var serving struct{ Address string }
+	if err := json.Unmarshal([]byte(p.logged(`"msg":"serving"`)), &serving); err != nil {
+		p.t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(serving.Address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return net.JoinHostPort("localhost", port)
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// drain ends the process by SIGTERM, which has to be with exit status 0.
+func (p *process) drain() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	for p.log.Scan() {
+		// The process must not wait for its log to be read.
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("after SIGTERM the command ended with %v, want exit status 0", err)
+	}
+}
+
+// Given a folder, when it changes and SIGHUP comes, then it is published at once; when
+// SIGTERM comes, then the server drains, with exit status 0.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", "kind: Service\nname: a\n")
+	p := startServe(t, dir)
+	p.logged(`"msg":"published"`, `"version":1`)
+	p.address()
+	write(t, dir, "b.yaml", "kind: Service\nname: b\n")
+	p.signal(syscall.SIGHUP)
+	p.logged(`"msg":"published"`, `"services":2`)
+	write(t, dir, "b.yaml", "kind: Service\nnme: b\n")
+	p.signal(syscall.SIGHUP)
+	p.logged(`"level":"ERROR"`, `b.yaml:2`, "did you mean")
+	p.drain()
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Given folders, then validate says what is wrong by exit status and with lines.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, file string
+		exit       int
+		want       string
+	}{
+		{"a valid one", "kind: Service\nname: a\n", 0, "is valid: 1 services, 0 policies, 0 denials, 0 resources in 1 files"},
+		{"a faulty one", "kind: Service\nnam: a\n", 1, `a.yaml:2: unknown field "nam"; did you mean "name"?`},
+		{"one that leads nowhere", `
+kind: MeshHTTPRoute
+name: lost
+spec: {to: [{targetRef: {kind: MeshService, name: nobody}, rules: [{backendRefs: [{kind: MeshService, name: nobody, weight: 1}]}]}]}
+---
+kind: Service
+name: a
+`, 1, "clients would get errors in place of resources"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, dir, "a.yaml", test.file)
+			stdout, stderr, exit := run(t, "validate", dir)
+			if exit != test.exit || !strings.Contains(stdout+stderr, test.want) {
+				t.Errorf("exit status %d with\n%s%s\nwant %d with %q", exit, stdout, stderr, test.exit, test.want)
+			}
+		})
+	}
+}
+
+// Given the example, then each of its clients is shown its own policies and routes.
+func TestRender(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args string
+		want []string
+		not  string
+	}{
+		{"--client service=frontend,version=v2 --service backend --explain",
+			[]string{"policy frontend-v2", "consumer.yaml:", "backend{version=v2}", `x-from="frontend-v2"`}, "weight 90"},
+		{"--client service=frontend,version=v1 --service backend --explain",
+			[]string{"policy canary", "owner.yaml:", "backend{version=v1}, weight 90"}, "frontend-v2"},
+		{"--client service=frontend,version=v2 --service backend",
+			[]string{"cluster: backend;version=v2", "kind: Resource", "key: x-from"}, "backend;version=v1"},
+		{"--client service=frontend,version=v2 --service backend --authority mesh --output json",
+			[]string{`"name":"xdstp://mesh/envoy.config.route.v3.RouteConfiguration/backend","dynamicParameters":{`}, `"kind":"Resource","name":"backend`},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			stdout, stderr, exit := run(t, append([]string{"render", exampleMesh}, strings.Fields(test.args)...)...)
+			if exit != 0 {
+				t.Fatalf("exit status %d: %s", exit, stderr)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("the output lacks %q:\n%s", want, stdout)
+				}
+			}
+			if strings.Contains(stdout, test.not) {
+				t.Errorf("the output has %q:\n%s", test.not, stdout)
+			}
+		})
+	}
+}
+
+// What render prints is a folder from which it prints the same.
+func TestRenderedResourcesAreAFolder(t *testing.T) {
+	t.Parallel()
+	first, stderr, exit := run(t, "render", exampleMesh, "--client", "service=frontend,version=v1")
+	if exit != 0 {
+		t.Fatalf("exit status %d: %s", exit, stderr)
+	}
+	dir := t.TempDir()
+	write(t, dir, "rendered.yaml", first)
+	second, stderr, exit := run(t, "render", dir)
+	if exit != 0 {
+		t.Fatalf("exit status %d: %s", exit, stderr)
+	}
+	if first != second {
+		t.Errorf("rendered once:\n%s\nrendered again:\n%s", first, second)
+	}
+}
+
+// Mistakes on the command line are named, with exit status 1.
+func TestServeFlags(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ args, want string }{
+		{"serve", "accepts 1 arg(s), received 0"},
+		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
+		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
+		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
+		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
+		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},
+		{"serve no-such-folder", "no-such-folder: "},
+		{"render " + exampleMesh + " --output xml", `--output "xml"`},
+		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
+		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
+		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
+		{"validate no-such-folder", "no-such-folder"},
+		{"bootstrap", "xds_servers"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			_, stderr, exit := run(t, strings.Fields(test.args)...)
+			if exit != 1 || !strings.Contains(stderr, test.want) {
+				t.Errorf("exit status %d with %q, want 1 with %q", exit, stderr, test.want)
+			}
+		})
+	}
+}
+
+// Given the command, then it writes a script for each shell that cobra knows, and
+// completes the folder by folders and what has few values by these.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if stdout, stderr, exit := run(t, "completion", shell); exit != 0 || !strings.Contains(stdout, "dynxds") {
+			t.Errorf("completion %s: exit status %d with %q and %q, want a script", shell, exit, stdout, stderr)
+		}
+	}
+	const folders, files, nothing = ":16", ":0", ":4"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"serve", ""}, folders},
+		{[]string{"validate", ""}, folders},
+		{[]string{"render", ""}, folders},
+		{[]string{"render", "dir", ""}, nothing},
+		{[]string{"serve", "dir", "--tls-cert", ""}, files},
+		{[]string{"serve", "dir", "--log-format", ""}, "text\njson\n" + nothing},
+		{[]string{"serve", "dir", "--log-level", ""}, "debug\ninfo\nwarn\nerror\n" + nothing},
+		{[]string{"render", "dir", "--output", ""}, "yaml\njson\n" + nothing},
+		{[]string{"bootstrap", "--dns-fallback", ""}, "never\nnot_found\nunavailable\n" + nothing},
+	} {
+		stdout, stderr, exit := run(t, append([]string{"__complete"}, test.args...)...)
+		if exit != 0 || strings.TrimSpace(stdout) != test.want {
+			t.Errorf("completing %q: exit status %d with %q, %q, want %q", test.args, exit, stdout, stderr, test.want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/testca"
+)
+
+// dialBackend is a client of dynxds with the bootstrap that these arguments of
+// "dynxds bootstrap" give.
+func dialBackend(t *testing.T, target string, args ...string) testpb.TestServiceClient {
+	t.Helper()
+	bootstrap, stderr, exit := run(t, append([]string{"bootstrap"}, args...)...)
+	if exit != 0 {
+		t.Fatalf("bootstrap: exit status %d: %s", exit, stderr)
+	}
+	conn, err := grpc.NewClient(target, append(dynxds.DialOptions(dynxds.WithBootstrap([]byte(bootstrap))),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return testpb.NewTestServiceClient(conn)
+}
+
+// Given "dynxds serve" with TLS and a client CA, then clients with a bootstrap of
+// "dynxds bootstrap --tls" reach their backends, with plain names and under an
+// authority; without a certificate, or without trust, RPCs fail and say why.
+func TestServeOverTLS(t *testing.T) {
+	t.Parallel()
+	server, client := testca.New(t), testca.New(t)
+	ofServer, ofClient := testca.NewFiles(t), testca.NewFiles(t)
+	ofServer.Issue(server)
+	ofClient.Issue(client)
+	backend := testutils.StartBackend(t, "backend")
+	dir := t.TempDir()
+	write(t, dir, "services.yaml", fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n", backend.Addr()))
+	p := startServe(t, dir, "--authority", "mesh",
+		"--tls-cert", ofServer.Cert, "--tls-key", ofServer.Key, "--client-ca", ofClient.CA)
+	addr := p.address()
+
+	trust := []string{"--server", addr, "--id", "client", "--tls", "--ca", ofServer.CA}
+	identity := []string{"--cert", ofClient.Cert, "--key", ofClient.Key}
+	for _, test := range []struct {
+		name, target string
+		args         []string
+	}{
+		{"plain names", "xds:///backend", nil},
+		{"delta", "xds:///backend", []string{"--feature", "delta"}},
+		{"an authority", "xds://mesh/backend", []string{"--authority", "mesh"}},
+	} {
+		args := append(append(append([]string{}, trust...), identity...), test.args...)
+		if _, err := dialBackend(t, test.target, args...).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}); err != nil {
+			t.Errorf("%s: the RPC failed: %v", test.name, err)
+		}
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+	}{
+		{"a client without a certificate", trust},
+		{"a client that does not trust the server", append([]string{"--server", addr, "--id", "client", "--tls", "--ca", ofClient.CA}, identity...)},
+		{"a client without TLS", []string{"--server", addr, "--id", "client"}},
+	} {
+		_, err := dialBackend(t, "xds:///backend", test.args...).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{})
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), addr) {
+			t.Errorf("%s: the RPC ended with %v, want UNAVAILABLE that names the control plane", test.name, err)
+		}
+	}
+	p.drain()
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+)
+
+func newValidate() *cobra.Command {
+	var authority string
+	cmd := &cobra.Command{
+		Use:   "validate DIR",
+		Short: "Check a folder that serve is to serve",
+		Long: `Reads a folder as "dynxds serve" does, and prints what is wrong with it, each
+fault with its file and line, and what policies say that gRPC clients cannot do.
+The exit status is 0 only if it could be served and no client would get an error
+in the place of a resource.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: oneFolder,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := site.Validate(args[0], authority)
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			for _, report := range v.Reports {
+				fmt.Fprintln(out, report)
+			}
+			if err := v.Err(); err != nil {
+				return err
+			}
+			c := v.Content
+			_, err = fmt.Fprintf(out, "%s is valid: %d services, %d policies, %d denials, %d resources in %d files\n",
+				args[0], len(c.Services), len(c.Policies), len(c.Denials), len(c.Resources), c.Files)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&authority, "authority", "", "as of serve")
+	return cmd
+}

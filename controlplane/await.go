@@ -1,0 +1,117 @@
+package controlplane
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Await waits until ok has held for each of the streams that there are now, or
+// until the context ends, and returns for how many it has not. A stream that ends is
+// no longer waited for, and one that begins later never is.
+//
+// ok is asked for every stream at first, and from then on for a stream after each
+// request of it that was taken in. It is called without any lock held, by several
+// goroutines at a time, those that read the clients' requests among them, and they
+// wait for it. Where nobody waits, a request costs nothing more.
+func (s *Server) Await(ctx context.Context, ok func(ClientStatus) bool) (left int) {
+	w := &waiting{ok: ok, done: make(chan struct{}), left: map[*stream]struct{}{}}
+	s.mu.Lock()
+	for _, st := range s.streams {
+		w.left[st] = struct{}{}
+	}
+	present := slices.Collect(maps.Keys(w.left))
+	s.waits.add(w)
+	s.mu.Unlock()
+	defer s.waits.remove(w)
+
+	for _, st := range present {
+		w.look(st)
+	}
+	if len(present) > 0 {
+		select {
+		case <-w.done:
+		case <-ctx.Done():
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.left)
+}
+
+// waiting is one call of Await.
+type waiting struct {
+	ok func(ClientStatus) bool
+	// done is closed when nothing is left.
+	done chan struct{}
+
+	mu   sync.Mutex
+	left map[*stream]struct{}
+}
+
+// look asks again for a stream that is waited for.
+func (w *waiting) look(st *stream) {
+	w.mu.Lock()
+	_, waited := w.left[st]
+	w.mu.Unlock()
+	if waited && w.ok(st.status()) {
+		w.drop(st)
+	}
+}
+
+// drop ends the waiting for a stream.
+func (w *waiting) drop(st *stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, waited := w.left[st]; !waited {
+		return
+	}
+	delete(w.left, st)
+	if len(w.left) == 0 {
+		close(w.done)
+	}
+}
+
+// waits are the calls of Await that wait.
+type waits struct {
+	// list is replaced as a whole, so that readers need no lock; nil is empty.
+	list atomic.Pointer[[]*waiting]
+	// mu is for who replaces it.
+	mu sync.Mutex
+}
+
+func (w *waits) all() []*waiting {
+	if list := w.list.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+func (w *waits) add(one *waiting) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := append(slices.Clone(w.all()), one)
+	w.list.Store(&list)
+}
+
+func (w *waits) remove(one *waiting) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(w.all()), func(other *waiting) bool { return other == one })
+	w.list.Store(&list)
+}
+
+// look is for a stream of which a request was taken in, and drop for one that ended.
+func (w *waits) look(st *stream) {
+	for _, one := range w.all() {
+		one.look(st)
+	}
+}
+
+func (w *waits) drop(st *stream) {
+	for _, one := range w.all() {
+		one.drop(st)
+	}
+}

@@ -1,0 +1,30 @@
+package controlplane
+
+import (
+	"net"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// Rejection is a NACK and where it comes from.
+type Rejection struct {
+	// Stream is the ID of the stream, as in ClientStatus.
+	Stream uint64
+	// Node and Peer are the client, each nil if unknown. They must not be changed.
+	Node    *corepb.Node
+	Peer    net.Addr
+	TypeURL string
+	NACK    NACK
+}
+
+// tellRejected tells the server's handler of a NACK; nil is none.
+func (s *stream) tellRejected(sub *subscription, nack *NACK) {
+	if nack == nil || s.rejected == nil {
+		return
+	}
+	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *nack}
+	if s.peer != nil {
+		r.Peer = s.peer.Addr
+	}
+	s.rejected(r)
+}

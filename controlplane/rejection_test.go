@@ -1,0 +1,51 @@
+package controlplane_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// Given a handler of NACKs, when clients of either protocol reject a response, then
+// it is told once of each rejection, with what the client said; of ACKs it is not.
+func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
+	t.Parallel()
+	told := make(chan controlplane.Rejection, 10)
+	s := startServer(t, controlplane.WithNACKHandler(func(r controlplane.Rejection) { told <- r }))
+	s.set(t, xdsmsg.RouteConfig("a", "*"))
+
+	sotw := s.open(t)
+	sotw.subscribe(rds, "a")
+	response := sotw.want(rds, "a")
+	sotw.nack(response, "", "bad domain", "a")
+	sotw.fence()
+	delta := s.openDelta(t)
+	delta.subscribe(rds, "a")
+	deltaResponse := delta.want(rds, "a")
+	delta.nack(deltaResponse, "worse domain")
+	delta.fence()
+
+	for _, want := range []struct{ message, nonce string }{
+		{"bad domain", response.GetNonce()}, {"worse domain", deltaResponse.GetNonce()},
+	} {
+		select {
+		case r := <-told:
+			if r.TypeURL != rds || r.NACK.Nonce != want.nonce || r.NACK.Err.Message() != want.message || r.NACK.Err.Code() != codes.InvalidArgument {
+				t.Errorf("the handler was told %+v, want %q for %s", r, want.message, want.nonce)
+			}
+			if r.Peer == nil || r.Stream == 0 {
+				t.Errorf("the handler was not told which client: %+v", r)
+			}
+		default:
+			t.Fatalf("the handler was not told of %q", want.message)
+		}
+	}
+	select {
+	case r := <-told:
+		t.Errorf("the handler was told %+v too", r)
+	default:
+	}
+}

@@ -1,0 +1,58 @@
+// Command call is a client for the walk through examples/mesh: it makes RPCs to a
+// target, and counts who answered. All that it has of dynxds is the import.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+
+	_ "github.com/dynxds/dynxds"
+)
+
+func main() {
+	target := flag.String("target", "xds:///backend", "target to dial")
+	count := flag.Int("n", 200, "how many RPCs to make")
+	flag.Parse()
+	conn, err := grpc.NewClient(*target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	answers, err := call(healthpb.NewHealthClient(conn), *count)
+	for _, who := range slices.Sorted(maps.Keys(answers)) {
+		fmt.Printf("%4d %s\n", answers[who], who)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// call makes RPCs and counts who answered, until one fails.
+func call(client healthpb.HealthClient, count int) (map[string]int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	answers := map[string]int{}
+	for range count {
+		var header metadata.MD
+		if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Header(&header)); err != nil {
+			return answers, err
+		}
+		who := strings.Join(header.Get("backend"), ",")
+		if from := header.Get("from"); len(from) > 0 {
+			who += ", who was told that it is from " + strings.Join(from, ",")
+		}
+		answers[who]++
+	}
+	return answers, nil
+}

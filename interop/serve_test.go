@@ -1,0 +1,227 @@
+package interop_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/xds"
+
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// buildCommand builds dynxds, as users have it.
+func buildCommand(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "dynxds")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/dynxds")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building dynxds: %v\n%s", err, out)
+	}
+	return path
+}
+
+// folder is one that "dynxds serve" serves, in a process of its own.
+type folder struct {
+	t       *testing.T
+	command string
+	dir     string
+	process *exec.Cmd
+	log     *bufio.Scanner
+	addr    string
+}
+
+// serveFolder serves the files until the test ends, and expects exit status 0 then.
+func serveFolder(t *testing.T, files map[string]string) *folder {
+	t.Helper()
+	f := &folder{t: t, command: buildCommand(t), dir: t.TempDir()}
+	for name, text := range files {
+		f.write(name, text)
+	}
+	f.process = exec.Command(f.command, "serve", f.dir, "--listen", "127.0.0.1:0", "--poll", "1h", "--log-format", "json")
+	stderr, err := f.process.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.drain)
+	f.log = bufio.NewScanner(stderr)
+	var serving struct{ Address string }
+	if err := json.Unmarshal([]byte(f.logged("serving")), &serving); err != nil {
+		t.Fatal(err)
+	}
+	f.addr = serving.Address
+	return f
+}
+
+func (f *folder) write(name, text string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// reload changes a file and has the folder looked at again. It returns when the log
+// says what came of it.
+func (f *folder) reload(name, text, message string) {
+	f.t.Helper()
+	f.write(name, text)
+	if err := f.process.Process.Signal(syscall.SIGHUP); err != nil {
+		f.t.Fatal(err)
+	}
+	f.logged(message)
+}
+
+// logged waits for a line of the log with the message.
+func (f *folder) logged(message string) string {
+	f.t.Helper()
+	for f.log.Scan() {
+		if strings.Contains(f.log.Text(), fmt.Sprintf(`"msg":%q`, message)) {
+			return f.log.Text()
+		}
+	}
+	f.t.Fatalf("the log of dynxds serve ended without %q", message)
+	return ""
+}
+
+// drain ends the process.
+func (f *folder) drain() {
+	if err := f.process.Process.Signal(syscall.SIGTERM); err != nil {
+		f.t.Error(err)
+	}
+	for f.log.Scan() {
+		// It must not wait for its log to be read.
+	}
+	if err := f.process.Wait(); err != nil {
+		f.t.Errorf("dynxds serve ended with %v, want exit status 0", err)
+	}
+}
+
+// bootstrap is what "dynxds bootstrap" writes for a client.
+func (f *folder) bootstrap(service, version string) []byte {
+	f.t.Helper()
+	out, err := exec.CommandContext(f.t.Context(), f.command, "bootstrap", "--server", f.addr, "--id", service+"-"+version,
+		"--metadata", "service="+service+",version="+version).Output()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return out
+}
+
+// toVersion is a policy that sends all requests of some clients to one version of echo.
+func toVersion(name, clients, version string) string {
+	return fmt.Sprintf(`
+kind: MeshHTTPRoute
+metadata: {name: %s}
+spec:
+  targetRef: %s
+  to:
+  - targetRef: {kind: MeshService, name: echo}
+    rules:
+    - matches: [{path: {type: Prefix, value: /grpc.testing.TestService}}]
+      backendRefs: [{kind: MeshServiceSubset, name: echo, weight: 1, tags: {version: %s}}]
+`, name, clients, version)
+}
+
+// servedClient makes RPCs to echo as a client of "dynxds serve".
+type servedClient struct {
+	t    *testing.T
+	rpcs testpb.TestServiceClient
+	// excused is what an error may say for the RPC to count for nothing. Empty: no
+	// RPC may fail.
+	excused string
+}
+
+// reaches makes RPCs until the backend answers ten after one another.
+func (c *servedClient) reaches(backend string) {
+	c.t.Helper()
+	ctx := testutils.Context(c.t)
+	for inOrder := 0; inOrder < 10; {
+		answer, err := c.rpcs.UnaryCall(ctx, &testpb.SimpleRequest{})
+		switch {
+		case err == nil && answer.GetHostname() == backend:
+			inOrder++
+		case err == nil, c.excused != "" && strings.Contains(err.Error(), c.excused):
+			inOrder = 0
+		default:
+			c.t.Fatalf("while %s was to be reached an RPC failed: %v", backend, err)
+		}
+	}
+}
+
+// servedClients are how the clients of TestGRPCGoWorksWithServe come by their
+// configuration.
+var servedClients = map[string]struct {
+	newBuilder func(bootstrap []byte) (grpcresolver.Builder, error)
+	excused    string
+}{
+	// When a route moves to another cluster, gRPC-Go routes RPCs to it for a moment
+	// before its balancer knows the cluster.
+	"gRPC-Go's xds": {xds.NewXDSResolverWithConfigForTesting, "unknown cluster selected for RPC"},
+	"dynxds":        {resolver.NewBuilder, ""},
+}
+
+// TestGRPCGoWorksWithServe: given "dynxds serve" over a folder with policies of an owner
+// and of a consumer, and bootstraps of "dynxds bootstrap", then clients of gRPC-Go's xds
+// and of dynxds alike get what is for their nodes; when files change they follow, and
+// when these become faulty they stay.
+func TestGRPCGoWorksWithServe(t *testing.T) {
+	t.Parallel()
+	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
+	const ofFrontend, everybody = "{kind: MeshServiceSubset, name: frontend, tags: {version: v2}}", "{kind: Mesh}"
+	f := serveFolder(t, map[string]string{
+		"services.yaml": fmt.Sprintf(`
+kind: Service
+name: echo
+endpoints:
+- {address: %q, tags: {version: v1}}
+- {address: %q, tags: {version: v2}, locality: {zone: b}}
+`, v1.Addr(), v2.Addr()),
+		"owner.yaml":    toVersion("owner", everybody, "v1"),
+		"consumer.yaml": toVersion("consumer", ofFrontend, "v2"),
+	})
+
+	var frontends, others []*servedClient
+	for name, how := range servedClients {
+		start := func(service, version string) *servedClient {
+			b, err := how.newBuilder(f.bootstrap(service, version))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			return &servedClient{t, testpb.NewTestServiceClient(dial(t, b, "xds:///echo")), how.excused}
+		}
+		frontends = append(frontends, start("frontend", "v2"))
+		others = append(others, start("frontend", "v1"), start("batch", "v2"))
+	}
+	expect := func(ofFrontends, ofOthers string) {
+		t.Helper()
+		for _, c := range frontends {
+			c.reaches(ofFrontends)
+		}
+		for _, c := range others {
+			c.reaches(ofOthers)
+		}
+	}
+	expect("v2", "v1")
+
+	f.reload("consumer.yaml", toVersion("consumer", ofFrontend, "v1"), "published")
+	expect("v1", "v1")
+	f.reload("owner.yaml", toVersion("owner", everybody, "v2"), "published")
+	expect("v1", "v2")
+	f.reload("owner.yaml", "kind: MeshHTTPRoute\nnam: owner\n", "the folder is faulty; clients keep the last good state")
+	expect("v1", "v2")
+	f.reload("owner.yaml", toVersion("owner", everybody, "v1"), "published")
+	expect("v1", "v1")
+}
