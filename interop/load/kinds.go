@@ -152,10 +152,14 @@ func finish(stream testpb.TestService_FullDuplexCallClient) error {
 	if err := stream.CloseSend(); err != nil {
 		return err
 	}
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("instead of the end of the stream: %v", err)
+	switch _, err := stream.Recv(); {
+	case err == nil:
+		return errors.New("a message came instead of the end of the stream")
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return fmt.Errorf("instead of the end of the stream: %w", err)
 	}
-	return nil
 }
 
 func payload() *testpb.Payload { return &testpb.Payload{Body: make([]byte, messageSize)} }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -100,6 +101,17 @@ func (c *config) clone() *config {
 	next.routes = maps.Clone(c.routes)
 	next.clusters = maps.Clone(c.clusters)
 	return &next
+}
+
+// String is for the report of a fault.
+func (c *config) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "version %d", c.version)
+	for _, name := range slices.Sorted(maps.Keys(c.clusters)) {
+		s := c.clusters[name]
+		fmt.Fprintf(&b, ", %s (%v, endpoints %s) %v", name, s.policy, s.endpoints(name), s.priorities)
+	}
+	return b.String()
 }
 
 // prune takes out the clusters that no route leads to.

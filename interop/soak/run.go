@@ -17,12 +17,12 @@ import (
 const (
 	// opsPerRound is how many operations there are from one settling to the
 	// next.
-	opsPerRound = 40
+	opsPerRound = 60
 	// roundsPerMeasure is how many rounds there are from one measuring of
 	// memory to the next.
 	roundsPerMeasure = 5
 	// maxPause is the longest time between two operations.
-	maxPause = 40 * time.Millisecond
+	maxPause = 25 * time.Millisecond
 	// longestUndo is how many operations may come before one is undone.
 	longestUndo = 15
 )
@@ -43,6 +43,8 @@ type run struct {
 	// undo is what is to be undone, and after how many operations more.
 	undo []pending
 	done map[string]int
+	// trace is the operations of the round.
+	trace []string
 	// rounds counts, and samples has what was measured after some.
 	rounds   int
 	settling time.Duration // the longest
@@ -96,6 +98,7 @@ func Run(t testing.TB, seed uint64, duration time.Duration) {
 func (r *run) round() {
 	r.rounds++
 	r.lying = r.rounds%2 == 0
+	r.trace = nil
 	r.judgeOrder(!r.lying)
 	for range opsPerRound {
 		r.step()
@@ -103,7 +106,7 @@ func (r *run) round() {
 	r.settle()
 	for _, c := range r.channels {
 		if err := c.faulty(); err != nil {
-			r.t.Errorf("round %d: %v", r.rounds, err)
+			r.t.Errorf("round %d: %v\nThe operations of the round:\n%s", r.rounds, err, strings.Join(r.trace, "\n"))
 		}
 	}
 }
@@ -121,6 +124,7 @@ func (r *run) step() {
 		o := r.drawOp()
 		if o.do(r) {
 			r.done[o.name]++
+			r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
 			break
 		}
 	}
