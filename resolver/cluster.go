@@ -43,7 +43,9 @@ func (n *clusterNode) stopEndpoints() {
 }
 
 // answered reports whether it is known what RPCs to the cluster can expect.
-func (n *clusterNode) answered() bool { return n.state.Err != nil || n.state.Endpoints != nil }
+func (n *clusterNode) answered() bool {
+	return n.state.Endpoints != nil || n.state.Err != nil && !n.graph.willSayMore(n.state.Err)
+}
 
 func (n *clusterNode) onCluster(c *xdsresource.Cluster, err error) {
 	if err != nil {
@@ -64,12 +66,26 @@ func (n *clusterNode) onCluster(c *xdsresource.Cluster, err error) {
 	if value, ok := n.eds.value(); ok {
 		n.become(balancer.ClusterState{Cluster: c, Endpoints: value})
 	} else {
-		n.become(balancer.ClusterState{Cluster: c, Endpoints: n.state.Endpoints, Err: n.eds.err()})
+		n.lacksEndpoints(n.eds.err())
 	}
 }
 
 func (n *clusterNode) onEndpoints(e *xdsresource.Endpoints, err error) {
-	n.become(balancer.ClusterState{Cluster: n.cluster, Endpoints: e, Err: err})
+	if err != nil {
+		n.lacksEndpoints(err)
+		return
+	}
+	n.become(balancer.ClusterState{Cluster: n.cluster, Endpoints: e})
+}
+
+// lacksEndpoints takes in that the assignment is not there, and why, if that is
+// known.
+func (n *clusterNode) lacksEndpoints(err error) {
+	if err != nil && n.state.Endpoints != nil && n.graph.willSayMore(err) {
+		logger.Warningf("Cluster %q: the endpoints in use stay until ClusterLoadAssignment %q can be had: %v", n.name, n.edsName, err)
+		err = nil
+	}
+	n.become(balancer.ClusterState{Cluster: n.cluster, Endpoints: n.state.Endpoints, Err: err})
 }
 
 func (n *clusterNode) become(s balancer.ClusterState) {
