@@ -231,7 +231,7 @@ func (r *run) settle() {
 func (r *run) await(what string, check func() error) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(2 * patience)
 	defer timeout.Stop()
 	for {
 		err := check()

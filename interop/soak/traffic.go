@@ -22,8 +22,8 @@ import (
 const (
 	// pace is the time between two RPCs of one kind on one channel.
 	pace = 2 * time.Millisecond
-	// patience is the deadline of RPCs, and the time that a settling may take.
-	// It is there to end what hangs.
+	// patience is the deadline of RPCs, and half of the time that a settling may
+	// take. It is there to end what hangs.
 	patience = 30 * time.Second
 )
 
