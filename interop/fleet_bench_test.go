@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
@@ -18,6 +20,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/testutils"
@@ -80,7 +83,9 @@ type fleet struct {
 	// first and second are the addresses of the backends of that name: the
 	// endpoints of every cluster, and of what a change leads to.
 	first, second []string
-	turn          int
+	// pushes counts what was pushed, moved says which changes are made.
+	pushes int
+	moved  map[string]bool
 }
 
 const (
@@ -90,7 +95,7 @@ const (
 )
 
 func newFleet(b *testing.B, clusters, endpoints int) *fleet {
-	f := &fleet{clusters: clusters}
+	f := &fleet{clusters: clusters, moved: map[string]bool{}}
 	f.server = testutils.StartFakeServer(b, testutils.KeepRequests(20),
 		testutils.GRPCOptions(grpc.StatsHandler(countSent{bytes: &f.sent}), grpc.MaxRecvMsgSize(64<<20)))
 	f.first = f.backend(b, firstBackend, endpoints)
@@ -131,32 +136,50 @@ type fleetChange struct {
 	name    string
 	typeURL string
 	// to makes the victim's RPCs go to the second backend, or to the first. It
-	// is nil if the change shows in no RPC.
-	to func(second bool) []proto.Message
+	// is nil if nothing changes.
+	to func(second bool) proto.Message
+	// small is a change that needs no other connections, or one at most: what
+	// they take is the same for all peers, and more than the rest.
+	small func(second bool) proto.Message
 }
 
 func (f *fleet) changes() []fleetChange {
 	victim := f.name(f.victim())
+	endpoints := func(addrs []string) proto.Message { return xdsmsg.SimpleEndpoints(victim, addrs...) }
+	routes := func(second bool) proto.Message {
+		if second {
+			return f.routes(elsewhere)
+		}
+		return f.routes(victim)
+	}
 	return []fleetChange{
-		{"endpoints", xdsmsg.EndpointType, func(second bool) []proto.Message {
+		{"endpoints", xdsmsg.EndpointType, func(second bool) proto.Message {
 			if second {
-				return []proto.Message{xdsmsg.SimpleEndpoints(victim, f.second...)}
+				return endpoints(f.second)
 			}
-			return []proto.Message{xdsmsg.SimpleEndpoints(victim, f.first...)}
-		}},
-		{"cluster", xdsmsg.ClusterType, func(second bool) []proto.Message {
+			return endpoints(f.first)
+		}, func(second bool) proto.Message {
 			if second {
-				return []proto.Message{xdsmsg.EDSCluster(victim, elsewhere)}
+				return endpoints(slices.Concat(f.first, f.second))
 			}
-			return []proto.Message{xdsmsg.EDSCluster(victim, "")}
+			return endpoints(f.first)
 		}},
-		{"route", xdsmsg.RouteType, func(second bool) []proto.Message {
+		{"cluster", xdsmsg.ClusterType, func(second bool) proto.Message {
 			if second {
-				return []proto.Message{f.routes(elsewhere)}
+				return xdsmsg.EDSCluster(victim, elsewhere)
 			}
-			return []proto.Message{f.routes(victim)}
+			return xdsmsg.EDSCluster(victim, "")
+		}, func(second bool) proto.Message {
+			c := xdsmsg.EDSCluster(victim, "")
+			if second {
+				c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
+					{MaxRequests: wrapperspb.UInt32(5_000)},
+				}}
+			}
+			return c
 		}},
-		{"none", xdsmsg.ClusterType, nil},
+		{"route", xdsmsg.RouteType, routes, routes},
+		{"none", xdsmsg.ClusterType, nil, nil},
 	}
 }
 
@@ -186,17 +209,20 @@ func (f *fleet) push(b *testing.B, change fleetChange) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), patience)
 	defer cancel()
-	f.turn++
+	f.pushes++
 	f.server.Skip()
 	match := testutils.ACKOf(change.typeURL)
-	if change.to != nil {
-		f.server.Set(b, change.to(f.turn%2 == 1)...)
+	if change.small != nil {
+		f.moved[change.name] = !f.moved[change.name]
+		f.server.Set(b, change.small(f.moved[change.name]))
 	} else {
-		nonce := fmt.Sprint("again-", f.turn)
+		nonce := fmt.Sprint("again-", f.pushes)
 		f.again(b, nonce)
 		match = func(r testutils.Request) bool { return r.Nonce == nonce && r.Err == nil }
 	}
-	f.server.MustWait(ctx, b, match)
+	if _, err := f.server.Wait(ctx, match); err != nil {
+		b.Fatalf("the client did not take the change of %s: %v", change.name, ctx.Err())
+	}
 }
 
 // again sends every Cluster once more, under another version.
@@ -222,7 +248,7 @@ func (f *fleet) delay(b *testing.B, client *benchClient, change fleetChange) {
 	if change.to == nil {
 		b.Skip("nothing changes")
 	}
-	f.turn = 0
+	f.moved[change.name] = false // That is how it will end.
 	var total time.Duration
 	n := 0
 	for b.Loop() {
@@ -230,7 +256,7 @@ func (f *fleet) delay(b *testing.B, client *benchClient, change fleetChange) {
 			o := order{Op: "await", Method: f.method(f.victim()), Want: want}
 			client.do(o) // It begins.
 			begin := time.Now()
-			f.server.Set(b, change.to(want == secondBackend)...)
+			f.server.Set(b, change.to(want == secondBackend))
 			total += time.Unix(0, client.answer().Answered).Sub(begin)
 			n++
 		}

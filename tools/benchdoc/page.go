@@ -23,8 +23,9 @@ once. The route that matches is the last of the table. What counts is the differ
 	{"Channels", "1,000 channels to one target", "In one process, each with one RPC; all at once."},
 	{"Fleet/", "Many clusters", `A client process of its own; its CPU time, allocations and heap are those of that process, the bytes those
 that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest. A change
-concerns that cluster: its endpoints, its Cluster, or its route, one of as many in one RouteConfiguration; "none" sends
-all Clusters once more, unchanged, under another version. The delay is the time from the change in the control plane to
+concerns that cluster: its endpoints (one more, one less), its Cluster (a limit of a circuit breaker), or its route, one
+of as many in one RouteConfiguration; "none" sends all Clusters once more, unchanged, under another version. For the delay
+RPCs are sent to another backend by each of the three. It is the time from the change in the control plane to
 the end of the first RPC that goes by it, with RPCs 0.2 ms apart.`},
 }
 
@@ -40,7 +41,7 @@ Made by `+"`make bench`"+`, which measures dynxds beside gRPC-Go's xds package i
 	}
 	fmt.Fprint(w, `
 **Method.** Every benchmark runs several times; the tables have the median, and ± half the range in percent of it where
-that is more than 1%. A comparison is left out (~) unless a Mann-Whitney U-test finds it with p < 0.05. Control plane,
+that is more than 1%. What a client holds, and 1,000 channels, are measured once per client process. A comparison is left out (~) unless a Mann-Whitney U-test finds it with p < 0.05. Control plane,
 client and backends share the cores of one machine. The columns: *plain* is a channel with gRPC's round_robin and no xDS;
 *grpc-go-xds* is gRPC-Go's package; *dynxds* is SotW, *dynxds-delta* delta, which gRPC-Go does not offer.
 [interop/README.md](../interop/README.md) says how to run them.

@@ -103,7 +103,7 @@ func (r *results) compare(row, unit, a, b string) (ratio float64, significant, o
 		return 1, false, true
 	}
 	sa, sb := r.samples[figure{row, a, unit}], r.samples[figure{row, b, unit}]
-	if constant(sa) && constant(sb) {
+	if len(sa) > 1 && len(sb) > 1 && constant(sa) && constant(sb) {
 		return ma / mb, true, true // They are counted, and not measured.
 	}
 	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(sa, &benchmath.DefaultThresholds), benchmath.NewSample(sb, &benchmath.DefaultThresholds))
