@@ -96,7 +96,7 @@ func budgets() []budget {
 	}
 	return append(all,
 		budget{"connections to the 999 clusters of 10 endpoints that no RPC uses", 0, plainNumber, idle(sotw), idle(grpcGo)},
-		budget{"heap of a cluster of 10 endpoints with its route", 4096, in("B"), of(hold, sotw, "heap-B/cluster"), of(hold, grpcGo, "heap-B/cluster")},
+		budget{"heap of a further cluster of 10 endpoints, with its route, that no RPC uses", 4096, in("B"), of(hold, sotw, "heap-B/cluster"), of(hold, grpcGo, "heap-B/cluster")},
 		budget{"goroutines of such a cluster", 0.1, plainNumber, of(hold, sotw, "goroutines/cluster"), of(hold, grpcGo, "goroutines/cluster")},
 	)
 }

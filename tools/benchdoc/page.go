@@ -22,7 +22,7 @@ once. The route that matches is the last of the table. What counts is the differ
 	{"EDS", "Updates of endpoints", ""},
 	{"Channels", "1,000 channels to one target", "In one process, each with one RPC; all at once."},
 	{"Fleet/", "Many clusters", `A client process of its own; its CPU time, allocations and heap are those of that process, the bytes those
-that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest. A change
+that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest, for each cluster more than one. A change
 concerns that cluster: its endpoints (one more, one less), its Cluster (a limit of a circuit breaker), or its route, one
 of as many in one RouteConfiguration; "none" sends all Clusters once more, unchanged, under another version. For the delay
 RPCs are sent to another backend by each of the three. It is the time from the change in the control plane to
