@@ -82,8 +82,13 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 			f.update(by("round_robin", "", endpoint("first")))
 			f.expect(t, "the second address is up", "a:2")
 			info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting), AutoHost: true}}}
-			if result, err := f.cc.State().Picker.Pick(info); err != nil || !slices.Equal(result.Metadata[":authority"], []string{"first"}) {
-				t.Errorf("authority %q (%v)", result.Metadata[":authority"], err)
+			result, err := f.cc.State().Picker.Pick(info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result.Done(balancer.DoneInfo{})
+			if got := result.Metadata[":authority"]; !slices.Equal(got, []string{"first"}) {
+				t.Errorf("authority %q", got)
 			}
 		})
 	})
