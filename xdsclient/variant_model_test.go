@@ -28,9 +28,15 @@ func (v worldVariant) version() string { return v.parameters.String() + v.text }
 // in the end. The client is right if each watch ends up with what the oracle says,
 // whatever was on the way.
 type model struct {
-	t *testing.T
-	r *rand.Rand
-	d *desk
+	t      *testing.T
+	r      *rand.Rand
+	client *XDSClient
+	types  *testTypes
+	// collections says that the protocol has them.
+	collections bool
+	// d is the server, unless that is a real one.
+	d     *desk
+	heard func()
 	// world has the variants by name and key of their parameters.
 	world map[string]map[string]worldVariant
 	// told is what a server that sends changes has told of each subscription, or
@@ -48,11 +54,16 @@ type modelWatch struct {
 
 	mu   sync.Mutex
 	last map[string]string // by member; of a resource by ""
+	// heard is called after each change, if it is set.
+	heard func()
 }
 
 func (w *modelWatch) hear(member string, value any, err error, done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.heard != nil {
+		defer w.heard()
+	}
 	if c, ok := value.(interface{ GetAltStatName() string }); ok && err == nil {
 		w.last[member] = c.GetAltStatName()
 	} else {
@@ -111,8 +122,9 @@ func TestModelOfVariants(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(30) {
 				synctest.Test(t, func(t *testing.T) {
+					d := newDesk(t, variant == "delta", "fail_on_data_errors")
 					m := &model{
-						t: t, r: rand.New(rand.NewPCG(seed, 7)), d: newDesk(t, variant == "delta", "fail_on_data_errors"),
+						t: t, r: rand.New(rand.NewPCG(seed, 7)), client: d.k.c, types: d.types, collections: d.delta, d: d,
 						world: make(map[string]map[string]worldVariant), told: make(map[string]string),
 					}
 					m.d.types.clusters.FullStateInSotW = variant == "SotW"
@@ -134,7 +146,7 @@ func TestModelOfVariants(t *testing.T) {
 
 func (m *model) names() []string {
 	names := []string{"old-style", collectionDir + "a", collectionDir + "b"}
-	if m.d.delta {
+	if m.collections {
 		names = append(names, collectionName)
 	}
 	return names
@@ -153,15 +165,19 @@ func (m *model) step() {
 		m.watches = slices.Delete(m.watches, i, i+1)
 	case k < 9 && len(m.watches) > 0:
 		m.move()
-	case k == 9 && len(m.watches) > 0:
+	case k == 9 && len(m.watches) > 0 && m.d != nil:
 		m.note("the stream breaks")
-		m.d.breaks()
-		m.told = make(map[string]string)
+		m.breaks()
 	default:
 		for range 1 + m.r.IntN(3) {
 			m.changeWorld()
 		}
 	}
+}
+
+func (m *model) breaks() {
+	m.d.breaks()
+	m.told = make(map[string]string)
 }
 
 func (m *model) constraints() dynparam.Constraints {
@@ -174,20 +190,24 @@ func (m *model) watch() {
 }
 
 func (m *model) start(name string, c dynparam.Constraints) {
-	w := &modelWatch{name: name, constraints: c, last: make(map[string]string)}
 	m.note("watch %s %v", name, c)
-	if w.isCollection() {
-		w.stop = m.d.k.c.WatchCollectionLocator(m.d.types.clusters, name, c, modelCollection{w})
-	} else {
-		w.stop = m.d.k.c.WatchLocator(m.d.types.clusters, name, c, w)
-	}
+	w := &modelWatch{name: name, constraints: c, last: make(map[string]string), heard: m.heard}
+	w.start(m.client, m.types)
 	m.watches = append(m.watches, w)
+}
+
+func (w *modelWatch) start(c *XDSClient, types *testTypes) {
+	if w.isCollection() {
+		w.stop = c.WatchCollectionLocator(types.clusters, w.name, w.constraints, modelCollection{w})
+	} else {
+		w.stop = c.WatchLocator(types.clusters, w.name, w.constraints, w)
+	}
 }
 
 // move gives a watch other constraints.
 func (m *model) move() {
 	i := m.r.IntN(len(m.watches))
-	m.d.k.c.Batch(func() {
+	m.client.Batch(func() {
 		old := m.watches[i]
 		m.start(old.name, m.constraints())
 		m.note("… in place of %v", old.constraints)
@@ -422,6 +442,13 @@ func (m *model) collectionChanges(key string, l locator, r *answer, send func(st
 
 // compare checks what each watch has.
 func (m *model) compare() {
+	if fault := m.difference(); fault != "" {
+		m.t.Error(fault)
+	}
+}
+
+// difference says which watch has not what the oracle says, or is empty.
+func (m *model) difference() string {
 	for _, w := range m.watches {
 		want := make(map[string]string)
 		if w.isCollection() {
@@ -434,9 +461,11 @@ func (m *model) compare() {
 			want[""] = v.text
 		}
 		w.mu.Lock()
-		if !maps.Equal(w.last, want) {
-			m.t.Errorf("%s %v has %q, want %q", w.name, w.constraints, w.last, want)
-		}
+		got := maps.Clone(w.last)
 		w.mu.Unlock()
+		if !maps.Equal(got, want) {
+			return fmt.Sprintf("%s %v has %q, want %q", w.name, w.constraints, got, want)
+		}
 	}
+	return ""
 }
