@@ -139,15 +139,15 @@ func (c *dynamicClient) constraintsIn(response *discoverypb.DiscoveryResponse) d
 }
 
 // join subscribes to DPDS and then to the routes to backend, as DPDS says.
-func (c *dynamicClient) join() (dpds, routes *discoverypb.DiscoveryResponse) {
+func (c *dynamicClient) join() (routes *discoverypb.DiscoveryResponse) {
 	c.t.Helper()
 	c.ask(dynparam.MapTypeURL, dpdsName, dynparam.Constraints{}, nil)
-	dpds = c.recv(dynparam.MapTypeURL)
+	dpds := c.recv(dynparam.MapTypeURL)
 	c.ask(dynparam.MapTypeURL, dpdsName, dynparam.Constraints{}, dpds)
 	c.ask(meshroute.RouteConfigurationType, named, c.constraintsIn(dpds), nil)
 	routes = c.recv(meshroute.RouteConfigurationType)
 	c.ask(meshroute.RouteConfigurationType, named, c.constraintsIn(dpds), routes)
-	return dpds, routes
+	return routes
 }
 
 var dpdsName = bootstrapfile.DPDSName("mesh")
@@ -164,7 +164,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 	s.write("services.yaml", services)
 	s.publish()
 	c := server.connect(node("batch", "v1"))
-	dpds, routes := c.join()
+	routes := c.join()
 
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
 	published := make(chan publish.Summary, 1)
@@ -175,8 +175,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 		}
 		published <- summary
 	}()
-	dpds = c.recv(dynparam.MapTypeURL)
-	constraints := c.constraintsIn(dpds)
+	constraints := c.constraintsIn(c.recv(dynparam.MapTypeURL))
 	if constraints.IsZero() {
 		t.Fatal("DPDS has no constraints, though clients are told apart by their services")
 	}
