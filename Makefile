@@ -1,10 +1,13 @@
 .DEFAULT_GOAL := help
 GO ?= go
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
 FUZZTIME ?= 30s
+DOCS := README.md $(wildcard docs/*.md) interop/README.md
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Run the demonstration: a control plane, backends and a client in one process
@@ -18,17 +21,42 @@ test: ## Run the tests under the race detector
 interop: ## Run the tests against peers (go-control-plane's server, gRPC-Go's xds)
 	cd interop && $(GO) test -race ./...
 
+# How often and how long each benchmark runs. Those with a process of their own
+# (FLEET) take seconds for each operation of a peer.
+BENCHCOUNT ?= 5
+FLEET := Fleet|Channels
+BENCHOUT := bin/bench
+
 .PHONY: bench
-bench: ## Run the benchmarks beside the peers
-	cd interop && $(GO) test -run '^$$' -bench . -benchmem ./...
+bench: ## Run the benchmarks beside the peers, and make docs/benchmarks.md
+	@mkdir -p $(BENCHOUT)
+	cd interop && $(GO) test -run '^$$' -bench . -skip '$(FLEET)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/rpcs.txt
+	cd interop && $(GO) test -run '^$$' -bench '$(FLEET)' -benchtime 3x -count $(BENCHCOUNT) -timeout 30m . | tee ../$(BENCHOUT)/fleet.txt
+	cd tools && $(GO) run ./benchdoc -interop ../interop -o ../docs/benchmarks.md ../$(BENCHOUT)/rpcs.txt ../$(BENCHOUT)/fleet.txt
+
+.PHONY: benchstat
+benchstat: ## Print the benchmarks of the last "make bench" as benchstat sees them
+	cd tools && $(GO) tool benchstat -col /peer ../$(BENCHOUT)/rpcs.txt ../$(BENCHOUT)/fleet.txt
+
+DURATION ?= 10m
+SEED ?= 0
+
+.PHONY: soak
+soak: ## Keep clients under load for DURATION (10m) while everything around them misbehaves; SEED repeats a run
+	cd interop && $(GO) test -race -v -run '^TestSoak$$' -timeout 0 ./soak -duration $(DURATION) -seed $(SEED)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
-	@for p in $$($(GO) list ./...); do \
-	  for t in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-	    $(GO) test -run '^$$' -fuzz "^$$t$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p || exit 1; \
-	  done; \
-	done
+	.ci/fuzz $(FUZZTIME)
+
+.PHONY: grpc-version
+grpc-version: ## Run the tests with another gRPC, GRPC=v1.90.0; the newest tested one by default
+	.ci/grpc-version $(GRPC)
+
+.PHONY: docs
+docs: ## Carry out the commands of README and docs
+	cd tools && $(GO) build -o ../bin/doccheck ./doccheck
+	bin/doccheck $(DOCS)
 
 .PHONY: generate
 generate: ## Generate the Go code of the .proto files in proto/

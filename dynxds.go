@@ -25,6 +25,7 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
 	_ "github.com/dynxds/dynxds/httpfilter/rbac"
 	_ "github.com/dynxds/dynxds/httpfilter/router"
+	_ "github.com/dynxds/dynxds/httpfilter/statefulsession"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"

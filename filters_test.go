@@ -66,6 +66,7 @@ func TestFaultEndToEnd(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		config    *faultpb.HTTPFault
+		disabled  bool // at the top
 		overrides map[string]proto.Message
 		md        []string
 		timeout   time.Duration
@@ -75,6 +76,9 @@ func TestFaultEndToEnd(t *testing.T) {
 		{name: "override of the route", config: new(faultpb.HTTPFault), overrides: map[string]proto.Message{"fault": abortWith(codes.Aborted)}, want: codes.Aborted},
 		{name: "override of another instance", config: new(faultpb.HTTPFault), overrides: map[string]proto.Message{"other": abortWith(codes.Aborted)}, want: codes.OK},
 		{name: "disabled by the route", config: abortWith(codes.DataLoss), overrides: map[string]proto.Message{"fault": &routepb.FilterConfig{Disabled: true}}, want: codes.OK},
+		{name: "disabled at the top", config: abortWith(codes.DataLoss), disabled: true, want: codes.OK},
+		{name: "disabled at the top, enabled by the route", config: abortWith(codes.DataLoss), disabled: true, overrides: map[string]proto.Message{"fault": abortWith(codes.Aborted)}, want: codes.Aborted},
+		{name: "override of another type of filter", config: abortWith(codes.DataLoss), overrides: map[string]proto.Message{"fault": &headerpb.HeaderMutationPerRoute{}}, want: codes.DataLoss},
 		{name: "headers ask for nothing", config: byHeader, want: codes.OK},
 		{name: "headers ask for an abort", config: byHeader, md: []string{"x-envoy-fault-abort-request", "404"}, want: codes.Unimplemented},
 		{name: "headers ask for a delay past the deadline", config: byHeader, md: []string{"x-envoy-fault-delay-request", "3600000"}, timeout: 50 * time.Millisecond, want: codes.DeadlineExceeded},
@@ -83,7 +87,9 @@ func TestFaultEndToEnd(t *testing.T) {
 			t.Parallel()
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
-			m.serveFilters(backend, test.overrides, xdsmsg.Filter("fault", test.config))
+			filter := xdsmsg.Filter("fault", test.config)
+			filter.Disabled = test.disabled
+			m.serveFilters(backend, test.overrides, filter)
 			cc := m.dial("xds:///" + service)
 			cc.Connect()
 			eachKind(t, func(t *testing.T, k kind) {
@@ -185,6 +191,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 // them. Its configuration is a TypedStruct with the field "mark".
 type counting struct {
 	made, closed atomic.Int64
+	entered      atomic.Int64 // RPCs
 	wrong        atomic.Pointer[string]
 }
 
@@ -239,6 +246,7 @@ func (in *countingInstance) ClientInterceptor(config, _ httpfilter.Config) (http
 			in.filter.complain("%s got an RPC after Close", in.name)
 		}
 		in.active.Add(1)
+		in.filter.entered.Add(1)
 		done := sync.OnceFunc(func() { in.active.Add(-1) })
 		s, err := next.NewStream(metadata.AppendToOutgoingContext(ctx, "via", in.name+"="+mark), rpc)
 		if err != nil {
@@ -373,14 +381,16 @@ func TestAnIdleChannelClosesItsFilters(t *testing.T) {
 		for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
 			cc.WaitForStateChange(testutils.Context(t), s)
 		}
-		for ctx := testutils.Context(t); countingFilter.closed.Load()-closed != i+1; runtime.Gosched() {
+		// On a slow machine the channel may have been idle more often.
+		for ctx := testutils.Context(t); ; runtime.Gosched() {
+			made, closed := countingFilter.made.Load()-made, countingFilter.closed.Load()-closed
+			if made == closed && closed > i {
+				break
+			}
 			if ctx.Err() != nil {
-				t.Fatalf("%d instances closed, want %d", countingFilter.closed.Load()-closed, i+1)
+				t.Fatalf("%d instances made, %d closed; want as many, and more than %d", made, closed, i)
 			}
 		}
-	}
-	if n := countingFilter.made.Load() - made; n != 3 {
-		t.Errorf("%d instances made, want 3", n)
 	}
 	if wrong := countingFilter.wrong.Load(); wrong != nil {
 		t.Error(*wrong)

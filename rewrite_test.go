@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
@@ -194,6 +195,52 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// TestEachEndpointHasItsAuthority: gRFC A81: with auto_host_rewrite the authority is
+// the hostname of the endpoint that was picked, whichever that is.
+func TestEachEndpointHasItsAuthority(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	all := backends(t, "a", "b", "nameless")
+	route := toCluster("c")
+	route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
+	endpoints := draining("c", all)
+	for i, name := range []string{"a.example", "b.example"} {
+		endpoints.Endpoints[0].LbEndpoints[i].GetEndpoint().Hostname = name
+	}
+	m.set(append(chain(service, route), xdsmsg.EDSCluster("c", ""), endpoints)...)
+	for _, test := range []struct {
+		name     string
+		features []string
+		opts     []grpc.CallOption
+		want     map[string]string
+	}{
+		{"a server that is not trusted", nil, nil, map[string]string{"a": service, "b": service, "nameless": service}},
+		{"a trusted one", []string{"trusted_xds_server"}, nil, map[string]string{"a": "a.example", "b": "b.example", "nameless": service}},
+		{"grpc.CallAuthority", []string{"trusted_xds_server"}, []grpc.CallOption{grpc.CallAuthority("mine")}, map[string]string{"a": "mine", "b": "mine", "nameless": "mine"}},
+	} {
+		b, err := resolver.NewBuilder(m.Bootstrap(t.Name()+test.name, testutils.ServerFeatures(test.features...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cc := dial(t, "xds:///"+service, grpc.WithResolvers(b))
+		for _, k := range kinds {
+			for got := map[string]string{}; len(got) < len(all); {
+				r := callFor(testutils.Context(t), cc, k, test.opts...)
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				for _, b := range all {
+					if id := b.ID(); id == backendID(r.header) {
+						if got[id] = b.Last().Authority; got[id] != test.want[id] {
+							t.Errorf("%s: backend %s sees authority %q of a %s RPC, want %q", test.name, id, got[id], k, test.want[id])
+						}
+					}
+				}
+			}
 		}
 	}
 }

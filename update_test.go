@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -119,6 +120,45 @@ func TestControlPlaneRestartsUnderLoad(t *testing.T) {
 	}
 	l.await(t, after)
 	l.stop(t)
+}
+
+// TestControlPlaneGoesBeforeItHasSaidAll: RPCs go on as they did if the control
+// plane is lost between a resource and one that it refers to.
+func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(m *mesh){
+		"routes to a new cluster": func(m *mesh) {
+			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+			m.MustWait(testutils.Context(m.t), m.t, asks(clusterURL, "new", "cluster"))
+		},
+		"a cluster with a new ClusterLoadAssignment": func(m *mesh) {
+			m.set(xdsmsg.EDSCluster("cluster", "new"))
+			m.MustWait(testutils.Context(m.t), m.t, asks(endpointsURL, "new"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			m.keepSilent()
+			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+			m.serve(service, "cluster", before)
+			cc := m.dial("xds:///" + service)
+			mustReach(t, cc, unary, before)
+			l := startLoad(t, cc)
+			change(m)
+			m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
+			attempts := m.Attempts()
+			m.BreakStreams(nil)
+			if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
+				t.Fatal(err)
+			}
+			l.await(t, before)
+			m.set(clusterOf("new", after)...)
+			m.RefuseStreams(nil)
+			l.await(t, after)
+			l.stop(t)
+		})
+	}
 }
 
 func TestWeightedClusters(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,29 +14,34 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // call is an RPC that goes through filters, or that the router has work with.
 // It is the end of its chain of filters, and holds what the RPC needs when it
 // is sent once, so that a unary RPC costs one allocation however many filters
-// there are.
+// there are. That is why it is kept small: what only few RPCs have is in more,
+// and nothing is in it twice.
 type call struct {
-	s       *Selector
-	to      target
-	h       headers
-	chain   *chain
-	origin  context.Context // as the application gave it
-	method  string          // as the application called it
-	cc      *grpc.ClientConn
-	invoker grpc.UnaryInvoker // unary RPCs
-	rpc     httpfilter.RPC    // what the first filter is given
+	s         *Selector
+	route     *xdsresource.Route
+	weighted  *xdsresource.WeightedCluster // as drawn; nil if the route forwards nothing
+	origin    context.Context              // as the application gave it
+	invoker   grpc.UnaryInvoker            // unary RPCs
+	streaming *streaming                   // streaming RPCs
+	more      *more                        // nil: nothing
+	rpc       httpfilter.RPC               // what the first filter is given
 
-	first unaryStream // what the first RPC that is sent takes
-	taken atomic.Bool // first is
+	first unaryStream // what rpc takes when it is sent
+	taken bool        // first is
+}
 
-	firstTry  *firstTry  // unary RPCs of routes with a retry policy
-	streaming *streaming // streaming RPCs
-	copying   *copying   // RPCs of routes with mirrors
+// more is what only few calls have.
+type more struct {
+	headers  headers   // if they are special
+	cluster  string    // drawn, if a header of the RPC names it
+	copying  *copying  // if the route has mirrors
+	firstTry *firstTry // unary RPCs of routes with a retry policy
 }
 
 // streaming is what is left to do for a streaming RPC when it ends.
@@ -49,48 +53,113 @@ type streaming struct {
 	ended    sync.Once
 }
 
-var _ httpfilter.End = (*call)(nil)
+var _ httpfilter.RouteEnd = (*call)(nil)
 
 // newCall returns the call of an RPC. desc is nil for a unary one. How to reach gRPC
 // is for the caller to add.
-func (s *Selector) newCall(chain *chain, to *target, h *headers, origin context.Context, method string, desc *grpc.StreamDesc, opts []grpc.CallOption) *call {
+func (s *Selector) newCall(to *target, h *headers, origin context.Context, method string, desc *grpc.StreamDesc, opts []grpc.CallOption) *call {
 	var c *call
-	if desc == nil && to.route.Retry != nil {
-		both := new(struct {
-			call
-			firstTry
+	byHeader := to.weighted != nil && to.weighted.Header != ""
+	switch {
+	case desc == nil && to.route.Retry != nil:
+		all := new(struct {
+			call  call
+			more  more
+			first firstTry
 		})
-		c = &both.call
-		c.firstTry = &both.firstTry
-	} else {
+		c = &all.call
+		c.more = &all.more
+		c.more.firstTry = &all.first
+	case h.special || byHeader || len(to.route.Mirrors) > 0:
+		c = &call{more: new(more)}
+	default:
 		c = new(call)
 	}
-	c.s, c.to, c.h, c.chain, c.origin, c.method = s, *to, *h, chain, origin, method
-	c.rpc = httpfilter.RPC{Method: method, Authority: h.authority, Cluster: to.cluster, StreamDesc: desc, Options: opts}
-	if len(to.route.Mirrors) > 0 {
-		c.copying = new(copying)
+	c.s, c.route, c.weighted, c.origin = s, to.route, to.weighted, origin
+	r := &c.rpc
+	r.Method, r.Authority, r.Cluster, r.StreamDesc, r.Options = method, h.authority, to.cluster, desc, opts
+	d := &c.first.decision
+	d.Channel, d.Version, d.Method = s.ch.ClientConn, s.c.Version, method
+	if c.more != nil {
+		c.more.headers, c.more.cluster = *h, to.cluster
+		if len(to.route.Mirrors) > 0 {
+			c.more.copying = new(copying)
+		}
 	}
 	return c
 }
 
+// method is the method that the application called.
+func (c *call) method() string { return c.first.decision.Method }
+
+func (c *call) headers() headers {
+	if c.more != nil {
+		return c.more.headers
+	}
+	return headers{authority: c.s.ch.Authority}
+}
+
+// cluster is the one that was drawn.
+func (c *call) cluster() string {
+	if c.weighted.Header != "" {
+		return c.more.cluster
+	}
+	return c.weighted.Name
+}
+
+// copying returns nil if there is nothing to copy.
+func (c *call) copying() *copying {
+	if c.more == nil {
+		return nil
+	}
+	return c.more.copying
+}
+
+// destination returns the entry of the route for the cluster that the RPC goes
+// to, or that which was drawn if a filter sends the RPC to a cluster that the
+// route does not have.
+func (c *call) destination(cluster string) *xdsresource.WeightedCluster {
+	if cluster != c.cluster() {
+		if other := c.entry(cluster); other != nil {
+			return other
+		}
+	}
+	return c.weighted
+}
+
+func (c *call) entry(cluster string) *xdsresource.WeightedCluster {
+	clusters := clustersOf(c.route)
+	for i := range clusters {
+		if clusters[i].Name == cluster {
+			return &clusters[i]
+		}
+	}
+	return nil
+}
+
+// RouteHas implements httpfilter.RouteEnd.
+func (c *call) RouteHas(cluster string) bool { return cluster != "" && c.entry(cluster) != nil }
+
 // Origin implements decision.RPC.
 func (c *call) Origin() (ctx context.Context, authority, contentType string) {
-	return c.origin, c.h.authority, c.h.contentType
+	h := c.headers()
+	return c.origin, h.authority, h.contentType
 }
 
 // Hash implements decision.RPC. Policies look at the RPC as the application
 // made it.
 func (c *call) Hash() (uint64, bool) {
-	x := c.s.matchable(c.origin, c.method, &c.h)
-	return c.to.route.Hash(&x, c.s.ch.id)
+	h := c.headers()
+	x := c.s.matchable(c.origin, c.method(), &h)
+	return c.route.Hash(&x, c.s.ch.id)
 }
 
 // start sends the RPC down the chain.
-func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
-	if c.chain.err != nil {
-		return nil, c.chain.err
+func (c *call) start(ctx context.Context, chain *chain) (grpc.ClientStream, error) {
+	if chain.err != nil {
+		return nil, chain.err
 	}
-	top, err := httpfilter.NewNext(c, c.chain.interceptors...).NewStream(ctx, &c.rpc)
+	top, err := httpfilter.NewNext(c, chain.interceptors...).NewStream(ctx, &c.rpc)
 	switch {
 	case err != nil:
 		return nil, statusOf(err)
@@ -104,14 +173,14 @@ func (c *call) start(ctx context.Context) (grpc.ClientStream, error) {
 // is a stream that nothing has happened on; if it arrives here as it is, no
 // filter wants to see the response, and gRPC gets the RPC with the application's
 // own options.
-func (c *call) unary(ctx context.Context, req, reply any) error {
+func (c *call) unary(ctx context.Context, chain *chain, req, reply any) error {
 	opts := c.rpc.Options
-	top, err := c.start(ctx)
+	top, err := c.start(ctx, chain)
 	if err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
 	}
-	defer c.copying.originalEnded()
+	defer c.copying().originalEnded()
 	if top == grpc.ClientStream(&c.first) {
 		return c.first.invoke(req, reply, opts)
 	}
@@ -124,7 +193,7 @@ func (c *call) unary(ctx context.Context, req, reply any) error {
 }
 
 // stream starts a streaming RPC. timeout bounds it if it is above 0.
-func (c *call) stream(ctx context.Context, timeout time.Duration) (grpc.ClientStream, error) {
+func (c *call) stream(ctx context.Context, chain *chain, timeout time.Duration) (grpc.ClientStream, error) {
 	if timeout > 0 {
 		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
 	} else {
@@ -133,11 +202,11 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (grpc.ClientSt
 	c.rpc.Options = c.streaming.outcome.split(c.rpc.Options)
 	// A channel that closes ends RPCs that nobody reads from.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
-		if c.cc != nil && c.cc.GetState() == connectivity.Shutdown {
+		if cc := c.s.ch.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
 			c.end(err)
 		}
 	}))
-	top, err := c.start(ctx)
+	top, err := c.start(ctx, chain)
 	if err != nil {
 		c.end(err)
 		return nil, err
@@ -151,7 +220,7 @@ func (c *call) stream(ctx context.Context, timeout time.Duration) (grpc.ClientSt
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
 		c.streaming.outcome.finished(err)
-		c.copying.originalEnded()
+		c.copying().originalEnded()
 		c.streaming.hold.release()
 		c.streaming.cancel()
 	})

@@ -21,6 +21,7 @@ type chain struct {
 
 // chains builds the chains of one virtual host.
 type chains struct {
+	ch        *Channel
 	entries   []httpfilter.Instance
 	instances []*instance
 	// built has what each entry came to, by what overrides it.
@@ -43,8 +44,9 @@ type chainNode struct {
 	next  map[int]*chainNode
 }
 
-func newChains(entries []httpfilter.Instance, instances []*instance) *chains {
+func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance) *chains {
 	return &chains{
+		ch:        ch,
 		entries:   entries,
 		instances: instances,
 		built:     make([]map[any]interceptor, len(entries)),
@@ -114,7 +116,9 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 
 // override finds what overrides entry i: the most specific level that says
 // anything of it. What a level says of another type of filter under the
-// entry's name says nothing of the entry.
+// entry's name says nothing of the entry, and is logged: gRFC A39 does not have
+// it refused, as the names in a RouteConfiguration may be those of another
+// Listener.
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
 	for _, level := range levels {
 		o, ok := level[c.entries[i].Name]
@@ -125,6 +129,7 @@ func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any,
 		case o.Filter == nil || o.Config == nil:
 			return asConfigured{}, nil
 		case typeOf(o.Filter) != c.instances[i].typeURL:
+			c.ch.mismatched.tell(c.ch.target(), c.instances[i], typeOf(o.Filter))
 		case reflect.ValueOf(o.Config).Comparable():
 			return o.Config, o.Config
 		default:

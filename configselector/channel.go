@@ -34,6 +34,7 @@ type Channel struct {
 	id          uint64 // the channel in hashes (gRFC A42)
 	maxAttempts int    // bounds every retry policy
 	copies      copies
+	mismatched  mismatched
 
 	mu        sync.Mutex
 	instances map[string]*instance // of the latest Selector, by name

@@ -3,7 +3,6 @@ package configselector
 import (
 	"context"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,12 +85,12 @@ type copied struct {
 
 // newCopies returns the copies to make of the RPC.
 func (r *request) newCopies() []*copied {
-	if codecOf(r.options) == nil {
+	if codecOf(r.rpc.Options) == nil {
 		return nil // gRPC is about to refuse the RPC.
 	}
 	var all []*copied
-	for i := range r.call.to.route.Mirrors {
-		if c := r.newCopy(&r.call.to.route.Mirrors[i]); c != nil {
+	for i := range r.call.route.Mirrors {
+		if c := r.newCopy(&r.call.route.Mirrors[i]); c != nil {
 			all = append(all, c)
 		}
 	}
@@ -100,7 +99,7 @@ func (r *request) newCopies() []*copied {
 
 func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 	s, all := r.call.s, &r.call.s.ch.copies
-	h := headers{authority: r.authority, contentType: r.call.h.contentType}
+	h := headers{authority: r.authority(), contentType: r.call.headers().contentType}
 	x := s.matchable(r.decision.Context, r.extra.WireMethod, &h)
 	if !m.Draw(&x) {
 		return nil
@@ -135,7 +134,7 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
 	c.decision = &d
 	c.opts = r.copyOptions(m)
-	r.call.copying.add(c)
+	r.call.copying().add(c)
 	return c
 }
 
@@ -143,8 +142,8 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 // encoded.
 func (r *request) copyOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	var o outcome
-	opts := append(o.split(slices.Concat(r.options, r.added)), grpc.ForceCodecV2(resend{codecOf(r.options)}))
-	authority := r.authority
+	opts := append(o.split(r.options()), grpc.ForceCodecV2(resend{codecOf(r.rpc.Options)}))
+	authority := r.authority()
 	switch {
 	case m.Authority != "":
 		authority = m.Authority
@@ -152,7 +151,7 @@ func (r *request) copyOptions(m *xdsresource.Mirror) []grpc.CallOption {
 		// No certificate covers the shadow of a name.
 		authority = shadow(authority)
 	}
-	if own := r.call.s.ch.Authority; authority != "" && (authority != own || r.authority != own) {
+	if own := r.call.s.ch.Authority; authority != "" && (authority != own || r.extra.Authority != "") {
 		opts = append(opts, grpc.CallAuthority(authority))
 	}
 	return opts
@@ -225,14 +224,14 @@ func (c *copied) end() {
 
 // copyUnary sends the copies of a unary RPC.
 func (r *request) copyUnary(req any) {
-	if r.call.copying == nil {
+	if r.call.copying() == nil {
 		return
 	}
 	all := r.newCopies()
 	if len(all) == 0 {
 		return
 	}
-	message, ok := encode(codecOf(r.options), req)
+	message, ok := encode(codecOf(r.rpc.Options), req)
 	for _, c := range all {
 		if !ok {
 			c.copies.drop()
@@ -243,7 +242,7 @@ func (r *request) copyUnary(req any) {
 		method := r.extra.WireMethod
 		go func() {
 			defer c.end()
-			_ = call.invoker(c.decision, method, message, ignored{}, call.cc, c.opts...)
+			_ = call.invoker(c.decision, method, message, ignored{}, call.s.ch.ClientConn, c.opts...)
 		}()
 	}
 }
@@ -251,7 +250,7 @@ func (r *request) copyUnary(req any) {
 // copyStream returns a stream that sends the copies of a streaming RPC what it
 // is sent itself.
 func (r *request) copyStream(s grpc.ClientStream) grpc.ClientStream {
-	if r.call.copying == nil {
+	if r.call.copying() == nil {
 		return s
 	}
 	all := r.newCopies()
@@ -272,7 +271,7 @@ type copyingStream struct {
 }
 
 func (s *copyingStream) SendMsg(m any) error {
-	message, ok := encode(codecOf(s.request.options), m)
+	message, ok := encode(codecOf(s.request.rpc.Options), m)
 	err := s.ClientStream.SendMsg(m)
 	for _, c := range s.copies {
 		switch {
@@ -341,7 +340,7 @@ func (c *copied) closeQueueLocked() {
 // run sends the messages in the queue. What comes back is read and forgotten.
 func (c *copied) run(call *call, method string) {
 	defer c.end()
-	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.cc, method, c.opts...)
+	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.s.ch.ClientConn, method, c.opts...)
 	if err != nil {
 		return
 	}

@@ -38,7 +38,7 @@ type retrier struct {
 }
 
 func (r *request) newRetrier() retrier {
-	policy := r.call.to.route.Retry
+	policy := r.call.route.Retry
 	if policy == nil {
 		return retrier{}
 	}
@@ -109,8 +109,8 @@ func (r *request) fits(m any) bool {
 	size := 0
 	if pb, ok := m.(proto.Message); ok {
 		size = proto.Size(pb)
-	} else if e, ok := encode(codecOf(r.options), m); ok {
+	} else if e, ok := encode(codecOf(r.rpc.Options), m); ok {
 		size = len(e)
 	}
-	return size+frameHeader <= bufferSize(r.options)
+	return size+frameHeader <= bufferSize(r.rpc.Options)
 }

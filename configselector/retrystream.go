@@ -16,13 +16,13 @@ import (
 
 // stream opens the stream of a streaming RPC.
 func (r *request) stream() (grpc.ClientStream, error) {
-	opts := slices.Concat(r.options, r.added)
+	opts := r.options()
 	var s grpc.ClientStream
 	var err error
-	if r.call.to.route.Retry != nil && r.newRetrier().max > 1 {
+	if r.call.route.Retry != nil && r.newRetrier().max > 1 {
 		s, err = newRetryStream(r, opts)
 	} else {
-		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.cc, r.extra.WireMethod, opts...)
+		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.s.ch.ClientConn, r.extra.WireMethod, opts...)
 	}
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (s *retryStream) open() (*attempt, error) {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
 	}
 	var err error
-	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.cc, s.request.extra.WireMethod, opts...)
+	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.s.ch.ClientConn, s.request.extra.WireMethod, opts...)
 	if err != nil {
 		s.over(a, err)
 	}

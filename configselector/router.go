@@ -1,8 +1,10 @@
 package configselector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -15,27 +17,41 @@ import (
 
 // request is an RPC as the router hands it to gRPC.
 type request struct {
-	call     *call
+	call *call
+	// rpc is what the last filter has passed on; nobody else changes it any more.
+	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
-	// options are httpfilter.RPC.Options. added are those of filters and of the
-	// router, which go behind.
-	options, added []grpc.CallOption
-	// authority is what ":authority" will be, as far as is known.
-	authority string
+}
+
+// authority returns what ":authority" will be, as far as is known.
+func (r *request) authority() string { return cmp.Or(r.extra.Authority, r.call.s.ch.Authority) }
+
+// options returns the call options of the RPC: those of the application, and
+// behind them those of filters and of the router.
+func (r *request) options() []grpc.CallOption {
+	added := r.rpc.AddedOptions()
+	if len(added) == 0 {
+		return r.rpc.Options
+	}
+	return slices.Concat(r.rpc.Options, added)
 }
 
 // Send implements httpfilter.End: it is the router, which every chain ends in.
 func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
-	if c.to.weighted == nil {
+	if c.weighted == nil {
 		return c.reply(ctx, rpc), nil
 	}
 	u := &c.first
-	if !c.taken.CompareAndSwap(false, true) {
+	// Filters hand an RPC on once, and clones of it if they want more; so whoever
+	// has the original is alone here.
+	if rpc != &c.rpc || c.taken {
 		u = new(unaryStream)
+	} else {
+		c.taken = true
 	}
-	r := &u.request
-	if err := c.prepare(r, ctx, rpc); err != nil {
+	r, to := &u.request, c.destination(rpc.Cluster)
+	if err := c.prepare(r, ctx, rpc, to); err != nil {
 		return nil, err
 	}
 	var s grpc.ClientStream = u
@@ -45,7 +61,7 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 			return nil, err
 		}
 	}
-	if h := c.to.route.HeadersFor(c.to.weighted); h != nil && len(h.Response) > 0 {
+	if h := c.route.HeadersFor(to); h != nil && len(h.Response) > 0 {
 		s = editResponse(s, h.Response)
 	}
 	return s, nil
@@ -65,16 +81,16 @@ func editResponse(s grpc.ClientStream, edits xdsresource.HeaderEdits) grpc.Clien
 func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream {
 	var err error
 	trailer := metadata.MD{}
-	switch action := c.to.route.Action.(type) {
+	switch action := c.route.Action.(type) {
 	case *xdsresource.DirectResponse:
 		err = status.Error(action.Code, action.Body)
 	case *xdsresource.Redirect:
 		x := c.matchable(ctx, rpc)
-		location := action.Location(&c.to.route.Match, &x)
+		location := action.Location(&c.route.Match, &x)
 		err = status.Errorf(action.Code, "redirected (%d) to %s", action.HTTPStatus, location)
 		trailer.Set("location", location)
 	}
-	if h := c.to.route.HeadersFor(nil); h != nil {
+	if h := c.route.HeadersFor(nil); h != nil {
 		h.Response.Apply(trailer)
 	}
 	return httpfilter.EndedStream(ctx, err, trailer)
@@ -82,7 +98,7 @@ func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream
 
 // matchable returns the RPC as the filters left it.
 func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) xdsresource.RPC {
-	h := c.h
+	h := c.headers()
 	if !h.chosen {
 		h.authority = rpc.Authority
 	}
@@ -90,9 +106,9 @@ func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) xdsresource.R
 }
 
 // prepare makes of an RPC what the route says.
-func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC) error {
-	route, weighted := c.to.route, c.to.weighted
-	pinned := rpc.Cluster != c.to.cluster
+func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to *xdsresource.WeightedCluster) error {
+	route := c.route
+	pinned := rpc.Cluster != c.cluster()
 	if pinned && !c.s.has(rpc.Cluster) {
 		return c.s.failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %q, which no route of the virtual host mentions", rpc.Cluster))
 	}
@@ -100,7 +116,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC) err
 	if !ok {
 		return c.s.failure(rpc.Method, fmt.Sprintf("the rewrite of route %q makes of the method %q, which is no path", route.Name, method))
 	}
-	if h := route.HeadersFor(weighted); h != nil && len(h.Request) > 0 {
+	if h := route.HeadersFor(to); h != nil && len(h.Request) > 0 {
 		md, _ := metadata.FromOutgoingContext(ctx)
 		if md == nil {
 			md = metadata.MD{}
@@ -108,49 +124,44 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC) err
 		h.Request.Apply(md)
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
-	r.call, r.options, r.added = c, rpc.Options, rpc.AddedOptions()
-	c.rewriteAuthority(r, ctx, rpc)
-	r.decision = decision.Decision{
-		Context: ctx,
-		Channel: c.s.ch.ClientConn,
-		Version: c.s.c.Version,
-		Method:  c.method,
-		Cluster: rpc.Cluster,
-		Extra:   &r.extra,
+	r.call, r.rpc = c, rpc
+	c.rewriteAuthority(r, ctx, to)
+	if d := &r.decision; r != &c.first.request {
+		d.Channel, d.Version, d.Method = c.s.ch.ClientConn, c.s.c.Version, c.method()
 	}
+	r.decision.Context, r.decision.Cluster, r.decision.Extra = ctx, rpc.Cluster, &r.extra
 	r.extra.RPC = c
 	r.extra.WireMethod = method
 	r.extra.Pinned = pinned
+	if o := rpc.HostOverride; o != nil {
+		r.extra.HostOverride = o
+		o.SetCluster(rpc.Cluster)
+	}
 	return nil
 }
 
 // rewriteAuthority finds out the authority to ask gRPC for, unless the picker
 // is to choose it. gRPC checks it against the server's certificate, so that no
 // rewrite gets around TLS.
-func (c *call) rewriteAuthority(r *request, ctx context.Context, rpc *httpfilter.RPC) {
-	if c.h.chosen {
-		r.authority = c.h.authority
-		return
-	}
-	r.authority = rpc.Authority
-	rewrite := c.to.route.Rewrite
-	if rewrite != nil || c.to.weighted.Authority != "" {
-		x := c.matchable(ctx, rpc)
-		if a := c.to.route.RewriteAuthority(&x, c.to.weighted); a != "" {
-			r.authority = a
-		}
-	}
+func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource.WeightedCluster) {
 	own := c.s.ch.Authority
-	if rewrite != nil && rewrite.AutoHost {
-		// A call option would go before what the picker says.
-		r.extra.AutoHost = true
-		if r.authority != own {
-			r.extra.AutoHostElse = r.authority
-		}
+	if c.more != nil && c.more.headers.chosen {
+		r.extra.Authority = c.more.headers.authority
 		return
 	}
-	if r.authority != own {
-		r.added = append(r.added[:len(r.added):len(r.added)], grpc.CallAuthority(r.authority))
+	authority := r.rpc.Authority
+	rewrite := c.route.Rewrite
+	if rewrite != nil || to.Authority != "" {
+		x := c.matchable(ctx, r.rpc)
+		authority = cmp.Or(c.route.RewriteAuthority(&x, to), authority)
+	}
+	if authority != own {
+		r.extra.Authority = authority
+	}
+	// A call option would go before what the picker says.
+	r.extra.AutoHost = rewrite != nil && rewrite.AutoHost
+	if authority != own && !r.extra.AutoHost {
+		r.rpc.AddOptions(grpc.CallAuthority(authority))
 	}
 }
 

@@ -77,7 +77,7 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 
 func (s *Selector) buildChains() {
 	vh := s.c.VirtualHost
-	chains := newChains(s.c.Listener.Filters, s.instances)
+	chains := newChains(s.ch, s.c.Listener.Filters, s.instances)
 	s.base = chains.build(vh.Overrides)
 	if len(s.base.interceptors) == 0 && s.base.err == nil && len(s.c.Listener.Filters) <= 1 {
 		return // There is nothing but the router, which nobody overrides.
@@ -179,9 +179,9 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 	if s.plain(chain, &to, &h) {
 		return invoker(s.decide(ctx, method, to.cluster), method, req, reply, cc, opts...)
 	}
-	c := s.newCall(chain, &to, &h, origin, method, nil, opts)
-	c.cc, c.invoker = cc, invoker
-	return c.unary(ctx, req, reply)
+	c := s.newCall(&to, &h, origin, method, nil, opts)
+	c.invoker = invoker
+	return c.unary(ctx, chain, req, reply)
 }
 
 // Stream carries out a streaming RPC.
@@ -200,10 +200,9 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	timeout := s.maxStreamDuration(to.route)
 	chain := s.chainFor(&to)
 	if !s.plain(chain, &to, &h) {
-		c := s.newCall(chain, &to, &h, ctx, method, desc, opts)
-		c.cc = cc
+		c := s.newCall(&to, &h, ctx, method, desc, opts)
 		c.streaming = &streaming{streamer: streamer, hold: hold}
-		return c.stream(ctx, timeout)
+		return c.stream(ctx, chain, timeout)
 	}
 	if hold.lease != nil {
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { hold.release() }))
@@ -226,14 +225,21 @@ func (s *Selector) Reselect(old *decision.Decision) (cluster string, err error) 
 		to, err := s.route(old.Context, old.Method, &h)
 		return to.cluster, err
 	}
+	override := old.Extra.HostOverride
 	if old.Extra.Pinned {
-		if !s.has(old.Cluster) {
+		switch {
+		case s.has(old.Cluster):
+			return old.Cluster, nil
+		case override == nil:
 			return "", s.failure(old.Method, fmt.Sprintf("the configuration does not have cluster %q any more", old.Cluster))
 		}
-		return old.Cluster, nil
+		// A session whose endpoint is gone goes on with another one.
 	}
 	ctx, authority, contentType := old.Extra.RPC.Origin()
 	to, err := s.route(ctx, old.Method, &headers{authority: authority, contentType: contentType})
+	if err == nil && override != nil {
+		override.SetCluster(to.cluster)
+	}
 	return to.cluster, err
 }
 

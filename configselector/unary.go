@@ -18,12 +18,13 @@ import (
 // concurrent use, as nothing in a unary RPC is.
 type unaryStream struct {
 	request
-	req  any
-	last *answer // nil: none yet
+	last *exchange // nil: the request is not there yet
 }
 
-// answer is what gRPC reports of an attempt.
-type answer struct {
+// exchange is the request and what gRPC reports of an attempt to send it.
+type exchange struct {
+	req             any
+	sent            bool
 	header, trailer metadata.MD
 	peer            peer.Peer
 }
@@ -52,17 +53,20 @@ func (u *unaryStream) Trailer() metadata.MD {
 func (u *unaryStream) CloseSend() error { return nil }
 
 func (u *unaryStream) SendMsg(m any) error {
-	u.req = m
+	u.last = &exchange{req: m}
 	return nil
 }
 
 func (u *unaryStream) RecvMsg(reply any) error {
-	if u.last != nil {
+	switch {
+	case u.last == nil:
+		u.last = new(exchange) // A filter that sends nothing sends nil.
+	case u.last.sent:
 		return io.EOF
 	}
-	u.copyUnary(u.req)
+	u.copyUnary(u.last.req)
 	var o outcome
-	opts := append(o.split(u.options), u.added...)
+	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
 	err := u.send(reply, &u.decision, opts)
 	return u.again(reply, opts, &retry, err)
@@ -71,7 +75,7 @@ func (u *unaryStream) RecvMsg(reply any) error {
 // again tries the RPC again after an attempt that ended with err, as often as its
 // policy has it, and returns how the last attempt ended.
 func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
-	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.req) {
+	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.last.req) {
 		if err := retry.wait(&u.decision); err != nil {
 			return err
 		}
@@ -81,10 +85,13 @@ func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, e
 }
 
 func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOption) error {
-	a := new(answer)
-	u.last = a
+	if u.last.sent {
+		u.last = &exchange{req: u.last.req}
+	}
+	a := u.last
+	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.call.invoker(d, u.extra.WireMethod, u.req, reply, u.call.cc, opts...)
+	return u.call.invoker(d, u.extra.WireMethod, a.req, reply, u.call.s.ch.ClientConn, opts...)
 }
 
 // invoke carries out the RPC for the application alone, who gets to see what
@@ -94,39 +101,40 @@ func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	if retry := u.newRetrier(); retry.max > 1 {
 		return u.invokeRetried(req, reply, opts, &retry)
 	}
-	if len(u.added) > 0 {
-		opts = slices.Concat(opts, u.added)
+	if added := u.rpc.AddedOptions(); len(added) > 0 {
+		opts = slices.Concat(opts, added)
 	}
-	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.cc, opts...)
+	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.s.ch.ClientConn, opts...)
 }
 
 // firstTry is what the first attempt of an RPC that may be retried takes.
 type firstTry struct {
-	answer  answer
-	options [8]grpc.CallOption
+	exchange exchange
+	options  [8]grpc.CallOption
 }
 
 // invokeRetried is invoke for an RPC that may be retried. The first attempt reports
 // to the application like one that cannot be, but for its end, so that an RPC that
 // needs no other one costs no more than that gRPC tells the router too.
 func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry *retrier) error {
-	try := u.call.firstTry
-	u.req, u.last = req, &try.answer
+	try := u.call.more.firstTry
+	u.last = &try.exchange
+	u.last.req, u.last.sent = req, true
 	first := try.options[:0]
 	for _, o := range opts {
 		if _, ok := o.(grpc.OnFinishCallOption); !ok {
 			first = append(first, o)
 		}
 	}
-	first = append(append(first, u.added...), grpc.Header(&try.answer.header), grpc.Trailer(&try.answer.trailer))
-	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.cc, first...)
+	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
+	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.s.ch.ClientConn, first...)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil
 	}
 	var o outcome
-	err = u.again(reply, append(o.split(opts), u.added...), retry, err)
-	if u.last != &try.answer { // of which gRPC has told
+	err = u.again(reply, append(o.split(opts), u.rpc.AddedOptions()...), retry, err)
+	if u.last != &try.exchange { // of which gRPC has told
 		o.report(u)
 	}
 	o.finished(err)

@@ -63,20 +63,20 @@ type leg struct {
 // start begins a leg with the constraints of the group, and ends the one before.
 // The caller holds Wrapper.mu.
 func (x *watch) start() {
-	before := x.leg
-	if before == nil {
-		x.leg = &x.first
-	} else {
-		x.leg = new(leg)
-	}
-	x.state = watchRunning
-	x.leg.watch = x
-	x.leg.stop = x.kind.open(x.leg)
-	if before == nil {
+	if x.state == watchWaiting {
+		x.state = watchRunning
+		x.run(&x.first)
 		return
 	}
+	before := x.leg
+	x.run(new(leg))
 	x.kind.outdate()
 	before.stop()
+}
+
+func (x *watch) run(l *leg) {
+	x.leg, l.watch = l, x
+	l.stop = x.kind.open(l)
 }
 
 // stop ends the watch.
@@ -84,13 +84,13 @@ func (x *watch) stop() {
 	mu := x.mu()
 	mu.Lock()
 	defer mu.Unlock()
-	if x.state == watchStopped {
+	switch x.state {
+	case watchStopped:
 		return
-	}
-	x.state = watchStopped
-	if x.leg != nil {
+	case watchRunning:
 		x.leg.stop()
 	}
+	x.state = watchStopped
 	x.group.scope.remove(x)
 }
 

@@ -55,6 +55,21 @@ func NewNext(end End, interceptors ...Interceptor) Next {
 	return Next{rest: interceptors, end: end}
 }
 
+// RouteEnd is an End that knows the RPC's route.
+type RouteEnd interface {
+	End
+	// RouteHas reports whether the route sends RPCs to the cluster, be it all of
+	// them or some by weight.
+	RouteHas(cluster string) bool
+}
+
+// RouteHas reports whether the RPC's route sends RPCs to the cluster, be it all
+// of them or some by weight. It is false if the chain's End is no RouteEnd.
+func (n Next) RouteHas(cluster string) bool {
+	end, ok := n.end.(RouteEnd)
+	return ok && end.RouteHas(cluster)
+}
+
 // NewStream hands the RPC to the rest of the chain. To call it more than once,
 // give each call an RPC of its own: see [RPC.Clone]. It is safe for concurrent
 // use.

@@ -38,8 +38,12 @@ type RPC struct {
 	// StreamDesc says which sides stream. It is nil for unary RPCs. It must not
 	// be changed.
 	StreamDesc *grpc.StreamDesc
+	// HostOverride asks for an endpoint, and learns which one was picked. nil: no
+	// filter is interested. The last filter that sets it has its way.
+	HostOverride *HostOverride
 
-	added []grpc.CallOption
+	// added is a pointer because most RPCs have none, and every RPC has an RPC.
+	added *[]grpc.CallOption
 }
 
 // Unary reports whether the RPC is a unary one.
@@ -49,11 +53,17 @@ func (r *RPC) Unary() bool { return r.StreamDesc == nil }
 // both say something of the same thing. They take effect once for each time
 // that the RPC is sent, so more than once if it is retried.
 func (r *RPC) AddOptions(opts ...grpc.CallOption) {
-	r.added = append(slices.Clip(r.added), opts...)
+	added := slices.Concat(r.AddedOptions(), opts)
+	r.added = &added
 }
 
 // AddedOptions returns what AddOptions has added. It must not be changed.
-func (r *RPC) AddedOptions() []grpc.CallOption { return r.added }
+func (r *RPC) AddedOptions() []grpc.CallOption {
+	if r.added == nil {
+		return nil
+	}
+	return *r.added
+}
 
 // Clone returns a copy that can be handed on separately. A filter that sends
 // more than one RPC for the one it was given (to hedge, to compare, to copy

@@ -3,6 +3,7 @@ package interop_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -19,7 +20,7 @@ import (
 
 // routeCounts are the lengths of the route tables that are measured. The route
 // that serves the RPC is the last.
-var routeCounts = []int{1, 100, 1_000, 10_001}
+var routeCounts = []int{1, 100, 1_000, 10_000}
 
 // A peer is one way to get a channel to the backend.
 type peer struct {
@@ -49,30 +50,101 @@ func dialDynxds(t testing.TB, control *gocp.Server, _ string) *grpc.ClientConn {
 // BenchmarkUnary is a unary RPC over loopback, client and server in one
 // process, on each peer: one at a time, and on all processors at once.
 func BenchmarkUnary(b *testing.B) {
-	for _, n := range routeCounts {
+	onEachPeer(b, routeCounts, func(b *testing.B, client testpb.TestServiceClient) {
+		b.Run("sequential", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				call(b, client)
+			}
+		})
+		b.Run("parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					call(b, client)
+				}
+			})
+		})
+	})
+}
+
+// BenchmarkStream is a bidirectional stream with one message each way, from its
+// beginning to its end.
+func BenchmarkStream(b *testing.B) {
+	onEachPeer(b, routeCounts, func(b *testing.B, client testpb.TestServiceClient) {
+		b.ReportAllocs()
+		for b.Loop() {
+			stream := openStream(b, client)
+			exchange(b, stream)
+			if err := stream.CloseSend(); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != io.EOF {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkMessage is one message each way on a stream that is open.
+func BenchmarkMessage(b *testing.B) {
+	onEachPeer(b, []int{1}, func(b *testing.B, client testpb.TestServiceClient) {
+		stream := openStream(b, client)
+		b.ReportAllocs()
+		for b.Loop() {
+			exchange(b, stream)
+		}
+	})
+}
+
+// BenchmarkStart is a channel from dialling to the end of its first RPC. Nothing
+// is left of the channel before, its xDS client included.
+func BenchmarkStart(b *testing.B) {
+	control, backend := benchWorld(b, 1)
+	for _, p := range peers {
+		b.Run("peer="+p.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				cc := p.dial(b, control, backend)
+				call(b, testpb.NewTestServiceClient(cc))
+				cc.Close()
+			}
+		})
+	}
+}
+
+// onEachPeer runs a benchmark on a channel of each peer that is connected, for
+// each length of the route table.
+func onEachPeer(b *testing.B, lengths []int, run func(*testing.B, testpb.TestServiceClient)) {
+	for _, n := range lengths {
 		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
 			control, backend := benchWorld(b, n)
 			for _, p := range peers {
 				b.Run("peer="+p.name, func(b *testing.B) {
 					client := testpb.NewTestServiceClient(p.dial(b, control, backend))
-					call(b, client) // Connects.
-					b.Run("sequential", func(b *testing.B) {
-						b.ReportAllocs()
-						for b.Loop() {
-							call(b, client)
-						}
-					})
-					b.Run("parallel", func(b *testing.B) {
-						b.ReportAllocs()
-						b.RunParallel(func(pb *testing.PB) {
-							for pb.Next() {
-								call(b, client)
-							}
-						})
-					})
+					call(b, client)
+					run(b, client)
 				})
 			}
 		})
+	}
+}
+
+func openStream(b *testing.B, client testpb.TestServiceClient) testpb.TestService_FullDuplexCallClient {
+	b.Helper()
+	stream, err := client.FullDuplexCall(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return stream
+}
+
+func exchange(b *testing.B, stream testpb.TestService_FullDuplexCallClient) {
+	if err := stream.Send(&testpb.StreamingOutputCallRequest{}); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		b.Fatal(err)
 	}
 }
 
@@ -175,6 +247,19 @@ func serveTest(t testing.TB, service testpb.TestServiceServer) (addr string) {
 
 type lean struct {
 	testpb.UnimplementedTestServiceServer
+}
+
+func (lean) FullDuplexCall(stream testpb.TestService_FullDuplexCallServer) error {
+	for {
+		if _, err := stream.Recv(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := stream.Send(&testpb.StreamingOutputCallResponse{}); err != nil {
+			return err
+		}
+	}
 }
 
 func (lean) UnaryCall(_ context.Context, r *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {

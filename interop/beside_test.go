@@ -124,7 +124,7 @@ func TestBothSchemesInOneProcess(t *testing.T) {
 	}
 
 	cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
-	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"=yes")
+	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"="+bothSchemesChild)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -144,11 +144,14 @@ func TestBothSchemesInOneProcess(t *testing.T) {
 // serviceOf is the service that the child dials by a scheme.
 func serviceOf(scheme string) string { return "by-" + scheme + ".example.com" }
 
-// childVariable makes this test's binary the program of
-// TestBothSchemesInOneProcess.
-const childVariable = "DYNXDS_INTEROP_CHILD"
+// childVariable makes this test's binary another program: that of
+// TestBothSchemesInOneProcess, for example.
+const (
+	childVariable    = "DYNXDS_INTEROP_CHILD"
+	bothSchemesChild = "both schemes"
+)
 
-// child is that program. It returns its exit status.
+// child is the program of TestBothSchemesInOneProcess. It returns its exit status.
 func child() int {
 	var channels []*grpc.ClientConn
 	for scheme := range resolvedBy {

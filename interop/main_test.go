@@ -8,8 +8,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childVariable) != "" {
+	switch os.Getenv(childVariable) {
+	case bothSchemesChild:
 		os.Exit(child())
+	case benchChild:
+		os.Exit(runBenchProgram())
 	}
 	goleak.VerifyTestMain(m)
 }

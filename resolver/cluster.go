@@ -54,12 +54,14 @@ func (n *clusterNode) stop() {
 
 // answered reports whether it is known what RPCs to the cluster can expect.
 func (n *clusterNode) answered() bool {
-	return isKnown(n.state) || n.state.Underlying != nil && !n.partial
+	return n.graph.isKnown(n.state) || n.state.Underlying != nil && !n.partial
 }
 
 // isKnown reports whether it is known what RPCs to a cluster with endpoints can
 // expect.
-func isKnown(s *balancer.ClusterState) bool { return s.Err != nil || s.Endpoints != nil }
+func (g *graph) isKnown(s *balancer.ClusterState) bool {
+	return s.Endpoints != nil || s.Err != nil && !g.willSayMore(s.Err)
+}
 
 // update takes over what the members know. While something in a new graph of
 // clusters has not answered, that which is in use stays and goes on to change.
@@ -89,7 +91,7 @@ func (n *clusterNode) update() {
 func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, complete bool) {
 	root := n.members[n.name].state
 	if root.Cluster == nil || root.Cluster.Kind != xdsresource.ClusterAggregate {
-		return *root, map[string]bool{n.name: true}, isKnown(root)
+		return *root, map[string]bool{n.name: true}, n.graph.isKnown(root)
 	}
 	w := newWalk(n)
 	w.visit(n.name)
@@ -104,7 +106,7 @@ func (n *clusterNode) refreshed() balancer.ClusterState {
 	s := *n.state
 	s.Underlying = nil
 	for _, u := range n.state.Underlying {
-		if m := n.members[u.Name]; m != nil && isKnown(m.state) {
+		if m := n.members[u.Name]; m != nil && n.graph.isKnown(m.state) {
 			u.State = m.state
 		}
 		s.Underlying = append(s.Underlying, u)

@@ -3,6 +3,7 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/dynxds/dynxds/balancer"
@@ -204,6 +205,26 @@ func (g *graph) onRoutes(s *routeSource, rc *xdsresource.RouteConfiguration, err
 func doesNotExist(err error) bool {
 	var e *xdsclient.Error
 	return errors.As(err, &e) && e.Kind == xdsclient.KindDoesNotExist
+}
+
+// willSayMore reports whether err says nothing of a resource, but only that the
+// server is out of reach which sent the configuration that the
+// resource is for. What is in use can wait for it to come back. It does not wait for the
+// servers of other authorities: an outage of one of them holds up its own
+// resources, and not the routes that lead there among other places.
+func (g *graph) willSayMore(err error) bool {
+	var e *xdsclient.Error
+	return errors.As(err, &e) && e.Kind == xdsclient.KindUnreachable && authorityOf(e.Resource) == authorityOf(g.lds.name)
+}
+
+// authorityOf returns the authority of an xdstp name, empty for any other.
+func authorityOf(name string) string {
+	rest, _ := strings.CutPrefix(name, "xdstp://")
+	if rest == name {
+		return ""
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	return authority
 }
 
 // route makes the Listener's configuration with the given routes the one to

@@ -87,9 +87,9 @@ func (m *member) adopt(c *xdsresource.Cluster) {
 		s.Endpoints = c.Inline
 	case m.source != nil:
 		s.Endpoints, s.Err = m.source.known()
-		if s.Endpoints == nil && s.Err == nil {
+		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.willSayMore(s.Err)) {
 			// Those of before, if there are any, stay in use until it is known.
-			s.Endpoints = m.state.Endpoints
+			s.Endpoints, s.Err = m.state.Endpoints, nil
 		}
 		if dns, ok := m.source.(*dnsEndpoints); ok {
 			s.ResolveNow = dns.resolveNow

@@ -65,7 +65,7 @@ func (w *walk) below(name string) int {
 	state := w.node.member(name).state
 	if c := state.Cluster; c == nil || c.Kind != xdsresource.ClusterAggregate {
 		w.leaves = append(w.leaves, balancer.Underlying{Name: name, State: state})
-		w.complete = w.complete && isKnown(state)
+		w.complete = w.complete && w.node.graph.isKnown(state)
 		return 0
 	}
 	most := 0

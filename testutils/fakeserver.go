@@ -74,6 +74,7 @@ type fakeServerOptions struct {
 	control []controlplane.Option
 	store   *controlplane.Store
 	loads   *controlplane.LoadReports
+	keep    int
 }
 
 // FakeServerOption changes how a FakeServer is made.
@@ -101,12 +102,20 @@ func CollectLoads(loads *controlplane.LoadReports) FakeServerOption {
 	return func(o *fakeServerOptions) { o.loads = loads }
 }
 
+// KeepRequests bounds how many requests the server remembers for Requests and
+// Wait, of 2 at least: the newest n/2 of them are always there. It is for tests
+// that measure memory.
+func KeepRequests(n int) FakeServerOption {
+	return func(o *fakeServerOptions) { o.keep = n }
+}
+
 // NewFakeServer starts a FakeServer. The caller has to Close it.
 func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
-	f := &FakeServer{recorder: newRecorder(), streams: map[uint64]*fakeStream{}, news: make(chan struct{})}
+	f := &FakeServer{streams: map[uint64]*fakeStream{}, news: make(chan struct{}), opts: fakeServerOptions{keep: maxRecorded}}
 	for _, opt := range opts {
 		opt(&f.opts)
 	}
+	f.recorder = newRecorder(f.opts.keep)
 	f.store = f.opts.store
 	if f.store == nil {
 		f.store = controlplane.NewStore()

@@ -8,11 +8,14 @@ import (
 	"sync"
 )
 
-// maxRecorded bounds what a recorder keeps; soak tests run for long.
+// maxRecorded bounds what a recorder keeps by default; soak tests run for long.
 const maxRecorded = 100_000
 
 // recorder keeps the requests that came in and lets one wait for them.
 type recorder struct {
+	// limit bounds requests.
+	limit int
+
 	mu       sync.Mutex
 	requests []Request
 	// dropped counts the oldest requests that were thrown away.
@@ -23,13 +26,13 @@ type recorder struct {
 	news chan struct{}
 }
 
-func newRecorder() *recorder { return &recorder{news: make(chan struct{})} }
+func newRecorder(limit int) *recorder { return &recorder{limit: limit, news: make(chan struct{})} }
 
 func (r *recorder) add(req Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.requests) == maxRecorded {
-		drop := maxRecorded / 2
+	if len(r.requests) == r.limit {
+		drop := r.limit / 2
 		r.requests = slices.Delete(r.requests, 0, drop)
 		r.dropped += drop
 		r.next = max(r.next, r.dropped)

@@ -8,7 +8,7 @@ import (
 
 func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
 	t.Parallel()
-	r := newRecorder()
+	r := newRecorder(maxRecorded)
 	const total = maxRecorded*2 + 10
 	for i := range total {
 		r.add(Request{TypeURL: fmt.Sprint(i)})

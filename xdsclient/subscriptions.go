@@ -63,14 +63,6 @@ func (m subscriptions) all() iter.Seq[*subscription] {
 	}
 }
 
-// size is how many subscriptions there are.
-func (m subscriptions) size() (n int) {
-	for range m.all() {
-		n++
-	}
-	return n
-}
-
 // chain yields the subscription and those behind it, until yield returns false.
 func (s *subscription) chain(yield func(*subscription) bool) bool {
 	for s != nil {

@@ -109,7 +109,7 @@ func TestModelOfVariants(t *testing.T) {
 	for _, variant := range []string{"SotW", "SotW of a type without full state", "delta"} {
 		t.Run(variant, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(80) {
+			for seed := range uint64(30) {
 				synctest.Test(t, func(t *testing.T) {
 					m := &model{
 						t: t, r: rand.New(rand.NewPCG(seed, 7)), d: newDesk(t, variant == "delta", "fail_on_data_errors"),

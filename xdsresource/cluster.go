@@ -24,6 +24,7 @@ func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.MaxRequests = maxRequests(pb)
 	v.lbPolicy(pb, c)
 	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
+	c.Sessions = v.sessions(pb)
 	c.Load = v.loadReporting(pb)
 	c.Ignored = v.ignored
 	return c

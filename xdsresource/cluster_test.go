@@ -108,6 +108,7 @@ func TestCluster(t *testing.T) {
 			if tc.want.MaxRequests == 0 {
 				tc.want.MaxRequests = DefaultMaxRequests
 			}
+			tc.want.Sessions = DefaultSessions
 			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
 				t.Errorf("Cluster (-want +got):\n%s", diff)
 			}

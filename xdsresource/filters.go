@@ -103,9 +103,12 @@ func (c *filterChain) add(at *path, i int, pb *hcmpb.HttpFilter) {
 	if err != nil {
 		c.v.fault(at.field("typed_config"), "filter %s: %v", quote(pb.GetName()), err)
 	}
-	c.filters = append(c.filters, httpfilter.Instance{
-		Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: pb.GetDisabled(),
-	})
+	disabled := pb.GetDisabled()
+	if disabled && filter.IsTerminal() {
+		c.v.ignore(at.field("disabled"), "filter %s: a terminal filter cannot be disabled", quote(pb.GetName()))
+		disabled = false
+	}
+	c.filters = append(c.filters, httpfilter.Instance{Name: pb.GetName(), Filter: filter, Config: parsed, Disabled: disabled})
 }
 
 func (c *filterChain) unknown(at *path, pb *hcmpb.HttpFilter, typeURL string) {

@@ -267,8 +267,9 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster": {
 		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
-		"load_assignment", "dns_lookup_family", "dns_refresh_rate",
+		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config",
 	},
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig":       {"override_host_status"},
 	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":     {"eds_config", "service_name"},
 	"envoy.config.cluster.v3.CircuitBreakers":              {"thresholds"},
 	"envoy.config.cluster.v3.CircuitBreakers.Thresholds":   {"priority", "max_requests"},

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Control planes still send deprecated fields.
+
 package xdsresource
 
 import (

@@ -105,7 +105,7 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			tc.want.Name, tc.want.LBPolicy, tc.want.MaxRequests = "blue", "round_robin", DefaultMaxRequests
+			tc.want.Name, tc.want.LBPolicy, tc.want.MaxRequests, tc.want.Sessions = "blue", "round_robin", DefaultMaxRequests, DefaultSessions
 			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
 				t.Errorf("Cluster (-want +got):\n%s", diff)
 			}

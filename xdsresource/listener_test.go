@@ -223,6 +223,16 @@ func TestListenerFaults(t *testing.T) {
 			}),
 			[]Fault{{hcmPath + ".route_config.virtual_hosts[0].domains", "must have at least one domain"}},
 		}, {
+			"a filter override at fault in inline routes (gRFC A39: the RouteConfiguration of an LDS response is validated alike)",
+			manager(func(m *hcmpb.HttpConnectionManager) {
+				routes := configWithOverrides("Route", "f", &anypb.Any{TypeUrl: unknownURL})
+				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: routes}
+			}),
+			[]Fault{{
+				hcmPath + `.route_config.virtual_hosts[0].routes[0].typed_per_filter_config["f"]`,
+				`filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`,
+			}},
+		}, {
 			"a negative max_stream_duration",
 			manager(func(m *hcmpb.HttpConnectionManager) {
 				m.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(-time.Second)}

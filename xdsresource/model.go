@@ -90,6 +90,8 @@ type Cluster struct {
 	MaxRequests uint32
 	// Outliers says when endpoints that fail RPCs are left out. nil: never.
 	Outliers *OutlierDetection
+	// Sessions says which endpoints keep the RPCs of a session.
+	Sessions Sessions
 	// Load says how the cluster's load is reported. nil: not at all.
 	Load *LoadReporting
 	// Ignored lists the entries of load_balancing_policy that were passed over

@@ -151,6 +151,23 @@ func TestFaultsOfOverridesComeInOrder(t *testing.T) {
 	}
 }
 
+// HttpFilter.disabled; Envoy's documentation has it that terminal filters cannot
+// be disabled.
+func TestHTTPFilterThatIsDisabled(t *testing.T) {
+	t.Parallel()
+	off, router := plain("off"), routerFilter(t)
+	off.Disabled, router.Disabled = true, true
+	hcm := validManager(t)
+	hcm.HttpFilters = []*hcmpb.HttpFilter{plain("on"), off, router}
+	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	for i, want := range []bool{false, true, false} {
+		if got := l.Filters[i].Disabled; got != want {
+			t.Errorf("filter %q: Disabled is %v, want %v", l.Filters[i].Name, got, want)
+		}
+	}
+	checkIgnored(t, l.Ignored, Ignored{hcmPath + ".http_filters[2].disabled", `filter "router": a terminal filter cannot be disabled`})
+}
+
 // gRFC A39, "Top-Level Filter Configs": a type that is only for overrides, and
 // filters that the other side has.
 func TestHTTPFilterOfTheWrongKind(t *testing.T) {

@@ -38,8 +38,7 @@ func hostnamesOf(e *xdsresource.Endpoints) hostnames {
 // an RPC whose route has auto_host_rewrite (gRFC A81, "xds_cluster_impl LB Policy
 // Changes"). gRPC checks it against the server's certificate, and keeps to
 // grpc.CallAuthority if the application has used that.
-func (h hostnames) setAuthority(result *balancer.PickResult, info balancer.PickInfo, sc *leaf.SubConn) {
-	d := decision.FromContext(info.Ctx)
+func (h hostnames) setAuthority(result *balancer.PickResult, d *decision.Decision, sc *leaf.SubConn) {
 	if d == nil || d.Extra == nil || !d.Extra.AutoHost {
 		return
 	}

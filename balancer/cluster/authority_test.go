@@ -52,12 +52,12 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 					extra    *decision.Extra
 					want     []string
 				}{
-					{"it is asked for", "first", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, []string{"first"}},
+					{"it is asked for", "first", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"first"}},
 					{"it is not asked for", "first", new(decision.Extra), nil},
 					{"the RPC has nothing but a cluster", "first", nil, nil},
 					{"it changes", "second", &decision.Extra{AutoHost: true}, []string{"second"}},
 					{"there is none", "", &decision.Extra{AutoHost: true}, nil},
-					{"there is none and the route has another one", "", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, []string{"route"}},
+					{"there is none and the route has another one", "", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"route"}},
 				} {
 					f.update(by(policy, "", endpoint(tc.hostname)))
 					synctest.Wait()
@@ -82,8 +82,13 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 			f.update(by("round_robin", "", endpoint("first")))
 			f.expect(t, "the second address is up", "a:2")
 			info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting), AutoHost: true}}}
-			if result, err := f.cc.State().Picker.Pick(info); err != nil || !slices.Equal(result.Metadata[":authority"], []string{"first"}) {
-				t.Errorf("authority %q (%v)", result.Metadata[":authority"], err)
+			result, err := f.cc.State().Picker.Pick(info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result.Done(balancer.DoneInfo{})
+			if got := result.Metadata[":authority"]; !slices.Equal(got, []string{"first"}) {
+				t.Errorf("authority %q", got)
 			}
 		})
 	})

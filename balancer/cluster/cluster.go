@@ -48,16 +48,19 @@ type Policy struct {
 	resolve atomic.Pointer[func()]
 	phase   phase
 	names   names
-	// priorities is nil unless there are endpoints, or were until the cluster
-	// had to be resolved again.
+	// part is the part of the tree that is the cluster's. It is nil unless there are
+	// endpoints, or were until the cluster had to be resolved again.
+	part *tree.Env
+	// priorities is nil if only sessions have endpoints to go to.
 	priorities *priority.Policy[locality.Config]
 	// counter counts the cluster's RPCs, and so does counting for load reports;
-	// gate keeps some of them out, and outliers watches over the endpoints. They
-	// are there as long as priorities is.
+	// gate keeps some of them out, outliers watches over the endpoints, and sessions
+	// finds those that RPCs ask for. They are there as long as part is.
 	counter  *traffic.Counter
 	counting counting
 	gate     *gate
 	outliers *outlier.Detector
+	sessions *sessions
 	// hostnames are those of config.Endpoints.
 	hostnames hostnames
 	state     balancer.State
@@ -111,12 +114,21 @@ func (p *Policy) ExitIdle() {
 
 // Close implements tree.Policy.
 func (p *Policy) Close() {
+	if p.part == nil {
+		return
+	}
+	p.sessions.close() // Before the policies, whose connections it would keep.
+	p.closePriorities()
+	p.counter.Release()
+	p.counting.close()
+	p.outliers.Close()
+	p.part, p.counter, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil
+}
+
+func (p *Policy) closePriorities() {
 	if p.priorities != nil {
 		p.priorities.Close()
-		p.counter.Release()
-		p.counting.close()
-		p.outliers.Close()
-		p.priorities, p.counter, p.gate, p.outliers = nil, nil, nil, nil
+		p.priorities = nil
 	}
 }
 
@@ -128,21 +140,29 @@ func (p *Policy) fail(err error) {
 
 func (p *Policy) serve(c Config) {
 	entries := p.names.entries(c.Cluster, c.Endpoints)
-	if len(entries) == 0 {
+	if len(entries) == 0 && !keepsSessions(c) {
 		p.fail(fmt.Errorf("dynxds: cluster %q has no endpoint to send RPCs to: "+
 			"ClusterLoadAssignment %q has none that is HEALTHY or UNKNOWN", p.name, c.Endpoints.Name))
 		return
 	}
-	if p.priorities == nil {
+	if p.part == nil {
 		registry := health.NewRegistry()
-		env := p.env.ForCluster(registry, p.resolveNow)
-		p.priorities = priority.New(env, builder(env), p.prioritiesChanged)
-		p.outliers = outlier.New(env.Loop, registry)
+		p.part = p.env.ForCluster(registry, p.resolveNow)
+		p.outliers = outlier.New(p.part.Loop, registry)
+		p.sessions = newSessions(p.part, p.childChanged)
 	}
 	p.limit(c)
 	p.hostnames = hostnamesOf(c.Endpoints)
 	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
-	p.priorities.Update(entries)
+	p.sessions.update(c)
+	if len(entries) == 0 {
+		p.closePriorities()
+	} else {
+		if p.priorities == nil {
+			p.priorities = priority.New(p.part, builder(p.part), p.childChanged)
+		}
+		p.priorities.Update(entries)
+	}
 	p.phase = serving
 	p.adopt()
 }
@@ -188,7 +208,8 @@ func kindOf(c locality.Config) kind {
 	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
 }
 
-func (p *Policy) prioritiesChanged() {
+// childChanged is called when the priorities or the sessions have news.
+func (p *Policy) childChanged() {
 	if p.phase == serving {
 		p.adopt()
 		p.changed()
@@ -197,13 +218,19 @@ func (p *Policy) prioritiesChanged() {
 
 // adopt makes the priorities' state the cluster's.
 func (p *Policy) adopt() {
-	s := p.priorities.State()
-	picker := &picker{child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name, hostnames: p.hostnames}
-	if s.ConnectivityState == connectivity.Ready {
-		picker.gate = p.gate
+	s := tree.Failing(errOnlySessions)
+	if p.priorities != nil {
+		s = p.priorities.State()
+	}
+	picker := &picker{
+		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
+		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions, hostnames: p.hostnames,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }
+
+// errOnlySessions is what other RPCs see.
+var errOnlySessions = errors.New("none of its endpoints is HEALTHY or UNKNOWN; those that it has are for sessions only")
 
 // plain is err's text without its gRPC status, if it has one: a status error
 // would end even the RPCs that wait for ready.

@@ -24,9 +24,13 @@ type picker struct {
 	child     balancer.Picker
 	cluster   string
 	endpoints string
-	// gate is nil while the priorities are not READY. RPCs then wait, and are
-	// picked for again with each news; they must not be drawn for each time.
-	gate *gate
+	// gate is for RPCs that are about to be sent. While the priorities are not
+	// ready RPCs wait, and are picked for again with each news; they must not be
+	// drawn for each time.
+	gate  *gate
+	ready bool
+	// sessions has the endpoints that RPCs may ask for.
+	sessions *sessions
 	// hostnames are the authorities that some RPCs are to have.
 	hostnames hostnames
 }
@@ -67,28 +71,63 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n
 // Pick takes no lock and allocates only to word an error, to join what the child
 // wants done at the end of the RPC with what is done here, or to set an authority.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if p.gate != nil {
-		if err := p.enter(info); err != nil {
-			return balancer.PickResult{}, err
+	d := decision.FromContext(info.Ctx)
+	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
+		return p.pickHost(info, d)
+	}
+	result, _, err := p.pick(info, d, p.child, p.ready)
+	return result, err
+}
+
+// pickHost picks for an RPC of a session, and tells which endpoint it goes to.
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
+	override := d.Extra.HostOverride
+	if !p.sessions.ready() {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	child, ready := p.child, p.ready
+	switch sc, wait := p.sessions.find(override.Addresses); {
+	case wait:
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	case sc != nil:
+		child, ready = chosen{sc}, true
+	}
+	result, sc, err := p.pick(info, d, child, ready)
+	if err != nil || sc == nil {
+		return result, err
+	}
+	if h := sc.Host(); h != nil {
+		h.Use()
+		override.SetHost(&h.Endpoint().Addresses)
+	}
+	return result, nil
+}
+
+// pick picks by child, and returns what it has picked beside the result for gRPC.
+// gated says that the RPC is sent if child finds an endpoint.
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
+	if gated {
+		if err := p.enter(d); err != nil {
+			return balancer.PickResult{}, nil, err
 		}
 	}
-	result, err := p.child.Pick(info)
+	result, err := child.Pick(info)
 	if err != nil {
-		if p.gate != nil {
+		if gated {
 			p.gate.counter.End()
 		}
 		if err == balancer.ErrNoSubConnAvailable {
-			return result, err
+			return result, nil, err
 		}
-		return result, p.explain(err)
+		return result, nil, p.explain(err)
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
-		p.hostnames.setAuthority(&result, info, sc)
+		p.hostnames.setAuthority(&result, d, sc)
 	}
-	if p.gate == nil {
-		return result, nil
+	if !gated {
+		return result, sc, nil
 	}
 	end := p.gate.end
 	if ok {
@@ -99,29 +138,29 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	} else {
 		result.Done = end
 	}
-	return result, nil
+	return result, sc, nil
 }
 
 // enter returns a status error, which ends any RPC, if this one is not to be
 // sent. Such an RPC is not to be retried either (gRFC A32).
-func (p *picker) enter(info balancer.PickInfo) error {
+func (p *picker) enter(d *decision.Decision) error {
 	for i := range p.gate.drops {
-		d := &p.gate.drops[i]
-		if rand.Uint32N(xdsresource.Million) < d.perMillion {
-			d.count.Add(1)
-			d.reported.Count()
-			return p.refuse(info, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", d.perMillion, d.category))
+		share := &p.gate.drops[i]
+		if rand.Uint32N(xdsresource.Million) < share.perMillion {
+			share.count.Add(1)
+			share.reported.Count()
+			return p.refuse(d, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
 		}
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
 		p.gate.overload.Count()
-		return p.refuse(info, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
+		return p.refuse(d, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
 	return nil
 }
 
-func (p *picker) refuse(info balancer.PickInfo, why string) error {
-	if d := decision.FromContext(info.Ctx); d != nil {
+func (p *picker) refuse(d *decision.Decision, why string) error {
+	if d != nil {
 		d.Drop()
 	}
 	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)

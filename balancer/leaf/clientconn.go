@@ -79,6 +79,14 @@ func (c *clientConn) reportCount() int {
 func (c *clientConn) latestReport() (balancer.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.latest, !c.closed && c.reports == waiting
+}
+
+// takeReport returns the report that waits for the loop, if one does. It waits
+// no longer.
+func (c *clientConn) takeReport() (balancer.State, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed || c.reports == taken {
 		return balancer.State{}, false
 	}
@@ -89,12 +97,13 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &SubConn{conn: c}
+	sc := &SubConn{env: c.env, conn: c}
 	if len(addrs) > 0 {
 		sc.addr = addrs[0].Addr
 	}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
+		sc.host.Report(s.ConnectivityState)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}
@@ -116,14 +125,15 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
 		return nil, err
 	}
-	if c.env.Health != nil && len(addrs) == 1 {
-		sc.health = c.env.Health.Connect(addrs[0].Addr, sc.reportHealth)
+	if len(addrs) == 1 {
+		sc.register()
 	}
 	if !c.remember(sc) {
 		sc.health.Close()
 		sc.SubConn.Shutdown()
 		return nil, errClosed
 	}
+	sc.host.Add()
 	return sc, nil
 }
 

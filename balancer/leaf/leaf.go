@@ -105,9 +105,11 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	}
 	p.updatePolicy()
 	// What the policy says of its new endpoints is the state from now on: that
-	// before may be a failure of endpoints that are gone.
-	if p.takeReport() {
-		p.wake()
+	// before may be a failure of endpoints that are gone. The event of the report
+	// comes nevertheless: it may be of a connection that was faster than this, and
+	// not everyone above looks at the state after this call.
+	if state, ok := p.conn.latestReport(); ok {
+		p.state = state
 	}
 }
 
@@ -160,25 +162,15 @@ func (p *Policy) Close() {
 
 // reported takes over the latest report of the policy, on the loop.
 func (p *Policy) reported() {
-	if p.takeReport() {
-		p.changed()
-		p.wake()
+	state, ok := p.conn.takeReport()
+	if !ok {
+		return
 	}
-}
-
-// takeReport reports whether there was one to take.
-func (p *Policy) takeReport() bool {
-	state, ok := p.conn.latestReport()
-	if ok {
-		p.state = state
-	}
-	return ok
-}
-
-// wake has an idle policy connect, if nobody else will: only a pick would do it,
-// and the localities above do not pick an idle one while another is ready.
-func (p *Policy) wake() {
-	if p.state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
+	p.state = state
+	p.changed()
+	if state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
+		// Only a pick would wake an idle policy, and the localities above do not
+		// pick an idle one while another is ready.
 		p.ExitIdle()
 	}
 }

@@ -217,6 +217,22 @@ func TestReportsArriveAsEventsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// Who updates a leaf reads its state afterwards; who has it connect does not, and
+// waits for the event.
+func TestReportWithinAnUpdateIsTheStateAtOnceAndAnEvent(t *testing.T) {
+	f := newSpied(t)
+	f.spy.readyOnUpdate = true
+	var after connectivity.State
+	f.loop.Do(func() {
+		f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
+		after = f.leaf.State().ConnectivityState
+	})
+	f.loop.Do(func() {}) // what was posted has run
+	if after != connectivity.Ready || f.changes != 1 {
+		t.Errorf("the leaf was %v after the update, with %d changes; want READY and 1", after, f.changes)
+	}
+}
+
 func TestIdlePolicyIsWoken(t *testing.T) {
 	f := newSpied(t)
 	f.spy.cc.UpdateState(tree.Waiting(connectivity.Idle))

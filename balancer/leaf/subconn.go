@@ -7,23 +7,30 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/hosts"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
 // SubConn is a SubConn as the policy sees it. When the policy shuts it down it
-// reports nothing more, but it stays open for Env.Linger.
+// reports nothing more, but it stays open for Env.Linger, or for as long as
+// sessions use it (package hosts).
 //
 // Picks of the leaf return it as it is; the cluster's picker calls Begin and gives
 // gRPC its own SubConn back with Unwrap.
 type SubConn struct {
 	balancer.SubConn
-	conn *clientConn
+	env  *tree.Env
+	conn *clientConn // nil: no policy's
 	// addr is where it connects to; the first one, if there are several.
 	addr string
 	end  atomic.Pointer[end]
-	// health is nil if nobody wants to know how RPCs on the SubConn end.
+	// health is nil if nobody wants to know how RPCs on the SubConn end, host if
+	// nobody asks for its endpoint.
 	health *health.Conn
+	host   *hosts.Conn
 
 	// mu guards what follows and is held for no call.
 	mu sync.Mutex
@@ -36,11 +43,49 @@ type SubConn struct {
 	reported balancer.SubConnState
 }
 
+// Open connects to an address for the sessions of a cluster and not for a policy.
+// env has Hosts, which decides how long the connection is kept.
+func Open(env *tree.Env, address string) error {
+	s := &SubConn{env: env, addr: address}
+	var err error
+	//lint:ignore SA1019 there is one address
+	s.SubConn, err = env.ClientConn.NewSubConn([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
+		StateListener: func(state balancer.SubConnState) { s.host.Report(state.ConnectivityState) },
+	})
+	if err != nil {
+		return err
+	}
+	s.register()
+	if !s.host.Own() {
+		s.health.Close()
+		s.SubConn.Shutdown()
+		return nil
+	}
+	s.SubConn.Connect()
+	return nil
+}
+
+// register tells those who ask for endpoints by their addresses of the SubConn.
+func (s *SubConn) register() {
+	if s.env.Health != nil {
+		s.health = s.env.Health.Connect(s.addr, s.reportHealth)
+	}
+	if s.env.Hosts != nil {
+		s.host = s.env.Hosts.NewConn(s.addr, s)
+	}
+}
+
 // Address returns the address of the endpoint that the SubConn is a connection to.
 func (s *SubConn) Address() string { return s.addr }
 
 // Unwrap returns gRPC's own SubConn.
 func (s *SubConn) Unwrap() balancer.SubConn { return s.SubConn }
+
+// Host returns the host that the SubConn leads to, nil if none is known.
+func (s *SubConn) Host() *hosts.Host { return s.host.Host() }
+
+// Ejected reports whether the endpoint is ejected as an outlier.
+func (s *SubConn) Ejected() bool { return s.health.Ejected() }
 
 // Shutdown implements balancer.SubConn.
 func (s *SubConn) Shutdown() {
@@ -49,17 +94,23 @@ func (s *SubConn) Shutdown() {
 	}
 }
 
-// retire has gRPC shut the SubConn down in a while. If the whole tree is closed
-// before that, gRPC does it by itself.
+// retire ends what the policy has to do with the SubConn.
 func (s *SubConn) retire() {
 	s.listen(nil)
+	if !s.host.Abandon() {
+		s.Release()
+	}
+}
+
+// Release has gRPC shut the SubConn down in a while. If the whole tree is closed
+// before that, gRPC does it by itself.
+func (s *SubConn) Release() {
 	s.health.Close()
-	env := s.conn.env
-	if env.Linger == 0 || env.Ends() {
+	if s.env.Linger == 0 || s.env.Ends() {
 		s.SubConn.Shutdown()
 		return
 	}
-	env.Loop.Post(func() { env.Loop.After(env.Linger, s.SubConn.Shutdown) })
+	s.env.Loop.Post(func() { s.env.Loop.After(s.env.Linger, s.SubConn.Shutdown) })
 }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is
@@ -96,6 +147,9 @@ func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 // reportHealth tells the listener what gRPC last reported, or that the endpoint
 // is ejected.
 func (s *SubConn) reportHealth() {
+	if s.conn == nil {
+		return
+	}
 	s.conn.policy.calls.Lock()
 	defer s.conn.policy.calls.Unlock()
 	s.mu.Lock()

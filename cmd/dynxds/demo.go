@@ -12,19 +12,21 @@ import (
 // runDemo is demo.Run.
 type runDemo func(context.Context, demo.Options, report.Reporter) error
 
-const demoHelp = `Runs a control plane, three gRPC backends and a client in this process, on
+const demoHelp = `Runs a control plane, four gRPC backends and a client in this process, on
 loopback, and needs nothing else. The client imports dynxds and dials
 "xds:///echo.example.com" with a bootstrap file in a temporary folder. While it
-makes unary and streaming RPCs, four things happen:
+makes unary and streaming RPCs, five things happen:
 
   1. the control plane splits the RPCs 90/10 between two clusters;
   2. it shifts the split to 50/50;
   3. a backend dies;
-  4. the control plane moves one method to another cluster.
+  4. the control plane moves one method to another cluster;
+  5. of two more clients that go by a proxy, the control plane lets one go direct,
+     by dynamic parameters (TP2).
 
 Each step has to show in the RPCs themselves: in who answered what share, within
 what chance allows for their number, and in that none fails but those on the
-dying backend's connection. The exit status is 0 only if all four steps were
+dying backend's connection. The exit status is 0 only if all five steps were
 observed.
 
 A terminal sees a live table (NO_COLOR turns its colours off), a pipe sees

@@ -77,7 +77,7 @@ func TestDemoForMachines(t *testing.T) {
 		}
 	}
 	want := []event{{Event: "setup"}}
-	for step := 1; step <= 4; step++ {
+	for step := 1; step <= 5; step++ {
 		want = append(want, event{Event: "announced", Step: step}, event{Event: "observed", Step: step})
 	}
 	want = append(want, event{Event: "summary", OK: true})
@@ -96,7 +96,7 @@ func TestDemoForAPipe(t *testing.T) {
 	if bytes.ContainsRune(out, '\x1b') {
 		t.Errorf("the output has escapes: %q", out)
 	}
-	for _, want := range []string{"Step 1 of 4: split 90/10\n", "Step 4 of 4: ", "\nAll 4 steps observed, in "} {
+	for _, want := range []string{"Step 1 of 5: split 90/10\n", "Step 5 of 5: ", "\nAll 5 steps observed, in "} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -128,7 +128,7 @@ func TestDemoInterrupted(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("exit: %v, want status 1", err)
 	}
-	if want := "step 1 of 4 (split 90/10) was cut short: interrupt"; !strings.Contains(stderr.String(), want) {
+	if want := "step 1 of 5 (split 90/10) was cut short: interrupt"; !strings.Contains(stderr.String(), want) {
 		t.Errorf("standard error is %q, want %q", stderr.String(), want)
 	}
 	if !strings.Contains(last, `"event":"summary","ok":false`) {
@@ -149,7 +149,7 @@ func TestExitStatus(t *testing.T) {
 		stderr string
 	}{
 		{"demo", missed, 1, "dynxds: step 2 of 4 (shift) was not observed: no RPC has shown the change\n"},
-		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 4 steps need 2s or more\n"},
+		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
 		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"\n"},
 		{"demo extra", demo.Run, 1, "dynxds: unknown command \"extra\" for \"dynxds demo\"\n"},
 		{"nonsense", demo.Run, 1, "dynxds: unknown command \"nonsense\" for \"dynxds\"\n"},

@@ -10,6 +10,8 @@ import (
 	"context"
 	"hash/maphash"
 	"sync/atomic"
+
+	"github.com/dynxds/dynxds/httpfilter"
 )
 
 // Decision is what one RPC was given by one snapshot of the configuration. It
@@ -47,21 +49,28 @@ type Extra struct {
 	// WireMethod is the method that gRPC is given, which differs from
 	// Decision.Method after a rewrite.
 	WireMethod string
-	// AutoHostElse is the ":authority" to set for an endpoint without hostname.
-	// Empty: none.
-	AutoHostElse string
+	// Authority is the ":authority" of the RPC, for endpoints without hostname if
+	// AutoHost is set. Empty: that of the channel.
+	Authority string
 	// AutoHost asks the picker to set ":authority" to the hostname of the
 	// endpoint that it picks, if that has one (gRFC A81); see AuthorityFor.
 	// gRPC keeps to grpc.CallAuthority if the application has used that.
 	AutoHost bool
+	// HostOverride is the endpoint that a filter asks the picker for (gRFC A55).
+	// nil: none does, and none wants to know which one it is.
+	HostOverride *httpfilter.HostOverride
 	// Pinned says that it was not the route that chose the cluster, so that no
 	// other route may choose another one.
 	Pinned bool
 
-	hashed  atomic.Bool
-	dropped atomic.Bool
-	hash    atomic.Uint64
+	state atomic.Uint32 // of hashed and dropped
+	hash  atomic.Uint64
 }
+
+const (
+	hashed  = 1 << iota // the hash is there
+	dropped             // Drop was called
+)
 
 // RPC is an RPC as the application made it, before filters and the route's
 // edits.
@@ -92,7 +101,7 @@ func (d *Decision) AuthorityFor(hostname string) string {
 	case hostname != "":
 		return hostname
 	default:
-		return d.Extra.AutoHostElse
+		return d.Extra.Authority
 	}
 }
 
@@ -107,14 +116,14 @@ func (d *Decision) Hash() uint64 {
 	if e == nil {
 		return maphash.Comparable(seed, d)
 	}
-	if !e.hashed.Load() {
+	if e.state.Load()&hashed == 0 {
 		hash, ok := e.RPC.Hash()
 		if !ok {
 			hash = maphash.Comparable(seed, e)
 		}
 		// Two picks at the same time compute the same.
 		e.hash.Store(hash)
-		e.hashed.Store(true)
+		e.state.Or(hashed)
 	}
 	return e.hash.Load()
 }
@@ -123,12 +132,12 @@ func (d *Decision) Hash() uint64 {
 // retried (gRFC A6, "Transparent Retries").
 func (d *Decision) Drop() {
 	if d.Extra != nil {
-		d.Extra.dropped.Store(true)
+		d.Extra.state.Or(dropped)
 	}
 }
 
 // Dropped reports whether Drop was called.
-func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.dropped.Load() }
+func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.state.Load()&dropped != 0 }
 
 type contextKey struct{}
 

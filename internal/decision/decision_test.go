@@ -56,8 +56,8 @@ func TestAuthorityFor(t *testing.T) {
 	}{
 		{"not asked for", nil, "endpoint", ""},
 		{"not asked for, other things are", new(decision.Extra), "endpoint", ""},
-		{"hostname", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, "endpoint", "endpoint"},
-		{"no hostname", &decision.Extra{AutoHost: true, AutoHostElse: "route"}, "", "route"},
+		{"hostname", &decision.Extra{AutoHost: true, Authority: "route"}, "endpoint", "endpoint"},
+		{"no hostname", &decision.Extra{AutoHost: true, Authority: "route"}, "", "route"},
 		{"nothing at all", &decision.Extra{AutoHost: true}, "", ""},
 	} {
 		d := &decision.Decision{Context: t.Context(), Extra: test.extra}

@@ -3,6 +3,7 @@ package gocp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -37,16 +38,22 @@ const (
 	// lets go of the watch of a request that it does not answer: the client
 	// hears nothing more of that type before it asks again.
 	ADSMode
+	// Delta is AnyNames with a bootstrap that asks for the incremental variant.
+	Delta
 )
 
 // Modes is every Mode, for table tests.
-var Modes = []Mode{AnyNames, ADSMode}
+var Modes = []Mode{AnyNames, ADSMode, Delta}
 
 func (m Mode) String() string {
-	if m == ADSMode {
+	switch m {
+	case ADSMode:
 		return "ADS mode"
+	case Delta:
+		return "delta"
+	default:
+		return "any names"
 	}
-	return "any names"
 }
 
 // Request is a request of a client, as the server saw it.
@@ -54,10 +61,11 @@ type Request struct {
 	// Stream numbers the ADS streams of a Server, over restarts.
 	Stream int64
 	Node   *corepb.Node
-	// TypeURL is the type of the resources, Names their names.
+	// TypeURL is the type of the resources, Names the names of those that the
+	// client is now subscribed to, sorted.
 	TypeURL string
 	Names   []string
-	// Version is version_info, Nonce response_nonce.
+	// Version is version_info, empty in delta, Nonce response_nonce.
 	Version, Nonce string
 	// Err is error_detail: the request is a NACK if it is not nil.
 	Err *statuspb.Status
@@ -111,6 +119,9 @@ func (s *Server) Addr() string { return s.addr.String() }
 
 // Bootstrap returns a bootstrap for this server and the node it serves.
 func (s *Server) Bootstrap(opts ...testutils.BootstrapOption) []byte {
+	if s.mode == Delta {
+		opts = append([]testutils.BootstrapOption{testutils.ServerFeatures("delta")}, opts...)
+	}
 	return testutils.Bootstrap(NodeID, s.Addr(), opts...)
 }
 
@@ -240,33 +251,79 @@ func (r Request) String() string {
 	return fmt.Sprintf("{stream %d %s %v version %q nonce %q error %q}", r.Stream, r.TypeURL, r.Names, r.Version, r.Nonce, r.Err.GetMessage())
 }
 
-// callbacks returns what records the requests of one run. go-control-plane
-// numbers streams from 1 in each run; they are renumbered here.
+// callbacks returns what records the requests of one run.
 func (s *Server) callbacks() serverv3.Callbacks {
-	var mu sync.Mutex
-	number := map[int64]int64{}
+	r := &recording{server: s, number: map[int64]int64{}, subscribed: map[subscription]map[string]bool{}}
 	return serverv3.CallbackFuncs{
-		StreamOpenFunc: func(_ context.Context, id int64, _ string) error {
-			s.mu.Lock()
-			s.streams++
-			n := s.streams
-			s.mu.Unlock()
-			mu.Lock()
-			defer mu.Unlock()
-			number[id] = n
+		StreamOpenFunc:      r.open,
+		DeltaStreamOpenFunc: r.open,
+		StreamRequestFunc: func(id int64, req *discoverypb.DiscoveryRequest) error {
+			s.record(Request{
+				Stream: r.stream(id), Node: req.GetNode(), TypeURL: req.GetTypeUrl(), Names: slices.Sorted(slices.Values(req.GetResourceNames())),
+				Version: req.GetVersionInfo(), Nonce: req.GetResponseNonce(), Err: req.GetErrorDetail(),
+			})
 			return nil
 		},
-		StreamRequestFunc: func(id int64, r *discoverypb.DiscoveryRequest) error {
-			mu.Lock()
-			n := number[id]
-			mu.Unlock()
+		StreamDeltaRequestFunc: func(id int64, req *discoverypb.DeltaDiscoveryRequest) error {
 			s.record(Request{
-				Stream: n, Node: r.GetNode(), TypeURL: r.GetTypeUrl(), Names: slices.Sorted(slices.Values(r.GetResourceNames())),
-				Version: r.GetVersionInfo(), Nonce: r.GetResponseNonce(), Err: r.GetErrorDetail(),
+				Stream: r.stream(id), Node: req.GetNode(), TypeURL: req.GetTypeUrl(), Names: r.subscribe(id, req),
+				Nonce: req.GetResponseNonce(), Err: req.GetErrorDetail(),
 			})
 			return nil
 		},
 	}
+}
+
+// recording is what is known of the streams of one run. go-control-plane numbers
+// those from 1 in each run; they are renumbered here.
+type recording struct {
+	server *Server
+
+	mu         sync.Mutex
+	number     map[int64]int64
+	subscribed map[subscription]map[string]bool
+}
+
+// subscription is what a delta stream is subscribed to of a type.
+type subscription struct {
+	stream  int64
+	typeURL string
+}
+
+func (r *recording) open(_ context.Context, id int64, _ string) error {
+	r.server.mu.Lock()
+	r.server.streams++
+	n := r.server.streams
+	r.server.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number[id] = n
+	return nil
+}
+
+func (r *recording) stream(id int64) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.number[id]
+}
+
+// subscribe returns what the stream is subscribed to after the request.
+func (r *recording) subscribe(id int64, req *discoverypb.DeltaDiscoveryRequest) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := subscription{id, req.GetTypeUrl()}
+	names := r.subscribed[of]
+	if names == nil {
+		names = map[string]bool{}
+		r.subscribed[of] = names
+	}
+	for _, name := range req.GetResourceNamesSubscribe() {
+		names[name] = true
+	}
+	for _, name := range req.GetResourceNamesUnsubscribe() {
+		delete(names, name)
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 func (s *Server) record(r Request) {

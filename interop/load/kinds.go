@@ -5,22 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 )
 
-// rpc makes one RPC and returns the backend that answered.
-type rpc func(context.Context, testpb.TestServiceClient) (backend string, err error)
-
-// kinds is the RPCs that a Load repeats.
-var kinds = map[string]rpc{
-	"unary":            unary,
-	"client streaming": clientStreaming,
-	"server streaming": serverStreaming,
-	"bidirectional":    bidirectional,
+// Kind is a kind of RPC, and the method of grpc.testing.TestService that has it.
+type Kind struct {
+	// Name is how the kind is called; Method is the full method.
+	Name, Method string
+	// Do makes one RPC from beginning to end and returns its response headers.
+	Do func(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error)
 }
+
+// Kinds is the kinds of RPC that a Load repeats.
+var Kinds = []Kind{
+	{"unary", testpb.TestService_UnaryCall_FullMethodName, unary},
+	{"client streaming", testpb.TestService_StreamingInputCall_FullMethodName, clientStreaming},
+	{"server streaming", testpb.TestService_StreamingOutputCall_FullMethodName, serverStreaming},
+	{"bidirectional", HeldMethod, bidirectional},
+}
+
+// HeldMethod is the full method of the streams of Hold and HoldStream.
+const HeldMethod = testpb.TestService_FullDuplexCall_FullMethodName
 
 // longLived is the kind of the streams of HoldStream.
 const longLived = "long-lived bidirectional"
@@ -30,22 +39,22 @@ const messages = 3
 
 const messageSize = 16
 
-func unary(ctx context.Context, client testpb.TestServiceClient) (string, error) {
+func unary(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
 	var header metadata.MD
-	reply, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: messageSize}, grpc.Header(&header))
+	reply, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: messageSize}, append(opts, grpc.Header(&header))...)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if n := len(reply.GetPayload().GetBody()); n != messageSize {
-		return "", fmt.Errorf("response of %d bytes, want %d", n, messageSize)
+		return nil, fmt.Errorf("response of %d bytes, want %d", n, messageSize)
 	}
-	return backendOf(header.Get)
+	return header, nil
 }
 
-func clientStreaming(ctx context.Context, client testpb.TestServiceClient) (string, error) {
-	stream, err := client.StreamingInputCall(ctx)
+func clientStreaming(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
+	stream, err := client.StreamingInputCall(ctx, opts...)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for range messages {
 		err := stream.Send(&testpb.StreamingInputCallRequest{Payload: payload()})
@@ -53,55 +62,75 @@ func clientStreaming(ctx context.Context, client testpb.TestServiceClient) (stri
 			break // CloseAndRecv has the status.
 		}
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	reply, err := stream.CloseAndRecv()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if n := reply.GetAggregatedPayloadSize(); n != messages*messageSize {
-		return "", fmt.Errorf("%d bytes arrived, want %d", n, messages*messageSize)
+		return nil, fmt.Errorf("%d bytes arrived, want %d", n, messages*messageSize)
 	}
-	return answeredBy(stream)
+	return stream.Header()
 }
 
-func serverStreaming(ctx context.Context, client testpb.TestServiceClient) (string, error) {
+func serverStreaming(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
 	request := &testpb.StreamingOutputCallRequest{}
 	for range messages {
 		request.ResponseParameters = append(request.ResponseParameters, &testpb.ResponseParameters{Size: messageSize})
 	}
-	stream, err := client.StreamingOutputCall(ctx, request)
+	stream, err := client.StreamingOutputCall(ctx, request, opts...)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for n := 0; ; n++ {
 		_, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF) && n == messages:
-			return answeredBy(stream)
+			return stream.Header()
 		case errors.Is(err, io.EOF):
-			return "", fmt.Errorf("%d messages came, want %d", n, messages)
+			return nil, fmt.Errorf("%d messages came, want %d", n, messages)
 		case err != nil:
-			return "", err
+			return nil, err
 		}
 	}
 }
 
-func bidirectional(ctx context.Context, client testpb.TestServiceClient) (string, error) {
-	stream, err := client.FullDuplexCall(ctx)
+func bidirectional(ctx context.Context, client testpb.TestServiceClient, opts ...grpc.CallOption) (metadata.MD, error) {
+	stream, err := client.FullDuplexCall(ctx, opts...)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for range messages {
 		if err := exchange(stream); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	if err := finish(stream); err != nil {
-		return "", err
+		return nil, err
 	}
-	return answeredBy(stream)
+	return stream.Header()
+}
+
+// Hold keeps a bidirectional stream open for a time, in which it exchanges
+// messages, and ends it. It returns its response headers.
+func Hold(ctx context.Context, client testpb.TestServiceClient, d time.Duration, opts ...grpc.CallOption) (metadata.MD, error) {
+	stream, err := client.FullDuplexCall(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-ticker.C {
+		if err := exchange(stream); err != nil {
+			return nil, err
+		}
+	}
+	if err := finish(stream); err != nil {
+		return nil, err
+	}
+	return stream.Header()
 }
 
 // exchange sends one message and receives one.
@@ -123,18 +152,14 @@ func finish(stream testpb.TestService_FullDuplexCallClient) error {
 	if err := stream.CloseSend(); err != nil {
 		return err
 	}
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("instead of the end of the stream: %v", err)
+	switch _, err := stream.Recv(); {
+	case err == nil:
+		return errors.New("a message came instead of the end of the stream")
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return fmt.Errorf("instead of the end of the stream: %w", err)
 	}
-	return nil
-}
-
-func answeredBy(stream grpc.ClientStream) (string, error) {
-	header, err := stream.Header()
-	if err != nil {
-		return "", err
-	}
-	return backendOf(header.Get)
 }
 
 func payload() *testpb.Payload { return &testpb.Payload{Body: make([]byte, messageSize)} }

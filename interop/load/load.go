@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -62,8 +63,8 @@ func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 		waits:  map[*expectation]struct{}{},
 	}
 	l.end = sync.OnceFunc(func() { close(l.ending) })
-	for kind, rpc := range kinds {
-		l.work.Go(func() { l.repeat(kind, rpc) })
+	for _, kind := range Kinds {
+		l.work.Go(func() { l.repeat(kind) })
 	}
 	t.Cleanup(func() { l.Stop(t) })
 	return l
@@ -137,19 +138,23 @@ func (l *Load) failed(kind string, began time.Time, err error) {
 }
 
 // repeat makes RPCs of one kind until Stop.
-func (l *Load) repeat(kind string, rpc rpc) {
+func (l *Load) repeat(kind Kind) {
 	ticker := time.NewTicker(pace)
 	defer ticker.Stop()
 	for l.proceed(ticker) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		backend, err := rpc(ctx, l.client)
+		header, err := kind.Do(ctx, l.client)
 		cancel()
+		var backend string
+		if err == nil {
+			backend, err = backendOf(header)
+		}
 		if err != nil {
-			l.failed(kind, began, err)
+			l.failed(kind.Name, began, err)
 			continue
 		}
-		l.succeeded(kind, backend)
+		l.succeeded(kind.Name, backend)
 	}
 }
 
@@ -235,8 +240,8 @@ func (x *expectation) observe(kind, backend string) {
 	}
 	x.inARow[kind]++
 	x.seen[backend]++
-	for kind := range kinds {
-		if x.inARow[kind] < streak {
+	for _, kind := range Kinds {
+		if x.inARow[kind.Name] < streak {
 			return
 		}
 	}
@@ -252,8 +257,8 @@ func (x *expectation) String() string {
 }
 
 // backendOf is who answered, by the header of the response.
-func backendOf(get func(string) []string) (string, error) {
-	id := get(testutils.BackendIDHeader)
+func backendOf(header metadata.MD) (string, error) {
+	id := header.Get(testutils.BackendIDHeader)
 	if len(id) != 1 {
 		return "", fmt.Errorf("response header %s is %q, want one value", testutils.BackendIDHeader, id)
 	}

@@ -34,9 +34,9 @@ func TestEveryKindRuns(t *testing.T) {
 	if len(failures) > 0 {
 		t.Errorf("failures: %v", failures)
 	}
-	for kind := range kinds {
-		if done[kind] < streak {
-			t.Errorf("%d %s RPCs succeeded, want %d at least", done[kind], kind, streak)
+	for _, kind := range Kinds {
+		if n := done[kind.Name]; n < streak {
+			t.Errorf("%d %s RPCs succeeded, want %d at least", n, kind.Name, streak)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestEveryFailureCounts(t *testing.T) {
 	l.WaitForBackends(t, "only")
 	b.Fail(status.Error(codes.Aborted, "on purpose"))
 	// Twice the number of kinds in a row cannot all be of other kinds.
-	if err := b.Wait(testutils.Context(t), b.Count()+10*len(kinds)); err != nil {
+	if err := b.Wait(testutils.Context(t), b.Count()+10*len(Kinds)); err != nil {
 		t.Fatal(err)
 	}
 	failures, _ := l.take()
@@ -61,9 +61,9 @@ func TestEveryFailureCounts(t *testing.T) {
 			t.Errorf("failure %+v, want the backend's error and a time", f)
 		}
 	}
-	for kind := range kinds {
-		if !failed[kind] {
-			t.Errorf("no failure of a %s RPC was counted", kind)
+	for _, kind := range Kinds {
+		if !failed[kind.Name] {
+			t.Errorf("no failure of a %s RPC was counted", kind.Name)
 		}
 	}
 }
@@ -101,8 +101,8 @@ func TestExpectation(t *testing.T) {
 	row := func(backend string, n int) func(*expectation) {
 		return func(x *expectation) {
 			for range n {
-				for kind := range kinds {
-					x.observe(kind, backend)
+				for _, kind := range Kinds {
+					x.observe(kind.Name, backend)
 				}
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/hosts"
 )
 
 // Env is what all the policies of one tree have in common.
@@ -44,6 +45,9 @@ type Env struct {
 	// Health has the endpoints of the cluster that a part of the tree is for.
 	// nil: nobody wants to know of their health.
 	Health *health.Registry
+	// Hosts has the addresses of that cluster and the connections to them. nil:
+	// nobody asks for either.
+	Hosts *hosts.Registry
 }
 
 // ForCluster returns the Env for the part of the tree that serves a cluster.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/report"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
 )
@@ -48,9 +50,12 @@ func run(ctx context.Context, opts Options, r report.Reporter, patience time.Dur
 
 	var (
 		recorder = scenario.NewRecorder()
-		client   *traffic
+		clients  []*traffic
 	)
-	all := list(m, func() { client = startTraffic(ctx, m.channel, recorder.Record) })
+	m.startFurther = func(name string, channel grpc.ClientConnInterface) {
+		clients = append(clients, startFurtherTraffic(ctx, channel, name, recorder.Record))
+	}
+	all := list(m, func() { clients = append(clients, startTraffic(ctx, m.channel, recorder.Record)) })
 	err = scenario.Run(ctx, scenario.Config{
 		Steps:    all,
 		Backends: m.backendNames(),
@@ -60,7 +65,7 @@ func run(ctx context.Context, opts Options, r report.Reporter, patience time.Dur
 		Every:    r.Interval(),
 		Observer: r,
 		Stop: func() {
-			if client != nil {
+			for _, client := range clients {
 				client.stop()
 			}
 		},
@@ -87,7 +92,7 @@ func (m *mesh) backendNames() []string {
 func (m *mesh) describe(duration time.Duration) report.SetUp {
 	s := report.SetUp{
 		Target: target, Bootstrap: m.bootstrap, ControlPlane: m.planeAt,
-		Methods: methods(), Duration: duration,
+		Methods: append(methods(), alice, bob), Duration: duration,
 	}
 	for _, c := range clusters() {
 		for _, b := range c.backends {

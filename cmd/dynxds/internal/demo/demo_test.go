@@ -35,7 +35,7 @@ func (k *keeper) Finished(s scenario.Summary) { k.summary = s; k.Reporter.Finish
 // The tests that run a demo are not parallel: it sets the environment.
 
 // Given the real mesh, when the demo runs for the shortest time it takes, then
-// all four steps are observed, nothing is left behind, and RPCs of every kind
+// all five steps are observed, nothing is left behind, and RPCs of every kind
 // were made.
 func TestRunObservesAllSteps(t *testing.T) {
 	t.Setenv(bootstrapEnv, "/what/it/was")
@@ -131,7 +131,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestRunRejectsATooShortDuration(t *testing.T) {
 	var out bytes.Buffer
 	err := Run(t.Context(), Options{Duration: time.Second}, report.NewLines(&out))
-	const want = "--duration 1s is too short: the 4 steps need 2s or more"
+	const want = "--duration 1s is too short: the 5 steps need 2s or more"
 	if err == nil || err.Error() != want {
 		t.Errorf("Run: %v, want %q", err, want)
 	}

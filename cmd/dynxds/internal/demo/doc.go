@@ -1,7 +1,7 @@
 // Package demo shows xDS at work in one process: a control plane
-// (package controlplane), three gRPC backends on loopback, and a client that
+// (package controlplane), four gRPC backends on loopback, and a client that
 // does what a user's program does: it imports dynxds for its side effect, finds
-// the control plane through a bootstrap file, and dials "xds:///…". Four
+// the control plane through a bootstrap file, and dials "xds:///…". Five
 // changes are made while RPCs run, and each has to be seen in the RPCs
 // themselves.
 //

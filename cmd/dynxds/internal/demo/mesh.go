@@ -32,6 +32,10 @@ type mesh struct {
 	connections *connections
 	channel     *grpc.ClientConn
 
+	variants variants
+	// startFurther makes RPCs of a further client until the demo ends.
+	startFurther func(name string, channel grpc.ClientConnInterface)
+
 	// undo are what close does, last first.
 	undo []func()
 }

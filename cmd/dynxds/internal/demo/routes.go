@@ -15,6 +15,7 @@ const (
 
 	stable = "stable"
 	canary = "canary"
+	proxy  = "proxy"
 )
 
 // Backends, by name.
@@ -22,6 +23,7 @@ const (
 	stable1 = "stable-1"
 	stable2 = "stable-2"
 	canary1 = "canary-1"
+	proxy1  = "proxy-1"
 )
 
 // cluster is a cluster and its backends.
@@ -36,6 +38,7 @@ func clusters() []cluster {
 	return []cluster{
 		{stable, []string{stable1, stable2}},
 		{canary, []string{canary1}},
+		{proxy, []string{proxy1}},
 	}
 }
 
@@ -71,10 +74,15 @@ func (r routing) message() *routepb.RouteConfiguration {
 	routes = append(routes, xdsmsg.WeightedRoute("/",
 		xdsmsg.Weighted{Cluster: stable, Weight: r.stable},
 		xdsmsg.Weighted{Cluster: canary, Weight: r.canary}))
+	return numbered(r.number, routesName, routes...)
+}
+
+// numbered is a RouteConfiguration whose number shows in the RPCs that it routes.
+func numbered(number int, name string, routes ...*routepb.Route) *routepb.RouteConfiguration {
 	for _, route := range routes {
 		route.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{
-			MaxStreamDuration: durationpb.New(maxStreamDuration(r.number)),
+			MaxStreamDuration: durationpb.New(maxStreamDuration(number)),
 		}
 	}
-	return xdsmsg.RouteConfig(routesName, serviceName, routes...)
+	return xdsmsg.RouteConfig(name, serviceName, routes...)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // stepCount is how many steps the demo has.
-const stepCount = 4
+const stepCount = 5
 
 // steps are the demo's. startTraffic lets the client begin with its RPCs.
 func steps(m *mesh, startTraffic func()) []scenario.Step {
@@ -16,6 +16,7 @@ func steps(m *mesh, startTraffic func()) []scenario.Step {
 		shift(m),
 		stopBackend(m),
 		moveMethod(m),
+		moveClient(m),
 	}
 }
 

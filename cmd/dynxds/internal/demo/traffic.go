@@ -28,7 +28,8 @@ func methods() []string { return []string{unaryCall, emptyCall, fullDuplexCall} 
 
 // The traffic at most: four workers with 150 unary RPCs a second each, and
 // eight that always have a stream open, so that a backend which stops has RPCs
-// in flight. A machine that is slower gets less.
+// in flight. A further client has one unary worker. A machine that is slower gets
+// less.
 const (
 	unaryWorkers  = 4
 	unaryInterval = time.Second / 150
@@ -59,15 +60,7 @@ type traffic struct {
 // startTraffic begins to make RPCs, which end when ctx does. The caller has to
 // call stop.
 func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(scenario.RPC)) *traffic {
-	// A deadline of ctx would take the place of the one that carries the number
-	// of the configuration.
-	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	unlink := context.AfterFunc(ctx, cancel)
-	t := &traffic{
-		client: testgrpc.NewTestServiceClient(channel), record: record,
-		ctx: timeless, release: func() { unlink(); cancel() },
-		stopping: make(chan struct{}),
-	}
+	t := newTraffic(ctx, channel, record)
 	for i := range unaryWorkers {
 		t.workers.Go(func() { t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, t.unary) })
 	}
@@ -75,6 +68,33 @@ func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record 
 		t.workers.Go(func() { t.work(0, 0, t.stream) })
 	}
 	return t
+}
+
+// startFurtherTraffic is startTraffic for a further client, whose RPCs are recorded
+// under its name.
+func startFurtherTraffic(ctx context.Context, channel grpc.ClientConnInterface, name string, record func(scenario.RPC)) *traffic {
+	t := newTraffic(ctx, channel, record)
+	t.workers.Go(func() {
+		t.work(unaryInterval, 0, func() {
+			t.call(scenario.RPC{Method: name}, func(ctx context.Context, opts ...grpc.CallOption) error {
+				_, err := t.client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
+				return err
+			})
+		})
+	})
+	return t
+}
+
+func newTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(scenario.RPC)) *traffic {
+	// A deadline of ctx would take the place of the one that carries the number
+	// of the configuration.
+	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unlink := context.AfterFunc(ctx, cancel)
+	return &traffic{
+		client: testgrpc.NewTestServiceClient(channel), record: record,
+		ctx: timeless, release: func() { unlink(); cancel() },
+		stopping: make(chan struct{}),
+	}
 }
 
 // stop returns when the RPCs under way have ended.

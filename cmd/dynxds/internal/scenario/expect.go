@@ -21,9 +21,12 @@ type Expectation struct {
 	// Configuration is the number of the configuration in force. An RPC that
 	// another one routed, after the change was seen, is a fault.
 	Configuration int
+	// About says which RPCs the change is about; nil means all of them. The others
+	// prove nothing, and may be routed by any configuration.
+	About func(RPC) bool
 	// Shows says that an answered RPC proves that the change has arrived. nil
-	// means that Configuration routed it. It has to hold for every RPC that
-	// starts after such a one has ended.
+	// means that Configuration routed it. It has to hold for every RPC that the
+	// change is about and that starts after such a one has ended.
 	Shows func(RPC) bool
 	// Groups are sets of methods, each with its own split.
 	Groups []Group
@@ -32,10 +35,10 @@ type Expectation struct {
 	Excuses func(RPC) bool
 }
 
-// Group is a set of methods whose RPCs are split alike. The RPCs have to be
+// Group is a set of methods, or of further clients, whose RPCs are split alike. The RPCs have to be
 // independent draws, or spread more evenly than those (as round robin does).
 type Group struct {
-	// Methods are short names; none means every method.
+	// Methods are as in RPC.Method; none means every one.
 	Methods []string
 	// Shares have the backends that answer, and sum to 1. A backend that is
 	// not there must answer nothing.
@@ -94,7 +97,10 @@ func (e *Expectation) checks(counts Counts, backends []string) []Check {
 	return all
 }
 
-// shows says whether the RPC proves that the change has arrived.
+// about says whether the change is about the RPC.
+func (e *Expectation) about(r RPC) bool { return e.About == nil || e.About(r) }
+
+// shows says whether the RPC, which the change is about, proves that it has arrived.
 func (e *Expectation) shows(r RPC) bool {
 	if e.Shows != nil {
 		return e.Shows(r)

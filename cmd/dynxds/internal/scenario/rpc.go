@@ -4,7 +4,8 @@ import "time"
 
 // RPC is one RPC that has ended, as its client saw it.
 type RPC struct {
-	// Method is the method's short name, such as "UnaryCall".
+	// Method is the method's short name, such as "UnaryCall". RPCs of further clients
+	// have the client's name, so that they are counted apart.
 	Method string
 	// Backend is who answered, empty if nobody did.
 	Backend string

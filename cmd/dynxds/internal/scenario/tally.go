@@ -70,7 +70,7 @@ func (t *tally) record(r RPC) {
 	}
 	switch t.phase {
 	case phaseUnseen:
-		if !t.expect.shows(r) {
+		if !t.expect.about(r) || !t.expect.shows(r) {
 			return
 		}
 		t.phase, t.shown = phaseSpreading, r.End
@@ -84,7 +84,7 @@ func (t *tally) record(r RPC) {
 
 // spreading waits until every expected backend has answered.
 func (t *tally) spreading(cell Cell, r RPC) {
-	if !t.expect.shows(r) {
+	if t.expect.about(r) && !t.expect.shows(r) {
 		return
 	}
 	t.spread[cell]++
@@ -97,7 +97,7 @@ func (t *tally) count(cell Cell, r RPC) {
 	if !r.Start.After(t.since) {
 		return
 	}
-	if r.Configuration != t.expect.Configuration {
+	if t.expect.about(r) && r.Configuration != t.expect.Configuration {
 		if t.strays == 0 {
 			t.firstStray = r
 		}

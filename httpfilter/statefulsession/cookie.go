@@ -1,0 +1,94 @@
+package statefulsession
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clusterPrefix is before the name of the cluster in the cookie, as gRPC's own
+// names for the targets of routes have it (gRFC A60).
+const clusterPrefix = "cluster:"
+
+// session is what a cookie says: "ADDRESS,ADDRESS…;cluster:NAME" in base64
+// (gRFCs A55, A60, A61).
+type session struct {
+	// addresses are those of one endpoint, the one in use first.
+	addresses string
+	// cluster is empty if the cookie names none.
+	cluster string
+}
+
+// applies reports whether the cookie is for RPCs of the method (RFC 6265,
+// "Paths and Path-Match").
+func (c *config) applies(method string) bool {
+	rest, ok := strings.CutPrefix(method, c.path)
+	return ok && (rest == "" || rest[0] == '/' || c.path[len(c.path)-1] == '/')
+}
+
+// find returns the value of the cookie, the first one of its name. lines are
+// the values of the header "cookie".
+func (c *config) find(lines []string) (value string, ok bool) {
+	for _, line := range lines {
+		for pair := range strings.SplitSeq(line, ";") {
+			name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+			if name != c.name {
+				continue
+			}
+			if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
+				value = value[1 : n-1]
+			}
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// decode reads the value of a cookie.
+func decode(value string) (session, error) {
+	// Whoever keeps the cookie may have lost the padding.
+	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(value, "="))
+	if err != nil {
+		return session{}, errors.New("it is not in base64")
+	}
+	addresses, cluster, _ := strings.Cut(string(text), ";")
+	for address := range strings.SplitSeq(addresses, ",") {
+		if err := checkAddress(address); err != nil {
+			return session{}, err
+		}
+	}
+	s := session{addresses: addresses}
+	if name, ok := strings.CutPrefix(cluster, clusterPrefix); ok {
+		s.cluster = name
+	}
+	return s, nil
+}
+
+// checkAddress is for IP addresses with a port (gRFC A55), and for host names in
+// their place, as this client takes endpoints with such addresses.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" {
+		return fmt.Errorf("%.60q is no address", address)
+	}
+	return nil
+}
+
+// encode returns the value of a Set-Cookie header for the session.
+func (c *config) encode(s session) string {
+	value := base64.StdEncoding.EncodeToString([]byte(s.addresses + ";" + clusterPrefix + s.cluster))
+	cookie := c.name + "=" + value + "; Path=" + c.path
+	if c.ttl > 0 {
+		// Max-Age is in seconds, and 0 would delete the cookie.
+		seconds := (c.ttl-1)/time.Second + 1
+		cookie += "; Max-Age=" + strconv.FormatInt(int64(seconds), 10)
+	}
+	return cookie + "; HttpOnly"
+}

@@ -1,0 +1,260 @@
+package statefulsession
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/httpfilter"
+)
+
+// gRFC A55, "StatefulSessionFilter Processing", which refers to RFC 6265,
+// section 5.1.4.
+func TestPathMatch(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		path, method string
+		want         bool
+	}{
+		{"/", "/p.S/M", true},
+		{"/p.S/M", "/p.S/M", true},
+		{"/p.S", "/p.S/M", true},
+		{"/p.S/", "/p.S/M", true},
+		{"/p.S", "/p.S2/M", false},
+		{"/p.S/M", "/p.S/M2", false},
+		{"/p.S/M/", "/p.S/M", false},
+		{"/Package1.Service2", "/Package2.Service1/Method3", false},
+		{"p.S", "/p.S/M", false},
+	} {
+		if got := (&config{path: tc.path}).applies(tc.method); got != tc.want {
+			t.Errorf("path %q, method %q: %v, want %v", tc.path, tc.method, got, tc.want)
+		}
+	}
+}
+
+// gRFC A55: the first cookie of the name counts, in whichever header it is.
+func TestFindCookie(t *testing.T) {
+	t.Parallel()
+	c := &config{name: "n"}
+	for _, tc := range []struct {
+		given string
+		lines []string
+		want  string
+		ok    bool
+	}{
+		{"no header", nil, "", false},
+		{"other cookies", []string{"m=1; nn=2", "N=3"}, "", false},
+		{"alone", []string{"n=1"}, "1", true},
+		{"among others", []string{"m=1; n=2; o=3"}, "2", true},
+		{"in the second header", []string{"m=1", "n=2"}, "2", true},
+		{"twice", []string{"n=1; n=2", "n=3"}, "1", true},
+		{"quoted, without blank", []string{`m=1;n="MQ=="`}, "MQ==", true},
+		{"one quote", []string{`n="`}, `"`, true},
+		{"no value", []string{"n"}, "", true},
+		{"the name in a value", []string{"m=n=1"}, "", false},
+	} {
+		if got, ok := c.find(tc.lines); got != tc.want || ok != tc.ok {
+			t.Errorf("%s: %q, %v; want %q, %v", tc.given, got, ok, tc.want, tc.ok)
+		}
+	}
+}
+
+func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// gRFC A60, "Include Cluster Name in the Cookie"; gRFC A61, "Changes to Stateful
+// Session Affinity".
+func TestDecodeCookie(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		text string
+		want session
+	}{
+		{"10.0.0.1:80;cluster:c", session{"10.0.0.1:80", "c"}},
+		{"10.0.0.1:80,[::1]:80;cluster:c", session{"10.0.0.1:80,[::1]:80", "c"}},
+		{"206.12.3.6:8080;cluster:cloud-internal-istio:cloud_mp_635862331669_807571734533927564", session{"206.12.3.6:8080", "cloud-internal-istio:cloud_mp_635862331669_807571734533927564"}},
+		{"10.0.0.1:80", session{"10.0.0.1:80", ""}},
+		{"10.0.0.1:80;plugin:c", session{"10.0.0.1:80", ""}},
+		{"10.0.0.1:80;", session{"10.0.0.1:80", ""}},
+		{"host.example:80;cluster:c", session{"host.example:80", "c"}},
+	} {
+		value := encoded(tc.text)
+		for _, v := range []string{value, base64.RawStdEncoding.EncodeToString([]byte(tc.text))} {
+			if got, err := decode(v); err != nil || got != tc.want {
+				t.Errorf("%q: %+v, %v; want %+v", tc.text, got, err, tc.want)
+			}
+		}
+	}
+	for _, value := range []string{
+		"", "***", encoded(""), encoded("10.0.0.1"), encoded(":80"), encoded("10.0.0.1:http"), encoded("10.0.0.1:65536"),
+		encoded("10.0.0.1:80,;cluster:c"), encoded(";cluster:c"),
+	} {
+		if got, err := decode(value); err == nil {
+			t.Errorf("%q is read as %+v", value, got)
+		}
+	}
+}
+
+func TestEncodeCookie(t *testing.T) {
+	t.Parallel()
+	s := session{"10.0.0.1:80", "c"}
+	value := encoded("10.0.0.1:80;cluster:c")
+	for _, tc := range []struct {
+		config config
+		want   string
+	}{
+		{config{name: "n", path: "/"}, "n=" + value + "; Path=/; HttpOnly"},
+		{config{name: "n", path: "/p.S", ttl: 2 * time.Minute}, "n=" + value + "; Path=/p.S; Max-Age=120; HttpOnly"},
+		{config{name: "n", path: "/", ttl: time.Millisecond}, "n=" + value + "; Path=/; Max-Age=1; HttpOnly"},
+	} {
+		if got := tc.config.encode(s); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}
+
+// backend is the end of a chain that answers from an endpoint of its own.
+type backend struct {
+	host     string // picked, whatever was asked for
+	trailers bool   // answers without headers
+	route    []string
+	got      *httpfilter.RPC
+}
+
+func (b *backend) RouteHas(cluster string) bool { return slices.Contains(b.route, cluster) }
+
+func (b *backend) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
+	b.got = rpc
+	if o := rpc.HostOverride; o != nil {
+		o.SetCluster(rpc.Cluster)
+		if b.host != "" {
+			o.SetHost(&b.host)
+		}
+	}
+	if b.trailers {
+		return httpfilter.EndedStream(ctx, nil, metadata.MD{"from": {"backend"}}), nil
+	}
+	return &answer{ClientStream: httpfilter.EndedStream(ctx, nil, nil)}, nil
+}
+
+type answer struct{ grpc.ClientStream }
+
+func (*answer) Header() (metadata.MD, error) { return metadata.MD{"from": {"backend"}}, nil }
+
+// gRFC A55, "StatefulSessionFilter Processing"; gRFC A60, "StatefulSessionFilter
+// Changes"; gRFC A61: the cookie changes with the addresses.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	conf := &config{name: "n", path: "/p.S"}
+	const addr = "10.0.0.1:80"
+	for _, tc := range []struct {
+		name    string
+		method  string
+		cookie  string // of the RPC, before base64; empty: none
+		backend backend
+		want    []string // HostOverride.Addresses
+		skipped bool
+		cluster string // empty: a
+		set     string // the cookie of the response, before base64; empty: none
+	}{
+		{name: "no cookie", backend: backend{host: addr}, set: addr + ";cluster:a"},
+		{name: "no cookie, and the response is trailers only", backend: backend{host: addr, trailers: true}, set: addr + ";cluster:a"},
+		{name: "the wanted endpoint", cookie: addr + ";cluster:a", backend: backend{host: addr}, want: []string{addr}},
+		{name: "another endpoint", cookie: "10.0.0.2:80;cluster:a", backend: backend{host: addr}, want: []string{"10.0.0.2:80"}, set: addr + ";cluster:a"},
+		{
+			name: "the endpoint by another of its addresses", cookie: "10.0.0.2:80," + addr + ";cluster:a", backend: backend{host: addr + ",10.0.0.2:80"},
+			want: []string{"10.0.0.2:80", addr}, set: addr + ",10.0.0.2:80;cluster:a",
+		},
+		{name: "the endpoint has another address now", cookie: addr + ";cluster:a", backend: backend{host: addr + ",10.0.0.2:80"}, want: []string{addr}, set: addr + ",10.0.0.2:80;cluster:a"},
+		{name: "a cookie without cluster", cookie: addr, backend: backend{host: addr}, want: []string{addr}, set: addr + ";cluster:a"},
+		{
+			name: "another cluster of the route", cookie: addr + ";cluster:b", backend: backend{host: addr, route: []string{"a", "b"}},
+			want: []string{addr}, cluster: "b",
+		},
+		{
+			name: "a cluster that the route does not have", cookie: addr + ";cluster:b", backend: backend{host: addr, route: []string{"a"}},
+			want: []string{addr}, set: addr + ";cluster:a",
+		},
+		{name: "nothing was picked", cookie: addr + ";cluster:a", want: []string{addr}},
+		{name: "a cookie that cannot be read", cookie: "what", backend: backend{host: addr}, set: addr + ";cluster:a"},
+		{name: "another path", method: "/p.T/M", cookie: addr, backend: backend{host: addr}, skipped: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			i, _ := (&instance{}).ClientInterceptor(conf, nil)
+			ctx := t.Context()
+			if tc.cookie != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "other=1; n="+encoded(tc.cookie))
+			}
+			rpc := &httpfilter.RPC{Method: "/p.S/M", Cluster: "a"}
+			if tc.method != "" {
+				rpc.Method = tc.method
+			}
+			s, err := httpfilter.NewNext(&tc.backend, i).NewStream(ctx, rpc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RecvMsg(nil); err != io.EOF {
+				t.Fatal(err)
+			}
+			override := tc.backend.got.HostOverride
+			if tc.skipped != (override == nil) || override != nil && !slices.Equal(override.Addresses, tc.want) {
+				t.Fatalf("the picker is asked for %+v, want %q", override, tc.want)
+			}
+			if want := cmp.Or(tc.cluster, "a"); tc.backend.got.Cluster != want {
+				t.Errorf("the RPC goes to cluster %q, want %q", tc.backend.got.Cluster, want)
+			}
+			var want []string
+			if tc.set != "" {
+				want = []string{conf.encode(sessionOf(t, tc.set))}
+			}
+			header, _ := s.Header()
+			trailer := s.Trailer()
+			if tc.backend.trailers {
+				header, trailer = trailer, header
+			}
+			if !slices.Equal(header["set-cookie"], want) || trailer["set-cookie"] != nil {
+				t.Errorf("set-cookie %q, want %q", header["set-cookie"], want)
+			}
+			if !slices.Equal(header["from"], []string{"backend"}) {
+				t.Errorf("the backend's own metadata is %v", header)
+			}
+		})
+	}
+}
+
+func sessionOf(t *testing.T, text string) session {
+	t.Helper()
+	s, err := decode(encoded(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func FuzzCookie(f *testing.F) {
+	for _, seed := range []string{"", "n=", "a=b; n=" + encoded("10.0.0.1:80;cluster:c"), `n="x"`, "n=" + encoded(",;;")} {
+		f.Add(seed)
+	}
+	c := &config{name: "n", path: "/"}
+	f.Fuzz(func(t *testing.T, line string) {
+		value, ok := c.find([]string{line})
+		if !ok {
+			return
+		}
+		s, err := decode(value)
+		if err != nil {
+			return
+		}
+		again, ok := c.find([]string{c.encode(s)})
+		if got, err := decode(again); !ok || err != nil || got != s {
+			t.Errorf("%+v comes back as %+v, %v", s, got, err)
+		}
+	})
+}

@@ -1,0 +1,281 @@
+//go:build unix
+
+package interop_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// Some costs are a client's alone: CPU time, heap, goroutines, bytes on the
+// wire. They are measured in a process that is nothing but that client, which
+// the benchmark steers by lines of JSON on its standard input.
+
+// order is what the benchmark wants of a benchClient.
+type order struct {
+	Op string
+	// Peer and Channels are for "dial": whose xds, and how many channels, on
+	// each of which the RPC is made once.
+	Peer     string
+	Channels int
+	// Method is the RPC; Want is who has to answer it, for "await".
+	Method, Want string
+}
+
+// usage is what the process of a benchClient has used up to now, and what it
+// holds. Heap and Goroutines are counted only if asked for.
+type usage struct {
+	CPU                          time.Duration
+	Allocs, AllocBytes, Decoded  uint64
+	Heap, Stacks                 uint64
+	Goroutines                   int
+	ElapsedUntilAnswer, Answered int64 // nanoseconds; nanoseconds since 1970
+	Err                          string
+}
+
+// benchClient is such a process.
+type benchClient struct {
+	t     testing.TB
+	stdin io.WriteCloser
+	lines *bufio.Reader
+	enc   *json.Encoder
+}
+
+const benchChild = "bench"
+
+// startBenchClient starts a client whose bootstrap comes from the environment, as
+// a user's does.
+func startBenchClient(t testing.TB, bootstrap []byte) *benchClient {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+benchChild, "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the client: %v", err)
+		}
+	})
+	return &benchClient{t: t, stdin: stdin, lines: bufio.NewReader(stdout), enc: json.NewEncoder(stdin)}
+}
+
+// do gives an order and returns the answer.
+func (c *benchClient) do(o order) usage {
+	c.t.Helper()
+	if err := c.enc.Encode(o); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.answer()
+}
+
+func (c *benchClient) answer() usage {
+	c.t.Helper()
+	line, err := c.lines.ReadBytes('\n')
+	if err != nil {
+		c.t.Fatalf("the client is gone: %v", err)
+	}
+	var u usage
+	if err := json.Unmarshal(line, &u); err != nil {
+		c.t.Fatal(err)
+	}
+	if u.Err != "" {
+		c.t.Fatalf("the client: %s", u.Err)
+	}
+	return u
+}
+
+// atRest returns what the client has used when it has nothing more to do.
+func (c *benchClient) atRest() usage {
+	c.t.Helper()
+	const look, idle = 30 * time.Millisecond, time.Millisecond
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	last := c.do(order{Op: "usage"})
+	for {
+		<-ticker.C
+		next := c.do(order{Op: "usage"})
+		if next.CPU-last.CPU < idle {
+			return next
+		}
+		last = next
+	}
+}
+
+// held returns what the client holds when it has nothing more to do.
+func (c *benchClient) held() usage {
+	c.t.Helper()
+	c.atRest()
+	return c.do(order{Op: "held"})
+}
+
+// benchProgram is the program of a benchClient.
+type benchProgram struct {
+	channels []*grpc.ClientConn
+	out      *json.Encoder
+}
+
+// runBenchProgram returns the exit status.
+func runBenchProgram() int {
+	p := &benchProgram{out: json.NewEncoder(os.Stdout)}
+	for in := json.NewDecoder(os.Stdin); ; {
+		var o order
+		if err := in.Decode(&o); err != nil {
+			return 0
+		}
+		u, err := p.obey(o)
+		if err != nil {
+			u.Err = err.Error()
+		}
+		if err := p.out.Encode(u); err != nil {
+			return 1
+		}
+	}
+}
+
+func (p *benchProgram) obey(o order) (usage, error) {
+	switch o.Op {
+	case "usage":
+		return used(), nil
+	case "held":
+		// Twice: what finalizers and pools let go of is freed by the second.
+		runtime.GC()
+		runtime.GC()
+		return used(), nil
+	case "dial":
+		return p.dial(o)
+	case "await":
+		if err := p.out.Encode(usage{}); err != nil { // It begins.
+			return usage{}, err
+		}
+		return p.await(o)
+	}
+	return usage{}, fmt.Errorf("order %q is unknown", o.Op)
+}
+
+func (p *benchProgram) dial(o order) (usage, error) {
+	scheme := resolver.AliasScheme
+	if o.Peer == grpcGo {
+		scheme = resolver.Scheme // Go initializes gRPC-Go's xds after dynxds.
+	}
+	begin := time.Now()
+	errs := make([]error, o.Channels)
+	var all sync.WaitGroup
+	for i := range errs {
+		cc, err := grpc.NewClient(scheme+":///"+service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return usage{}, err
+		}
+		p.channels = append(p.channels, cc)
+		all.Go(func() { _, errs[i] = who(cc, o.Method) })
+	}
+	all.Wait()
+	u := used()
+	u.ElapsedUntilAnswer = int64(time.Since(begin))
+	for _, err := range errs {
+		if status.Code(err) == codes.DeadlineExceeded {
+			return u, nil // It shows in the time.
+		}
+		if err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+// await makes RPCs until the right backend answers.
+func (p *benchProgram) await(o order) (usage, error) {
+	pause := time.NewTicker(200 * time.Microsecond)
+	defer pause.Stop()
+	for end := time.Now().Add(patience); ; <-pause.C {
+		got, err := who(p.channels[0], o.Method)
+		if err != nil && o.Want != "" {
+			// gRPC-Go's xds fails RPCs when routes change.
+			got = err.Error()
+		}
+		if got == o.Want {
+			return usage{Answered: time.Now().UnixNano()}, nil
+		}
+		if time.Now().After(end) {
+			return usage{}, fmt.Errorf("%s is answered by %q, want %q", o.Method, got, o.Want)
+		}
+	}
+}
+
+// patience ends what hangs.
+const patience = time.Minute
+
+// who makes an RPC and returns who answered it.
+func who(cc *grpc.ClientConn, method string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var reply testpb.SimpleResponse
+	err := cc.Invoke(ctx, method, &testpb.Empty{}, &reply)
+	return reply.GetHostname(), err
+}
+
+// used is what this process has used.
+func used() usage {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return usage{Err: err.Error()}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u := usage{
+		CPU:    time.Duration(r.Utime.Nano() + r.Stime.Nano()),
+		Allocs: m.Mallocs, AllocBytes: m.TotalAlloc,
+		Heap: m.HeapAlloc, Stacks: m.StackInuse, Goroutines: runtime.NumGoroutine(),
+	}
+	for _, c := range xdsclient.Clients() {
+		u.Decoded += c.Stats().Decoded
+	}
+	return u
+}
+
+// The peers of the benchmarks with processes of their own. Their control plane
+// is dynxds' own, since there is more to be had from it: its work is none of the
+// client's process.
+const (
+	grpcGo      = "grpc-go-xds"
+	ours        = "dynxds"
+	oursOnDelta = "dynxds-delta"
+)
+
+// bootstrapOf is the bootstrap of a peer.
+func bootstrapOf(peer string, server *testutils.FakeServer) []byte {
+	if peer == oursOnDelta {
+		return server.Bootstrap(peer, testutils.ServerFeatures("delta"))
+	}
+	return server.Bootstrap(peer)
+}

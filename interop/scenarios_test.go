@@ -1,0 +1,244 @@
+package interop_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/interop/gocp"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// scenario is a feature as go-control-plane serves it: the resources, and what
+// RPCs see of them.
+type scenario struct {
+	name      string
+	resources func(w *world) []proto.Message
+	check     func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient)
+}
+
+var scenarios = []scenario{
+	{
+		name: "a route by a header",
+		resources: func(w *world) []proto.Message {
+			byHeader := xdsmsg.PrefixRoute("/", "green")
+			byHeader.Match.Headers = []*routepb.HeaderMatcher{{Name: "tenant", HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{
+				StringMatch: &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "green"}},
+			}}}
+			return append(w.both(), listener("routes"), xdsmsg.RouteConfig("routes", service, byHeader, xdsmsg.PrefixRoute("/", "blue")))
+		},
+		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
+			mustAnswer(ctx, t, client, "blue")
+			mustAnswer(metadata.AppendToOutgoingContext(ctx, "tenant", "green"), t, client, "green")
+		},
+	},
+	{
+		name: "retries",
+		resources: func(w *world) []proto.Message {
+			route := xdsmsg.ToCluster("blue")
+			route.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2)}
+			return append(w.both(), listener("routes"), xdsmsg.RouteConfig("routes", service, xdsmsg.Route(xdsmsg.Prefix("/"), route),
+				xdsmsg.PrefixRoute("/unused", "green")))
+		},
+		check: func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient) {
+			failures := 2
+			w.blue.SetBehaviour(func(context.Context, testutils.RPC) error {
+				if failures == 0 {
+					return nil
+				}
+				failures--
+				return testutils.TrailersOnly(status.Error(codes.Unavailable, "not yet"))
+			})
+			before := w.blue.Count()
+			mustAnswer(ctx, t, client, "blue")
+			if n := w.blue.Count() - before; n != 3 {
+				t.Errorf("the RPC took %d attempts, want 3", n)
+			}
+		},
+	},
+	{
+		name: "a filter that ends RPCs",
+		resources: func(w *world) []proto.Message {
+			abort := xdsmsg.Filter("fault", &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
+				ErrorType:  &faultpb.FaultAbort_GrpcStatus{GrpcStatus: uint32(codes.DataLoss)},
+				Percentage: &typepb.FractionalPercent{Numerator: 100},
+			}})
+			return append(w.initial()[1:], xdsmsg.DefaultListener(service, "routes", abort))
+		},
+		check: func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient) {
+			mustFailWith(ctx, t, client, codes.DataLoss)
+			w.control.Set(t, w.initial()...)
+			for status.Code(unary(ctx, client)) == codes.DataLoss && ctx.Err() == nil {
+			}
+			mustAnswer(ctx, t, client, "blue")
+		},
+	},
+	{
+		name: "a filter with a configuration for one route",
+		resources: func(w *world) []proto.Message {
+			abort := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
+				ErrorType:  &faultpb.FaultAbort_GrpcStatus{GrpcStatus: uint32(codes.Aborted)},
+				Percentage: &typepb.FractionalPercent{Numerator: 100},
+			}}
+			spared := xdsmsg.PathRoute(testpb.TestService_UnaryCall_FullMethodName, "blue")
+			spared.TypedPerFilterConfig = map[string]*anypb.Any{"fault": xdsmsg.Any(&faultpb.HTTPFault{})}
+			return append(w.initial()[2:], xdsmsg.DefaultListener(service, "routes", xdsmsg.Filter("fault", abort)),
+				xdsmsg.RouteConfig("routes", service, spared, xdsmsg.PrefixRoute("/", "blue")))
+		},
+		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
+			mustAnswer(ctx, t, client, "blue")
+			if _, err := client.EmptyCall(ctx, &testpb.Empty{}); status.Code(err) != codes.Aborted {
+				t.Errorf("the RPC of the other method ended with %v, want ABORTED", err)
+			}
+		},
+	},
+	{
+		name: "failover to the next priority, and back",
+		resources: func(w *world) []proto.Message {
+			return append(w.initial()[:3:3], xdsmsg.Endpoints("endpoints-of-blue",
+				xdsmsg.Locality{Zone: "near", Weight: 1, Endpoints: []xdsmsg.Endpoint{{Addr: w.blue.Addr()}}},
+				xdsmsg.Locality{Zone: "far", Weight: 1, Priority: 1, Endpoints: []xdsmsg.Endpoint{{Addr: w.green.Addr()}}}))
+		},
+		check: func(ctx context.Context, t *testing.T, w *world, client testpb.TestServiceClient) {
+			mustAnswer(ctx, t, client, "blue")
+			w.blue.GracefulStop()
+			mustAnswer(ctx, t, client, "green")
+			if err := w.blue.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				id, err := answeredBy(ctx, client)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if id == "blue" {
+					return
+				}
+			}
+		},
+	},
+	{
+		name: "a ring by a header's hash",
+		resources: func(w *world) []proto.Message {
+			route := xdsmsg.ToCluster("blue")
+			route.HashPolicy = []*routepb.RouteAction_HashPolicy{{PolicySpecifier: &routepb.RouteAction_HashPolicy_Header_{
+				Header: &routepb.RouteAction_HashPolicy_Header{HeaderName: "user"},
+			}}}
+			ring := cluster("blue", "blue")
+			ring.LbPolicy = clusterpb.Cluster_RING_HASH
+			return []proto.Message{listener("routes"), xdsmsg.RouteConfig("routes", service, xdsmsg.Route(xdsmsg.Prefix("/"), route)),
+				ring, w.endpoints("blue", w.blue, w.green)}
+		},
+		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
+			seen := map[string]bool{}
+			for user := range 20 {
+				ctx := metadata.AppendToOutgoingContext(ctx, "user", fmt.Sprint("user-", user))
+				id, err := answeredBy(ctx, client)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[id] = true
+				for range 5 {
+					mustAnswer(ctx, t, client, id)
+				}
+			}
+			if len(seen) != 2 {
+				t.Errorf("20 users were all sent to %v", seen)
+			}
+		},
+	},
+	{
+		name: "drops",
+		resources: func(w *world) []proto.Message {
+			endpoints := w.endpoints("blue", w.blue)
+			endpoints.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
+				{Category: "lb", DropPercentage: &typepb.FractionalPercent{Numerator: 100}},
+			}}
+			return append(w.initial()[:3:3], endpoints)
+		},
+		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
+			mustFailWith(ctx, t, client, codes.Unavailable)
+		},
+	},
+	{
+		name: "an endpoint that is not healthy",
+		resources: func(w *world) []proto.Message {
+			return append(w.initial()[:3:3], xdsmsg.Endpoints("endpoints-of-blue", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
+				{Addr: w.blue.Addr(), Health: corepb.HealthStatus_UNHEALTHY}, {Addr: w.green.Addr(), Health: corepb.HealthStatus_HEALTHY},
+			}}))
+		},
+		check: func(ctx context.Context, t *testing.T, _ *world, client testpb.TestServiceClient) {
+			mustAnswer(ctx, t, client, "green")
+		},
+	},
+}
+
+// TestScenarios: given go-control-plane's server in each mode, when it serves a
+// feature, then dynxds accepts it and RPCs show it.
+func TestScenarios(t *testing.T) {
+	for _, mode := range gocp.Modes {
+		for _, s := range scenarios {
+			t.Run(s.name+", "+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				w := &world{
+					control: gocp.Start(t, mode),
+					blue:    testutils.StartBackend(t, "blue"),
+					green:   testutils.StartBackend(t, "green"),
+				}
+				w.control.Set(t, s.resources(w)...)
+				cc := dial(t, dynxdsBuilder(t, w.control), "xds:///"+service)
+				s.check(testutils.Context(t), t, w, testpb.NewTestServiceClient(cc))
+			})
+		}
+	}
+}
+
+// both is a cluster of each backend.
+func (w *world) both() []proto.Message {
+	return []proto.Message{cluster("blue", "blue"), cluster("green", "green"), w.endpoints("blue", w.blue), w.endpoints("green", w.green)}
+}
+
+func unary(ctx context.Context, client testpb.TestServiceClient) error {
+	_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{})
+	return err
+}
+
+func answeredBy(ctx context.Context, client testpb.TestServiceClient) (string, error) {
+	reply, err := client.UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.WaitForReady(true))
+	return reply.GetHostname(), err
+}
+
+func mustAnswer(ctx context.Context, t *testing.T, client testpb.TestServiceClient, want string) {
+	t.Helper()
+	got, err := answeredBy(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("%s answered, want %s", got, want)
+	}
+}
+
+func mustFailWith(ctx context.Context, t *testing.T, client testpb.TestServiceClient, want codes.Code) {
+	t.Helper()
+	if err := unary(ctx, client); status.Code(err) != want {
+		t.Errorf("the RPC ended with %v, want %v", err, want)
+	}
+}

@@ -1,0 +1,189 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const method = "/a/b"
+
+// lead is a configuration in which the method leads to a cluster of the given
+// backends.
+func lead(version int, cluster string, backends ...int) *config {
+	return &config{version: version, routes: map[string][]string{method: {cluster}},
+		clusters: map[string]clusterSpec{cluster: {priorities: [][]int{backends}}}}
+}
+
+// TestWhereAnRPCMayGo: the routes of one configuration that clients may have, and
+// the endpoints of any.
+func TestWhereAnRPCMayGo(t *testing.T) {
+	t.Parallel()
+	live := []*config{lead(2, "blue", 0), lead(2, "blue", 1), lead(3, "amber", 2)}
+	for _, test := range []struct {
+		version, backend int
+		fault            string
+	}{
+		{2, 0, ""},
+		{2, 1, ""},
+		{3, 2, ""},
+		{2, 2, ""}, // blue was gone
+		{2, 3, "does not lead to backend 3"},
+		{3, 0, "does not lead to backend 0"},
+		{1, 0, "none of those"},
+		{4, 0, "none of those"},
+		{-1, 0, "none of those"},
+		{2, -1, "does not lead to"},
+	} {
+		t.Run(fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
+			t.Parallel()
+			checkFault(t, allowed(live, method, test.version, test.backend), test.fault)
+		})
+	}
+}
+
+// TestHistory: a configuration counts until every client is known to have a
+// newer one, and for RPCs that had begun by then.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	var h history
+	now := time.Now()
+	h.publish(lead(1, "blue", 0))
+	h.publish(lead(2, "blue", 0))
+	h.settle(now)
+	h.publish(lead(3, "blue", 0))
+	versions := func(live []*config) (all []int) {
+		for _, c := range live {
+			all = append(all, c.version)
+		}
+		return all
+	}
+	if got := versions(h.since(now.Add(time.Second))); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("an RPC that began after the settling may have gone by %v, want 2 and 3", got)
+	}
+	if got := versions(h.since(now.Add(-time.Second))); !slices.Equal(got, []int{1, 2, 3}) {
+		t.Errorf("an RPC that began before the settling may have gone by %v, want 1, 2 and 3", got)
+	}
+	h.settle(now.Add(3 * patience))
+	if got := versions(h.since(time.Time{})); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("%v are kept, want 2 and 3", got)
+	}
+}
+
+// TestWhatExcusesAFailure: only that the RPC's own backend broke the connection
+// it was on.
+func TestWhatExcusesAFailure(t *testing.T) {
+	t.Parallel()
+	m := &mesh{backends: []*backend{
+		{Backend: testutils.StartBackend(t, "0")}, {Backend: testutils.StartBackend(t, "1")},
+	}}
+	m.backends[0].crash()
+	crash := m.backends[0].crashes[0]
+	unavailable := fmt.Errorf("wrapped: %w", status.Error(codes.Unavailable, "broken"))
+	for _, test := range []struct {
+		name       string
+		peer       string
+		began, end time.Duration // from the crash
+		err        error
+		fault      string
+	}{
+		{"under way", m.addr(0), -time.Second, time.Second, unavailable, ""},
+		{"just after", m.addr(0), time.Millisecond, time.Second, unavailable, ""},
+		{"long after", m.addr(0), 5 * time.Second, 6 * time.Second, unavailable, "broken"},
+		{"before", m.addr(0), -2 * time.Second, -time.Second, unavailable, "broken"},
+		{"on another backend", m.addr(1), -time.Second, time.Second, unavailable, "broken"},
+		{"on none", "", -time.Second, time.Second, unavailable, "broken"},
+		{"with another status", m.addr(0), -time.Second, time.Second, status.Error(codes.Internal, "odd"), "odd"},
+		{"hanging", m.addr(0), -time.Second, patience, status.Error(codes.DeadlineExceeded, "hang"), "hang"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			checkFault(t, m.verdict(outcome{
+				method: method, began: crash.Add(test.began), ended: crash.Add(test.end), peer: test.peer, err: test.err,
+			}, &history{}), test.fault)
+		})
+	}
+}
+
+// TestOrderOfVersions: once an RPC went by a version, none that begins later
+// goes by an older one.
+func TestOrderOfVersions(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	at := func(version int, began, ended time.Duration) outcome {
+		return outcome{method: method, began: now.Add(began), ended: now.Add(ended),
+			header: metadata.Pairs(versionHeader, fmt.Sprint(version))}
+	}
+	c := &channel{}
+	c.judgeOrder(true)
+	for _, step := range []struct {
+		outcome
+		fault string
+	}{
+		{at(2, 0, 10), ""},
+		{at(1, 5, 20), ""}, // had begun before
+		{at(1, 11, 20), "after an RPC that went by version 2"},
+		{at(3, 11, 20), ""},
+		{at(2, 19, 30), ""},
+		{at(2, 21, 30), "after an RPC that went by version 3"},
+	} {
+		checkFault(t, c.inOrder(step.outcome), step.fault)
+	}
+	c.judgeOrder(false)
+	checkFault(t, c.inOrder(at(1, 50, 60)), "")
+}
+
+// TestSameSeedSameOperations: what is drawn depends on the seed alone.
+func TestSameSeedSameOperations(t *testing.T) {
+	t.Parallel()
+	drawn := func(seed uint64) string {
+		r := &run{draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}}
+		var b strings.Builder
+		for range 50 {
+			fmt.Fprintln(&b, r.drawOp().name, r.cluster("blue"))
+		}
+		return b.String()
+	}
+	if first, again := drawn(1), drawn(1); first != again {
+		t.Error("the same seed gives other operations")
+	}
+	if drawn(1) == drawn(2) {
+		t.Error("another seed gives the same operations")
+	}
+}
+
+// TestEveryClusterHasASureBackend: a drawn cluster has one that is up.
+func TestEveryClusterHasASureBackend(t *testing.T) {
+	t.Parallel()
+	d := draw{Rand: rand.New(rand.NewPCG(1, 0)), count: backends, sure: []int{2}}
+	for range 1000 {
+		s := d.cluster("blue")
+		if !slices.Contains(s.backends(), 2) || slices.Contains(s.sick, 2) {
+			t.Fatalf("%+v has no use of backend 2", s)
+		}
+		if slices.ContainsFunc(s.priorities, func(p []int) bool { return len(p) == 0 }) {
+			t.Fatalf("%+v has an empty priority", s)
+		}
+	}
+}
+
+func checkFault(t *testing.T, err error, want string) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("fault %v, want none", err)
+	case want != "" && err == nil:
+		t.Errorf("no fault, want one with %q", want)
+	case err != nil && !strings.Contains(err.Error(), want):
+		t.Errorf("fault %v, want one with %q", err, want)
+	}
+}

@@ -1,0 +1,184 @@
+package soak
+
+import (
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// A distortion is what a lie makes of a response, over either variant of the
+// protocol; nil in place of the response is silence.
+type distortion struct {
+	sotw  func(*discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
+	delta func(*discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
+}
+
+// lies is an op for each distortion.
+var lies = func() []op {
+	var all []op
+	for _, l := range []struct {
+		name string
+		distortion
+	}{
+		{"the control plane swallows responses", silence},
+		{"the control plane sends garbage for resources", eachResource(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })},
+		{"the control plane cuts resources short", eachResource(func(a *anypb.Any) { a.Value = a.Value[:len(a.Value)/2] })},
+		{"the control plane sends resources of the wrong type", eachResource(wrongType)},
+		{"the control plane names a type that nobody asked for", unknownType},
+		{"the control plane sends everything twice", doubled},
+		{"the control plane adds what nobody asked for", unasked},
+		{"the control plane contradicts itself", contradiction},
+		{"the control plane says that nothing is left", nothingLeft},
+	} {
+		all = append(all, op{l.name, 3, func(r *run) bool { return r.distort(l.distortion) }})
+	}
+	return all
+}()
+
+// distort applies a distortion to all responses for a while.
+func (r *run) distort(d distortion) bool {
+	return r.lie(func(f *testutils.FakeServer) {
+		f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+			return d.sotw(resp)
+		})
+		f.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+			return d.delta(resp)
+		})
+		// Else it might have nothing to say meanwhile.
+		f.BreakStreams(nil)
+	}, func(f *testutils.FakeServer) {
+		f.OnResponse(nil)
+		f.OnDeltaResponse(nil)
+	})
+}
+
+var silence = distortion{
+	func(*discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse { return nil },
+	func(*discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse { return nil },
+}
+
+// eachResource spoils every resource.
+func eachResource(spoil func(*anypb.Any)) distortion {
+	return distortion{
+		func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+			for _, a := range r.Resources {
+				spoil(a)
+			}
+			return r
+		},
+		func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+			for _, resource := range r.Resources {
+				if resource.GetResource() != nil {
+					spoil(resource.Resource)
+				}
+			}
+			return r
+		},
+	}
+}
+
+func wrongType(a *anypb.Any) {
+	a.TypeUrl = xdsmsg.ListenerType
+	if proto.Unmarshal(a.Value, &clusterpb.Cluster{}) == nil {
+		a.TypeUrl = "type.googleapis.com/envoy.config.core.v3.Node"
+	}
+}
+
+var unknownType = distortion{
+	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		r.TypeUrl = "type.googleapis.com/soak.Unknown"
+		return r
+	},
+	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		r.TypeUrl = ""
+		return r
+	},
+}
+
+var doubled = distortion{
+	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		r.Resources = append(r.Resources, r.Resources...)
+		return r
+	},
+	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		r.Resources = append(r.Resources, r.Resources...)
+		return r
+	},
+}
+
+var stray = xdsmsg.Any(xdsmsg.EDSCluster("stray", ""))
+
+var unasked = distortion{
+	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		r.Resources = append(r.Resources, stray)
+		return r
+	},
+	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		r.Resources = append(r.Resources, &discoverypb.Resource{Name: "stray", Version: "1", Resource: stray})
+		r.RemovedResources = append(r.RemovedResources, "never-heard-of")
+		return r
+	},
+}
+
+// contradiction sends an error for what it sends as well.
+var contradiction = distortion{
+	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		for _, name := range namesOf(r.Resources) {
+			r.ResourceErrors = append(r.ResourceErrors, notFound(name))
+		}
+		return r
+	},
+	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		for _, resource := range r.Resources {
+			r.ResourceErrors = append(r.ResourceErrors, notFound(resource.GetName()))
+			r.RemovedResources = append(r.RemovedResources, resource.GetName())
+		}
+		return r
+	},
+}
+
+// nothingLeft omits every resource, or says that it is gone.
+var nothingLeft = distortion{
+	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		r.Resources = nil
+		return r
+	},
+	func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		for _, resource := range r.Resources {
+			r.RemovedResources = append(r.RemovedResources, resource.GetName())
+		}
+		r.Resources = nil
+		return r
+	},
+}
+
+func notFound(name string) *discoverypb.ResourceError {
+	return &discoverypb.ResourceError{
+		ResourceName: &discoverypb.ResourceName{Name: name},
+		ErrorDetail:  &statuspb.Status{Code: int32(codes.NotFound), Message: "on purpose"},
+	}
+}
+
+// namesOf are the names of bare resources.
+func namesOf(resources []*anypb.Any) []string {
+	var names []string
+	for _, a := range resources {
+		m, err := a.UnmarshalNew()
+		if err != nil {
+			continue
+		}
+		switch m := m.(type) {
+		case interface{ GetName() string }:
+			names = append(names, m.GetName())
+		case interface{ GetClusterName() string }:
+			names = append(names, m.GetClusterName())
+		}
+	}
+	return names
+}

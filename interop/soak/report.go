@@ -1,0 +1,81 @@
+package soak
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// slackGoroutines and slackHeap are how much more than after the first
+	// round there may be at the end of a run, heapGrowth the factor beside it.
+	slackGoroutines = 20
+	slackHeap       = 8 << 20
+	heapGrowth      = 1.25
+	// rest is how long a mesh is left alone to give up what it does not need:
+	// longer than the balancer keeps a connection that is out of use.
+	rest = 2 * time.Second
+)
+
+// sample is what the process takes while the mesh has its first configuration.
+type sample struct {
+	round, goroutines int
+	heap              uint64
+}
+
+// measure goes back to the first configuration and samples the process, the
+// least of a few times: RPCs are running.
+func (r *run) measure(methods []string) {
+	r.publish(plain(r.newest.version+1, methods))
+	r.settle()
+	s := sample{round: r.rounds}
+	for end := time.Now().Add(rest); time.Now().Before(end); <-time.After(rest / 10) {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		if n := runtime.NumGoroutine(); s.goroutines == 0 || n < s.goroutines {
+			s.goroutines = n
+		}
+		if s.heap == 0 || m.HeapAlloc < s.heap {
+			s.heap = m.HeapAlloc
+		}
+	}
+	r.samples = append(r.samples, s)
+	r.t.Logf("after %d rounds: %d goroutines, %.1f MiB of heap", s.round, s.goroutines, float64(s.heap)/(1<<20))
+	base := r.samples[0]
+	if s.goroutines > base.goroutines+slackGoroutines {
+		r.t.Errorf("%d goroutines after %d rounds, %d after the first:\n%s", s.goroutines, s.round, base.goroutines, stacks())
+	}
+	if float64(s.heap) > float64(base.heap)*heapGrowth+slackHeap {
+		r.t.Errorf("%d bytes of heap after %d rounds, %d after the first", s.heap, s.round, base.heap)
+	}
+}
+
+func stacks() []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, true)]
+}
+
+// report says what the run did.
+func (r *run) report(seed uint64) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d rounds, %d configurations; settling took %v at most\n",
+		seed, r.rounds, r.newest.version, r.settling.Round(time.Millisecond))
+	for _, o := range ops {
+		fmt.Fprintf(&b, "%7d  %s\n", r.done[o.name], o.name)
+	}
+	for _, c := range r.channels {
+		fmt.Fprintf(&b, "channel %q\n", c.name)
+		for _, method := range slices.Sorted(maps.Keys(c.succeeded)) {
+			fmt.Fprintf(&b, "%9d RPCs of %s; %d failed as their backend crashed\n", c.succeeded[method], method, c.excused[method])
+		}
+		fmt.Fprintf(&b, "%9d faults\n", len(c.faults))
+	}
+	r.t.Log(b.String())
+	if r.t.Failed() {
+		r.t.Logf("repeat it with: make soak SEED=%d", seed)
+	}
+}

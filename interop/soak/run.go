@@ -1,0 +1,266 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/interop/load"
+)
+
+const (
+	// opsPerRound is how many operations there are from one settling to the
+	// next.
+	opsPerRound = 60
+	// roundsPerMeasure is how many rounds there are from one measuring of
+	// memory to the next.
+	roundsPerMeasure = 5
+	// maxPause is the longest time between two operations.
+	maxPause = 25 * time.Millisecond
+	// longestUndo is how many operations may come before one is undone.
+	longestUndo = 15
+)
+
+// run is one run, driven by one goroutine.
+type run struct {
+	*mesh
+	draw
+	t       testing.TB
+	history history
+	// newest is the configuration that was published last, settled the one
+	// that all clients had when the mesh was last at rest.
+	newest, settled *config
+	// faulty says that something is the matter with the control plane.
+	faulty bool
+	// lying says that the control plane lies at times in this round.
+	lying bool
+	// undo is what is to be undone, and after how many operations more.
+	undo []pending
+	done map[string]int
+	// trace is the operations of the round.
+	trace []string
+	// rounds counts, and samples has what was measured after some.
+	rounds   int
+	settling time.Duration // the longest
+	samples  []sample
+}
+
+type pending struct {
+	after int
+	do    func()
+}
+
+// Run keeps a mesh in trouble for at least the duration. It fails the test for
+// everything that should have held and did not.
+func Run(t testing.TB, seed uint64, duration time.Duration) {
+	r := &run{mesh: newMesh(t), t: t, done: map[string]int{}, draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}}
+	var methods []string
+	for _, kind := range load.Kinds {
+		methods = append(methods, kind.Method)
+	}
+	r.publish(plain(1, methods))
+	ctx, stop := context.WithCancel(context.Background())
+	for name := range variants {
+		r.channels = append(r.channels, &channel{name: name, cc: r.dial(t, name)})
+	}
+	for _, c := range r.channels {
+		c.start(ctx, r.mesh, &r.history)
+	}
+	defer func() {
+		r.undoAll()
+		stop()
+		for _, c := range r.channels {
+			c.work.Wait()
+			c.cc.Close()
+		}
+		r.report(seed)
+	}()
+	r.settle()
+	begin := time.Now()
+	for r.rounds == 0 || time.Since(begin) < duration && !t.Failed() {
+		r.round()
+		if r.rounds%roundsPerMeasure == 1 {
+			r.measure(methods)
+		}
+	}
+	r.measure(methods)
+}
+
+// round does operations and lets the mesh settle. In every other round the control
+// plane lies at times: then clients need not hear of changes in the order in
+// which they were made.
+func (r *run) round() {
+	r.rounds++
+	r.lying = r.rounds%2 == 0
+	r.trace = nil
+	r.judgeOrder(!r.lying)
+	for range opsPerRound {
+		r.step()
+	}
+	r.settle()
+	for _, c := range r.channels {
+		if err := c.faulty(); err != nil {
+			r.t.Errorf("round %d: %v\nThe operations of the round:\n%s", r.rounds, err, strings.Join(r.trace, "\n"))
+		}
+	}
+}
+
+// step does one operation that can be done, what is due of the undoing, and a
+// pause.
+func (r *run) step() {
+	r.sure = nil
+	for i, b := range r.backends {
+		if b.sure {
+			r.sure = append(r.sure, i)
+		}
+	}
+	for {
+		o := r.drawOp()
+		if o.do(r) {
+			r.done[o.name]++
+			r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
+			break
+		}
+	}
+	for i := range r.undo {
+		r.undo[i].after--
+	}
+	r.undo = slices.DeleteFunc(r.undo, func(p pending) bool {
+		if p.after <= 0 {
+			p.do()
+		}
+		return p.after <= 0
+	})
+	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
+}
+
+func (r *run) drawOp() op {
+	total := 0
+	for _, o := range ops {
+		total += o.weight
+	}
+	n := r.IntN(total)
+	for _, o := range ops {
+		if n -= o.weight; n < 0 {
+			return o
+		}
+	}
+	panic("unreachable: the weights add up to the total")
+}
+
+// later has something undone after some more operations.
+func (r *run) later(undo func()) {
+	r.undo = append(r.undo, pending{1 + r.IntN(longestUndo), undo})
+}
+
+func (r *run) undoAll() {
+	for _, p := range r.undo {
+		p.do()
+	}
+	r.undo = nil
+}
+
+// publish makes a configuration the newest.
+func (r *run) publish(c *config) {
+	r.newest = c
+	r.history.publish(c)
+	r.store(c)
+}
+
+// store puts the resources of a configuration into the store. What it has no
+// more stays there, as long as clients may still use it.
+func (r *run) store(c *config) {
+	r.update(func(tx *controlplane.Tx) { tx.Set(c.resources(r.addr)...) })
+}
+
+func (r *run) update(f func(tx *controlplane.Tx)) {
+	_, err := r.control.Store().Update(f)
+	r.must(err)
+}
+
+// settle undoes all that is amiss, and waits until every client holds the newest
+// configuration and RPCs go where it says. Then what it does not have is
+// deleted.
+func (r *run) settle() {
+	r.undoAll()
+	next := r.newest.clone()
+	next.version++
+	r.publish(next)
+	begin := time.Now()
+	r.await("the clients to hold the newest configuration", func() error {
+		for _, c := range r.channels {
+			if d := r.difference(c.name, next); d != "" {
+				return fmt.Errorf("%s: %s", c.name, d)
+			}
+		}
+		return nil
+	})
+	for _, c := range r.channels {
+		c.expect(next)
+	}
+	r.await("RPCs to go where the newest configuration says", func() error {
+		var errs []error
+		for _, c := range r.channels {
+			if err := c.arrived(); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	r.settling = max(r.settling, time.Since(begin))
+	r.history.settle(time.Now())
+	r.settled = next
+	for _, b := range r.backends {
+		b.sure = true
+	}
+	r.update(func(tx *controlplane.Tx) {
+		for _, typeURL := range types {
+			tx.DeleteAll(typeURL)
+		}
+		tx.Set(next.resources(r.addr)...)
+	})
+}
+
+// await returns when check returns nil.
+func (r *run) await(what string, check func() error) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.NewTimer(2 * patience)
+	defer timeout.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-timeout.C:
+			for _, c := range r.channels {
+				err = errors.Join(err, c.faulty())
+			}
+			r.t.Fatalf("round %d: waiting for %s: %v", r.rounds, what, err)
+		}
+	}
+}
+
+func (r *run) judgeOrder(on bool) {
+	for _, c := range r.channels {
+		c.judgeOrder(on)
+	}
+}
+
+func (r *run) must(err error) {
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func compare(a, b key) int {
+	return strings.Compare(a.typeURL+" "+a.name, b.typeURL+" "+b.name)
+}

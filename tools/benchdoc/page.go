@@ -1,0 +1,235 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// section is a part of the page: the benchmarks of a name.
+type section struct{ prefix, title, text string }
+
+var sections = []section{
+	{"Unary/", "Unary RPCs", `One unary RPC over loopback, client and server in one process, one at a time and on all cores at
+once. The route that matches is the last of the table. What counts is the difference to the plain channel.`},
+	{"Stream/", "Streams", "A bidirectional stream with one message each way, from its beginning to its end."},
+	{"Message/", "Messages", "One message each way on a stream that is open."},
+	{"Start", "Start", "From dialling to the end of the first RPC, with a new xDS client each time."},
+	{"Pick", "Picks", "One pick of an endpoint, without the RPC."},
+	{"EDS", "Updates of endpoints", ""},
+	{"Channels", "1,000 channels to one target", "In one process, each with one RPC; all at once."},
+	{"Fleet/", "Many clusters", `A client process of its own; its CPU time, allocations and heap are those of that process, the bytes those
+that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest, for each cluster more than one. A change
+concerns that cluster: its endpoints (one more, one less), its Cluster (a limit of a circuit breaker), or its route, one
+of as many in one RouteConfiguration; "none" sends all Clusters once more, unchanged, under another version. For the delay
+RPCs are sent to another backend by each of the three. It is the time from the change in the control plane to
+the end of the first RPC that goes by it, with RPCs 0.2 ms apart.`},
+}
+
+func writePage(w io.Writer, r *results, environment [][2]string) {
+	fmt.Fprint(w, `# Benchmarks
+
+Made by `+"`make bench`"+`, which measures dynxds beside gRPC-Go's xds package in the same run; not to be edited.
+
+`)
+	fmt.Fprint(w, "| | |\n| --- | --- |\n")
+	for _, row := range environment {
+		fmt.Fprintf(w, "| %s | %s |\n", row[0], row[1])
+	}
+	fmt.Fprint(w, `
+**Method.** Every benchmark runs several times; the tables have the median, and ± half the range in percent of it where
+that is more than 1%. What a client holds, and 1,000 channels, are measured once per client process. A comparison is left out (~) unless a Mann-Whitney U-test finds it with p < 0.05. Control plane,
+client and backends share the cores of one machine. The columns: *plain* is a channel with gRPC's round_robin and no xDS;
+*grpc-go-xds* is gRPC-Go's package; *dynxds* is SotW, *dynxds-delta* delta, which gRPC-Go does not offer.
+[interop/README.md](../interop/README.md) says how to run them.
+
+## Budgets
+
+What dynxds holds itself to. The last column is gRPC-Go's figure for the same thing.
+
+| what | limit | dynxds | | gRPC-Go's xds |
+| --- | --- | --- | --- | --- |
+`)
+	for _, b := range budgets() {
+		value, ok := b.value(r)
+		verdict, text := "holds", b.show(value)
+		switch {
+		case !ok:
+			verdict, text = "not measured", ""
+		case value > b.limit:
+			verdict = "**exceeded**"
+		}
+		peer := "–"
+		if v, ok := b.peer(r); ok {
+			peer = b.show(v)
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", b.what, b.show(b.limit), text, verdict, peer)
+	}
+	for _, s := range sections {
+		writeSection(w, r, s)
+	}
+}
+
+func writeSection(w io.Writer, r *results, s section) {
+	var rows, units []string
+	for _, row := range r.rows {
+		if strings.HasPrefix(row, s.prefix) {
+			rows = append(rows, row)
+			for _, u := range r.units[row] {
+				if !slices.Contains(units, u) {
+					units = append(units, u)
+				}
+			}
+		}
+	}
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## %s\n", s.title)
+	if s.text != "" {
+		fmt.Fprintf(w, "\n%s\n", s.text)
+	}
+	for _, unit := range units {
+		writeTable(w, r, rows, unit)
+	}
+}
+
+func writeTable(w io.Writer, r *results, rows []string, unit string) {
+	peers := r.peersOf(rows, unit)
+	mine := slices.DeleteFunc(slices.Clone(peers), func(p string) bool { return variantNames[p] == "" })
+	beside := slices.Contains(peers, otherPeer)
+	fmt.Fprintf(w, "\n| %s |", strings.ReplaceAll(unit, "-", " "))
+	for _, p := range peers {
+		fmt.Fprintf(w, " %s |", orIt(p))
+	}
+	if beside {
+		for _, p := range mine {
+			fmt.Fprintf(w, " %s ÷ %s |", p, otherPeer)
+		}
+	}
+	columns := len(peers) + 1
+	if beside {
+		columns += len(mine)
+	}
+	fmt.Fprintf(w, "\n|%s\n", strings.Repeat(" --- |", columns))
+	for _, row := range rows {
+		cells := r.cells(row, unit, peers)
+		if strings.Join(cells, "") == "" {
+			continue
+		}
+		fmt.Fprintf(w, "| %s | %s |", strings.ReplaceAll(row, "/", " "), strings.Join(cells, " | "))
+		if beside {
+			for _, p := range mine {
+				fmt.Fprintf(w, " %s |", r.verdict(row, unit, p))
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func orIt(peer string) string {
+	if peer == "" {
+		return "dynxds"
+	}
+	return peer
+}
+
+// peersOf are the peers that have the unit in any of the rows.
+func (r *results) peersOf(rows []string, unit string) []string {
+	var found []string
+	for _, p := range []string{"", plain, grpcGo, sotw, delta} {
+		if slices.ContainsFunc(rows, func(row string) bool { return len(r.samples[figure{row, p, unit}]) > 0 }) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func (r *results) cells(row, unit string, peers []string) []string {
+	var cells []string
+	for _, p := range peers {
+		m, ok := r.median(row, p, unit)
+		text := ""
+		if ok {
+			text = format(suffix(unit), m)
+			if spread := r.spread(row, p, unit); spread > 1 {
+				text += fmt.Sprintf(" ± %.0f%%", spread)
+			}
+		}
+		cells = append(cells, text)
+	}
+	return cells
+}
+
+// verdict compares a peer to gRPC-Go's. More is worse, in every unit there is.
+func (r *results) verdict(row, unit, peer string) string {
+	ratio, significant, ok := r.compare(row, unit, peer, otherPeer)
+	switch {
+	case !ok:
+		return ""
+	case !significant:
+		return "~"
+	case ratio > 1:
+		return fmt.Sprintf("**%s, worse**", significantDigits(ratio))
+	default:
+		return significantDigits(ratio)
+	}
+}
+
+// suffix is the unit of measure in the name of a figure's unit.
+func suffix(unit string) string {
+	switch {
+	case unit == "ns/op":
+		return "ns"
+	case strings.Contains(unit, "ms"):
+		return "ms"
+	case unit == "B/op", strings.Contains(unit, "-B/"):
+		return "B"
+	}
+	return ""
+}
+
+// format gives a value three digits, and bytes and times a fitting unit.
+func format(unit string, v float64) string {
+	switch unit {
+	case "ns":
+		if v >= 1e6 {
+			return significantDigits(v/1e6) + " ms"
+		}
+		return significantDigits(v/1e3) + " µs"
+	case "ms":
+		return significantDigits(v) + " ms"
+	case "B":
+		switch {
+		case math.Abs(v) >= 1e6:
+			return significantDigits(v/1e6) + " MB"
+		case math.Abs(v) >= 1e3:
+			return significantDigits(v/1e3) + " kB"
+		}
+		return significantDigits(v) + " B"
+	}
+	return significantDigits(v)
+}
+
+func significantDigits(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	if digits := int(math.Floor(math.Log10(math.Abs(v)))); digits >= 3 || v == math.Trunc(v) {
+		return group(int(math.Round(v)))
+	}
+	scale := math.Pow(10, 2-math.Floor(math.Log10(math.Abs(v))))
+	return strconv.FormatFloat(math.Round(v*scale)/scale, 'f', -1, 64)
+}
+
+// group puts commas between thousands.
+func group(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,76 @@
+package xdsresource
+
+import (
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	upstreampb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+)
+
+// Sessions is what a Cluster says of RPCs that a filter binds to endpoints
+// (gRFCs A55 and A75).
+type Sessions struct {
+	// Statuses are the health statuses of endpoints that such RPCs go to
+	// (common_lb_config.override_host_status).
+	Statuses HealthSet
+	// IdleTimeout is how long a connection that only sessions need is kept after
+	// the last pick of it.
+	IdleTimeout time.Duration
+}
+
+// DefaultSessions is what holds for a Cluster that does not say.
+var DefaultSessions = Sessions{Statuses: HealthSetOf(HealthUnknown, HealthHealthy), IdleTimeout: time.Hour}
+
+// HealthSet is a set of HealthStatus. The zero HealthSet is empty.
+type HealthSet uint8
+
+// HealthSetOf returns the set of the given statuses.
+func HealthSetOf(statuses ...HealthStatus) HealthSet {
+	var s HealthSet
+	for _, h := range statuses {
+		s |= 1 << h
+	}
+	return s
+}
+
+// Has reports whether h is in the set.
+func (s HealthSet) Has(h HealthStatus) bool {
+	return s&(1<<uint(h)) != 0 // A resource may hold any number, negative ones too.
+}
+
+const httpProtocolOptionsTypeURL = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+func (v *validator) sessions(pb *clusterpb.Cluster) Sessions {
+	s := DefaultSessions
+	if set := pb.GetCommonLbConfig().GetOverrideHostStatus(); set != nil {
+		s.Statuses = overrideHostStatus(set)
+	}
+	config := pb.GetUpstreamConfig()
+	if config == nil {
+		return s
+	}
+	at := (*path)(nil).field("upstream_config").field("typed_config")
+	options := new(upstreampb.HttpProtocolOptions)
+	if !v.unmarshal(at, config.GetTypedConfig(), httpProtocolOptionsTypeURL, options) {
+		return s
+	}
+	if idle := options.GetCommonHttpProtocolOptions().GetIdleTimeout(); idle != nil {
+		s.IdleTimeout = v.duration(at.field("common_http_protocol_options").field("idle_timeout"), idle)
+	}
+	return s
+}
+
+// overrideHostStatus leaves out the statuses that gRPC has no endpoints of for
+// sessions. gRFC A55 wants them ignored, not refused, so that one Cluster serves
+// Envoy and gRPC.
+func overrideHostStatus(pb *corepb.HealthStatusSet) HealthSet {
+	var s HealthSet
+	for _, h := range pb.GetStatuses() {
+		switch h := HealthStatus(h); h {
+		case HealthUnknown, HealthHealthy, HealthDraining:
+			s |= HealthSetOf(h)
+		}
+	}
+	return s
+}
