@@ -1,8 +1,15 @@
-// Command dynxds shows and serves dynxds, xDS for gRPC-Go clients.
+// Command dynxds is a control plane for gRPC clients, and what one needs beside it.
 //
-// "dynxds demo" runs a control plane, backends and a client in one process;
-// "dynxds help" lists the commands. The command holds no logic of its own:
-// that is in the packages below internal.
+//   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute
+//     policies, "dynxds validate" checks such a folder, "dynxds render" shows what a
+//     client would get of it, and why;
+//   - "dynxds bootstrap" writes the file that leads a client to a control plane;
+//   - "dynxds status" shows what a running client has of its control plane;
+//   - "dynxds demo" runs a control plane, backends and a client in one process.
+//
+// "dynxds help" lists the commands with their flags, docs/control-plane.md describes
+// the folder. The command holds no logic of its own: that is in the packages below
+// internal.
 package main
 
 import (

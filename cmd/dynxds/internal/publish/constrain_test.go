@@ -9,7 +9,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -31,46 +30,61 @@ type dynamicClient struct {
 	cancel context.CancelFunc
 }
 
-// serve puts a server over the store, and returns how to connect to it.
-func (s *site) serve() func(node *corepb.Node) *dynamicClient {
+// served is a server over a site's store.
+type served struct {
+	t       *testing.T
+	control *controlplane.Server
+	addr    string
+	conn    *grpc.ClientConn
+}
+
+// serve puts a server over the store until the test ends.
+func (s *site) serve() *served {
 	s.t.Helper()
-	var server *controlplane.Server
+	v := &served{t: s.t}
 	s.publisher = publish.New(s.store, "mesh", publish.Streams{
-		Refresh: func() { server.RefreshNodeConstraints(nil) },
-		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return server.Await(ctx, ok) },
+		Refresh: func() { v.control.RefreshNodeConstraints(nil) },
+		Await: func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int {
+			return v.control.Await(ctx, ok)
+		},
 	})
-	server = controlplane.NewServer(s.store, controlplane.WithNodeConstraints(s.publisher.NodeConstraints))
-	listener := bufconn.Listen(1 << 20)
-	g := grpc.NewServer()
-	server.Register(g)
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///site", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	v.control = controlplane.NewServer(s.store, controlplane.WithNodeConstraints(s.publisher.NodeConstraints))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	v.addr = listener.Addr().String()
+	g := grpc.NewServer()
+	v.control.Register(g)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(listener) }()
+	if v.conn, err = grpc.NewClient(v.addr, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		s.t.Fatal(err)
+	}
 	s.t.Cleanup(func() {
-		conn.Close()
-		server.Close()
+		v.conn.Close()
+		v.control.Close()
 		g.Stop()
-		if err := <-served; err != nil {
+		if err := <-ended; err != nil {
 			s.t.Error(err)
 		}
 	})
-	return func(node *corepb.Node) *dynamicClient {
-		s.t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
-		s.t.Cleanup(cancel)
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
-			"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		return &dynamicClient{
-			t: s.t, node: node, cancel: cancel,
-			stream: &grpc.GenericClientStream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]{ClientStream: stream},
-		}
+	return v
+}
+
+// connect opens a stream.
+func (v *served) connect(node *corepb.Node) *dynamicClient {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	v.t.Cleanup(cancel)
+	stream, err := v.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return &dynamicClient{
+		t: v.t, node: node, cancel: cancel,
+		stream: &grpc.GenericClientStream[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]{ClientStream: stream},
 	}
 }
 
@@ -125,15 +139,15 @@ func (c *dynamicClient) constraintsIn(response *discoverypb.DiscoveryResponse) d
 }
 
 // join subscribes to DPDS and then to the routes to backend, as DPDS says.
-func (c *dynamicClient) join() (dpds, routes *discoverypb.DiscoveryResponse) {
+func (c *dynamicClient) join() (routes *discoverypb.DiscoveryResponse) {
 	c.t.Helper()
 	c.ask(dynparam.MapTypeURL, dpdsName, dynparam.Constraints{}, nil)
-	dpds = c.recv(dynparam.MapTypeURL)
+	dpds := c.recv(dynparam.MapTypeURL)
 	c.ask(dynparam.MapTypeURL, dpdsName, dynparam.Constraints{}, dpds)
 	c.ask(meshroute.RouteConfigurationType, named, c.constraintsIn(dpds), nil)
 	routes = c.recv(meshroute.RouteConfigurationType)
 	c.ask(meshroute.RouteConfigurationType, named, c.constraintsIn(dpds), routes)
-	return dpds, routes
+	return routes
 }
 
 var dpdsName = bootstrapfile.DPDSName("mesh")
@@ -145,12 +159,12 @@ var dpdsName = bootstrapfile.DPDSName("mesh")
 func TestConstraintsComeBeforeVariants(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
-	connect := s.serve()
+	server := s.serve()
 	s.publisher.SetPatience(testTimeout)
 	s.write("services.yaml", services)
 	s.publish()
-	c := connect(node("batch", "v1"))
-	dpds, routes := c.join()
+	c := server.connect(node("batch", "v1"))
+	routes := c.join()
 
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
 	published := make(chan publish.Summary, 1)
@@ -161,8 +175,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 		}
 		published <- summary
 	}()
-	dpds = c.recv(dynparam.MapTypeURL)
-	constraints := c.constraintsIn(dpds)
+	constraints := c.constraintsIn(c.recv(dynparam.MapTypeURL))
 	if constraints.IsZero() {
 		t.Fatal("DPDS has no constraints, though clients are told apart by their services")
 	}
@@ -191,11 +204,11 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 func TestUpdatesDoNotWaitForever(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
-	connect := s.serve()
+	server := s.serve()
 	s.publisher.SetPatience(100 * time.Millisecond)
 	s.write("services.yaml", services)
 	s.publish()
-	stubborn := connect(node("batch", "v1"))
+	stubborn := server.connect(node("batch", "v1"))
 	stubborn.join()
 
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))

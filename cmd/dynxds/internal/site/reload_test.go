@@ -1,8 +1,14 @@
 package site_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // count returns how many lines of the log have the text.
@@ -58,6 +64,37 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: b
 func TestAnEmptyFolderIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	start(t, "", nil).logged("level=WARN", "the folder has no .yaml, .yml or .json file")
+}
+
+// Given a policy that sends requests to a service that there is not, then RPCs of the
+// clients that it is about fail, and say which policy and which service; when the service
+// comes, they succeed.
+func TestAMissingServiceReachesRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, authority string) {
+		m := newMesh(t)
+		lost := strings.NewReplacer("VERSION", "v2", "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: lost").Replace(consumer)
+		r := start(t, authority, map[string]string{"services.yaml": m.services(), "consumer.yaml": lost})
+		r.logged("level=ERROR", "consumer.yaml", "lost")
+		r.dial(authority, "batch", "v2").reaches("v1")
+		frontend := r.dial(authority, "frontend", "v2")
+		_, _, err := frontend.call()
+		for _, want := range []string{"policy consumer", `"lost"`} {
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
+				t.Errorf("frontend's RPC ended with %v, want UNAVAILABLE with %s", err, want)
+			}
+		}
+		r.write("lost.yaml", fmt.Sprintf("kind: Service\nname: lost\nendpoints: [{address: %q, tags: {version: v2}}]\n", m.shadow.Addr()))
+		r.reload()
+		r.logged("published", "services=3")
+		for ctx := testutils.Context(t); ; {
+			if backend, _, err := frontend.call(); backend == "shadow" {
+				return
+			} else if ctx.Err() != nil {
+				t.Fatalf("frontend's RPCs reach %q, %v, want shadow", backend, err)
+			}
+		}
+	})
 }
 
 // Given a client whose RPCs run, when the control plane logs of it, then by its node.

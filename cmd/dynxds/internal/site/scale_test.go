@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/meshroute"
+	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // scale is how large the mesh of the benchmarks is.
@@ -100,7 +101,7 @@ type crowd struct {
 
 // newCrowd connects clients, each of one service and subscribed to the routes of the
 // service before it, and returns when every one has these.
-func newCrowd(b *testing.B, p *plane, s scale) *crowd {
+func newCrowd(b *testing.B, p *plane, s scale, join joining) *crowd {
 	b.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
@@ -126,44 +127,73 @@ func newCrowd(b *testing.B, p *plane, s scale) *crowd {
 		c.running.Wait()
 	})
 	for i := range s.clients {
-		c.join(ctx, b, i, s)
+		service := i % s.services
+		me, to := fmt.Sprintf("service-%d", service), fmt.Sprintf("service-%d", (service+s.services-1)%s.services)
+		metadata, err := structpb.NewStruct(map[string]any{"service": me})
+		if err != nil {
+			b.Fatal(err)
+		}
+		next, err := join(ctx, c.conns[i%len(c.conns)], &corepb.Node{Id: fmt.Sprint(i), Metadata: metadata}, me, to)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.running.Go(func() {
+			for next() == nil {
+				c.received.Add(1)
+			}
+		})
 	}
 	c.wait(b, int64(s.clients))
 	return c
 }
 
-// join connects one client, which acknowledges whatever it gets.
-func (c *crowd) join(ctx context.Context, b *testing.B, i int, s scale) {
-	b.Helper()
-	service := i % s.services
-	metadata, err := structpb.NewStruct(map[string]any{"service": fmt.Sprintf("service-%d", service)})
+// joining connects one client, and returns how it receives a response and acknowledges
+// it.
+type joining func(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, service, to string) (next func() error, err error)
+
+// joinSotW is for clients of plain names, chosen for by their nodes.
+func joinSotW(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, _, to string) (func() error, error) {
+	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(c.conns[i%len(c.conns)]).StreamAggregatedResources(ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
-	request := &discoverypb.DiscoveryRequest{
-		Node:          &corepb.Node{Id: fmt.Sprint(i), Metadata: metadata},
-		TypeUrl:       meshroute.RouteConfigurationType,
-		ResourceNames: []string{fmt.Sprintf("service-%d", (service+s.services-1)%s.services)},
-	}
-	if err := stream.Send(request); err != nil {
-		b.Fatal(err)
-	}
-	c.running.Go(func() {
-		for {
-			response, err := stream.Recv()
-			if err != nil {
-				return
-			}
-			c.received.Add(1)
-			request.Node, request.VersionInfo, request.ResponseNonce = nil, response.GetVersionInfo(), response.GetNonce()
-			if stream.Send(request) != nil {
-				return
-			}
+	request := &discoverypb.DiscoveryRequest{Node: node, TypeUrl: meshroute.RouteConfigurationType, ResourceNames: []string{to}}
+	next := func() error {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
 		}
+		request.Node, request.VersionInfo, request.ResponseNonce = nil, response.GetVersionInfo(), response.GetNonce()
+		return stream.Send(request)
+	}
+	return next, stream.Send(request)
+}
+
+// joinDelta is for clients of an authority, over delta and with locators (xRFC TP2).
+func joinDelta(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, service, to string) (func() error, error) {
+	wire, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
+		"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources")
+	if err != nil {
+		return nil, err
+	}
+	stream := &grpc.GenericClientStream[twinpb.DeltaDiscoveryRequest, twinpb.DeltaDiscoveryResponse]{ClientStream: wire}
+	constraints, err := meshroute.ConstraintsFor(meshroute.Client{Service: service}, []string{meshroute.ServiceKey})
+	if err != nil {
+		return nil, err
+	}
+	next := func() error {
+		response, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		return stream.Send(&twinpb.DeltaDiscoveryRequest{TypeUrl: meshroute.RouteConfigurationType, ResponseNonce: response.GetNonce()})
+	}
+	return next, stream.Send(&twinpb.DeltaDiscoveryRequest{
+		Node: node, TypeUrl: meshroute.RouteConfigurationType,
+		ResourceLocatorsSubscribe: []*twinpb.ResourceLocator{{
+			Name:                        "xdstp://mesh/envoy.config.route.v3.RouteConfiguration/" + to,
+			DynamicParameterConstraints: constraints.For(meshroute.RouteConfigurationType).ToProto(),
+		}},
 	})
 }
 
@@ -216,15 +246,21 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 // are connected. The policy is that of a consumer, and about a thousandth of them:
 // nobody else is sent anything.
 func BenchmarkReloadOfOnePolicy(b *testing.B) {
+	b.Run("SotW by nodes", func(b *testing.B) { benchmarkReload(b, "", joinSotW) })
+	b.Run("delta by locators", func(b *testing.B) { benchmarkReload(b, "mesh", joinDelta) })
+}
+
+func benchmarkReload(b *testing.B, authority string, join joining) {
 	dir := b.TempDir()
 	full.write(b, dir)
-	p := newPlane(dir, "", slog.New(slog.DiscardHandler))
+	empty := heap()
+	p := newPlane(dir, authority, slog.New(slog.DiscardHandler))
 	if err := p.reload.load(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	before := heap()
 	began := time.Now()
-	c := newCrowd(b, p, full)
+	c := newCrowd(b, p, full, join)
 	connecting := time.Since(began)
 	after := heap()
 
@@ -243,7 +279,7 @@ func BenchmarkReloadOfOnePolicy(b *testing.B) {
 		b.Errorf("%d responses were sent, want %d: only clients whose variant changed", got, want)
 	}
 	b.ReportMetric(connecting.Seconds(), "s/connect")
-	b.ReportMetric(float64(before)/1e6, "MB/mesh")
+	b.ReportMetric(float64(before-empty)/1e6, "MB/mesh")
 	b.ReportMetric(float64(after-before)/float64(full.clients)/1e3, "kB/client")
 	b.ReportMetric(float64(perClient), "clients/reload")
 }
