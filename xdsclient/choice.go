@@ -25,9 +25,19 @@ type offer struct {
 	rival dynparam.Parameters
 	open  bool
 	// retracted is the number of the last response that says that what the
-	// subscription had is gone.
-	retracted uint64
+	// subscription had is gone, and denied that of the last one that has an error for
+	// this very subscription.
+	retracted, denied uint64
+	// doubted says that the server is asked again, because what the subscription has
+	// may be gone, and refuted how often in a row it then was not.
+	doubted bool
+	refuted int
 }
+
+// maxRefuted bounds how often in a row answers to questions about others are reason
+// enough to ask again. A server that answers each question by itself could be asked for
+// ever by two subscriptions that match what the other one prefers.
+const maxRefuted = 4
 
 // weigh is the first pass over a response.
 func (u *update) weigh() {
@@ -35,6 +45,7 @@ func (u *update) weigh() {
 		return
 	}
 	inBatches(u, u.resp.removedLocators, u.retract)
+	inBatches(u, u.resp.errors, u.deny)
 	inBatches(u, u.resp.resources, u.offer)
 }
 
@@ -48,6 +59,20 @@ func (u *update) retract(n wireName) {
 	for s := range u.types.named(n.name).siblings() {
 		if s.members == nil && scope.covers(s) {
 			s.currentOffer().retracted = u.number
+		}
+	}
+}
+
+// deny notes that the server has an error for a subscription, by its constraints. What
+// the response has for others is not for it, even if it matches.
+func (u *update) deny(e wireError) {
+	scope, err := u.scopeOf(e.wireName)
+	if err != nil || scope.all {
+		return
+	}
+	for s := range u.types.named(e.name).siblings() {
+		if s.members == nil && scope.covers(s) {
+			s.currentOffer().denied = u.number
 		}
 	}
 }
@@ -72,12 +97,13 @@ func (u *update) offerTo(first *subscription, r *wireResource, parameters dynpar
 		if s.members != nil || !unreadable && !s.resource.constraints.Match(parameters) {
 			continue
 		}
-		o := s.currentOffer()
-		if o.response == u.number {
+		switch o := s.currentOffer(); u.number {
+		case o.denied:
+		case o.response:
 			o.contest(s.resource.constraints, r.index, parameters, unreadable)
-			continue
+		default:
+			*o = offer{response: u.number, index: r.index, parameters: parameters, unreadable: unreadable, retracted: o.retracted, doubted: o.doubted, refuted: o.refuted}
 		}
-		*o = offer{response: u.number, index: r.index, parameters: parameters, unreadable: unreadable, retracted: o.retracted}
 	}
 }
 
@@ -121,6 +147,8 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 	o := s.offer
 	offered := o != nil && o.response == u.number
 	switch {
+	case o != nil && o.denied == u.number:
+		return false, it.unreadable || s.resource.constraints.Match(it.parameters)
 	case it.bare:
 		matches := s.resource.constraints.Match(it.parameters)
 		return matches && !offered, matches && offered
@@ -146,7 +174,8 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 // it as well. If the resource is there for no other subscription to the name, the
 // server has sent it because of this one, and the preferred variant is gone. If it is
 // news to another one, that may be so or not: the server is asked again, and what it
-// says then counts.
+// says then counts. So it is if it may be the answer to such a question about another
+// one, but only until maxRefuted.
 func (u *update) prefers(s *subscription, o *offer, it *item) bool {
 	complete := u.resp.fullState && u.types.typ.FullStateInSotW
 	stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
@@ -156,11 +185,30 @@ func (u *update) prefers(s *subscription, o *offer, it *item) bool {
 	switch u.causeOf(s, it) {
 	case causeNone:
 		return true
-	case causeNews:
-		s.state = subscriptionDoubted
-		u.types.touch(s)
+	case causeAnswer:
+		if o.refuted == maxRefuted {
+			return false
+		}
 	}
+	o.doubted = true
+	s.state = subscriptionDoubted
+	u.types.touch(s)
 	return false
+}
+
+// judge takes what the server sends, in place of taken, for the answer to a doubt.
+func (s *subscription) judge(parameters dynparam.Parameters) {
+	if s.offer == nil {
+		return
+	}
+	asked := s.state == subscriptionSending || s.state == subscriptionRequested
+	switch same := s.taken.parameters.Equal(parameters); {
+	case !same:
+		s.offer.doubted, s.offer.refuted = false, 0
+	case asked && s.offer.doubted:
+		s.offer.doubted = false
+		s.offer.refuted = min(s.offer.refuted+1, maxRefuted)
+	}
 }
 
 // outranks reports whether the subscription has a variant that it prefers to an
@@ -181,8 +229,7 @@ const (
 	causeNone cause = iota
 	// causeNews: it is not what the other one has.
 	causeNews
-	// causeAnswer: the server was asked again for the other one. That is enough, or
-	// two that overlap would go on asking in turns.
+	// causeAnswer: the server was asked again for the other one.
 	causeAnswer
 )
 

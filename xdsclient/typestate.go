@@ -201,6 +201,9 @@ func (ts *typeState) forgetVersion() {
 // begin prepares for a new stream, on which nothing was said yet.
 func (ts *typeState) begin() {
 	for s := range ts.subs.all() {
+		if s.offer != nil { // the next stream may be another server's
+			s.offer.doubted, s.offer.refuted = false, 0
+		}
 		switch {
 		case !s.wanted():
 			ts.drop(s)

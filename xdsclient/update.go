@@ -207,6 +207,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		u.ch.index(u.types, s, it)
 	}
 	u.settleChoice(s)
+	s.judge(it.parameters)
 	u.received(s, it)
 	u.ch.accept(s, p, u.taken(s, it), u.delivery)
 }
