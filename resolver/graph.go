@@ -240,14 +240,16 @@ func (g *graph) adopt(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 		return
 	}
 	g.err = nil
-	g.generation++
-	g.next = &config{
-		generation:      g.generation,
-		listener:        l,
-		routes:          rc,
-		virtualHost:     vh,
-		defaultClusters: lastDestinations(vh),
+	next := &config{listener: l, routes: rc, virtualHost: vh, defaultClusters: lastDestinations(vh)}
+	if g.next == nil && g.current != nil && xdsresource.SameClusters(vh, g.current.virtualHost) {
+		next.generation = g.current.generation
+		g.current = next
+		g.changed()
+		return
 	}
+	g.generation++
+	next.generation = g.generation
+	g.next = next
 	for _, name := range vh.Clusters() {
 		n := g.clusters[name]
 		if n == nil {

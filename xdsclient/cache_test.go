@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// DESIGN, "The two journeys": the same bytes keep the same value, are not decoded,
+// The same bytes keep the same value, are not decoded,
 // and wake nobody, but are ACKed.
 func TestUnchangedResourceCostsNothing(t *testing.T) {
 	for name, form := range map[string]func(proto.Message) proto.Message{
@@ -190,4 +193,58 @@ func TestFailOnDataErrorsWinsOverIgnoreResourceDeletion(t *testing.T) {
 		s.send(types.clusters, "2", "n2")
 		a.fault(KindDoesNotExist)
 	})
+}
+
+// Given a resource that the client has, when another version of it is decoded, then the
+// decoder can build on the value that it has of that name, and on no other.
+func TestDecoderCanBuildOnTheLastValue(t *testing.T) {
+	for _, features := range [][]string{nil, {"delta"}} {
+		t.Run(fmt.Sprint(features), func(t *testing.T) {
+			types := newTestTypes()
+			decode := types.clusters.Decode
+			last := map[string]string{}
+			types.clusters.Decode = func(resource *anypb.Any, o DecodeOptions) (string, any, error) {
+				name, value, err := decode(resource, o)
+				last[name] = textOf(o.Last(name))
+				if got := o.Last("other"); got != nil {
+					t.Errorf("Last of a name that nothing is watched under is %v", got)
+				}
+				return name, value, err
+			}
+			k := newCore(t, features...)
+			k.watchClusters(types, 2)
+			k.answer()
+			push := func(nonce string, texts ...string) {
+				resources := make([]part, 0, len(texts))
+				r := &discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL, VersionInfo: nonce, Nonce: nonce}
+				for i, text := range texts {
+					c := cluster(fmt.Sprint("cluster-", i), text)
+					r.Resources = append(r.Resources, pack(t, c))
+					resources = append(resources, has(fmt.Sprint("cluster-", i), nonce+text, c))
+				}
+				if features != nil {
+					k.push(k.delta(types.clusters, nonce, resources...))
+				} else {
+					k.push(mustMarshal(t, r))
+				}
+			}
+			push("1", "a", "b")
+			if last["cluster-0"] != "" || last["cluster-1"] != "" {
+				t.Errorf("Last before the first version: %v", last)
+			}
+			push("2", "c", "b")
+			if last["cluster-0"] != "a" {
+				t.Errorf("Last is %q, want the version before", last["cluster-0"])
+			}
+			push("3", "d", "e")
+			if last["cluster-0"] != "c" || last["cluster-1"] != "b" {
+				t.Errorf("Last is %v, want the versions before", last)
+			}
+		})
+	}
+}
+
+func textOf(value any) string {
+	c, _ := value.(*clusterv3.Cluster)
+	return c.GetAltStatName()
 }

@@ -161,7 +161,7 @@ func TestVariantThatMatchesNobody(t *testing.T) {
 	})
 }
 
-// DESIGN, "Budgets", of variants: a push of unchanged resources decodes none, and
+// Of variants, too, a push of unchanged resources decodes none, and
 // allocates no more for more of them.
 func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
 	for _, delta := range []bool{false, true} {

@@ -100,6 +100,10 @@ type DecodeOptions struct {
 	// Loads counts load for that server, which gets it in load reports (LRS). A
 	// value that keeps it is ServerBound.
 	Loads *load.Store
+	// Last returns the value that Decode last made of the resource of a name from that
+	// server, or of any variant of it, or nil. A decoder may build on it, so that a
+	// small change to a large resource costs little. nil: there is none.
+	Last func(name string) any
 }
 
 // ServerBound is implemented by values of ResourceType.Decode that may depend on

@@ -122,7 +122,7 @@ func (k *core) watchClusters(types *testTypes, n int) *counter {
 	return heard
 }
 
-// DESIGN, "Budgets": a SotW push of 10,000 unchanged resources decodes none.
+// A SotW push of 10,000 unchanged resources decodes none.
 func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 	const n = 10_000
 	types := newTestTypes()

@@ -89,7 +89,7 @@ func TestDeltaWorkDoesNotGrowWithTheSubscriptions(t *testing.T) {
 	}
 }
 
-// DESIGN, "Budgets": 1 change among 10,000 clusters takes at most 0.001 of the
+// 1 change among 10,000 clusters takes at most 0.001 of the
 // bytes that it takes in SotW.
 func TestDeltaBytesOfOneChange(t *testing.T) {
 	const n = 10_000

@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -23,7 +22,7 @@ func (delta) method() string {
 func (delta) incremental() bool { return true }
 
 func (delta) encode(r *request) ([]byte, error) {
-	b, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{
+	b, err := marshal(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.typeURL,
 		ResourceNamesSubscribe:   r.subscribe.names,

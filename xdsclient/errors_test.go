@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// DESIGN, "Errors": an error says which resource, which server and which node,
+// An error says which resource, which server and which node,
 // and the way out.
 func TestErrorText(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -22,7 +21,7 @@ func (sotw) method() string {
 func (sotw) incremental() bool { return false }
 
 func (sotw) encode(r *request) ([]byte, error) {
-	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{
+	b, err := marshal(&discoveryv3.DiscoveryRequest{
 		VersionInfo:   r.version,
 		Node:          r.node,
 		ResourceNames: r.all.names,

@@ -77,7 +77,7 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
 // that a response needs, and how long the lock is held.
-const batchSize = 256
+const batchSize = 32
 
 // update is the work on one response. Only finding out what is unchanged, and
 // taking over what is decoded, happens under the lock.
@@ -282,7 +282,7 @@ func (u *update) decode(it *item) {
 	}()
 	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
 	it.decoded, p.value, it.err = u.types.typ.Decode(
-		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads})
+		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads, Last: u.last})
 	switch {
 	case it.err != nil:
 	case p.value == nil:
@@ -294,6 +294,18 @@ func (u *update) decode(it *item) {
 	default:
 		it.payload = p
 	}
+}
+
+// last returns the value that the client has of a resource from the server, or nil.
+func (u *update) last(name string) any {
+	u.ch.client.mu.Lock()
+	defer u.ch.client.unlock()
+	for s := range u.types.named([]byte(name)).siblings() {
+		if s.payload != nil && s.payload.server == u.ch.server {
+			return s.payload.value
+		}
+	}
+	return nil
 }
 
 // apply takes over what was decoded.

@@ -78,6 +78,25 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 	}
 }
 
+// BenchmarkPatchRoutes is an update that leads one route to another cluster.
+func BenchmarkPatchRoutes(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
+			pb := manyRoutes(n, matchKinds[0].match)
+			last := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb)
+			pb.VirtualHosts[0].Routes[n/2] = routeTo(pathMatch(methodOf(n/2)), clusterAction("default"))
+			resource := mustAny(b, pb)
+			options := xdsclient.DecodeOptions{Last: func(string) any { return last }}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := RouteConfigurationType.Decode(resource, options); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func heapInUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()

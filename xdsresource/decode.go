@@ -31,16 +31,20 @@ type validator struct {
 	regexes   regexes
 }
 
+func newValidator(o xdsclient.DecodeOptions) *validator {
+	return &validator{
+		trusted: o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
+		loads:   o.Loads,
+	}
+}
+
 // decode unmarshals resource into pb and, if that works, builds its value.
 // The name is returned in any case, if it can be read.
 func decode[M proto.Message, T any](
 	resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string, pb M,
 	nameField string, nameOf func(M) string, build func(*validator, M) *T,
 ) (string, any, error) {
-	v := &validator{
-		trusted: o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
-		loads:   o.Loads,
-	}
+	v := newValidator(o)
 	if !v.unmarshal(nil, resource, typeURL, pb) {
 		return nameOnWire(resource.GetValue()), nil, v.err()
 	}

@@ -13,7 +13,10 @@ import (
 // It may be called concurrently, and does not allocate if the authority is in
 // lower case.
 func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
-	return rc.table().find(strings.ToLower(authority))
+	if i := rc.table().find(strings.ToLower(authority)); i != noHost {
+		return rc.VirtualHosts[i]
+	}
+	return nil
 }
 
 // Clusters returns the clusters that the routes of all virtual hosts forward
@@ -27,83 +30,117 @@ func (rc *RouteConfiguration) table() *domainTable {
 	return newDomainTable(rc.VirtualHosts)
 }
 
-// domainTable finds virtual hosts by authority.
+// domainTable finds virtual hosts by authority. They are numbers: the place among those
+// of the RouteConfiguration.
 type domainTable struct {
-	exact    map[string]*VirtualHost
-	suffixes wildcards
-	prefixes wildcards
-	// all is the virtual host with the domain "*", or nil.
-	all      *VirtualHost
+	*domains
 	clusters []string
 }
 
+// domains is the part of a domainTable that does not depend on the routes.
+type domains struct {
+	exact    map[string]int
+	suffixes wildcards
+	prefixes wildcards
+	// all is the virtual host with the domain "*".
+	all int
+}
+
+// noHost stands for no virtual host.
+const noHost = -1
+
 func newDomainTable(hosts []*VirtualHost) *domainTable {
-	t := &domainTable{exact: make(map[string]*VirtualHost, len(hosts))}
-	var clusters nameSet
-	for _, vh := range hosts {
+	d := &domains{exact: make(map[string]int, len(hosts)), all: noHost}
+	for i, vh := range hosts {
 		for _, domain := range vh.Domains {
-			t.add(strings.ToLower(domain), vh)
-		}
-		for _, name := range vh.Clusters() {
-			clusters.add(name)
+			d.add(strings.ToLower(domain), i)
 		}
 	}
-	t.suffixes.sort()
-	t.prefixes.sort()
-	t.clusters = clusters.names
+	d.suffixes.sort()
+	d.prefixes.sort()
+	return &domainTable{domains: d, clusters: clustersOfHosts(hosts)}
+}
+
+// with returns the table for virtual hosts of the same domains, made from those that t
+// is for.
+func (t *domainTable) with(was, hosts []*VirtualHost) *domainTable {
+	for i := range hosts {
+		if !sameSlice(was[i].Clusters(), hosts[i].Clusters()) {
+			return &domainTable{domains: t.domains, clusters: clustersOfHosts(hosts)}
+		}
+	}
 	return t
 }
 
+// clustersOfHosts returns the clusters of virtual hosts, each once.
+func clustersOfHosts(hosts []*VirtualHost) []string {
+	if len(hosts) == 1 {
+		return hosts[0].Clusters()
+	}
+	var s nameSet
+	for _, vh := range hosts {
+		for _, name := range vh.Clusters() {
+			s.add(name)
+		}
+	}
+	return s.names
+}
+
+// sameSlice reports whether two slices are one.
+func sameSlice(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
 // add enters a domain in lower case that passed domainFault.
-func (t *domainTable) add(domain string, vh *VirtualHost) {
+func (d *domains) add(domain string, host int) {
 	switch {
 	case domain == "*":
-		t.all = vh
+		d.all = host
 	case strings.HasPrefix(domain, "*"):
-		t.suffixes.add(domain[1:], vh)
+		d.suffixes.add(domain[1:], host)
 	case strings.HasSuffix(domain, "*"):
-		t.prefixes.add(domain[:len(domain)-1], vh)
+		d.prefixes.add(domain[:len(domain)-1], host)
 	default:
-		t.exact[domain] = vh
+		d.exact[domain] = host
 	}
 }
 
-func (t *domainTable) find(authority string) *VirtualHost {
-	if vh := t.exact[authority]; vh != nil {
-		return vh
+func (d *domains) find(authority string) int {
+	if host, ok := d.exact[authority]; ok {
+		return host
 	}
-	for _, n := range t.suffixes.lengths {
+	for _, n := range d.suffixes.lengths {
 		if n < len(authority) {
-			if vh := t.suffixes.hosts[authority[len(authority)-n:]]; vh != nil {
-				return vh
+			if host, ok := d.suffixes.hosts[authority[len(authority)-n:]]; ok {
+				return host
 			}
 		}
 	}
-	for _, n := range t.prefixes.lengths {
+	for _, n := range d.prefixes.lengths {
 		if n < len(authority) {
-			if vh := t.prefixes.hosts[authority[:n]]; vh != nil {
-				return vh
+			if host, ok := d.prefixes.hosts[authority[:n]]; ok {
+				return host
 			}
 		}
 	}
-	return t.all
+	return d.all
 }
 
 // wildcards are the domains with the wildcard at one end.
 type wildcards struct {
 	// hosts is keyed by the text beside the wildcard.
-	hosts map[string]*VirtualHost
+	hosts map[string]int
 	// lengths has the distinct lengths of the keys, the longest first, so that
 	// a lookup is one map access per length instead of one comparison per
 	// domain.
 	lengths []int
 }
 
-func (w *wildcards) add(text string, vh *VirtualHost) {
+func (w *wildcards) add(text string, host int) {
 	if w.hosts == nil {
-		w.hosts = make(map[string]*VirtualHost)
+		w.hosts = make(map[string]int)
 	}
-	w.hosts[text] = vh
+	w.hosts[text] = host
 	w.lengths = append(w.lengths, len(text))
 }
 

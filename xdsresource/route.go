@@ -10,13 +10,34 @@ import (
 )
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
+	if rc := patchRouteConfiguration(resource, o); rc != nil {
+		return rc.Name, rc, nil
+	}
+	name, value, err := decode(resource, o, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
 		(*routepb.RouteConfiguration).GetName, (*validator).routeConfiguration)
+	if rc, ok := value.(*RouteConfiguration); ok {
+		rc.raw = resource.GetValue()
+	}
+	return name, value, err
+}
+
+// patchRouteConfiguration decodes a resource with the help of the last one of its name.
+// It returns nil if that does not help.
+func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
+	if o.Last == nil || resource.GetTypeUrl() != RouteConfigurationTypeURL {
+		return nil
+	}
+	last, ok := o.Last(nameOnWire(resource.GetValue())).(*RouteConfiguration)
+	if !ok {
+		return nil
+	}
+	return last.patch(newValidator(o), resource.GetValue())
 }
 
 func (v *validator) routeConfiguration(pb *routepb.RouteConfiguration) *RouteConfiguration {
 	rc := v.routeConfigurationAt(nil, pb)
 	rc.Ignored = v.ignored
+	rc.regexCost = v.regexes.cost
 	return rc
 }
 
@@ -27,7 +48,19 @@ func (v *validator) routeConfigurationAt(at *path, pb *routepb.RouteConfiguratio
 		Name:         pb.GetName(),
 		VirtualHosts: make([]*VirtualHost, 0, len(pb.GetVirtualHosts())),
 	}
-	r := routes{
+	r := v.routesOf(at, pb)
+	for i, vh := range pb.GetVirtualHosts() {
+		rc.VirtualHosts = append(rc.VirtualHosts, r.virtualHost(at.item("virtual_hosts", i), i, vh))
+	}
+	if !v.failed() {
+		rc.compiled = newDomainTable(rc.VirtualHosts)
+	}
+	return rc
+}
+
+// routesOf decodes what a RouteConfiguration says for all its virtual hosts.
+func (v *validator) routesOf(at *path, pb *routepb.RouteConfiguration) *routes {
+	r := &routes{
 		v:                v,
 		plugins:          v.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins()),
 		domains:          make(map[string]int),
@@ -39,13 +72,7 @@ func (v *validator) routeConfigurationAt(at *path, pb *routepb.RouteConfiguratio
 	}
 	r.all.headers = r.headerMutations(at, pb, nil)
 	r.all.mirrors = v.mirrors(at, pb.GetRequestMirrorPolicies(), nil)
-	for i, vh := range pb.GetVirtualHosts() {
-		rc.VirtualHosts = append(rc.VirtualHosts, r.virtualHost(at.item("virtual_hosts", i), i, vh))
-	}
-	if !v.failed() {
-		rc.compiled = newDomainTable(rc.VirtualHosts)
-	}
-	return rc
+	return r
 }
 
 // clusterSpecifierPlugins returns the names of the plugins that may be left
@@ -93,13 +120,7 @@ func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualH
 		Routes:    make([]*Route, 0, len(pb.GetRoutes())),
 		Overrides: r.v.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
-	r.host = defaults{
-		headers: r.headerMutations(at, pb, r.all.headers),
-		mirrors: r.v.mirrors(at, pb.GetRequestMirrorPolicies(), r.all.mirrors),
-	}
-	if retry := pb.GetRetryPolicy(); retry != nil {
-		r.host.retry = r.v.retryPolicy(at.field("retry_policy"), retry)
-	}
+	r.enter(at, pb)
 	// One allocation for all routes; they live and die together.
 	all := make([]Route, len(pb.GetRoutes()))
 	for i, route := range pb.GetRoutes() {
@@ -108,9 +129,20 @@ func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualH
 		}
 	}
 	if !r.v.failed() {
-		vh.compiled = newRouteTable(vh.Routes)
+		vh.compiled = newRouteTable(vh.Routes, clustersOf(vh.Routes))
 	}
 	return vh
+}
+
+// enter decodes what a virtual host says for all its routes.
+func (r *routes) enter(at *path, pb *routepb.VirtualHost) {
+	r.host = defaults{
+		headers: r.headerMutations(at, pb, r.all.headers),
+		mirrors: r.v.mirrors(at, pb.GetRequestMirrorPolicies(), r.all.mirrors),
+	}
+	if retry := pb.GetRetryPolicy(); retry != nil {
+		r.host.retry = r.v.retryPolicy(at.field("retry_policy"), retry)
+	}
 }
 
 func (r *routes) checkDomains(at *path, i int, domains []string) {

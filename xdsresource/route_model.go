@@ -17,6 +17,10 @@ type RouteConfiguration struct {
 	Ignored []Ignored
 
 	compiled *domainTable
+	// raw is what it was decoded from, if it is a resource of its own, and regexCost
+	// what its regular expressions come to, see patch.
+	raw       []byte
+	regexCost int
 }
 
 // Ignored is a part of a resource that the client left out of the decoded

@@ -1,6 +1,9 @@
 package xdsresource
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // Route returns the first route, in their order, that matches the RPC, or nil.
 //
@@ -13,16 +16,20 @@ import "sync/atomic"
 func (vh *VirtualHost) Route(rpc RPC) *Route { return vh.table().find(&rpc) }
 
 // Clusters returns the clusters that the routes forward RPCs or their copies
-// to, each once, in the order of the routes. Clusters that only a header names
-// are not among them, see WeightedCluster.Cluster. The caller must not change
-// the slice.
+// to, each once. Clusters that only a header names are not among them, see
+// WeightedCluster.Cluster. The caller must not change the slice. It stays the same one
+// while updates do not change which they are.
 func (vh *VirtualHost) Clusters() []string { return vh.table().clusters }
+
+// SameClusters reports whether Clusters is one slice for both, as it is for virtual hosts
+// between which updates did not change the clusters. It compares no names.
+func SameClusters(a, b *VirtualHost) bool { return sameSlice(a.Clusters(), b.Clusters()) }
 
 func (vh *VirtualHost) table() *routeTable {
 	if vh.compiled != nil {
 		return vh.compiled
 	}
-	return newRouteTable(vh.Routes)
+	return newRouteTable(vh.Routes, clustersOf(vh.Routes))
 }
 
 // routeTable finds routes by method. Routes that ask for the same path, or the
@@ -48,19 +55,43 @@ type routeTable struct {
 // noRoute ends a list of routes.
 const noRoute = -1
 
-func newRouteTable(routes []*Route) *routeTable {
+func newRouteTable(routes []*Route, clusters []string) *routeTable {
 	t := &routeTable{
 		routes:   routes,
 		next:     make([]int32, len(routes)),
-		exact:    make(map[string]int32),
+		exact:    make(map[string]int32, countExact(routes)),
 		folded:   radix{fold: true},
-		clusters: clustersOf(routes),
+		clusters: clusters,
 	}
 	// From the last to the first, so that lists come out in order.
 	for i := len(routes) - 1; i >= 0; i-- {
 		t.add(int32(i), &routes[i].Match)
 	}
 	return t
+}
+
+// with returns the table for routes that an edit has made of those of t.
+func (t *routeTable) with(e *routeEdit) *routeTable {
+	if !e.sameMatches {
+		return newRouteTable(e.routes, t.clustersAfter(e))
+	}
+	// Which route an RPC may fit depends on what the routes match alone.
+	edited := &routeTable{
+		routes: e.routes, next: t.next, exact: t.exact, prefixes: t.prefixes, folded: t.folded,
+		clusters: t.clustersAfter(e),
+	}
+	edited.memo.Store(t.memo.Load())
+	return edited
+}
+
+// countExact returns how many routes ask for a case-sensitive path.
+func countExact(routes []*Route) (n int) {
+	for _, route := range routes {
+		if route.Match.PathKind == PathExact && !route.Match.CaseInsensitive {
+			n++
+		}
+	}
+	return n
 }
 
 func (t *routeTable) add(i int32, m *RouteMatch) {
@@ -203,27 +234,69 @@ func (c *candidates) pop(next []int32) int32 {
 func clustersOf(routes []*Route) []string {
 	var s nameSet
 	for _, route := range routes {
-		if forward, ok := route.Action.(*Forward); ok {
-			for i := range forward.Clusters {
-				s.add(forward.Clusters[i].Name)
-			}
-		}
-		for i := range route.Mirrors {
-			s.add(route.Mirrors[i].Cluster)
+		for name := range route.clusters {
+			s.add(name)
 		}
 	}
 	return s.names
 }
 
-// nameSet collects names, each once, in the order in which they come. Empty
-// ones do not count.
+// clusters yields the clusters that the route forwards or mirrors to.
+func (r *Route) clusters(yield func(string) bool) {
+	if forward, ok := r.Action.(*Forward); ok {
+		for i := range forward.Clusters {
+			if name := forward.Clusters[i].Name; name != "" && !yield(name) {
+				return
+			}
+		}
+	}
+	for i := range r.Mirrors {
+		if name := r.Mirrors[i].Cluster; name != "" && !yield(name) {
+			return
+		}
+	}
+}
+
+// maxSought bounds the names that clustersAfter looks for one by one.
+const maxSought = 16
+
+// clustersAfter returns the clusters of the routes after an edit: those of t, if that is
+// what they are.
+func (t *routeTable) clustersAfter(e *routeEdit) []string {
+	come, gone := clustersOf(e.come), clustersOf(e.gone)
+	if len(come)+len(gone) > maxSought {
+		return clustersOf(e.routes)
+	}
+	for _, name := range come {
+		if !slices.Contains(t.clusters, name) {
+			return clustersOf(e.routes)
+		}
+	}
+	for _, name := range gone {
+		if !slices.Contains(come, name) && !slices.ContainsFunc(e.routes, func(r *Route) bool { return r.leadsTo(name) }) {
+			return clustersOf(e.routes)
+		}
+	}
+	return t.clusters
+}
+
+func (r *Route) leadsTo(cluster string) bool {
+	for name := range r.clusters {
+		if name == cluster {
+			return true
+		}
+	}
+	return false
+}
+
+// nameSet collects names, each once, in the order in which they come.
 type nameSet struct {
 	names []string
 	known map[string]struct{}
 }
 
 func (s *nameSet) add(name string) {
-	if _, ok := s.known[name]; ok || name == "" {
+	if _, ok := s.known[name]; ok {
 		return
 	}
 	if s.known == nil {

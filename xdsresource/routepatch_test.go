@@ -1,0 +1,334 @@
+package xdsresource
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// decodeAfter decodes a RouteConfiguration whose last version was last.
+func decodeAfter(t testing.TB, last *RouteConfiguration, pb *routepb.RouteConfiguration) (*RouteConfiguration, error) {
+	t.Helper()
+	_, value, err := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{Last: func(name string) any {
+		if last == nil || name != last.Name {
+			return nil
+		}
+		return last
+	}})
+	rc, _ := value.(*RouteConfiguration)
+	return rc, err
+}
+
+// twoHosts has 20 routes to two clusters in one virtual host and a route in another.
+func twoHosts() *routepb.RouteConfiguration {
+	pb := routeConfig()
+	pb.VirtualHosts = nil
+	for i, n := range []int{20, 1} {
+		vh := &routepb.VirtualHost{Name: fmt.Sprint("host", i), Domains: []string{fmt.Sprintf("%d.example.com", i)}}
+		for j := range n {
+			vh.Routes = append(vh.Routes, routeTo(pathMatch(methodOf(j)), clusterAction(fmt.Sprint("cluster", j%2))))
+		}
+		pb.VirtualHosts = append(pb.VirtualHosts, vh)
+	}
+	return pb
+}
+
+// Given a RouteConfiguration that the client has, when an update changes some of it,
+// then what stays the same is not decoded again, and the outcome is that of decoding the
+// whole.
+func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
+	t.Parallel()
+	host := func(pb *routepb.RouteConfiguration) *routepb.VirtualHost { return pb.VirtualHosts[0] }
+	for _, tc := range []struct {
+		name string
+		edit func(pb *routepb.RouteConfiguration)
+		// routes are how many of those of the first virtual host are the ones before.
+		routes int
+		// clusters says that the list of clusters is the one before.
+		clusters bool
+	}{
+		{"nothing", func(*routepb.RouteConfiguration) {}, 20, true},
+		{"another cluster that is known", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes[7] = routeTo(pathMatch(methodOf(7)), clusterAction("cluster0"))
+		}, 19, true},
+		{"another cluster that is new", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes[7] = routeTo(pathMatch(methodOf(7)), clusterAction("new"))
+		}, 19, false},
+		{"the last route to a cluster", func(pb *routepb.RouteConfiguration) {
+			for i := 1; i < 20; i += 2 {
+				host(pb).Routes[i] = routeTo(pathMatch(methodOf(i)), clusterAction("cluster0"))
+			}
+		}, 10, false},
+		{"another match", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes[7].Match = prefixMatch("/other")
+		}, 19, true},
+		{"the first and the last", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes[0].Name, host(pb).Routes[19].Name = "a", "b"
+		}, 18, true},
+		{"inserted at the front", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes = slices.Insert(host(pb).Routes, 0, toCluster("/x", "cluster0"), toCluster("/y", "cluster0"))
+		}, 20, true},
+		{"inserted in between", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes = slices.Insert(host(pb).Routes, 5, toCluster("/x", "cluster0"))
+		}, 20, true},
+		{"appended", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes = append(host(pb).Routes, toCluster("/", "cluster1"))
+		}, 20, true},
+		{"removed from the front", func(pb *routepb.RouteConfiguration) { host(pb).Routes = host(pb).Routes[3:] }, 17, true},
+		{"removed in between", func(pb *routepb.RouteConfiguration) { host(pb).Routes = slices.Delete(host(pb).Routes, 4, 6) }, 18, true},
+		{"removed from the end", func(pb *routepb.RouteConfiguration) { host(pb).Routes = host(pb).Routes[:18] }, 18, true},
+		{"all removed", func(pb *routepb.RouteConfiguration) { host(pb).Routes = nil }, 0, false},
+		{"another virtual host", func(pb *routepb.RouteConfiguration) {
+			pb.VirtualHosts[1].Routes[0] = toCluster("/", "cluster1")
+		}, 20, true},
+
+		{"a domain", func(pb *routepb.RouteConfiguration) { host(pb).Domains = append(host(pb).Domains, "x") }, 0, false},
+		{"what a virtual host says for all routes", func(pb *routepb.RouteConfiguration) {
+			host(pb).RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
+		}, 0, false},
+		{"what is said for all virtual hosts", func(pb *routepb.RouteConfiguration) { pb.RequestHeadersToRemove = []string{"x"} }, 0, false},
+		{"a bound", func(pb *routepb.RouteConfiguration) { pb.MaxDirectResponseBodySizeBytes = wrapperspb.UInt32(1) }, 0, false},
+		{"one more virtual host", func(pb *routepb.RouteConfiguration) {
+			pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Name: "new", Domains: []string{"new"}})
+		}, 0, false},
+		{"one virtual host less", func(pb *routepb.RouteConfiguration) { pb.VirtualHosts = pb.VirtualHosts[:1] }, 0, false},
+		{"a route that gRPC leaves out", func(pb *routepb.RouteConfiguration) {
+			host(pb).Routes[3].Action = &routepb.Route_Route{Route: &routepb.RouteAction{}}
+		}, 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
+			pb := twoHosts()
+			tc.edit(pb)
+			got, err := decodeAfter(t, last, pb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkSameRouting(t, got, mustDecode[RouteConfiguration](t, RouteConfigurationType, pb))
+			kept := 0
+			for _, route := range got.VirtualHosts[0].Routes {
+				if slices.Contains(last.VirtualHosts[0].Routes, route) {
+					kept++
+				}
+			}
+			if kept != tc.routes {
+				t.Errorf("%d routes are those before, want %d", kept, tc.routes)
+			}
+			if same := SameClusters(got.VirtualHosts[0], last.VirtualHosts[0]); same != tc.clusters {
+				t.Errorf("SameClusters = %v, want %v", same, tc.clusters)
+			}
+		})
+	}
+}
+
+// Given a RouteConfiguration that the client has, when an update is faulty, then the
+// faults are those of decoding the whole, and name the places in the whole.
+func TestFaultsInUpdatesAreThoseOfTheWhole(t *testing.T) {
+	t.Parallel()
+	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
+	for _, edit := range []func(pb *routepb.RouteConfiguration){
+		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].Match = nil },
+		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].Match = regexMatch("(") },
+		func(pb *routepb.RouteConfiguration) {
+			pb.VirtualHosts[0].Routes[3], pb.VirtualHosts[0].Routes[9] = toCluster("/", ""), toCluster("/", "")
+		},
+		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[1].Domains = pb.VirtualHosts[0].Domains },
+	} {
+		pb := twoHosts()
+		edit(pb)
+		got, err := decodeAfter(t, last, pb)
+		_, _, want := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{})
+		if got != nil || err == nil || want == nil || err.Error() != want.Error() {
+			t.Errorf("Decode = %v, %v, want the error %v", got, err, want)
+		}
+	}
+}
+
+// Given a bound on all regular expressions of a resource, when updates bring one after
+// the other, then they count together, and those that are gone do not.
+func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
+	t.Parallel()
+	large := func(i int) *routepb.RouteMatch {
+		return regexMatch(fmt.Sprintf("/%d(%s){1000}", i, strings.Repeat("a", 40)))
+	}
+	pb := routeConfig()
+	host := pb.VirtualHosts[0]
+	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, pb)
+	var err error
+	n := 0
+	for ; err == nil && n < 100; n++ {
+		host.Routes = append(host.Routes, routeTo(large(n), clusterAction("a")))
+		var rc *RouteConfiguration
+		if rc, err = decodeAfter(t, last, pb); err == nil {
+			last = rc
+		}
+	}
+	_, _, want := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{})
+	if n < 10 || err == nil || want == nil || err.Error() != want.Error() {
+		t.Fatalf("the error of %d large expressions is %v, want %v", n, err, want)
+	}
+	host.Routes = host.Routes[:1]
+	for i := range 30 {
+		host.Routes[0] = routeTo(large(1000+i), clusterAction("a"))
+		if last, err = decodeAfter(t, last, pb); err != nil {
+			t.Fatalf("after %d expressions that are gone: %v", i, err)
+		}
+	}
+}
+
+// Given random tables and updates, when each is decoded with the help of the last one,
+// then it is what decoding it alone gives.
+func TestPatchedRoutesAgreeWithDecodedOnes(t *testing.T) {
+	t.Parallel()
+	const tables, updates = 40, 10
+	patched := 0
+	for table := range uint64(tables) {
+		r := rand.New(rand.NewPCG(*differentialSeed, table))
+		pb := routeConfig()
+		pb.VirtualHosts[0].Routes = nil
+		for range r.IntN(40) {
+			pb.VirtualHosts[0].Routes = append(pb.VirtualHosts[0].Routes, randomRoute(r))
+		}
+		last := mustDecode[RouteConfiguration](t, RouteConfigurationType, pb)
+		for range updates {
+			pb = proto.CloneOf(pb)
+			randomEdit(r, pb.VirtualHosts[0])
+			got, err := decodeAfter(t, last, pb)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.VirtualHosts[0].Routes) > 0 && slices.Contains(last.VirtualHosts[0].Routes, got.VirtualHosts[0].Routes[0]) {
+				patched++
+			}
+			checkSameRouting(t, got, mustDecode[RouteConfiguration](t, RouteConfigurationType, pb))
+			checkSameRoutes(t, r, got.VirtualHosts[0], pb.VirtualHosts[0].Routes)
+			if t.Failed() {
+				t.Fatalf("seed %d, table %d", *differentialSeed, table)
+			}
+			last = got
+		}
+	}
+	if patched < tables*updates/2 {
+		t.Errorf("%d of %d updates were patched: too few to learn much", patched, tables*updates)
+	}
+}
+
+func randomRoute(r *rand.Rand) *routepb.Route {
+	return routeTo(randomMatch(r), clusterAction(fmt.Sprint("cluster", r.IntN(10))))
+}
+
+func randomEdit(r *rand.Rand, host *routepb.VirtualHost) {
+	for range 1 + r.IntN(3) {
+		at := r.IntN(len(host.Routes) + 1)
+		switch end := min(at+1+r.IntN(3), len(host.Routes)); r.IntN(5) {
+		case 0:
+			host.Routes = slices.Insert(host.Routes, at, randomRoute(r), randomRoute(r))
+		case 1:
+			host.Routes = slices.Delete(host.Routes, at, end)
+		default:
+			for i := at; i < end; i++ {
+				edited := randomRoute(r)
+				if r.IntN(2) == 0 {
+					edited.Match = host.Routes[i].GetMatch()
+				}
+				host.Routes[i] = edited
+			}
+		}
+	}
+}
+
+// checkSameRouting compares what two RouteConfigurations hold.
+func checkSameRouting(t *testing.T, got, want *RouteConfiguration) {
+	t.Helper()
+	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
+	if diff := cmp.Diff(sorted(want.Clusters()), sorted(got.Clusters())); diff != "" {
+		t.Errorf("the clusters differ (-want +got):\n%s", diff)
+	}
+	if len(got.VirtualHosts) != len(want.VirtualHosts) {
+		t.Fatalf("%d virtual hosts, want %d", len(got.VirtualHosts), len(want.VirtualHosts))
+	}
+	for i, w := range want.VirtualHosts {
+		g := got.VirtualHosts[i]
+		if diff := cmp.Diff(sorted(w.Clusters()), sorted(g.Clusters())); diff != "" {
+			t.Errorf("the clusters of virtual host %d differ (-want +got):\n%s", i, diff)
+		}
+		if g.Name != w.Name || !reflect.DeepEqual(g.Domains, w.Domains) || !reflect.DeepEqual(g.Overrides, w.Overrides) || !reflect.DeepEqual(g.Routes, w.Routes) {
+			t.Errorf("virtual host %d is not what it decodes to", i)
+		}
+		for _, domain := range w.Domains {
+			if got.VirtualHost(domain) != g {
+				t.Errorf("VirtualHost(%q) is another one", domain)
+			}
+		}
+	}
+}
+
+// checkSameRoutes compares where random RPCs go to with a linear matcher.
+func checkSameRoutes(t *testing.T, r *rand.Rand, vh *VirtualHost, routes []*routepb.Route) {
+	t.Helper()
+	for range 20 {
+		rpc := linearRPC{method: randomPath(r), authority: oneOf(r, "a", "b"), md: randomMetadata(r)}
+		seed := r.Uint64()
+		draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
+		got := vh.Route(RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
+		rpc.draw = draws()
+		var want *Route
+		if i := rpc.firstOf(routes); i >= 0 {
+			want = vh.Routes[i]
+		}
+		if got != want {
+			t.Errorf("%s at %s with %v: got %+v, want %+v", rpc.method, rpc.authority, rpc.md, got, want)
+		}
+	}
+}
+
+// FuzzPatch has two inputs decoded one after the other: with the help of the first, the
+// second has the outcome that it has alone.
+func FuzzPatch(f *testing.F) {
+	plain, err := proto.Marshal(twoHosts())
+	if err != nil {
+		f.Fatal(err)
+	}
+	edited := twoHosts()
+	edited.VirtualHosts[0].Routes[3] = toCluster("/", "new")
+	other, err := proto.Marshal(edited)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(plain, other)
+	f.Add(plain, plain[:len(plain)-3])
+	f.Add(plain, append(slices.Clone(plain), 0x10, 1))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		decode := func(raw []byte, last any) (string, *RouteConfiguration, error) {
+			name, value, err := RouteConfigurationType.Decode(&anypb.Any{TypeUrl: RouteConfigurationTypeURL, Value: raw},
+				xdsclient.DecodeOptions{Last: func(string) any { return last }})
+			rc, _ := value.(*RouteConfiguration)
+			return name, rc, err
+		}
+		_, last, err := decode(first, nil)
+		if err != nil {
+			return
+		}
+		wantName, want, wantErr := decode(second, nil)
+		gotName, got, gotErr := decode(second, last)
+		if gotName != wantName || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+			t.Fatalf("Decode = %q, %v, want %q, %v", gotName, gotErr, wantName, wantErr)
+		}
+		if want != nil {
+			checkSameRouting(t, got, want)
+		}
+	})
+}
