@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // history is which configurations RPCs may have gone by: the one that all
@@ -60,32 +62,46 @@ func (h *history) since(began time.Time) []*config {
 // live returns the configurations that clients may have now.
 func (h *history) live() []*config { return h.since(time.Now()) }
 
-// allowed says what is wrong with an RPC that was routed by the given version
-// and answered by the backend, if anything is.
+// allowed says what is wrong with an RPC that a client's routes sent somewhere,
+// if anything is.
 //
 // A client may have the routes of one configuration and the endpoints of
-// another one for a while: they are resources of their own. And an RPC whose
-// cluster is gone when its endpoint is picked gets another one by the newer
-// routes, while the response headers are those of the older.
-func allowed(live []*config, method string, version, backend int) error {
+// another one for a while: they are resources of their own, and so is what DPDS
+// hands out, by which it asks for either in a lane. And an RPC whose cluster is
+// gone when its endpoint is picked gets another one by the newer routes, while
+// the response headers are those of the older.
+func allowed(live []*config, who client, o outcome) error {
+	version, backend := o.version(), o.backend()
+	lanes := func(c *config) []lane { return lanesOf(live, who, c.routesType()) }
 	if !slices.ContainsFunc(live, func(c *config) bool { return c.version == version }) {
 		return fmt.Errorf("it went by version %d, which is none of those that clients may have: %v", version, live)
 	}
+	if !slices.ContainsFunc(live, func(c *config) bool { return c.version == version && slices.Contains(lanes(c), o.lane()) }) {
+		return fmt.Errorf("it went by the routes of lane %q of version %d, which the client may not have: %v", o.lane(), version, live)
+	}
+	endpoints := lanesOf(live, who, xdsmsg.EndpointType)
 	for _, routing := range live {
-		if routing.version >= version && leads(routing.routes[method], live, backend) {
-			return nil
+		if routing.version < version {
+			continue
+		}
+		for _, l := range lanes(routing) {
+			if leads(routing.routes[l][o.method], live, endpoints, backend) {
+				return nil
+			}
 		}
 	}
 	return fmt.Errorf("it went by version %d, which does not lead to backend %d: %v", version, backend, live)
 }
 
-// leads reports whether any of the clusters has the backend in any of the
-// configurations.
-func leads(clusters []string, live []*config, backend int) bool {
+// leads reports whether any of the clusters has the backend in one of the lanes
+// in any of the configurations.
+func leads(clusters []string, live []*config, lanes []lane, backend int) bool {
 	for _, cluster := range clusters {
 		for _, c := range live {
-			if slices.Contains(c.clusters[cluster].backends(), backend) {
-				return true
+			for _, l := range lanes {
+				if slices.Contains(c.clusters[cluster].placements[l].backends(), backend) {
+					return true
+				}
 			}
 		}
 	}

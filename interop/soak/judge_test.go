@@ -20,8 +20,18 @@ const method = "/a/b"
 // lead is a configuration in which the method leads to a cluster of the given
 // backends.
 func lead(version int, cluster string, backends ...int) *config {
-	return &config{version: version, routes: map[string][]string{method: {cluster}},
-		clusters: map[string]clusterSpec{cluster: {priorities: [][]int{backends}}}}
+	return &config{version: version, routes: map[lane]map[string][]string{unlaned: {method: {cluster}}},
+		clusters: map[string]clusterSpec{cluster: {placements: map[lane]placement{unlaned: {priorities: [][]int{backends}}}}}}
+}
+
+// answered is an RPC that was routed by a version in a lane and answered by a
+// backend.
+func answered(version int, l lane, backend int) outcome {
+	header := metadata.Pairs(versionHeader, fmt.Sprint(version), testutils.BackendIDHeader, fmt.Sprint(backend))
+	if l != unlaned {
+		header.Set(laneHeader, string(l))
+	}
+	return outcome{method: method, header: header}
 }
 
 // TestWhereAnRPCMayGo: the routes of one configuration that clients may have, and
@@ -46,7 +56,7 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
 			t.Parallel()
-			checkFault(t, allowed(live, method, test.version, test.backend), test.fault)
+			checkFault(t, allowed(live, client{}, answered(test.version, unlaned, test.backend)), test.fault)
 		})
 	}
 }
@@ -107,7 +117,7 @@ func TestWhatExcusesAFailure(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			checkFault(t, m.verdict(outcome{
+			checkFault(t, m.verdict(client{}, outcome{
 				method: method, began: crash.Add(test.began), ended: crash.Add(test.end), peer: test.peer, err: test.err,
 			}, &history{}), test.fault)
 		})
@@ -149,7 +159,7 @@ func TestSameSeedSameOperations(t *testing.T) {
 		r := &run{draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}}
 		var b strings.Builder
 		for range 50 {
-			fmt.Fprintln(&b, r.drawOp().name, r.cluster("blue"))
+			fmt.Fprintln(&b, r.drawOp().name, r.cluster("blue"), r.drawLanes(), r.drawClient().name)
 		}
 		return b.String()
 	}
@@ -161,17 +171,21 @@ func TestSameSeedSameOperations(t *testing.T) {
 	}
 }
 
-// TestEveryClusterHasASureBackend: a drawn cluster has one that is up.
+// TestEveryClusterHasASureBackend: a drawn cluster has one that is up, in
+// every lane.
 func TestEveryClusterHasASureBackend(t *testing.T) {
 	t.Parallel()
 	d := draw{Rand: rand.New(rand.NewPCG(1, 0)), count: backends, sure: []int{2}}
 	for range 1000 {
 		s := d.cluster("blue")
-		if !slices.Contains(s.backends(), 2) || slices.Contains(s.sick, 2) {
-			t.Fatalf("%+v has no use of backend 2", s)
-		}
-		if slices.ContainsFunc(s.priorities, func(p []int) bool { return len(p) == 0 }) {
-			t.Fatalf("%+v has an empty priority", s)
+		for _, l := range allLanes {
+			p := s.placements[l]
+			if !slices.Contains(p.backends(), 2) || slices.Contains(p.sick, 2) {
+				t.Fatalf("%+v has no use of backend 2 in lane %q", p, l)
+			}
+			if slices.ContainsFunc(p.priorities, func(p []int) bool { return len(p) == 0 }) {
+				t.Fatalf("%+v has an empty priority in lane %q", p, l)
+			}
 		}
 	}
 }

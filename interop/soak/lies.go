@@ -2,6 +2,7 @@ package soak
 
 import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -43,19 +44,24 @@ var lies = func() []op {
 
 // distort applies a distortion to all responses for a while.
 func (r *run) distort(d distortion) bool {
-	return r.lie(func(f *testutils.FakeServer) {
-		f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
-			return d.sotw(resp)
-		})
-		f.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
-			return d.delta(resp)
-		})
-		// Else it might have nothing to say meanwhile.
-		f.BreakStreams(nil)
-	}, func(f *testutils.FakeServer) {
-		f.OnResponse(nil)
-		f.OnDeltaResponse(nil)
+	return r.lie(d.begin, stopDistorting)
+}
+
+// begin applies a distortion to all responses of a server.
+func (d distortion) begin(f *testutils.FakeServer) {
+	f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+		return d.sotw(resp)
 	})
+	f.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+		return d.delta(resp)
+	})
+	// Else it might have nothing to say meanwhile.
+	f.BreakStreams(nil)
+}
+
+func stopDistorting(f *testutils.FakeServer) {
+	f.OnResponse(nil)
+	f.OnDeltaResponse(nil)
 }
 
 var silence = distortion{
@@ -165,11 +171,15 @@ func notFound(name string) *discoverypb.ResourceError {
 	}
 }
 
-// namesOf are the names of bare resources.
+// namesOf are the names of resources, bare or in their wrappers.
 func namesOf(resources []*anypb.Any) []string {
 	var names []string
 	for _, a := range resources {
 		m, err := a.UnmarshalNew()
+		if a.MessageIs((*publishedpb.Resource)(nil)) {
+			wrapper := new(discoverypb.Resource)
+			m, err = wrapper, proto.Unmarshal(a.Value, wrapper)
+		}
 		if err != nil {
 			continue
 		}

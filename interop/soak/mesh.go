@@ -18,34 +18,22 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // backends is how many there are.
 const backends = 6
 
-// variants are the channels of a mesh: the bootstrap of each.
-var variants = map[string]func(m *mesh) []byte{
-	"SotW": func(m *mesh) []byte {
-		return m.control.Bootstrap("SotW")
-	},
-	"delta": func(m *mesh) []byte {
-		return m.control.Bootstrap("delta", testutils.ServerFeatures("delta"))
-	},
-	"delta with another server to fall back to": func(m *mesh) []byte {
-		return m.control.Bootstrap("delta with another server to fall back to",
-			testutils.ServerFeatures("delta"), testutils.FurtherServer(m.second.Addr(), "delta"))
-	},
-}
-
 // types are the types of the resources of a mesh.
 var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType}
 
-// mesh is the processes of a run, so to speak: two control planes over one
-// store, the first of which misbehaves, backends, and channels.
+// mesh is the processes of a run, so to speak: control planes over one store,
+// backends, and channels. Of the control planes the first misbehaves, the second
+// never does, and the third, which misbehaves too, is asked for DPDS alone.
 type mesh struct {
-	control, second *testutils.FakeServer
-	backends        []*backend
-	channels        []*channel
+	control, second, policy *testutils.FakeServer
+	backends                []*backend
+	channels                []*channel
 }
 
 // backend is a backend, and when it broke its connections.
@@ -59,10 +47,10 @@ type backend struct {
 	crashes []time.Time
 }
 
-// channel is a channel, named by its variant.
+// channel is a channel, named by its client.
 type channel struct {
-	name string
-	cc   *grpc.ClientConn
+	client
+	cc *grpc.ClientConn
 	traffic
 }
 
@@ -71,6 +59,7 @@ func newMesh(t testing.TB) *mesh {
 	m := &mesh{
 		control: testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100)),
 		second:  testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100)),
+		policy:  testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100)),
 	}
 	for i := range backends {
 		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i)), sure: true})
@@ -80,14 +69,14 @@ func newMesh(t testing.TB) *mesh {
 
 func (m *mesh) addr(i int) string { return m.backends[i].Addr() }
 
-// dial opens a channel of one of the variants.
-func (m *mesh) dial(t testing.TB, variant string) *grpc.ClientConn {
-	b, err := resolver.NewBuilder(variants[variant](m))
+// dial opens a channel of a client.
+func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
+	b, err := resolver.NewBuilder(who.bootstrap(m))
 	if err != nil {
 		t.Fatal(err)
 	}
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
-	cc, err := grpc.NewClient("xds:///"+service, grpc.WithResolvers(b),
+	cc, err := grpc.NewClient(who.target(), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
 	if err != nil {
@@ -116,33 +105,51 @@ func (b *backend) brokeIn(began, ended time.Time) bool {
 	})
 }
 
-// difference says what the client of a variant holds that is not what the
-// store has of the configuration, empty if there is nothing.
-func (m *mesh) difference(variant string, c *config) string {
-	want := c.keys()
-	for _, client := range xdsclient.Clients() {
-		dump := client.Dump()
-		if dump.Node.GetId() != variant {
-			continue
+// difference says what a client holds that is not what the store has of the
+// configuration for it, empty if there is nothing.
+func (m *mesh) difference(who client, c *config) string {
+	for _, of := range xdsclient.Clients() {
+		if dump := of.Dump(); dump.Node.GetId() == who.name {
+			return m.differenceOf(who, c, dump.Resources)
 		}
-		for i := range dump.Resources {
-			r := &dump.Resources[i]
-			k := key{r.TypeURL, r.Name}
-			if !want[k] {
-				return fmt.Sprintf("it asks for %v, which is not used", k)
-			}
-			delete(want, k)
-			if r.State != xdsclient.StateACKed || r.Failure != nil {
-				return fmt.Sprintf("%v is %v: %+v", k, r.State, r.Failure)
-			}
-			if stored := m.control.Store().Get(k.typeURL, k.name); !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
-				return fmt.Sprintf("%v is not what the control plane has", k)
-			}
-		}
-		for k := range want {
-			return fmt.Sprintf("%v is missing", k)
-		}
-		return ""
 	}
 	return "there is no client"
+}
+
+func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump) string {
+	want := c.keys(who.dpds.names())
+	if who.dpds != noDPDS {
+		want[key{dynparam.MapTypeURL, who.dpds.resource()}] = true
+	}
+	for i := range held {
+		r := &held[i]
+		k := key{r.TypeURL, r.Name}
+		if !want[k] {
+			return fmt.Sprintf("it asks for %v with %v, which is not used, or twice", k, r.Constraints)
+		}
+		delete(want, k)
+		if k.typeURL == dynparam.MapTypeURL {
+			if err := c.checkDPDS(who, r); err != nil {
+				return err.Error()
+			}
+			continue
+		}
+		if !r.Constraints.Equal(c.constrained(who, k.typeURL).constraints()) {
+			return fmt.Sprintf("it asks for %v with %v, and is told %v", k, r.Constraints, c.handouts[who.name])
+		}
+		if r.State != xdsclient.StateACKed || r.Failure != nil {
+			return fmt.Sprintf("%v is %v: %+v", k, r.State, r.Failure)
+		}
+		if of, _ := r.Parameters.Get(laneKey); lane(of) != c.lane(who, k.typeURL) {
+			return fmt.Sprintf("%v is that of lane %q, want %q", k, of, c.lane(who, k.typeURL))
+		}
+		stored, _ := m.control.Store().Choose(k.typeURL, k.name, r.Constraints)
+		if !bytes.Equal(stored.Any().GetValue(), r.Any().GetValue()) {
+			return fmt.Sprintf("%v is not what the control plane has", k)
+		}
+	}
+	for k := range want {
+		return fmt.Sprintf("%v is missing", k)
+	}
+	return ""
 }

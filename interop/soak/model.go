@@ -5,24 +5,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	rulespb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
-	mutationpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
-	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 const (
@@ -55,9 +40,13 @@ type config struct {
 	retry     bool
 	// filters are the names of the HTTP filters, in order.
 	filters []string
-	// routes has the clusters of each method, by equal weights.
-	routes   map[string][]string
+	// routes has, for each lane, the clusters of each method, by equal weights.
+	routes   map[lane]map[string][]string
 	clusters map[string]clusterSpec
+	// handouts is what DPDS says to each client that uses it, by name, and dpds
+	// how it is with the DPDS resources themselves.
+	handouts map[string]handout
+	dpds     map[string]dpdsState
 }
 
 // clusterSpec is a cluster and its endpoints.
@@ -65,8 +54,13 @@ type clusterSpec struct {
 	// service is eds_cluster_config.service_name, empty for the cluster's name.
 	service string
 	policy  clusterpb.Cluster_LbPolicy
-	// priorities has the backends by number, sick those that are listed as
-	// unhealthy beside them.
+	// placements are the endpoints of each lane.
+	placements map[lane]placement
+}
+
+// placement is the endpoints of a cluster: priorities has the backends by
+// number, sick those that are listed as unhealthy beside them.
+type placement struct {
 	priorities [][]int
 	sick       []int
 }
@@ -80,17 +74,23 @@ func (s clusterSpec) endpoints(cluster string) string {
 }
 
 // backends are those that may be sent RPCs.
-func (s clusterSpec) backends() []int { return slices.Concat(s.priorities...) }
+func (p placement) backends() []int { return slices.Concat(p.priorities...) }
 
 // plain is the configuration that a run begins with and comes back to where
 // memory is measured.
 func plain(version int, methods []string) *config {
+	only := clusterSpec{placements: map[lane]placement{}}
 	c := &config{
-		version: version, routeName: routeNames[0], routes: map[string][]string{},
-		clusters: map[string]clusterSpec{clusterNames[0]: {priorities: [][]int{{0, 1, 2}}}},
+		version: version, routeName: routeNames[0], routes: map[lane]map[string][]string{},
+		clusters: map[string]clusterSpec{clusterNames[0]: only},
+		handouts: map[string]handout{}, dpds: map[string]dpdsState{},
 	}
-	for _, m := range methods {
-		c.routes[m] = clusterNames[:1]
+	for _, l := range allLanes {
+		only.placements[l] = placement{priorities: [][]int{{0, 1, 2}}}
+		c.routes[l] = map[string][]string{}
+		for _, m := range methods {
+			c.routes[l][m] = clusterNames[:1]
+		}
 	}
 	return c
 }
@@ -100,6 +100,8 @@ func (c *config) clone() *config {
 	next := *c
 	next.routes = maps.Clone(c.routes)
 	next.clusters = maps.Clone(c.clusters)
+	next.handouts = maps.Clone(c.handouts)
+	next.dpds = maps.Clone(c.dpds)
 	return &next
 }
 
@@ -109,7 +111,13 @@ func (c *config) String() string {
 	fmt.Fprintf(&b, "version %d", c.version)
 	for _, name := range slices.Sorted(maps.Keys(c.clusters)) {
 		s := c.clusters[name]
-		fmt.Fprintf(&b, ", %s (%v, endpoints %s) %v", name, s.policy, s.endpoints(name), s.priorities)
+		fmt.Fprintf(&b, ", %s (%v, endpoints %s)", name, s.policy, s.endpoints(name))
+		for _, l := range allLanes {
+			fmt.Fprintf(&b, " %s%v", l, s.placements[l].priorities)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.handouts)) {
+		fmt.Fprintf(&b, ", %q is told %v", name, c.handouts[name])
 	}
 	return b.String()
 }
@@ -117,9 +125,11 @@ func (c *config) String() string {
 // prune takes out the clusters that no route leads to.
 func (c *config) prune() {
 	used := map[string]bool{}
-	for _, clusters := range c.routes {
-		for _, name := range clusters {
-			used[name] = true
+	for _, routes := range c.routes {
+		for _, clusters := range routes {
+			for _, name := range clusters {
+				used[name] = true
+			}
 		}
 	}
 	maps.DeleteFunc(c.clusters, func(name string, _ clusterSpec) bool { return !used[name] })
@@ -133,23 +143,37 @@ type draw struct {
 	sure  []int
 }
 
-// cluster draws a cluster that has at least one backend that is up.
+// cluster draws a cluster that has at least one backend that is up in every lane.
 func (d draw) cluster(name string) clusterSpec {
 	s := clusterSpec{policy: policies[d.IntN(len(policies))]}
 	if suffix := edsSuffixes[d.IntN(len(edsSuffixes))]; suffix != "" {
 		s.service = name + suffix
 	}
+	s.placements = d.placements()
+	return s
+}
+
+func (d draw) placements() map[lane]placement {
+	all := map[lane]placement{}
+	for _, l := range allLanes {
+		all[l] = d.placement()
+	}
+	return all
+}
+
+// placement draws endpoints of which at least one is up.
+func (d draw) placement() placement {
 	all := d.Perm(d.count)
 	pinned := d.sure[d.IntN(len(d.sure))]
 	all = slices.DeleteFunc(all, func(i int) bool { return i == pinned })
 	n := d.IntN(len(all))
 	chosen := append([]int{pinned}, all[:n]...)
 	d.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
-	s.priorities = d.split(chosen)
+	p := placement{priorities: d.split(chosen)}
 	if len(all) > n && d.IntN(3) == 0 {
-		s.sick = all[n : n+1]
+		p.sick = all[n : n+1]
 	}
-	return s
+	return p
 }
 
 // split deals the backends to priorities, none of which is empty.
@@ -165,113 +189,15 @@ func (d draw) split(backends []int) [][]int {
 	return groups
 }
 
-// routes draws one or two of the clusters for each method.
+// routes draws one or two of the clusters for each method in each lane.
 func (d draw) routes(c *config) {
 	names := slices.Sorted(maps.Keys(c.clusters))
-	for _, method := range slices.Sorted(maps.Keys(c.routes)) {
-		d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-		c.routes[method] = slices.Clone(names[:1+d.IntN(min(2, len(names)))])
-	}
-}
-
-// key names a resource.
-type key struct{ typeURL, name string }
-
-// keys are the resources that a client needs of this configuration.
-func (c *config) keys() map[key]bool {
-	all := map[key]bool{{xdsmsg.ListenerType, service}: true}
-	if !c.inline {
-		all[key{xdsmsg.RouteType, c.routeName}] = true
-	}
-	for name, s := range c.clusters {
-		all[key{xdsmsg.ClusterType, name}] = true
-		all[key{xdsmsg.EndpointType, s.endpoints(name)}] = true
-	}
-	return all
-}
-
-// resources are the configuration as a control plane has it. addr is the
-// address of a backend.
-func (c *config) resources(addr func(backend int) string) []proto.Message {
-	routes := c.routeConfig()
-	messages := []proto.Message{c.listener(routes)}
-	if !c.inline {
-		messages = append(messages, routes)
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.clusters)) {
-		s := c.clusters[name]
-		cluster := xdsmsg.EDSCluster(name, s.service)
-		cluster.LbPolicy = s.policy
-		messages = append(messages, cluster, s.assignment(s.endpoints(name), addr))
-	}
-	return messages
-}
-
-func (c *config) listener(routes *routepb.RouteConfiguration) *listenerpb.Listener {
-	var filters []*hcmpb.HttpFilter
-	for _, name := range c.filters {
-		filters = append(filters, filter(name, c.version))
-	}
-	if c.inline {
-		return xdsmsg.InlineListener(service, routes, filters...)
-	}
-	return xdsmsg.DefaultListener(service, c.routeName, filters...)
-}
-
-// filter is a filter that lets every RPC through.
-func filter(name string, version int) *hcmpb.HttpFilter {
-	if name == "fault" {
-		return xdsmsg.Filter(name, &faultpb.HTTPFault{})
-	}
-	edit := &rulespb.HeaderMutation{Action: &rulespb.HeaderMutation_Append{Append: setHeader("x-"+name, version)}}
-	return xdsmsg.Filter(name, &mutationpb.HeaderMutation{
-		Mutations: &mutationpb.Mutations{RequestMutations: []*rulespb.HeaderMutation{edit}},
-	})
-}
-
-func (c *config) routeConfig() *routepb.RouteConfiguration {
-	var table []*routepb.Route
-	for _, method := range slices.Sorted(maps.Keys(c.routes)) {
-		var split []xdsmsg.Weighted
-		for _, name := range c.routes[method] {
-			split = append(split, xdsmsg.Weighted{Cluster: name, Weight: 1})
+	for _, l := range allLanes {
+		drawn := map[string][]string{}
+		for _, method := range slices.Sorted(maps.Keys(c.routes[l])) {
+			d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			drawn[method] = slices.Clone(names[:1+d.IntN(min(2, len(names)))])
 		}
-		action := xdsmsg.ToClusters(split...)
-		if len(split) == 1 {
-			action = xdsmsg.ToCluster(split[0].Cluster)
-		}
-		if c.retry {
-			action.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3),
-				RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)}}
-		}
-		table = append(table, xdsmsg.Route(xdsmsg.Path(method), action))
+		c.routes[l] = drawn
 	}
-	rc := xdsmsg.RouteConfig(c.routeName, "*", table...)
-	rc.ResponseHeadersToAdd = []*corepb.HeaderValueOption{setHeader(versionHeader, c.version)}
-	return rc
-}
-
-func setHeader(key string, version int) *corepb.HeaderValueOption {
-	return &corepb.HeaderValueOption{
-		Header:       &corepb.HeaderValue{Key: key, Value: strconv.Itoa(version)},
-		AppendAction: corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
-	}
-}
-
-// assignment lists every backend of the cluster.
-func (s clusterSpec) assignment(name string, addr func(int) string) *endpointpb.ClusterLoadAssignment {
-	var localities []xdsmsg.Locality
-	for priority, backends := range s.priorities {
-		l := xdsmsg.Locality{Zone: fmt.Sprint("zone-", priority), Weight: 1, Priority: uint32(priority)}
-		for _, b := range backends {
-			l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: addr(b), Health: corepb.HealthStatus_HEALTHY})
-		}
-		if priority == 0 {
-			for _, b := range s.sick {
-				l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: addr(b), Health: corepb.HealthStatus_UNHEALTHY})
-			}
-		}
-		localities = append(localities, l)
-	}
-	return xdsmsg.Endpoints(name, localities...)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // An op is something that happens to a mesh. do reports whether it could be
@@ -32,8 +33,7 @@ var ops = slices.Concat([]op{
 	{"a cluster goes", 4, (*run).dropCluster},
 	{"endpoints change", 12, func(r *run) bool {
 		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
-			drawn := r.cluster(name)
-			old.priorities, old.sick = drawn.priorities, drawn.sick
+			old.placements = r.placements()
 			return old
 		})
 	}},
@@ -99,7 +99,7 @@ var ops = slices.Concat([]op{
 	}},
 	{"errors take the place of resources", 4, (*run).putErrors},
 	{"a channel comes and goes", 2, (*run).passingChannel},
-}, lies)
+}, lies, dpdsOps)
 
 // change publishes the newest configuration with a change. In a round with lies
 // it must have no name that clients may not have yet: to lie about that is to
@@ -118,8 +118,9 @@ func (r *run) change(f func(c *config)) bool {
 
 // known reports whether every client has had all that the configuration names.
 func (r *run) known(c *config) bool {
-	for k := range c.keys() {
-		if !r.settled.keys()[k] {
+	settled := r.settled.allKeys()
+	for k := range c.allKeys() {
+		if !settled[k] {
 			return false
 		}
 	}
@@ -168,9 +169,11 @@ func (r *run) stopBackend(how func(*backend)) bool {
 	}
 	for _, c := range r.history.live() {
 		for _, s := range c.clusters {
-			left := slices.DeleteFunc(s.backends(), func(other int) bool { return other == i || !r.backends[other].sure })
-			if len(left) == 0 {
-				return false
+			for _, p := range s.placements {
+				left := slices.DeleteFunc(p.backends(), func(other int) bool { return other == i || !r.backends[other].sure })
+				if len(left) == 0 {
+					return false
+				}
 			}
 		}
 	}
@@ -180,17 +183,22 @@ func (r *run) stopBackend(how func(*backend)) bool {
 	return true
 }
 
-// fault does something to the control plane and undoes it later. There is one
-// such fault at a time.
+// fault does something to the control plane and undoes it later.
 func (r *run) fault(do, undo func(*testutils.FakeServer)) bool {
-	if r.faulty {
+	return r.faultOf(r.control, do, undo)
+}
+
+// faultOf does something to one of the control planes and undoes it later. Each
+// has one such fault at a time.
+func (r *run) faultOf(f *testutils.FakeServer, do, undo func(*testutils.FakeServer)) bool {
+	if r.faulty[f] {
 		return false
 	}
-	r.faulty = true
-	do(r.control)
+	r.faulty[f] = true
+	do(f)
 	r.later(func() {
-		undo(r.control)
-		r.faulty = false
+		undo(f)
+		delete(r.faulty, f)
 	})
 	return true
 }
@@ -209,11 +217,12 @@ func (r *run) lie(do, undo func(*testutils.FakeServer)) bool {
 }
 
 // spoil does something to a few resources of the store that all clients have in
-// use, and puts them back later.
+// use, and puts them back later. Of the resources of DPDS that is the one that
+// clients keep.
 func (r *run) spoil(f func(tx *controlplane.Tx, k key)) bool {
-	keys := slices.SortedFunc(maps.Keys(r.newest.keys()), func(a, b key) int {
-		return compare(a, b)
-	})
+	all := r.newest.allKeys()
+	all[key{dynparam.MapTypeURL, keepsDPDS.resource()}] = true
+	keys := slices.SortedFunc(maps.Keys(all), compare)
 	r.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	keys = keys[:1+r.IntN(len(keys))]
 	return r.lie(func(server *testutils.FakeServer) {
@@ -236,16 +245,15 @@ func (r *run) putErrors() bool {
 // passingChannel opens a channel, makes an RPC and closes it. It needs a control
 // plane that works: what the channels that are there wait for, it waits for too.
 func (r *run) passingChannel() bool {
-	names := slices.Sorted(maps.Keys(variants))
-	variant := names[r.IntN(len(names))]
-	if r.faulty {
+	who := clients[r.IntN(len(clients))]
+	if len(r.faulty) > 0 {
 		return false
 	}
-	cc := r.dial(r.t, variant)
+	cc := r.dial(r.t, who)
 	defer cc.Close()
 	ctx := testutils.Context(r.t)
 	if _, err := testpb.NewTestServiceClient(cc).UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.WaitForReady(true)); err != nil {
-		r.t.Errorf("a channel that came in round %d, %s: %v", r.rounds, variant, err)
+		r.t.Errorf("a channel that came in round %d, %s: %v", r.rounds, who.name, err)
 	}
 	return true
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 const (
@@ -36,8 +37,8 @@ type run struct {
 	// newest is the configuration that was published last, settled the one
 	// that all clients had when the mesh was last at rest.
 	newest, settled *config
-	// faulty says that something is the matter with the control plane.
-	faulty bool
+	// faulty has the control planes that something is the matter with.
+	faulty map[*testutils.FakeServer]bool
 	// lying says that the control plane lies at times in this round.
 	lying bool
 	// undo is what is to be undone, and after how many operations more.
@@ -59,15 +60,16 @@ type pending struct {
 // Run keeps a mesh in trouble for at least the duration. It fails the test for
 // everything that should have held and did not.
 func Run(t testing.TB, seed uint64, duration time.Duration) {
-	r := &run{mesh: newMesh(t), t: t, done: map[string]int{}, draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}}
+	r := &run{mesh: newMesh(t), t: t, faulty: map[*testutils.FakeServer]bool{}, done: map[string]int{},
+		draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}}
 	var methods []string
 	for _, kind := range load.Kinds {
 		methods = append(methods, kind.Method)
 	}
 	r.publish(plain(1, methods))
 	ctx, stop := context.WithCancel(context.Background())
-	for name := range variants {
-		r.channels = append(r.channels, &channel{name: name, cc: r.dial(t, name)})
+	for _, who := range clients {
+		r.channels = append(r.channels, &channel{client: who, cc: r.dial(t, who)})
 	}
 	for _, c := range r.channels {
 		c.start(ctx, r.mesh, &r.history)
@@ -176,7 +178,7 @@ func (r *run) publish(c *config) {
 // store puts the resources of a configuration into the store. What it has no
 // more stays there, as long as clients may still use it.
 func (r *run) store(c *config) {
-	r.update(func(tx *controlplane.Tx) { tx.Set(c.resources(r.addr)...) })
+	r.update(func(tx *controlplane.Tx) { c.put(tx, r.addr) })
 }
 
 func (r *run) update(f func(tx *controlplane.Tx)) {
@@ -195,7 +197,7 @@ func (r *run) settle() {
 	begin := time.Now()
 	r.await("the clients to hold the newest configuration", func() error {
 		for _, c := range r.channels {
-			if d := r.difference(c.name, next); d != "" {
+			if d := r.difference(c.client, next); d != "" {
 				return fmt.Errorf("%s: %s", c.name, d)
 			}
 		}
@@ -223,7 +225,7 @@ func (r *run) settle() {
 		for _, typeURL := range types {
 			tx.DeleteAll(typeURL)
 		}
-		tx.Set(next.resources(r.addr)...)
+		next.put(tx, r.addr)
 	})
 }
 

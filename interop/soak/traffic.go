@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 const (
@@ -39,6 +41,9 @@ type outcome struct {
 // version and backend are what the response headers say, or -1.
 func (o outcome) version() int { return number(o.header.Get(versionHeader)) }
 func (o outcome) backend() int { return number(o.header.Get(testutils.BackendIDHeader)) }
+
+// lane is the lane of the routes.
+func (o outcome) lane() lane { return lane(strings.Join(o.header.Get(laneHeader), ",")) }
 
 func number(values []string) int {
 	if len(values) != 1 {
@@ -75,8 +80,10 @@ type seen struct {
 type recent struct {
 	// since bounds the RPCs that count: they began later.
 	since time.Time
-	// expected are the backends of the newest version, which is version.
+	// expected are the backends of the newest version, which is version, for the
+	// client, whose routes are those of the lane.
 	version  int
+	lane     lane
 	expected map[int]bool
 	inARow   int
 	from     map[int]bool
@@ -133,7 +140,7 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 
 // judge takes one RPC into account.
 func (c *channel) judge(o outcome, m *mesh, h *history) {
-	err := m.verdict(o, h)
+	err := m.verdict(c.client, o, h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && o.err == nil {
@@ -155,9 +162,9 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 
 // verdict says what is wrong with an RPC. One that failed because its backend
 // broke the connection is as it should be.
-func (m *mesh) verdict(o outcome, h *history) error {
+func (m *mesh) verdict(who client, o outcome, h *history) error {
 	if o.err == nil {
-		return allowed(h.since(o.began), o.method, o.version(), o.backend())
+		return allowed(h.since(o.began), who, o)
 	}
 	for _, b := range m.backends {
 		if b.Addr() == o.peer && status.Code(o.err) == codes.Unavailable && b.brokeIn(o.began, o.ended) {
@@ -201,7 +208,7 @@ func (r *recent) observe(o outcome) {
 	if o.began.Before(r.since) {
 		return
 	}
-	if o.version() != r.version || !r.expected[o.backend()] {
+	if o.version() != r.version || o.lane() != r.lane || !r.expected[o.backend()] {
 		r.inARow = 0
 		clear(r.from)
 		return
@@ -216,10 +223,11 @@ func (c *channel) expect(cfg *config) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recent = map[string]*recent{}
-	for method, clusters := range cfg.routes {
-		r := &recent{since: time.Now(), version: cfg.version, expected: map[int]bool{}, from: map[int]bool{}}
+	routes, endpoints := cfg.lane(c.client, cfg.routesType()), cfg.lane(c.client, xdsmsg.EndpointType)
+	for method, clusters := range cfg.routes[routes] {
+		r := &recent{since: time.Now(), version: cfg.version, lane: routes, expected: map[int]bool{}, from: map[int]bool{}}
 		for _, cluster := range clusters {
-			for _, b := range cfg.clusters[cluster].priorities[0] {
+			for _, b := range cfg.clusters[cluster].placements[endpoints].priorities[0] {
 				r.expected[b] = true
 			}
 		}

@@ -1,0 +1,226 @@
+package soak
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// dpdsOps is what happens to the constraints that DPDS hands out. None of it
+// happens in a round of lies: a client that moves asks for variants anew, and a
+// lie about these takes away what it had.
+var dpdsOps = []op{
+	{"DPDS changes the constraints of one type", 8, func(r *run) bool {
+		typeURL, l := lanedTypes[r.IntN(len(lanedTypes))], allLanes[r.IntN(len(allLanes))]
+		return r.hand(r.drawClient(), func(h *handout) { h.lanes[typeURL] = l })
+	}},
+	{"DPDS changes the constraints of all types", 4, func(r *run) bool {
+		l := r.drawLanes()
+		return r.hand(r.drawClient(), func(h *handout) { h.lanes = l })
+	}},
+	{"DPDS changes the constraints, and all that they choose from", 3, func(r *run) bool {
+		who, l, placements := r.drawClient(), r.drawLanes(), r.placements()
+		if r.lying {
+			return false
+		}
+		return r.change(func(c *config) {
+			c.version++
+			r.routes(c)
+			for name, s := range c.clusters {
+				s.placements = placements
+				c.clusters[name] = s
+			}
+			c.handouts[who.name] = handout{lanes: l}
+		})
+	}},
+	{"DPDS denies a client its constraints", 3, func(r *run) bool {
+		code := []codes.Code{codes.NotFound, codes.PermissionDenied}[r.IntN(2)]
+		return r.refuse(r.drawClient(), code)
+	}},
+	{"DPDS cannot tell a client its constraints", 2, func(r *run) bool {
+		code := []codes.Code{codes.Internal, codes.Unavailable}[r.IntN(2)]
+		return r.refuse(r.drawClient(), code)
+	}},
+	{"a DPDS resource goes, and comes back", 3, func(r *run) bool {
+		return r.doubt(r.drawUse(), dpdsGone, func(*testutils.FakeServer) {}, func(*testutils.FakeServer) {})
+	}},
+	{"the control plane of DPDS restarts", 2, func(r *run) bool {
+		return r.faultOf(r.policy, (*testutils.FakeServer).Stop, func(f *testutils.FakeServer) { r.must(f.Restart()) })
+	}},
+	{"DPDS is swallowed", 2, dpdsLie(silence)},
+	{"DPDS is garbage", 3, dpdsLie(eachResource(inside(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })))},
+	{"DPDS has constraints with faults", 3, dpdsLie(eachResource(inside(faultyConstraints)))},
+	{"DPDS contradicts itself", 2, dpdsLie(contradiction)},
+	{"DPDS says that nothing is left", 2, dpdsLie(nothingLeft)},
+}
+
+func (r *run) drawClient() client { return lanedClients[r.IntN(len(lanedClients))] }
+
+func (r *run) drawUse() dpdsUse { return []dpdsUse{keepsDPDS, dropsDPDS}[r.IntN(2)] }
+
+// drawLanes draws the lane of each type, or none.
+func (d draw) drawLanes() map[string]lane {
+	drawn := map[string]lane{}
+	for _, typeURL := range lanedTypes {
+		drawn[typeURL] = allLanes[d.IntN(len(allLanes))]
+	}
+	return drawn
+}
+
+// hand has DPDS say something else to a client.
+func (r *run) hand(who client, f func(*handout)) bool {
+	if r.lying {
+		return false
+	}
+	return r.change(func(c *config) {
+		h := handout{lanes: maps.Clone(c.handouts[who.name].lanes)}
+		if h.lanes == nil {
+			h.lanes = map[string]lane{}
+		}
+		f(&h)
+		c.handouts[who.name] = h
+	})
+}
+
+// refuse has DPDS say an error to a client in place of its constraints. A client
+// that then has none is left with that; for the others nobody can say later what
+// they heard last, so it ends.
+func (r *run) refuse(who client, code codes.Code) bool {
+	if !r.hand(who, func(h *handout) { h.instead = code }) {
+		return false
+	}
+	if who.dpds == dropsDPDS && r.newest.handouts[who.name].withdrawn() {
+		return true
+	}
+	r.later(func() {
+		r.change(func(c *config) {
+			h := c.handouts[who.name]
+			h.instead = codes.OK
+			c.handouts[who.name] = h
+		})
+	})
+	return true
+}
+
+// doubt is a fault in which a DPDS resource is not there, or not to be trusted.
+func (r *run) doubt(use dpdsUse, state dpdsState, do, undo func(*testutils.FakeServer)) bool {
+	if r.lying {
+		return false
+	}
+	become := func(s dpdsState) {
+		r.change(func(c *config) { c.dpds[use.resource()] = s })
+	}
+	return r.faultOf(r.dpdsServer(use), func(f *testutils.FakeServer) {
+		become(state)
+		do(f)
+	}, func(f *testutils.FakeServer) {
+		undo(f)
+		become(dpdsServed)
+		// What was lied about is not said again by itself.
+		f.BreakStreams(errors.New("on purpose"))
+	})
+}
+
+// dpdsServer is the control plane that DPDS comes from.
+func (m *mesh) dpdsServer(use dpdsUse) *testutils.FakeServer {
+	if use == dropsDPDS {
+		return m.policy
+	}
+	return m.control
+}
+
+// dpdsLie applies a distortion to what DPDS says, and to nothing else, for a
+// while.
+func dpdsLie(d distortion) func(*run) bool {
+	return func(r *run) bool {
+		return r.doubt(r.drawUse(), dpdsDoubtful, d.only(dynparam.MapTypeURL).begin, stopDistorting)
+	}
+}
+
+// only is the distortion of responses of one type.
+func (d distortion) only(typeURL string) distortion {
+	return distortion{
+		func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
+			if r.TypeUrl != typeURL {
+				return r
+			}
+			return d.sotw(r)
+		},
+		func(r *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+			if r.TypeUrl != typeURL {
+				return r
+			}
+			return d.delta(r)
+		},
+	}
+}
+
+// inside spoils the resource in its wrapper, if it has one.
+func inside(spoil func(*anypb.Any)) func(*anypb.Any) {
+	return func(a *anypb.Any) {
+		wrapper := new(discoverypb.Resource)
+		if a.TypeUrl == dynparam.MapTypeURL || proto.Unmarshal(a.Value, wrapper) != nil {
+			spoil(a)
+			return
+		}
+		spoil(wrapper.Resource)
+		value, err := proto.Marshal(wrapper)
+		if err != nil {
+			panic(err) // what was just unmarshalled
+		}
+		a.Value = value
+	}
+}
+
+// faultyConstraints makes a DPDS resource of which one half can be used and the
+// other cannot.
+func faultyConstraints(a *anypb.Any) {
+	faulty := &dpdspb.DynamicParameterConstraintsMap{
+		ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
+			"envoy.config.route.v3.RouteConfiguration": lanes[2].constraints().ToProto(),
+			"envoy.config.endpoint.v3.ClusterLoadAssignment": {
+				KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{laneKey: {}},
+			},
+		},
+	}
+	spoiled, err := dynparam.MarshalMap(faulty)
+	if err != nil {
+		panic(err) // it has no text but constants
+	}
+	a.Value = spoiled.Value
+}
+
+// checkDPDS says what is wrong with what a client at rest holds of its DPDS
+// resource.
+func (c *config) checkDPDS(who client, held *xdsclient.ResourceDump) error {
+	h := c.handouts[who.name]
+	if h.instead != codes.OK {
+		if held.State != xdsclient.StateReceivedError || held.Cached() {
+			return fmt.Errorf("it is told %v instead of constraints, and the state of its DPDS resource is %v", h, held.State)
+		}
+		return nil
+	}
+	constraints, err := h.resource()
+	if err != nil {
+		return err
+	}
+	want, err := dynparam.MarshalMap(constraints.ToProto())
+	if err != nil {
+		return err
+	}
+	if held.State != xdsclient.StateACKed || held.Failure != nil || !bytes.Equal(want.Value, held.Any().GetValue()) {
+		return fmt.Errorf("its DPDS resource is %v, and not that it is told %v: %+v", held.State, h, held.Failure)
+	}
+	return nil
+}

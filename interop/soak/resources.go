@@ -1,0 +1,180 @@
+package soak
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	rulespb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// key names a resource.
+type key struct{ typeURL, name string }
+
+// naming is how the resources are named that a client asks for: the authority
+// of new-style names (xRFC TP1), or empty for old-style ones.
+type naming string
+
+func (n naming) name(typeURL, id string) string {
+	if n == "" {
+		return id
+	}
+	return "xdstp://" + string(n) + "/" + strings.TrimPrefix(typeURL, "type.googleapis.com/") + "/" + id
+}
+
+// endpoints is the name of a cluster's ClusterLoadAssignment.
+func (n naming) endpoints(s clusterSpec, cluster string) string {
+	return n.name(xdsmsg.EndpointType, s.endpoints(cluster))
+}
+
+// keys are the resources that clients of one naming need of this configuration,
+// that of DPDS aside.
+func (c *config) keys(n naming) map[key]bool {
+	all := map[key]bool{{xdsmsg.ListenerType, n.name(xdsmsg.ListenerType, service)}: true}
+	if !c.inline {
+		all[key{xdsmsg.RouteType, n.name(xdsmsg.RouteType, c.routeName)}] = true
+	}
+	for name, s := range c.clusters {
+		all[key{xdsmsg.ClusterType, n.name(xdsmsg.ClusterType, name)}] = true
+		all[key{xdsmsg.EndpointType, n.endpoints(s, name)}] = true
+	}
+	return all
+}
+
+// allKeys are the resources that a client may need of this configuration, but
+// for those of DPDS.
+func (c *config) allKeys() map[key]bool {
+	all := c.keys("")
+	maps.Copy(all, c.keys(lanedNames))
+	return all
+}
+
+// put stores the configuration. addr is the address of a backend.
+func (c *config) put(tx *controlplane.Tx, addr func(backend int) string) {
+	for _, n := range []naming{"", lanedNames} {
+		for _, name := range slices.Sorted(maps.Keys(c.clusters)) {
+			s := c.clusters[name]
+			tx.Set(s.cluster(n, name))
+		}
+	}
+	tx.Set(c.variant("", unlaned, addr)...)
+	for _, l := range lanes {
+		tx.SetVariant(l.parameters(), c.variant(lanedNames, l, addr)...)
+	}
+	c.putDPDS(tx)
+}
+
+// variant returns the resources that there is a variant of in each lane.
+func (c *config) variant(n naming, l lane, addr func(int) string) []proto.Message {
+	routes := c.routeConfig(n, l)
+	messages := []proto.Message{c.listener(n, routes)}
+	if !c.inline {
+		messages = append(messages, routes)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.clusters)) {
+		s := c.clusters[name]
+		messages = append(messages, s.placements[l].assignment(n.endpoints(s, name), addr))
+	}
+	return messages
+}
+
+// cluster spells the name of the endpoints out where gRFC A47 asks for it.
+func (s clusterSpec) cluster(n naming, name string) *clusterpb.Cluster {
+	service := s.service
+	if n != "" {
+		service = n.endpoints(s, name)
+	}
+	cluster := xdsmsg.EDSCluster(n.name(xdsmsg.ClusterType, name), service)
+	cluster.LbPolicy = s.policy
+	return cluster
+}
+
+func (c *config) listener(n naming, routes *routepb.RouteConfiguration) *listenerpb.Listener {
+	var filters []*hcmpb.HttpFilter
+	for _, name := range c.filters {
+		filters = append(filters, filter(name, c.version))
+	}
+	name := n.name(xdsmsg.ListenerType, service)
+	if c.inline {
+		return xdsmsg.InlineListener(name, routes, filters...)
+	}
+	return xdsmsg.DefaultListener(name, routes.Name, filters...)
+}
+
+// filter is a filter that lets every RPC through.
+func filter(name string, version int) *hcmpb.HttpFilter {
+	if name == "fault" {
+		return xdsmsg.Filter(name, &faultpb.HTTPFault{})
+	}
+	edit := &rulespb.HeaderMutation{Action: &rulespb.HeaderMutation_Append{Append: setHeader("x-"+name, strconv.Itoa(version))}}
+	return xdsmsg.Filter(name, &mutationpb.HeaderMutation{
+		Mutations: &mutationpb.Mutations{RequestMutations: []*rulespb.HeaderMutation{edit}},
+	})
+}
+
+func (c *config) routeConfig(n naming, l lane) *routepb.RouteConfiguration {
+	var table []*routepb.Route
+	for _, method := range slices.Sorted(maps.Keys(c.routes[l])) {
+		var split []xdsmsg.Weighted
+		for _, name := range c.routes[l][method] {
+			split = append(split, xdsmsg.Weighted{Cluster: n.name(xdsmsg.ClusterType, name), Weight: 1})
+		}
+		action := xdsmsg.ToClusters(split...)
+		if len(split) == 1 {
+			action = xdsmsg.ToCluster(split[0].Cluster)
+		}
+		if c.retry {
+			action.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(3),
+				RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)}}
+		}
+		table = append(table, xdsmsg.Route(xdsmsg.Path(method), action))
+	}
+	rc := xdsmsg.RouteConfig(n.name(xdsmsg.RouteType, c.routeName), "*", table...)
+	rc.ResponseHeadersToAdd = []*corepb.HeaderValueOption{setHeader(versionHeader, strconv.Itoa(c.version))}
+	if l != unlaned {
+		rc.ResponseHeadersToAdd = append(rc.ResponseHeadersToAdd, setHeader(laneHeader, string(l)))
+	}
+	return rc
+}
+
+func setHeader(key, value string) *corepb.HeaderValueOption {
+	return &corepb.HeaderValueOption{
+		Header:       &corepb.HeaderValue{Key: key, Value: value},
+		AppendAction: corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}
+
+// assignment lists every backend of the cluster.
+func (p placement) assignment(name string, addr func(int) string) *endpointpb.ClusterLoadAssignment {
+	var localities []xdsmsg.Locality
+	for priority, backends := range p.priorities {
+		l := xdsmsg.Locality{Zone: fmt.Sprint("zone-", priority), Weight: 1, Priority: uint32(priority)}
+		for _, b := range backends {
+			l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: addr(b), Health: corepb.HealthStatus_HEALTHY})
+		}
+		if priority == 0 {
+			for _, b := range p.sick {
+				l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: addr(b), Health: corepb.HealthStatus_UNHEALTHY})
+			}
+		}
+		localities = append(localities, l)
+	}
+	return xdsmsg.Endpoints(name, localities...)
+}
