@@ -36,7 +36,7 @@ var dpdsOps = []op{
 		}
 		return r.change(func(c *config) {
 			c.version++
-			r.routes(c)
+			r.reroute(c)
 			for name, s := range c.clusters {
 				s.placements = placements
 				c.clusters[name] = s

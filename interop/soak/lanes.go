@@ -43,13 +43,24 @@ var (
 // it: the smaller value first (see package controlplane's docs).
 var unconstrained = lanes[0]
 
-func (l lane) parameters() map[string]string { return map[string]string{laneKey: string(l)} }
+// names is how resources are named that the lane has variants of.
+func (l lane) names() naming {
+	if l == unlaned {
+		return ""
+	}
+	return lanedNames
+}
+
+// parameters are those of the variants; none for unlaned.
+func (l lane) parameters() map[string]string {
+	if l == unlaned {
+		return nil
+	}
+	return map[string]string{laneKey: string(l)}
+}
 
 // constraints are those that only the lane meets; none for unlaned.
 func (l lane) constraints() dynparam.Constraints {
-	if l == unlaned {
-		return dynparam.Constraints{}
-	}
 	c, err := dynparam.Exact(l.parameters())
 	if err != nil {
 		panic(err) // the lanes are constants

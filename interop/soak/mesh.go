@@ -117,7 +117,7 @@ func (m *mesh) difference(who client, c *config) string {
 }
 
 func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump) string {
-	want := c.keys(who.dpds.names())
+	want := c.keys(c.lane(who, c.routesType()))
 	if who.dpds != noDPDS {
 		want[key{dynparam.MapTypeURL, who.dpds.resource()}] = true
 	}

@@ -124,15 +124,18 @@ func (c *config) String() string {
 
 // prune takes out the clusters that no route leads to.
 func (c *config) prune() {
-	used := map[string]bool{}
-	for _, routes := range c.routes {
-		for _, clusters := range routes {
-			for _, name := range clusters {
-				used[name] = true
-			}
-		}
+	var used []string
+	for _, l := range allLanes {
+		used = append(used, c.used(l)...)
 	}
-	maps.DeleteFunc(c.clusters, func(name string, _ clusterSpec) bool { return !used[name] })
+	maps.DeleteFunc(c.clusters, func(name string, _ clusterSpec) bool { return !slices.Contains(used, name) })
+}
+
+// used are the clusters that the routes of a lane lead to, in order.
+func (c *config) used(l lane) []string {
+	used := slices.Concat(slices.Collect(maps.Values(c.routes[l]))...)
+	slices.Sort(used)
+	return slices.Compact(used)
 }
 
 // A draw makes the parts of configurations from a run's random numbers.
@@ -189,10 +192,11 @@ func (d draw) split(backends []int) [][]int {
 	return groups
 }
 
-// routes draws one or two of the clusters for each method in each lane.
-func (d draw) routes(c *config) {
-	names := slices.Sorted(maps.Keys(c.clusters))
+// routes draws one or two clusters for each method in each lane, out of those
+// that the lane has.
+func (d draw) routes(c *config, has func(lane) []string) {
 	for _, l := range allLanes {
+		names := has(l)
 		drawn := map[string][]string{}
 		for _, method := range slices.Sorted(maps.Keys(c.routes[l])) {
 			d.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })

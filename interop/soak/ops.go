@@ -27,7 +27,7 @@ type op struct {
 // ops is all that happens. Weights are relative.
 var ops = slices.Concat([]op{
 	{"routes lead elsewhere", 10, func(r *run) bool {
-		return r.change(func(c *config) { c.version++; r.routes(c) })
+		return r.change(func(c *config) { c.version++; r.reroute(c) })
 	}},
 	{"a cluster comes", 6, (*run).addCluster},
 	{"a cluster goes", 4, (*run).dropCluster},
@@ -116,15 +116,35 @@ func (r *run) change(f func(c *config)) bool {
 	return true
 }
 
-// known reports whether every client has had all that the configuration names.
+// known reports whether every client has all that the configuration names. The
+// lane that clients are in does not change in a round with lies. What they gave
+// up they may have forgotten.
 func (r *run) known(c *config) bool {
-	settled := r.settled.allKeys()
-	for k := range c.allKeys() {
-		if !settled[k] {
-			return false
+	for _, l := range allLanes {
+		has := r.newest.keys(l)
+		for k := range c.keys(l) {
+			if !has[k] {
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// reroute draws new routes; in a round with lies to clusters that the lane has
+// already.
+func (r *run) reroute(c *config) {
+	r.routes(c, func(l lane) []string {
+		all := slices.Sorted(maps.Keys(c.clusters))
+		if !r.lying {
+			return all
+		}
+		has := slices.DeleteFunc(r.newest.used(l), func(name string) bool { return !slices.Contains(all, name) })
+		if len(has) == 0 {
+			return all // which change does not let through
+		}
+		return has
+	})
 }
 
 func (r *run) changeCluster(f func(old clusterSpec, name string) clusterSpec) bool {
@@ -136,13 +156,13 @@ func (r *run) changeCluster(f func(old clusterSpec, name string) clusterSpec) bo
 func (r *run) addCluster() bool {
 	name := clusterNames[r.IntN(len(clusterNames))]
 	drawn := r.cluster(name)
-	if _, ok := r.newest.clusters[name]; ok {
+	if _, ok := r.newest.clusters[name]; ok || r.lying {
 		return false
 	}
 	return r.change(func(c *config) {
 		c.version++
 		c.clusters[name] = drawn
-		r.routes(c)
+		r.reroute(c)
 	})
 }
 
@@ -155,7 +175,7 @@ func (r *run) dropCluster() bool {
 	return r.change(func(c *config) {
 		c.version++
 		delete(c.clusters, name)
-		r.routes(c)
+		r.reroute(c)
 	})
 }
 

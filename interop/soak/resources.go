@@ -44,25 +44,29 @@ func (n naming) endpoints(s clusterSpec, cluster string) string {
 	return n.name(xdsmsg.EndpointType, s.endpoints(cluster))
 }
 
-// keys are the resources that clients of one naming need of this configuration,
-// that of DPDS aside.
-func (c *config) keys(n naming) map[key]bool {
+// keys are the resources that clients need of this configuration whose routes
+// are those of the lane, but for those of DPDS.
+func (c *config) keys(l lane) map[key]bool {
+	n := l.names()
 	all := map[key]bool{{xdsmsg.ListenerType, n.name(xdsmsg.ListenerType, service)}: true}
 	if !c.inline {
 		all[key{xdsmsg.RouteType, n.name(xdsmsg.RouteType, c.routeName)}] = true
 	}
-	for name, s := range c.clusters {
+	for _, name := range c.used(l) {
+		s := c.clusters[name]
 		all[key{xdsmsg.ClusterType, n.name(xdsmsg.ClusterType, name)}] = true
 		all[key{xdsmsg.EndpointType, n.endpoints(s, name)}] = true
 	}
 	return all
 }
 
-// allKeys are the resources that a client may need of this configuration, but
-// for those of DPDS.
+// allKeys are the resources that clients need of this configuration, but for
+// those of DPDS.
 func (c *config) allKeys() map[key]bool {
-	all := c.keys("")
-	maps.Copy(all, c.keys(lanedNames))
+	all := map[key]bool{}
+	for _, l := range allLanes {
+		maps.Copy(all, c.keys(l))
+	}
 	return all
 }
 
@@ -74,16 +78,16 @@ func (c *config) put(tx *controlplane.Tx, addr func(backend int) string) {
 			tx.Set(s.cluster(n, name))
 		}
 	}
-	tx.Set(c.variant("", unlaned, addr)...)
-	for _, l := range lanes {
-		tx.SetVariant(l.parameters(), c.variant(lanedNames, l, addr)...)
+	for _, l := range allLanes {
+		tx.SetVariant(l.parameters(), c.variant(l, addr)...)
 	}
 	c.putDPDS(tx)
 }
 
-// variant returns the resources that there is a variant of in each lane.
-func (c *config) variant(n naming, l lane, addr func(int) string) []proto.Message {
-	routes := c.routeConfig(n, l)
+// variant returns the resources that each lane has of its own.
+func (c *config) variant(l lane, addr func(int) string) []proto.Message {
+	n := l.names()
+	routes := c.routeConfig(l)
 	messages := []proto.Message{c.listener(n, routes)}
 	if !c.inline {
 		messages = append(messages, routes)
@@ -129,7 +133,8 @@ func filter(name string, version int) *hcmpb.HttpFilter {
 	})
 }
 
-func (c *config) routeConfig(n naming, l lane) *routepb.RouteConfiguration {
+func (c *config) routeConfig(l lane) *routepb.RouteConfiguration {
+	n := l.names()
 	var table []*routepb.Route
 	for _, method := range slices.Sorted(maps.Keys(c.routes[l])) {
 		var split []xdsmsg.Weighted
