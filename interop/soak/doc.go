@@ -1,6 +1,7 @@
 // Package soak keeps clients of dynxds under load for as long as it is told,
 // while everything around them misbehaves: the control plane restarts, stalls,
-// lies and sends garbage, errors and changes, and backends come and go.
+// lies and sends garbage, errors and changes, DPDS moves clients from variant to
+// variant, and backends come and go.
 //
 // What has to hold:
 //
@@ -10,20 +11,39 @@
 //   - once an RPC went by a configuration, none that begins later on the same
 //     channel goes by an older one;
 //   - after each round, when the control plane says the truth again, every
-//     client holds what the model says, byte for byte;
+//     client asks with the constraints, and holds what the model says, byte for
+//     byte;
 //   - memory and goroutines level off.
 //
 // It is a test, and not a tool to load other systems with: client, control plane
-// and backends are in one process, on loopback. Its parts:
+// and backends are in one process, on loopback.
 //
-//	model.go    a configuration of the mesh, changes to it, its resources
-//	history.go  which configurations an RPC may have gone by
-//	traffic.go  the RPCs, and the judgement of each
-//	mesh.go     the control plane, backends and channels that a run is made of
-//	ops.go      what is done to them, and when that can be done without
-//	            taking the last healthy endpoint from an RPC
-//	lies.go     what a control plane that lies makes of its responses
-//	run.go      rounds of operations, the settling after each, the report
+// Some clients use old-style names. The others use names of an authority with
+// DPDS (xRFC TP2, "Server-Specified Constraints"): Listeners, RouteConfigurations
+// and ClusterLoadAssignments have a variant in each lane, with routes and
+// endpoints of its own, and DPDS tells each client, for each of the types, the
+// lane to ask for, or none. Some have DPDS from the server of everything else; it
+// may say what it wants, they keep what it said last (gRFC A88). Others have it
+// from a server of its own with fail_on_data_errors; when they are denied it, or
+// told nonsense, they have no constraints. In rounds without lies every move is to
+// be smooth. In those with lies nobody moves: who moves asks anew, and a lie about
+// that takes away what there was.
+//
+// The parts:
+//
+//	model.go      a configuration of the mesh, and how one is drawn
+//	lanes.go      what of it is in lanes, and what DPDS makes of that
+//	resources.go  its resources
+//	clients.go    the clients, and what is different between them
+//	history.go    which configurations an RPC may have gone by
+//	traffic.go    the RPCs, and the judgement of each
+//	mesh.go       the control plane, backends and channels that a run is made of
+//	ops.go        what is done to them, and when that can be done without
+//	              taking the last healthy endpoint from an RPC
+//	dpds.go       what is done to DPDS
+//	lies.go       what a control plane that lies makes of its responses
+//	run.go        rounds of operations, the settling after each
+//	report.go     memory and goroutines, and what a run did
 //
 // The operations of a run are drawn from a seed by one goroutine, and depend on
 // nothing but the seed and the draws before; when they meet the RPCs depends on

@@ -266,7 +266,7 @@ func (r *run) putErrors() bool {
 // plane that works: what the channels that are there wait for, it waits for too.
 func (r *run) passingChannel() bool {
 	who := clients[r.IntN(len(clients))]
-	if len(r.faulty) > 0 {
+	if r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] {
 		return false
 	}
 	cc := r.dial(r.t, who)

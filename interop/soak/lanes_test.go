@@ -1,0 +1,243 @@
+package soak
+
+import (
+	"fmt"
+	"testing"
+
+	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+var (
+	keeps = client{name: "keeps", dpds: keepsDPDS}
+	drops = client{name: "drops", dpds: dropsDPDS}
+)
+
+// forks is a configuration in which lane "a" leads to blue and "b" to amber. Each
+// of them has another backend in each lane: 0 and 1, 2 and 3.
+func forks(version int, handouts map[string]handout) *config {
+	in := func(a, b int) clusterSpec {
+		return clusterSpec{placements: map[lane]placement{"a": {priorities: [][]int{{a}}}, "b": {priorities: [][]int{{b}}}}}
+	}
+	return &config{
+		version:  version,
+		routes:   map[lane]map[string][]string{"a": {method: {"blue"}}, "b": {method: {"amber"}}},
+		clusters: map[string]clusterSpec{"blue": in(0, 1), "amber": in(2, 3)},
+		handouts: handouts,
+	}
+}
+
+// told is the handout of a lane for routes and another for endpoints.
+func told(routes, endpoints lane) handout {
+	return handout{lanes: map[string]lane{xdsmsg.RouteType: routes, xdsmsg.EndpointType: endpoints}}
+}
+
+// TestWhereAnRPCMayGoByDPDS: by routes in a lane, and to endpoints in a lane, that
+// the client was told to ask for, be it at different times; by no others (xRFC
+// TP2, "Server-Specified Constraints").
+func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
+	t.Parallel()
+	live := []*config{
+		forks(2, map[string]handout{keeps.name: told("a", "a"), drops.name: told("b", "b")}),
+		forks(2, map[string]handout{keeps.name: told("b", "a"), drops.name: told("b", "b")}),
+	}
+	for _, test := range []struct {
+		who     client
+		lane    lane
+		backend int
+		fault   string
+	}{
+		{keeps, "a", 0, ""},
+		{keeps, "b", 2, ""},
+		{keeps, "a", 2, ""}, // it was picked for by the routes it moved to
+		{keeps, "a", 1, "does not lead to backend 1"},
+		{keeps, "b", 3, "does not lead to backend 3"},
+		{keeps, "c", 0, "may not have"},
+		{keeps, unlaned, 0, "may not have"},
+		{drops, "b", 3, ""},
+		{drops, "b", 2, "does not lead to backend 2"},
+		{drops, "a", 0, "may not have"},
+		{client{name: "neither"}, "a", 0, "may not have"},
+	} {
+		t.Run(fmt.Sprintf("%s, lane %q, backend %d", test.who.name, test.lane, test.backend), func(t *testing.T) {
+			t.Parallel()
+			checkFault(t, allowed(live, test.who, answered(2, test.lane, test.backend)), test.fault)
+		})
+	}
+}
+
+// TestConstraintsOfAClient: those it is told. With an error in their place there
+// are none if its server has fail_on_data_errors, and else the last ones (gRFC
+// A88); an error that will pass changes nothing.
+func TestConstraintsOfAClient(t *testing.T) {
+	t.Parallel()
+	but := func(code codes.Code) handout {
+		h := told("b", unlaned)
+		h.instead = code
+		return h
+	}
+	for _, test := range []struct {
+		name        string
+		who         client
+		handout     handout
+		state       dpdsState
+		constrained lane // for routes
+		gets        lane
+	}{
+		{"told", keeps, told("b", "c"), dpdsServed, "b", "b"},
+		{"told", drops, told("b", "c"), dpdsServed, "b", "b"},
+		{"told of another type", keeps, told(unlaned, "c"), dpdsServed, unlaned, "a"},
+		{"told nothing", keeps, handout{}, dpdsServed, unlaned, "a"},
+		{"denied", keeps, but(codes.PermissionDenied), dpdsServed, "b", "b"},
+		{"denied", drops, but(codes.PermissionDenied), dpdsServed, unlaned, "a"},
+		{"not found", drops, but(codes.NotFound), dpdsServed, unlaned, "a"},
+		{"transient error", drops, but(codes.Internal), dpdsServed, "b", "b"},
+		{"gone", keeps, told("b", "c"), dpdsGone, "b", "b"},
+		{"gone", drops, told("b", "c"), dpdsGone, unlaned, "a"},
+		{"lied about", keeps, told("b", "c"), dpdsDoubtful, "b", "b"},
+		{"lied about", drops, told("b", "c"), dpdsDoubtful, unlaned, "a"},
+		{"without DPDS", client{}, handout{}, dpdsServed, unlaned, unlaned},
+	} {
+		t.Run(test.name+", "+test.who.name, func(t *testing.T) {
+			t.Parallel()
+			c := forks(1, map[string]handout{test.who.name: test.handout})
+			c.dpds = map[string]dpdsState{test.who.dpds.resource(): test.state}
+			if got := c.constrained(test.who, xdsmsg.RouteType); got != test.constrained {
+				t.Errorf("it asks for lane %q, want %q", got, test.constrained)
+			}
+			if got := c.lane(test.who, xdsmsg.RouteType); got != test.gets {
+				t.Errorf("it gets lane %q, want %q", got, test.gets)
+			}
+			if got := c.lane(test.who, xdsmsg.ClusterType); got != unlaned {
+				t.Errorf("it gets Clusters of lane %q; they have none", got)
+			}
+		})
+	}
+}
+
+// TestWhatAClientHolds: other constraints than it was told, another variant, the
+// same name twice and DPDS in spite of a denial are differences.
+func TestWhatAClientHolds(t *testing.T) {
+	t.Parallel()
+	other, err := dynparam.NewParameters(lane("c").parameters())
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := xdsclient.ResourceDump{TypeURL: xdsmsg.RouteType, Name: lanedNames.name(xdsmsg.RouteType, ""),
+		State: xdsclient.StateACKed, Constraints: lane("b").constraints(), Parameters: other}
+	elsewhere := routes
+	elsewhere.Constraints = lane("a").constraints()
+	dpds := xdsclient.ResourceDump{TypeURL: dynparam.MapTypeURL, Name: drops.dpds.resource(), State: xdsclient.StateACKed}
+	denied := dpds
+	denied.State = xdsclient.StateReceivedError
+	for _, test := range []struct {
+		name    string
+		handout handout
+		held    []xdsclient.ResourceDump
+		fault   string
+	}{
+		{"other constraints", told("b", "b"), []xdsclient.ResourceDump{elsewhere}, "and is told"},
+		{"another variant", told("b", "b"), []xdsclient.ResourceDump{routes}, `is that of lane "c", want "b"`},
+		{"another DPDS resource", told("b", "b"), []xdsclient.ResourceDump{dpds}, "its DPDS resource is ACKED"},
+		{"DPDS in spite of a denial", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{dpds}, "NotFound"},
+		{"DPDS denied, twice", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{denied, denied}, "or twice"},
+		{"DPDS denied, and nothing else", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{denied}, "is missing"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := forks(1, map[string]handout{drops.name: test.handout})
+			var err error
+			if d := new(mesh).differenceOf(drops, c, test.held); d != "" {
+				err = fmt.Errorf("%s", d)
+			}
+			checkFault(t, err, test.fault)
+		})
+	}
+}
+
+// TestLiesAboutDPDSAreNoConstraints: what a lie makes of a DPDS resource is
+// invalid. Else clients would go by it, and the model would not know.
+func TestLiesAboutDPDSAreNoConstraints(t *testing.T) {
+	t.Parallel()
+	lies := map[string]func(*anypb.Any){
+		"cut short": func(a *anypb.Any) { a.Value = a.Value[:len(a.Value)/2] },
+		"garbage":   inside(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") }),
+		"faulty":    inside(faultyConstraints),
+	}
+	l := lanes[1]
+	for n := 1; n < 1<<len(lanedTypes); n++ {
+		h := handout{lanes: map[string]lane{}}
+		for i, typeURL := range lanedTypes {
+			if n>>i&1 == 1 {
+				h.lanes[typeURL] = l
+			}
+		}
+		for name, lie := range lies {
+			for wrapping, resource := range map[string]*anypb.Any{"bare": dpdsResource(t, h), "wrapped": wrapped(t, dpdsResource(t, h))} {
+				lie(resource)
+				if got, err := readDPDS(resource); err == nil {
+					t.Errorf("%s, %s: %v becomes %v, which is valid", name, wrapping, h, got)
+				}
+			}
+		}
+	}
+}
+
+// TestHandoutsDoNotShareTheirLanes: a configuration that was published does not
+// change with the next.
+func TestHandoutsDoNotShareTheirLanes(t *testing.T) {
+	t.Parallel()
+	first := forks(1, map[string]handout{keeps.name: told("a", "a")})
+	next := first.clone()
+	next.handouts[keeps.name] = told("b", "b")
+	if got := first.lane(keeps, xdsmsg.RouteType); got != "a" {
+		t.Errorf("the configuration before hands out lane %q, want a", got)
+	}
+}
+
+func dpdsResource(t *testing.T, h handout) *anypb.Any {
+	constraints, err := h.resource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := dynparam.MarshalMap(constraints.ToProto())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packed
+}
+
+func wrapped(t *testing.T, a *anypb.Any) *anypb.Any {
+	packed, err := anypb.New(&publishedpb.Resource{Name: keepsDPDS.resource(), Version: "0123456789abcdef", Resource: a,
+		CacheControl: &publishedpb.Resource_CacheControl{DoNotCache: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packed
+}
+
+// readDPDS reads a DPDS resource, bare or in its wrapper.
+func readDPDS(a *anypb.Any) (dynparam.ByType, error) {
+	if a.TypeUrl != dynparam.MapTypeURL {
+		wrapper := new(discoverypb.Resource)
+		if err := proto.Unmarshal(a.Value, wrapper); err != nil {
+			return dynparam.ByType{}, err
+		}
+		if wrapper.Name == "" {
+			return dynparam.ByType{}, fmt.Errorf("no name")
+		}
+		a = wrapper.Resource
+	}
+	m, err := dynparam.UnmarshalMap(a)
+	if err != nil {
+		return dynparam.ByType{}, err
+	}
+	return dynparam.ByTypeFromProto(m)
+}
