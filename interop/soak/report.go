@@ -16,17 +16,17 @@ const (
 	slackHeap       = 8 << 20
 	heapGrowth      = 1.25
 	// rest is how long a mesh is left alone to give up what it does not need:
-	// longer than the balancer keeps a connection that is out of use.
+	// longer than the balancer keeps a connection of what it has no more.
 	rest = 2 * time.Second
 )
 
-// sample is what the process takes while the mesh has its first configuration.
+// sample is what the process takes while the mesh has a plain configuration.
 type sample struct {
 	round, goroutines int
 	heap              uint64
 }
 
-// measure goes back to the first configuration and samples the process, the
+// measure goes back to a plain configuration and samples the process, the
 // least of a few times: RPCs are running.
 func (r *run) measure(methods []string) {
 	r.publish(plain(r.newest.version+1, methods))
