@@ -16,7 +16,7 @@ const (
 	slackHeap       = 8 << 20
 	heapGrowth      = 1.25
 	// rest is how long a mesh is left alone to give up what it does not need:
-	// longer than the balancer keeps a connection of what it has no more.
+	// longer than the balancer keeps the connections of a cluster that is gone.
 	rest = 2 * time.Second
 )
 
