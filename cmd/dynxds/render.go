@@ -26,7 +26,7 @@ func newRender() *cobra.Command {
 		Short:   "Print what a client would get of a folder",
 		Long:    renderHelp,
 		Example: "  dynxds render examples/mesh/config --client service=frontend,version=v2 --explain",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArgument,
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -276,8 +276,8 @@ func TestAFolderThatComesLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mesh")
 	r := folder.New(path)
 	_, err := r.Read()
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("got error %v, want that the folder does not exist", err)
+	if want := "there is no folder " + path; err == nil || err.Error() != want {
+		t.Fatalf("got error %v, want %s", err, want)
 	}
 	if _, again := r.Read(); again != err {
 		t.Error("nothing changed, and the error is another one")
