@@ -228,6 +228,8 @@ func TestServeFlags(t *testing.T) {
 		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
 		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
 		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
+		{"render " + exampleMesh + " --client service=frontend,version", `"version" is not of the form key=value; see dynxds render --help`},
+		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
 		{"validate no-such-folder", "no-such-folder"},
 		{"bootstrap", "--server is missing"},
 	} {
