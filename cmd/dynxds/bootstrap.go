@@ -21,7 +21,7 @@ func newBootstrap() *cobra.Command {
 		Use:   "bootstrap --server TARGET",
 		Short: "Print a bootstrap for clients of a control plane",
 		Long:  bootstrapHelp,
-		Args:  cobra.NoArgs,
+		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := opts.JSON()
 			if err != nil {

@@ -43,6 +43,14 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("there is no command %q; see %s help", args[0], cmd.CommandPath())
 }
 
+// noArgument is for commands that have flags only.
+func noArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is too much; see %s --help", args[0], cmd.CommandPath())
+}
+
 // oneArgument is for commands whose use says what it is.
 func oneArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
