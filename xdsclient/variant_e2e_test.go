@@ -23,7 +23,7 @@ import (
 func TestModelOfVariantsEndToEnd(t *testing.T) {
 	for _, variant := range []string{"SotW", "SotW of a type without full state", "delta"} {
 		for _, errors := range []bool{false, true} {
-			for seed := range uint64(3) {
+			for seed := range uint64(10) {
 				t.Run(fmt.Sprintf("%s, errors %t, seed %d", variant, errors, seed), func(t *testing.T) {
 					t.Parallel()
 					newModelEndToEnd(t, variant, errors, seed).run()
