@@ -1,5 +1,10 @@
 package xdsclient
 
+import (
+	"cmp"
+	"strings"
+)
+
 // In the state-of-the-world protocol a server ignores requests that answer an older
 // response than its last one ("stale" ones: Envoy, xDS protocol, "ACK and NACK", "When
 // to send an update"): the client will answer the last one too, and says then what it
@@ -9,8 +14,8 @@ package xdsclient
 //
 // A response that comes after a request which left something out may have crossed it.
 // Then the answer first repeats what was last listed, so that the server takes notice
-// of what was left out; and what was asked for since the last response, and is not in
-// this one, is left out and asked for once more. Types with FullStateInSotW need none of
+// of what was left out; and what was asked for again meanwhile, and is not in the
+// response, is left out and asked for once more. Types with FullStateInSotW need none of
 // this: a response that crosses a request has all that the server believes to be
 // subscribed to.
 
@@ -19,44 +24,71 @@ package xdsclient
 // with it, and a server may be silent because it has nothing.
 const maxRepeats = 4
 
+// maxLeftOut bounds what is remembered of requests that no response has followed yet.
+// If there is more, all that is asked for counts as asked for again.
+const maxLeftOut = 4096
+
 // note takes notice of what a request leaves out that the last one listed.
 func (ts *typeState) note(now *targets) {
-	if ts.announced && !ts.typ.FullStateInSotW {
-		ts.leftOut = ts.leftOut || !now.cover(&ts.listed)
+	if !ts.announced || ts.typ.FullStateInSotW {
+		return
 	}
+	leave := func(l locator) {
+		if ts.leftOut == nil {
+			ts.leftOut = make(map[resourceKey]struct{})
+		}
+		if len(ts.leftOut) < maxLeftOut {
+			ts.leftOut[resourceKey{name: l.name, variant: l.constraints.Key()}] = struct{}{}
+		}
+	}
+	if ts.locators {
+		missing(now.locators, ts.listed.locators, locator.compare, leave)
+	} else {
+		missing(now.names, ts.listed.names, strings.Compare, func(name string) { leave(locator{name: name}) })
+	}
+}
+
+// rejoined reports whether a request may have left out a subscription.
+func (ts *typeState) rejoined(s *subscription) bool {
+	key := resourceKey{name: s.resource.key.name}
+	if ts.locators {
+		key.variant = s.resource.key.variant
+	}
+	_, ok := ts.leftOut[key]
+	return ok || len(ts.leftOut) == maxLeftOut
 }
 
 // crossed is told of a response, by its number among those of the channel, before it is
 // answered.
 func (ts *typeState) crossed(number uint64) {
-	if ts.leftOut {
-		ts.leftOut, ts.relist = false, true
+	if len(ts.leftOut) > 0 {
+		ts.relist = true
 		for s := range ts.subs.all() {
 			pending := s.state == subscriptionSending || s.state == subscriptionRequested
-			if pending && s.asked == ts.heard && s.seen != number && s.repeats < maxRepeats {
+			if pending && s.asked == ts.heard && s.seen != number && s.repeats < maxRepeats && ts.rejoined(s) {
 				s.repeats++
 				s.repeat = true
 				ts.touch(s)
 			}
 		}
+		ts.leftOut = nil
 	}
 	ts.heard = number
 }
 
-// cover reports whether all that is in another list is in this one.
-func (t *targets) cover(other *targets) bool {
-	if len(t.locators) > 0 || len(other.locators) > 0 {
-		return covers(t.locators, other.locators, locator.equal)
-	}
-	return covers(t.names, other.names, func(a, b string) bool { return a == b })
-}
-
-// covers reports whether all of part are in all. Both are in the same order.
-func covers[T any](all, part []T, equal func(a, b T) bool) bool {
-	for _, x := range all {
-		if len(part) > 0 && equal(x, part[0]) {
-			part = part[1:]
+// missing calls f for what is in one list and not in another. Both are in order.
+func missing[T any](from, list []T, compare func(a, b T) int, f func(T)) {
+	for _, x := range list {
+		for len(from) > 0 && compare(from[0], x) < 0 {
+			from = from[1:]
+		}
+		if len(from) == 0 || compare(from[0], x) > 0 {
+			f(x)
 		}
 	}
-	return len(part) == 0
+}
+
+// compare is the order of locators in requests.
+func (l locator) compare(other locator) int {
+	return cmp.Or(strings.Compare(l.name, other.name), strings.Compare(l.constraints.Key(), other.constraints.Key()))
 }

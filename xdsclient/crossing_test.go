@@ -103,6 +103,15 @@ func TestResponseThatCrossesARequest(t *testing.T) {
 			p.wants("after the response", "n2: a b")
 		})
 	})
+	t.Run("for another name", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			watch("c")
+			p.wants("with c for b", "n1: a c")
+			p.has("a")
+			p.wants("after the response", "n2: a c")
+		})
+	})
 	t.Run("that leaves nothing out", func(t *testing.T) {
 		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), _ func()) {
 			watch("c")

@@ -64,9 +64,9 @@ type typeState struct {
 	// nobody watched, which were dropped, and a state-of-the-world server takes what
 	// it has sent and the answer names for known; or it may have crossed a request.
 	relist bool
-	// leftOut says that a request since the last response listed less than the one
-	// before, and heard is the number of that response. See typeState.crossed.
-	leftOut bool
+	// leftOut is what a request since the last response did not list any more, and
+	// heard is the number of that response. See typeState.crossed.
+	leftOut map[resourceKey]struct{}
 	heard   uint64
 	// probe has the first request keep one version to itself, so that the
 	// server has something to answer.
@@ -217,7 +217,7 @@ func (ts *typeState) begin() {
 		}
 	}
 	ts.forgetVersion()
-	ts.nonce, ts.announced, ts.answered, ts.relist, ts.leftOut, ts.probe = "", false, false, false, false, false
+	ts.nonce, ts.announced, ts.answered, ts.relist, ts.leftOut, ts.probe = "", false, false, false, nil, false
 	ts.replies, ts.backlog = nil, 0
 }
 
