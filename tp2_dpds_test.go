@@ -28,7 +28,8 @@ type apart struct{ cache, origin *mesh }
 
 func newApart(t *testing.T) apart {
 	t.Helper()
-	return apart{newVariantMesh(t), newVariantMesh(t)}
+	// The origin is asked by name alone, and needs no feature for that.
+	return apart{newVariantMesh(t), newMesh(t, "fail_on_data_errors")}
 }
 
 // dial opens a channel to the service of the authority.
