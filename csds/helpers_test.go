@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const clusterURL = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -93,6 +94,41 @@ func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
 	e := &ear{t: t, heard: make(chan string, 64)}
 	t.Cleanup(c.Watch(clusters, name, e))
 	return e
+}
+
+// constrain makes constraints on the key "shard".
+func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
+	t.Helper()
+	c, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(shards)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *ear {
+	e := &ear{t: t, heard: make(chan string, 64)}
+	t.Cleanup(c.WatchLocator(clusters, name, constraints, e))
+	return e
+}
+
+// collectionEar is an ear for a collection, which says when the server has answered.
+type collectionEar struct{ ear }
+
+func (e *collectionEar) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
+	e.ResourceChanged(value, err, done)
+}
+
+func (e *collectionEar) CollectionChanged(err error, done func()) {
+	if err != nil {
+		e.say(kindOf(err), done)
+		return
+	}
+	e.say("answered", done)
+}
+
+func (e *collectionEar) AmbientError(_ xdsclient.Member, err error, done func()) {
+	e.ear.AmbientError(err, done)
 }
 
 // newClient makes a client whose node id is the test's name.

@@ -25,6 +25,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // gRFC A40, "Generated Node Information", and client_scope: what the management
@@ -60,6 +61,42 @@ func TestClientConfig(t *testing.T) {
 	detach()
 	if scope := get().GetClientScope(); scope != "xds:///one" {
 		t.Errorf("client_scope is %q after a channel has gone", scope)
+	}
+}
+
+// xRFC TP2: a name that is watched with several constraints has an entry for each, and
+// a collection one for each variant of a member. The name says which.
+func TestEntriesOfVariants(t *testing.T) {
+	t.Parallel()
+	const member = "xdstp://auth/envoy.config.cluster.v3.Cluster/d/"
+	service, server := serve(t), testutils.StartFakeServer(t)
+	client := newClient(t, server, time.Hour, testutils.Authority("auth", "", nil),
+		testutils.ServerFeatures("dynamic_parameter_constraints", "delta"))
+	for _, shard := range []string{"1", "2"} {
+		server.SetVariant(t, map[string]string{"shard": shard}, cluster("a", "a"+shard), cluster(member+"c", "c"+shard))
+	}
+	low, high, none := constrain(t, dynparam.AtMost(1)), constrain(t, dynparam.AtLeast(2)), constrain(t, dynparam.AtLeast(3))
+	watchVariant(t, client, "a", low).until("a1")
+	watchVariant(t, client, "a", high).until("a2")
+	watchVariant(t, client, "a", none).until("does not exist")
+	heard := &collectionEar{ear{t: t, heard: make(chan string, 64)}}
+	t.Cleanup(client.WatchCollectionLocator(clusters, member+"*", constrain(t, dynparam.AtMost(2)), heard))
+	heard.until("answered")
+
+	got := map[string]string{}
+	for _, c := range of(fetch(t, service, &statusv3.ClientStatusRequest{}), t.Name()).GetGenericXdsConfigs() {
+		m := new(clusterv3.Cluster)
+		if err := c.GetXdsConfig().UnmarshalTo(m); c.GetXdsConfig() != nil && err != nil {
+			t.Error(err)
+		}
+		got[c.GetName()] = c.GetClientStatus().String() + " " + m.GetAltStatName()
+	}
+	want := map[string]string{
+		"a {shard in [0-1]}": "ACKED a1", "a {shard in [2-]}": "ACKED a2", "a {shard in [3-]}": "DOES_NOT_EXIST ",
+		member + "* {shard in [0-2]}": "ACKED ", member + "c {shard=1}": "ACKED c1", member + "c {shard=2}": "ACKED c2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 }
 

@@ -30,4 +30,11 @@ func TestManual(t *testing.T) {
 	f.expect("+DPDS checkout")
 	f.dpds("checkout", only(listenerType, "listener_type", "direct"))
 	f.expect("[", "+Listener "+name("xds.example.com", listenerType, "echo")+" {env=prod, listener_type=direct}", "]")
+
+	// And the one with DPDS of another authority.
+	_, rest, _ = strings.Cut(rest, "```json\n")
+	document, _, _ = strings.Cut(rest, "```")
+	if _, err := bootstrap.Parse("manual", []byte(document)); err != nil {
+		t.Error(err)
+	}
 }

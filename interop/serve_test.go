@@ -48,7 +48,7 @@ func serveFolder(t *testing.T, files map[string]string) *folder {
 	for name, text := range files {
 		f.write(name, text)
 	}
-	f.process = exec.Command(f.command, "serve", f.dir, "--listen", "127.0.0.1:0", "--poll", "1h", "--log-format", "json")
+	f.process = exec.Command(f.command, "serve", f.dir, "--authority", "mesh", "--listen", "127.0.0.1:0", "--poll", "1h", "--log-format", "json")
 	stderr, err := f.process.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -110,10 +110,11 @@ func (f *folder) drain() {
 }
 
 // bootstrap is what "dynxds bootstrap" writes for a client.
-func (f *folder) bootstrap(service, version string) []byte {
+func (f *folder) bootstrap(service, version string, more ...string) []byte {
 	f.t.Helper()
-	out, err := exec.CommandContext(f.t.Context(), f.command, "bootstrap", "--server", f.addr, "--id", service+"-"+version,
-		"--metadata", "service="+service+",version="+version).Output()
+	args := append([]string{"bootstrap", "--server", f.addr, "--id", service + "-" + version,
+		"--metadata", "service=" + service + ",version=" + version}, more...)
+	out, err := exec.CommandContext(f.t.Context(), f.command, args...).Output()
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -165,13 +166,23 @@ func (c *servedClient) reaches(backend string) {
 // configuration.
 var servedClients = map[string]struct {
 	newBuilder func(bootstrap []byte) (grpcresolver.Builder, error)
-	excused    string
+	target     string
+	// bootstrap are further arguments of "dynxds bootstrap".
+	bootstrap []string
+	excused   string
 }{
-	// When a route moves to another cluster, gRPC-Go routes RPCs to it for a moment
-	// before its balancer knows the cluster.
-	"gRPC-Go's xds": {xds.NewXDSResolverWithConfigForTesting, "unknown cluster selected for RPC"},
-	"dynxds":        {resolver.NewBuilder, ""},
+	"gRPC-Go's xds":               {newBuilder: xds.NewXDSResolverWithConfigForTesting, target: "xds:///echo", excused: betweenClusters},
+	"gRPC-Go's xds, an authority": {newBuilder: xds.NewXDSResolverWithConfigForTesting, target: "xds://mesh/echo", bootstrap: ofMesh, excused: betweenClusters},
+	"dynxds":                      {newBuilder: resolver.NewBuilder, target: "xds:///echo"},
+	"dynxds, delta":               {newBuilder: resolver.NewBuilder, target: "xds:///echo", bootstrap: []string{"--feature", "delta"}},
+	"dynxds, dynamic parameters":  {newBuilder: resolver.NewBuilder, target: "xds://mesh/echo", bootstrap: ofMesh},
 }
+
+// When a route moves to another cluster, gRPC-Go routes RPCs to it for a moment before
+// its balancer knows the cluster.
+const betweenClusters = "unknown cluster selected for RPC"
+
+var ofMesh = []string{"--authority", "mesh"}
 
 // TestGRPCGoWorksWithServe: given "dynxds serve" over a folder with policies of an owner
 // and of a consumer, and bootstraps of "dynxds bootstrap", then clients of gRPC-Go's xds
@@ -196,11 +207,11 @@ endpoints:
 	var frontends, others []*servedClient
 	for name, how := range servedClients {
 		start := func(service, version string) *servedClient {
-			b, err := how.newBuilder(f.bootstrap(service, version))
+			b, err := how.newBuilder(f.bootstrap(service, version, how.bootstrap...))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			return &servedClient{t, testpb.NewTestServiceClient(dial(t, b, "xds:///echo")), how.excused}
+			return &servedClient{t, testpb.NewTestServiceClient(dial(t, b, how.target)), how.excused}
 		}
 		frontends = append(frontends, start("frontend", "v2"))
 		others = append(others, start("frontend", "v1"), start("batch", "v2"))

@@ -34,6 +34,30 @@ func resultIn(t *testing.T, file string) []string {
 	return rulesOf(part{policies[0], 0}.merged())
 }
 
+// "Decision Outcome": the outline of a policy. Rules stand below an entry of "to", with or
+// without "default" (as under "Merging behavior"). A "default" beside "to", which the
+// outline's indentation has, would be for no destination.
+func TestRecord_Outline(t *testing.T) {
+	t.Parallel()
+	const head = "name: p\nspec:\n targetRef: {kind: Mesh}\n to:\n  - targetRef: {kind: MeshService, name: backend}\n"
+	const rules = "rules: [{matches: [{path: {type: Exact, value: /v1}}]}]"
+	plain := mustParse(t, "p", head+"    "+rules+"\n")
+	nested := mustParse(t, "p", head+"    default: {"+rules+"}\n")
+	for _, policies := range [][]*Policy{plain, nested} {
+		merged := Merge(policies, frontend, "backend").String()
+		if !strings.Contains(merged, "path Exact /v1") {
+			t.Errorf("got\n%s\nwant the rule", merged)
+		}
+	}
+	if diff := cmp.Diff(rulesOf(part{plain[0], 0}.merged()), rulesOf(part{nested[0], 0}.merged())); diff != "" {
+		t.Errorf("with default (-without +with):\n%s", diff)
+	}
+	_, err := Parse("p", []byte(head+"    "+rules+"\n default: {"+rules+"}\n"))
+	if want := `p:7: spec: unknown field "default"; it can be targetRef, to`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // "Surprising behavior of top level default", the second pair: rules are merged by
 // the structural equality of their matches.
 func TestRecord_RulesAreMergedByMatches(t *testing.T) {

@@ -43,12 +43,14 @@ func (u *update) delete(s *subscription, reason error) {
 // subscription by its constraints may send another variant for it in the same
 // response.
 func (u *update) remove(n wireName) {
-	found, err := u.absent(n, false)
+	sc, err := u.scopeOf(n)
 	if err != nil {
 		u.blameError(fmt.Sprintf("removed_resource_names of %q", n.name), err)
 		return
 	}
-	for _, s := range found {
+	u.findAbsent(n, &sc)
+	u.findAbsentMembers(n, &sc, false)
+	for _, s := range u.found {
 		switch {
 		case s.seen == u.number && n.scoped:
 			continue
@@ -67,14 +69,9 @@ func (u *update) remove(n wireName) {
 	}
 }
 
-// absent returns the subscriptions to what the server says something else of than
-// what it is. If enter is set, it makes the member of a collection that it is not
-// yet.
-func (u *update) absent(n wireName, enter bool) ([]*subscription, error) {
-	sc, err := u.scopeOf(n)
-	if err != nil {
-		return nil, err
-	}
+// findAbsent finds the subscriptions to what the server says something else of than
+// what it is.
+func (u *update) findAbsent(n wireName, sc *scope) {
 	u.found = u.found[:0]
 	for s := range u.types.named(n.name).siblings() {
 		if u.types.knows(s) && sc.covers(s) {
@@ -88,12 +85,11 @@ func (u *update) absent(n wireName, enter bool) ([]*subscription, error) {
 			}
 		}
 	}
-	u.absentMembers(n, &sc, enter)
-	return u.found, nil
 }
 
-// absentMembers adds the members of collections to what absent returns.
-func (u *update) absentMembers(n wireName, sc *scope, enter bool) {
+// findAbsentMembers adds the members of collections to what was found. If enter is
+// set, it makes the member of a collection that it is not yet.
+func (u *update) findAbsentMembers(n wireName, sc *scope, enter bool) {
 	first, name := u.types.collectionsOf(n.name)
 	for s := range first.siblings() {
 		if !u.types.knows(s) {
@@ -133,18 +129,24 @@ func (u *update) contradiction(s *subscription) {
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
 func (u *update) report(e wireError) {
 	code, reason := e.reason()
-	found, err := u.absent(e.wireName, code != codes.NotFound)
+	sc, err := u.scopeOf(e.wireName)
 	if err != nil {
 		u.nameless++
 		u.blameError(fmt.Sprintf("resource_errors[%d]", e.index), err)
 		return
 	}
-	if len(found) == 0 {
+	u.findAbsent(e.wireName, &sc)
+	// The error of the preferred variant is none of the others that match, which a
+	// collection with the same constraints has.
+	if len(u.found) == 0 || sc.all || sc.exact {
+		u.findAbsentMembers(e.wireName, &sc, code != codes.NotFound)
+	}
+	if len(u.found) == 0 {
 		u.unasked++
 		return
 	}
 	u.serverErrors++
-	for _, s := range found {
+	for _, s := range u.found {
 		if s.seen == u.number {
 			u.contradiction(s)
 			continue

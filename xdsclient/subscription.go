@@ -65,6 +65,12 @@ type subscription struct {
 	// resource, and found that of the last thing in a response that was found
 	// to be for it.
 	seen, found uint64
+	// asked is the number of the last response before the server was asked, and repeat
+	// says that it is to be asked again, and repeats how often it was. See
+	// typeState.crossed.
+	asked   uint64
+	repeat  bool
+	repeats int
 	// deadline is when the resource timer fires, on the channel's stopwatch.
 	deadline stopwatchTime
 	// members are those that this server says a collection has. It is nil for a

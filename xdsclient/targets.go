@@ -57,6 +57,7 @@ func (ts *typeState) listAll() (fresh []*subscription, news bool) {
 		now.names = ts.servedNames()
 	}
 	news = !ts.announced || len(fresh) > 0 || !now.equal(&ts.listed)
+	ts.note(&now)
 	ts.listed = now
 	return fresh, news
 }
@@ -66,10 +67,14 @@ func (ts *typeState) listAll() (fresh []*subscription, news bool) {
 // asked for again, another one keeps silent (Envoy, xDS protocol, "How the client
 // specifies what resources to return").
 func (ts *typeState) askAgain(s *subscription) bool {
-	if s.state != subscriptionDoubted {
+	switch {
+	case s.state == subscriptionDoubted:
+		s.state = subscriptionUnsent
+	case s.repeat: // its resource timer goes on
+		s.repeat, s.asked = false, ts.heard
+	default:
 		return false
 	}
-	s.state = subscriptionUnsent
 	ts.touch(s)
 	return true
 }
@@ -86,11 +91,19 @@ func (ts *typeState) servedInOrder() []*subscription {
 	return served
 }
 
-// servedNames returns the names of what the variant of the protocol serves.
+// servedNames returns the names of what the variant of the protocol serves, but not of
+// what is to be asked for again.
 func (ts *typeState) servedNames() []string {
 	names := make([]string, 0, len(ts.subs))
-	for name, s := range ts.subs {
-		if ts.served(s) { // as are its siblings, or not: the name tells
+	for name, first := range ts.subs {
+		if !ts.served(first) { // as are its siblings, or not: the name tells
+			continue
+		}
+		again := false
+		for s := range first.siblings() {
+			again = ts.askAgain(s) || again
+		}
+		if !again {
 			names = append(names, name)
 		}
 	}

@@ -59,11 +59,15 @@ type typeState struct {
 	// counts. backlog is their size in bytes.
 	replies []reply
 	backlog int
-	// unasked says that the response to be answered has resources that nobody
-	// watched. They were dropped, but a state-of-the-world server takes what it
-	// has sent and the answer names for known: the answer must not name what
-	// was subscribed to since.
-	unasked bool
+	// relist says that the answer to a response has to list what the last request
+	// did, and not what was subscribed to since: the response has resources that
+	// nobody watched, which were dropped, and a state-of-the-world server takes what
+	// it has sent and the answer names for known; or it may have crossed a request.
+	relist bool
+	// leftOut is what a request since the last response did not list any more, and
+	// heard is the number of that response. See typeState.crossed.
+	leftOut map[resourceKey]struct{}
+	heard   uint64
 	// probe has the first request keep one version to itself, so that the
 	// server has something to answer.
 	probe bool
@@ -201,6 +205,7 @@ func (ts *typeState) forgetVersion() {
 // begin prepares for a new stream, on which nothing was said yet.
 func (ts *typeState) begin() {
 	for s := range ts.subs.all() {
+		s.repeat = false
 		if s.offer != nil { // the next stream may be another server's
 			s.offer.doubted, s.offer.refuted = false, 0
 		}
@@ -212,7 +217,7 @@ func (ts *typeState) begin() {
 		}
 	}
 	ts.forgetVersion()
-	ts.nonce, ts.announced, ts.answered, ts.unasked, ts.probe = "", false, false, false, false
+	ts.nonce, ts.announced, ts.answered, ts.relist, ts.leftOut, ts.probe = "", false, false, false, nil, false
 	ts.replies, ts.backlog = nil, 0
 }
 
@@ -249,7 +254,7 @@ func (ts *typeState) takeReply(r *request) {
 // known to the server. While changes of the subscriptions are held back, only
 // answers to responses are due, and they list what the last request did.
 func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
-	early := ts.unasked && ts.announced && !ts.incremental
+	early := ts.relist && ts.announced && !ts.incremental
 	changed := (!ts.announced || len(ts.touched) > 0) && !held && !early
 	if !changed && (len(ts.replies) == 0 || !ts.announced) {
 		return nil, nil
@@ -272,9 +277,9 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	r.all = ts.listed
 	ts.takeReply(r)
 	for _, s := range fresh {
-		s.state = subscriptionSending
+		s.state, s.asked, s.repeats = subscriptionSending, ts.heard, 0
 	}
-	ts.announced, ts.unasked = true, false
+	ts.announced, ts.relist = true, false
 	return r, fresh
 }
 

@@ -41,7 +41,7 @@ func TestAnAnswerDoesNotNameWhatTheResponseHadTooEarly(t *testing.T) {
 			if diff := cmp.Diff([][]string{{"", "", "a"}}, due(ts)); diff != "" {
 				t.Fatalf("first requests (-want +got):\n%s", diff)
 			}
-			ts.version, ts.unasked = "1", test.unasked
+			ts.version, ts.relist = "1", test.unasked
 			ts.reply(reply{nonce: "n1"})
 			subscribedTo(ts, "b")
 			if diff := cmp.Diff(test.want, due(ts)); diff != "" {

@@ -406,7 +406,10 @@ func (u *update) finish() (verdict, *delivery, error) {
 		u.ch.cull(s, u.delivery)
 	}
 	u.count()
-	u.types.unasked = u.unasked > 0 || u.late
+	u.types.relist = u.unasked > 0 || u.late
+	if !u.types.incremental {
+		u.types.crossed(u.number)
+	}
 	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
 	if u.invalid == 0 {
 		u.types.version = u.resp.version

@@ -91,6 +91,31 @@ func TestErrorsOfVariantsInACollection(t *testing.T) {
 	})
 }
 
+// An error for a subscription to one resource is for the variant that it prefers. A
+// collection with the same constraints has the others as well.
+func TestErrorForAResourceLeavesItsCollection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newCollectionDesk(t)
+		e, _ := d.collect("shard=0-9")
+		one, stop := d.watch(collectionDir+"a", "shard=0-9")
+		d.listens()
+		d.says(memberOf("a", "shard=1", "x"), memberOf("a", "shard=2", "x"))
+		e.heard("member a{shard=1} = x", "member a{shard=2} = x", "collection")
+		one.cluster("x")
+		for _, code := range []codes.Code{codes.PermissionDenied, codes.NotFound} {
+			d.says(refuses(code, collectionDir+"a", "shard=0-9"))
+			one.next()
+			e.heard()
+		}
+
+		// Of a server that nobody asks for the resource it is for all variants of it.
+		stop()
+		d.listens()
+		d.says(refuses(codes.PermissionDenied, collectionDir+"a", "shard=0-9"))
+		e.heard("ambient a{shard=1}: server error", "ambient a{shard=2}: server error")
+	})
+}
+
 // A new stream cannot say by name which variants the client has. So the server sends
 // all, of which none is decoded again, and what it does not send has left.
 func TestCollectionOfVariantsOverReconnects(t *testing.T) {

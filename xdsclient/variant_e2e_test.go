@@ -8,71 +8,121 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // TestModelOfVariantsEndToEnd has the model's client talk with the real control plane,
-// over loopback: variants come, change and go while watches start, move and stop and
-// streams break. Whenever there is peace, each watch has what the oracle says.
+// over loopback: variants come, change, go and get errors in their place while watches
+// start, move and stop and streams break. Whenever there is peace, each watch has what
+// the oracle says.
 func TestModelOfVariantsEndToEnd(t *testing.T) {
-	for _, features := range [][]string{nil, {"delta"}} {
-		for seed := range uint64(3) {
-			t.Run(fmt.Sprint(features, seed), func(t *testing.T) {
-				t.Parallel()
-				server, news := testutils.StartFakeServer(t), make(chan struct{}, 1)
-				c, err := New(parseBootstrap(t, server.Addr(), testutils.Authority("auth", "", nil),
-					testutils.ServerFeatures(append([]string{"dynamic_parameter_constraints", "fail_on_data_errors"}, features...)...)),
-					WithBackoff(quick))
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(c.Close)
-				m := &model{
-					t: t, r: rand.New(rand.NewPCG(seed, 11)), client: c, types: newTestTypes(), collections: features != nil,
-					world: make(map[string]map[string]worldVariant),
-					heard: func() {
-						select {
-						case news <- struct{}{}:
-						default:
-						}
-					},
-				}
-				for range 30 {
-					for range 1 + m.r.IntN(6) {
-						m.step()
-						server.Update(t, m.publish)
-					}
-					if m.r.IntN(4) == 0 {
-						m.note("the streams break")
-						server.BreakStreams(errors.New("off for lunch"))
-					}
-					m.await(news)
-				}
-			})
+	for _, variant := range []string{"SotW", "SotW of a type without full state", "delta"} {
+		for _, errors := range []bool{false, true} {
+			for seed := range uint64(10) {
+				t.Run(fmt.Sprintf("%s, errors %t, seed %d", variant, errors, seed), func(t *testing.T) {
+					t.Parallel()
+					newModelEndToEnd(t, variant, errors, seed).run()
+				})
+			}
 		}
 	}
 }
 
+// modelEndToEnd is a model over a real control plane.
+type modelEndToEnd struct {
+	*model
+	server *testutils.FakeServer
+	// news has something when a watch was told something.
+	news chan struct{}
+}
+
+func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *modelEndToEnd {
+	t.Helper()
+	// In SotW a variant of a type without full state goes by an error alone.
+	server := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.WithNotFoundErrors()))
+	features := []string{"dynamic_parameter_constraints", "fail_on_data_errors"}
+	if variant == "delta" {
+		features = append(features, "delta")
+	}
+	c, err := New(parseBootstrap(t, server.Addr(), testutils.Authority("auth", "", nil), testutils.ServerFeatures(features...)), WithBackoff(quick))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	e := &modelEndToEnd{server: server, news: make(chan struct{}, 1)}
+	e.model = &model{
+		t: t, r: rand.New(rand.NewPCG(seed, 11)), client: c, types: newTestTypes(), collections: variant == "delta", errors: errors,
+		resources: modelResources(), world: make(map[string]map[string]worldVariant),
+		heard: func() {
+			select {
+			case e.news <- struct{}{}:
+			default:
+			}
+		},
+	}
+	if variant == "SotW of a type without full state" {
+		e.types.clusters = withoutFullState(e.types.clusters)
+		e.resources = []string{"a", "b", "c"} // new-style names would have the other type in them
+	}
+	return e
+}
+
+// withoutFullState is a type of the same messages of which a SotW response need not
+// have all there is. Its name is none that the control plane knows.
+func withoutFullState(clusters *ResourceType) *ResourceType {
+	t := *clusters
+	t.TypeURL, t.FullStateInSotW = "type.googleapis.com/dynxds.test.Changes", false
+	t.Decode = func(a *anypb.Any, opts DecodeOptions) (string, any, error) {
+		return clusters.Decode(&anypb.Any{TypeUrl: clusters.TypeURL, Value: a.GetValue()}, opts)
+	}
+	return &t
+}
+
+func (e *modelEndToEnd) run() {
+	for range 30 {
+		for range 1 + e.r.IntN(6) {
+			e.step()
+			e.server.Update(e.t, e.publish)
+		}
+		if e.r.IntN(4) == 0 {
+			e.note("the streams break")
+			e.server.BreakStreams(errors.New("off for lunch"))
+		}
+		e.await()
+	}
+}
+
 // publish makes the control plane have what the model has.
-func (m *model) publish(tx *controlplane.Tx) {
-	for _, name := range []string{"old-style", collectionDir + "a", collectionDir + "b"} {
-		tx.Delete(m.types.clusters.TypeURL, name)
-		for _, v := range m.world[name] {
-			tx.SetVariant(v.parameters.Map(), cluster(name, v.text))
+func (e *modelEndToEnd) publish(tx *controlplane.Tx) {
+	typeURL := e.types.clusters.TypeURL
+	for _, name := range e.resources {
+		tx.Delete(typeURL, name)
+		for _, v := range e.world[name] {
+			if v.denied {
+				tx.SetVariantError(typeURL, name, v.parameters.Map(), status.New(codes.PermissionDenied, v.text))
+				continue
+			}
+			a := pack(e.t, cluster(name, v.text))
+			a.TypeUrl = typeURL
+			tx.SetNamedVariant(name, v.parameters.Map(), a)
 		}
 	}
 }
 
 // await waits until each watch has what it is to have.
-func (m *model) await(news <-chan struct{}) {
-	m.t.Helper()
+func (e *modelEndToEnd) await() {
+	e.t.Helper()
 	deadline := time.After(30 * time.Second)
-	for fault := m.difference(); fault != ""; fault = m.difference() {
+	for fault := e.difference(); fault != ""; fault = e.difference() {
 		select {
-		case <-news:
+		case <-e.news:
 		case <-deadline:
-			m.t.Fatalf("%s, after\n%s", fault, strings.Join(m.steps, "\n"))
+			e.t.Fatalf("%s, after\n%s", fault, strings.Join(e.steps, "\n"))
 		}
 	}
 }

@@ -20,6 +20,8 @@ import (
 type worldVariant struct {
 	parameters dynparam.Parameters
 	text       string
+	// denied says that there is an error in place of the variant.
+	denied bool
 }
 
 func (v worldVariant) version() string { return v.parameters.String() + v.text }
@@ -32,11 +34,14 @@ type model struct {
 	r      *rand.Rand
 	client *XDSClient
 	types  *testTypes
-	// collections says that the protocol has them.
-	collections bool
+	// collections says that the protocol has them, and errors that variants may have
+	// an error in their place.
+	collections, errors bool
 	// d is the server, unless that is a real one.
 	d     *desk
 	heard func()
+	// resources are the names that there may be something under.
+	resources []string
 	// world has the variants by name and key of their parameters.
 	world map[string]map[string]worldVariant
 	// told is what a server that sends changes has told of each subscription, or
@@ -99,7 +104,8 @@ func (m *model) matching(name string, c dynparam.Constraints) []worldVariant {
 	return found
 }
 
-// choice is the variant that a subscription to a name gets.
+// choice is the variant that a subscription to a name gets. An error takes part in the
+// choice as the variant would in whose place it is.
 func (m *model) choice(name string, c dynparam.Constraints) (worldVariant, bool) {
 	variants := m.matching(name, c)
 	all := make([]dynparam.Parameters, len(variants))
@@ -107,7 +113,7 @@ func (m *model) choice(name string, c dynparam.Constraints) (worldVariant, bool)
 		all[i] = v.parameters
 	}
 	i := c.Choose(all).Index
-	if i < 0 {
+	if i < 0 || variants[i].denied {
 		return worldVariant{}, false
 	}
 	return variants[i], true
@@ -124,7 +130,7 @@ func TestModelOfVariants(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					d := newDesk(t, variant == "delta", "fail_on_data_errors")
 					m := &model{
-						t: t, r: rand.New(rand.NewPCG(seed, 7)), client: d.k.c, types: d.types, collections: d.delta, d: d,
+						t: t, r: rand.New(rand.NewPCG(seed, 7)), client: d.k.c, types: d.types, collections: d.delta, d: d, resources: modelResources(),
 						world: make(map[string]map[string]worldVariant), told: make(map[string]string),
 					}
 					m.d.types.clusters.FullStateInSotW = variant == "SotW"
@@ -144,12 +150,16 @@ func TestModelOfVariants(t *testing.T) {
 	}
 }
 
+func modelResources() []string {
+	return []string{"old-style", collectionDir + "a", collectionDir + "b"}
+}
+
+// names are those that may be watched.
 func (m *model) names() []string {
-	names := []string{"old-style", collectionDir + "a", collectionDir + "b"}
 	if m.collections {
-		names = append(names, collectionName)
+		return append(slices.Clip(m.resources), collectionName)
 	}
-	return names
+	return m.resources
 }
 
 func pick[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
@@ -217,7 +227,7 @@ func (m *model) move() {
 }
 
 func (m *model) changeWorld() {
-	name := m.names()[m.r.IntN(3)]
+	name := pick(m.r, m.resources)
 	var params []string
 	if m.r.IntN(3) > 0 {
 		params = append(params, "env="+pick(m.r, []string{"prod", "test"}))
@@ -237,8 +247,9 @@ func (m *model) changeWorld() {
 		delete(m.world[name], p.Key())
 		return
 	}
-	v := worldVariant{p, fmt.Sprint("text ", m.r.IntN(5))}
-	m.note("%s %v is %s", name, p, v.text)
+	v := worldVariant{parameters: p, text: fmt.Sprint("text ", m.r.IntN(5))}
+	v.denied = m.errors && m.r.IntN(5) == 0
+	m.note("%s %v is %s, denied: %t", name, p, v.text, v.denied)
 	m.world[name][p.Key()] = v
 }
 
@@ -454,7 +465,9 @@ func (m *model) difference() string {
 		if w.isCollection() {
 			for _, name := range []string{collectionDir + "a", collectionDir + "b"} {
 				for _, v := range m.matching(name, w.constraints) {
-					want[memberText(Member{name, v.parameters})] = v.text
+					if !v.denied {
+						want[memberText(Member{name, v.parameters})] = v.text
+					}
 				}
 			}
 		} else if v, ok := m.choice(w.name, w.constraints); ok {

@@ -7,41 +7,12 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/protofield"
 )
 
 // Responses are read without proto.Unmarshal, which copies each resource. What
 // is unchanged, most of a SotW response, then costs no allocation.
-
-// field is one field of a message.
-type field struct {
-	number protowire.Number
-	kind   protowire.Type
-	// value is set for length-delimited fields, and varint for varints.
-	value  []byte
-	varint uint64
-}
-
-// nextField splits a message into its first field and the rest.
-func nextField(b []byte) (f field, rest []byte, err error) {
-	number, kind, n := protowire.ConsumeTag(b)
-	if n < 0 {
-		return field{}, nil, protowire.ParseError(n)
-	}
-	f = field{number: number, kind: kind}
-	b = b[n:]
-	switch kind {
-	case protowire.BytesType:
-		f.value, n = protowire.ConsumeBytes(b)
-	case protowire.VarintType:
-		f.varint, n = protowire.ConsumeVarint(b)
-	default:
-		n = protowire.ConsumeFieldValue(number, kind, b)
-	}
-	if n < 0 {
-		return field{}, nil, protowire.ParseError(n)
-	}
-	return f, b[n:], nil
-}
 
 // layout is where the message of a variant has what makes up a response. removed
 // and removedLocators are 0 if it has no such field.
@@ -56,37 +27,37 @@ func (l *layout) read(message []byte) (*response, error) {
 	r := &response{errors: none[wireError], removed: none[wireName], removedLocators: none[wireName]}
 	hasErrors, hasRemoved, hasRemovedLocators := false, false, false
 	for b := message; len(b) > 0; {
-		f, rest, err := nextField(b)
+		f, rest, err := protofield.Next(b)
 		if err != nil {
 			return nil, fmt.Errorf("malformed %s: %w", l.message, err)
 		}
 		b = rest
 		var text *string
 		switch {
-		case f.kind != protowire.BytesType:
+		case f.Kind != protowire.BytesType:
 			continue
-		case f.number == l.version:
+		case f.Number == l.version:
 			text = &r.version
-		case f.number == l.typeURL:
+		case f.Number == l.typeURL:
 			text = &r.typeURL
-		case f.number == l.nonce:
+		case f.Number == l.nonce:
 			text = &r.nonce
-		case f.number == l.resourceErrors:
+		case f.Number == l.resourceErrors:
 			hasErrors = true
 			continue
-		case f.number == l.removed:
+		case f.Number == l.removed:
 			hasRemoved = true
 			continue
-		case f.number == l.removedLocators:
+		case f.Number == l.removedLocators:
 			hasRemovedLocators = true
 			continue
 		default:
 			continue
 		}
-		if !utf8.Valid(f.value) {
+		if !utf8.Valid(f.Value) {
 			return nil, fmt.Errorf("malformed %s: not valid UTF-8", l.message)
 		}
-		*text = string(f.value)
+		*text = string(f.Value)
 	}
 	if r.typeURL == "" {
 		return nil, fmt.Errorf("malformed %s: type_url is empty", l.message)
@@ -111,12 +82,12 @@ func none[T any](func(T) bool) {}
 func occurrences(message []byte, number protowire.Number) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for b := message; len(b) > 0; {
-			f, rest, err := nextField(b)
+			f, rest, err := protofield.Next(b)
 			if err != nil {
 				return
 			}
 			b = rest
-			if f.number == number && f.kind == protowire.BytesType && !yield(f.value) {
+			if f.Number == number && f.Kind == protowire.BytesType && !yield(f.Value) {
 				return
 			}
 		}
@@ -131,19 +102,19 @@ type wireAny struct {
 // merge reads an Any. As in every message, what comes later wins.
 func (a *wireAny) merge(b []byte) error {
 	for len(b) > 0 {
-		f, rest, err := nextField(b)
+		f, rest, err := protofield.Next(b)
 		if err != nil {
 			return fmt.Errorf("malformed google.protobuf.Any: %w", err)
 		}
 		b = rest
-		if f.kind != protowire.BytesType {
+		if f.Kind != protowire.BytesType {
 			continue
 		}
-		switch f.number {
+		switch f.Number {
 		case 1:
-			a.typeURL = f.value
+			a.typeURL = f.Value
 		case 2:
-			a.value = f.value
+			a.value = f.Value
 		}
 	}
 	return nil
@@ -173,31 +144,31 @@ type wireWrapper struct {
 
 func (w *wireWrapper) merge(b []byte) error {
 	for at := 0; at < len(b); {
-		f, rest, err := nextField(b[at:])
+		f, rest, err := protofield.Next(b[at:])
 		if err != nil {
 			return fmt.Errorf("malformed envoy.service.discovery.v3.Resource: %w", err)
 		}
 		start := at
 		at = len(b) - len(rest)
-		if f.kind != protowire.BytesType {
+		if f.Kind != protowire.BytesType {
 			continue
 		}
-		switch f.number {
+		switch f.Number {
 		case wrapperVersion:
-			if !utf8.Valid(f.value) {
+			if !utf8.Valid(f.Value) {
 				return errors.New("version: not valid UTF-8")
 			}
-			w.version = f.value
+			w.version = f.Value
 		case wrapperResource:
-			if err := w.resource.merge(f.value); err != nil {
+			if err := w.resource.merge(f.Value); err != nil {
 				return fmt.Errorf("resource: %w", err)
 			}
 			w.full = true
 		case wrapperName:
-			if !utf8.Valid(f.value) {
+			if !utf8.Valid(f.Value) {
 				return errors.New("name: not valid UTF-8")
 			}
-			w.name = f.value
+			w.name = f.Value
 		case wrapperAliases:
 			w.aliased = true
 		case wrapperParameters:

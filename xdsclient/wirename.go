@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/protofield"
 )
 
 // What a server says of subscriptions without sending a resource.
@@ -43,19 +45,19 @@ func readLocators(message []byte, number protowire.Number) iter.Seq[wireName] {
 // comes later wins, of constraints too, which a peer sends once.
 func (n *wireName) merge(b []byte) error {
 	for len(b) > 0 {
-		f, rest, err := nextField(b)
+		f, rest, err := protofield.Next(b)
 		if err != nil {
 			return fmt.Errorf("malformed envoy.service.discovery.v3.ResourceName: %w", err)
 		}
 		b = rest
 		switch {
-		case f.kind != protowire.BytesType:
-		case f.number == 1 && !utf8.Valid(f.value):
+		case f.Kind != protowire.BytesType:
+		case f.Number == 1 && !utf8.Valid(f.Value):
 			return errors.New("not valid UTF-8")
-		case f.number == 1:
-			n.name = f.value
-		case f.number == 2:
-			n.constraints, n.scoped = f.value, true
+		case f.Number == 1:
+			n.name = f.Value
+		case f.Number == 2:
+			n.constraints, n.scoped = f.Value, true
 		}
 	}
 	return nil
@@ -81,21 +83,21 @@ func readErrors(message []byte, number protowire.Number) iter.Seq[wireError] {
 // merge reads an envoy.service.discovery.v3.ResourceError.
 func (e *wireError) merge(b []byte) error {
 	for len(b) > 0 {
-		f, rest, err := nextField(b)
+		f, rest, err := protofield.Next(b)
 		if err != nil {
 			return fmt.Errorf("malformed envoy.service.discovery.v3.ResourceError: %w", err)
 		}
 		b = rest
-		if f.kind != protowire.BytesType {
+		if f.Kind != protowire.BytesType {
 			continue
 		}
-		switch f.number {
+		switch f.Number {
 		case 1:
-			if err = e.wireName.merge(f.value); err != nil {
+			if err = e.wireName.merge(f.Value); err != nil {
 				err = fmt.Errorf("resource_name: %w", err)
 			}
 		case 2:
-			err = e.mergeStatus(f.value)
+			err = e.mergeStatus(f.Value)
 		}
 		if err != nil {
 			return err
@@ -107,16 +109,16 @@ func (e *wireError) merge(b []byte) error {
 // mergeStatus reads a google.rpc.Status.
 func (e *wireError) mergeStatus(b []byte) error {
 	for len(b) > 0 {
-		f, rest, err := nextField(b)
+		f, rest, err := protofield.Next(b)
 		if err != nil {
 			return fmt.Errorf("error_detail: malformed google.rpc.Status: %w", err)
 		}
 		b = rest
 		switch {
-		case f.number == 1 && f.kind == protowire.VarintType:
-			e.code = int32(f.varint)
-		case f.number == 2 && f.kind == protowire.BytesType:
-			e.message = f.value
+		case f.Number == 1 && f.Kind == protowire.VarintType:
+			e.code = int32(f.Varint)
+		case f.Number == 2 && f.Kind == protowire.BytesType:
+			e.message = f.Value
 		}
 	}
 	return nil

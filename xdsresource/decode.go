@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/load"
@@ -79,20 +80,14 @@ func (v *validator) unmarshal(at *path, a *anypb.Any, typeURL string, pb proto.M
 func nameOnWire(b []byte) string {
 	name := ""
 	for len(b) > 0 {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
+		f, rest, err := protofield.Next(b)
+		if err != nil {
 			break
 		}
-		b = b[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			break
+		if f.Number == 1 && f.Kind == protowire.BytesType && utf8.Valid(f.Value) {
+			name = string(f.Value)
 		}
-		if number == 1 && kind == protowire.BytesType {
-			if value, _ := protowire.ConsumeBytes(b); utf8.Valid(value) {
-				name = string(value)
-			}
-		}
-		b = b[n:]
+		b = rest
 	}
 	return name
 }

@@ -6,6 +6,8 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/protofield"
 )
 
 // A RouteConfiguration may have ten thousand routes, of which an update changes one.
@@ -204,10 +206,10 @@ type fieldsOf struct {
 	broken bool
 }
 
-// field is one of them. Its number is 0 after the last one.
+// field is one of them, with its tag and length in whole. Its number is 0 after the last
+// one.
 type field struct {
-	number protowire.Number
-	// whole is with the tag, value without the length; only fields of bytes have one.
+	number       protowire.Number
 	whole, value []byte
 }
 
@@ -217,21 +219,14 @@ func (f *fieldsOf) next() field {
 	if len(f.rest) == 0 {
 		return field{}
 	}
-	number, kind, tag := protowire.ConsumeTag(f.rest)
-	n := -1
-	if tag > 0 {
-		n = protowire.ConsumeFieldValue(number, kind, f.rest[tag:])
-	}
-	if n < 0 {
+	found, rest, err := protofield.Next(f.rest)
+	if err != nil {
 		f.rest, f.broken = nil, true
 		return field{}
 	}
-	found := field{number: number, whole: f.rest[:tag+n]}
-	if kind == protowire.BytesType {
-		found.value, _ = protowire.ConsumeBytes(f.rest[tag:])
-	}
-	f.rest = f.rest[tag+n:]
-	return found
+	whole := f.rest[:len(f.rest)-len(rest)]
+	f.rest = rest
+	return field{number: found.Number, whole: whole, value: found.Value}
 }
 
 // find returns the next field of a number.

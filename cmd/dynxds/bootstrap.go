@@ -21,7 +21,7 @@ func newBootstrap() *cobra.Command {
 		Use:   "bootstrap --server TARGET",
 		Short: "Print a bootstrap for clients of a control plane",
 		Long:  bootstrapHelp,
-		Args:  cobra.NoArgs,
+		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := opts.JSON()
 			if err != nil {
@@ -41,7 +41,7 @@ func newBootstrap() *cobra.Command {
 	f.StringVar(&opts.NodeID, "id", "", "id of the node: this very client")
 	f.StringVar(&opts.NodeCluster, "cluster", "", "cluster of the node: the service that the client is part of")
 	f.StringVar(&opts.Locality, "locality", "", "region/zone/sub-zone of the client")
-	f.StringToStringVar(&opts.Metadata, "metadata", nil, "key=value pairs of the node's metadata: the tags of the client")
+	f.Var(pairs{&opts.Metadata}, "metadata", "the node's metadata: the tags of the client")
 	f.StringSliceVar(&opts.Constrained, "constrain", nil, "keys of the metadata that become constraints")
 	f.StringVar(&opts.Authority, "authority", "", "authority whose resources the client subscribes to, with constraints by DPDS")
 	f.StringVar(&opts.DNSFallback, "dns-fallback", "", "when to resolve targets by DNS: never, not_found or unavailable (default not_found)")

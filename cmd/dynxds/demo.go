@@ -43,7 +43,7 @@ func newDemo(run runDemo) *cobra.Command {
 		Use:   "demo",
 		Short: "Show routing at work: a control plane, backends and a client in one process",
 		Long:  demoHelp,
-		Args:  cobra.NoArgs,
+		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			if asJSON {

@@ -150,13 +150,13 @@ func TestExitStatus(t *testing.T) {
 	}{
 		{"demo", missed, 1, "dynxds: step 2 of 4 (shift) was not observed: no RPC has shown the change\n"},
 		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
-		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"\n"},
-		{"demo extra", demo.Run, 1, "dynxds: unknown command \"extra\" for \"dynxds demo\"\n"},
-		{"nonsense", demo.Run, 1, "dynxds: unknown command \"nonsense\" for \"dynxds\"\n"},
+		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"; see dynxds demo --help\n"},
+		{"demo extra", demo.Run, 1, "dynxds: \"extra\" is too much; see dynxds demo --help\n"},
+		{"nonsense", demo.Run, 1, "dynxds: there is no command \"nonsense\"; see dynxds help\n"},
 		{"", demo.Run, 0, ""},
 		{"version", demo.Run, 0, ""},
 		{"demo --help", demo.Run, 0, ""},
-		{"status", demo.Run, 1, "dynxds: accepts 1 arg(s), received 0\n"},
+		{"status", demo.Run, 1, "dynxds: there are 0 arguments, and have to be one: dynxds status HOST:PORT [flags]\n"},
 		{"status --help", demo.Run, 0, ""},
 	}
 	for _, tt := range tests {

@@ -26,7 +26,7 @@ func newRender() *cobra.Command {
 		Short:   "Print what a client would get of a folder",
 		Long:    renderHelp,
 		Example: "  dynxds render examples/mesh/config --client service=frontend,version=v2 --explain",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArgument,
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +51,7 @@ func newRender() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringToStringVar(&view.Tags, "client", nil, "key=value pairs: the client's service and tags")
+	f.Var(pairs{&view.Tags}, "client", "the client's service and tags")
 	f.StringVar(&view.Service, "service", "", "only what a channel to this service gets")
 	f.StringVar(&view.Authority, "authority", "", "under xdstp: names of this authority, as of serve")
 	f.BoolVar(&explain, "explain", false, "print the merged policies and where each field comes from")

@@ -1,6 +1,11 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 func newRoot(run runDemo) *cobra.Command {
 	root := &cobra.Command{
@@ -15,9 +20,41 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		// are not about the command line.
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+	})
 	root.AddCommand(newDemo(run), newServe(), newValidate(), newRender(), newBootstrap(), newStatus(), newVersion())
 	return root
+}
+
+// noCommand is for arguments that are none of the commands.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		return fmt.Errorf("there is no command %q; did you mean %s?", args[0], strings.Join(like, " or "))
+	}
+	return fmt.Errorf("there is no command %q; see %s help", args[0], cmd.CommandPath())
+}
+
+// noArgument is for commands that have flags only.
+func noArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q is too much; see %s --help", args[0], cmd.CommandPath())
+}
+
+// oneArgument is for commands whose use says what it is.
+func oneArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fmt.Errorf("there are %d arguments, and have to be one: %s", len(args), cmd.UseLine())
 }

@@ -36,7 +36,7 @@ func newServe() *cobra.Command {
 		Short:   "Run a control plane from a folder of services and policies",
 		Long:    serveHelp,
 		Example: "  dynxds serve --listen localhost:18000 examples/mesh/config",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArgument,
 
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {

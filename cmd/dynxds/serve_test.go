@@ -132,6 +132,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"a valid one", "kind: Service\nname: a\n", 0, "is valid: 1 services, 0 policies, 0 denials, 0 resources in 1 files"},
 		{"a faulty one", "kind: Service\nnam: a\n", 1, `a.yaml:2: unknown field "nam"; did you mean "name"?`},
+		{"one without a file", "", 0, "warning: the folder has no .yaml, .yml or .json file"},
 		{"one that leads nowhere", `
 kind: MeshHTTPRoute
 name: lost
@@ -144,7 +145,9 @@ name: a
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			write(t, dir, "a.yaml", test.file)
+			if test.file != "" {
+				write(t, dir, "a.yaml", test.file)
+			}
 			stdout, stderr, exit := run(t, "validate", dir)
 			if exit != test.exit || !strings.Contains(stdout+stderr, test.want) {
 				t.Errorf("exit status %d with\n%s%s\nwant %d with %q", exit, stdout, stderr, test.exit, test.want)
@@ -210,19 +213,25 @@ func TestRenderedResourcesAreAFolder(t *testing.T) {
 func TestServeFlags(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
-		{"serve", "accepts 1 arg(s), received 0"},
+		{"serve", "there are 0 arguments, and have to be one: dynxds serve DIR"},
 		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
 		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
 		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
 		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
 		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},
-		{"serve no-such-folder", "no-such-folder: "},
+		{"serve no-such-folder --listen localhost:0", "dynxds: there is no folder no-such-folder\n"},
+		{"serve " + exampleMesh + "/owner.yaml --listen localhost:0", "owner.yaml is no folder; name the one that the files are in"},
+		{"serve " + exampleMesh + " --lisen localhost:0", "unknown flag: --lisen; see dynxds serve --help"},
+		{"srve " + exampleMesh, `there is no command "srve"; did you mean serve?`},
+		{"publish " + exampleMesh, `there is no command "publish"; see dynxds help`},
 		{"render " + exampleMesh + " --output xml", `--output "xml"`},
 		{"render " + exampleMesh + " --service nobody", `there is no service "nobody"; there are backend, frontend`},
 		{"render " + exampleMesh + " --explain --output json", "[explain output]"},
 		{"render " + exampleMesh + " --explain --service nobody", `there is no service "nobody"`},
+		{"render " + exampleMesh + " --client service=frontend,version", `"version" is not of the form key=value; see dynxds render --help`},
+		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
 		{"validate no-such-folder", "no-such-folder"},
-		{"bootstrap", "xds_servers"},
+		{"bootstrap", "--server is missing"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,7 @@ func newStatus() *cobra.Command {
 		Short:   "Show what the xDS clients of a process hold, and which fields they ignore",
 		Long:    statusHelp,
 		Example: "  dynxds status localhost:50051",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArgument,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return status.Show(cmd.Context(), args[0], cmd.OutOrStdout())
 		},

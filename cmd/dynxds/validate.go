@@ -17,7 +17,7 @@ func newValidate() *cobra.Command {
 fault with its file and line, and what policies say that gRPC clients cannot do.
 The exit status is 0 only if it could be served and no client would get an error
 in the place of a resource.`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneArgument,
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			v, err := site.Validate(args[0], authority)
@@ -25,6 +25,9 @@ in the place of a resource.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
+			if warning := v.Warning(); warning != "" {
+				fmt.Fprintf(out, "%s: warning: %s\n", args[0], warning)
+			}
 			for _, report := range v.Reports {
 				fmt.Fprintln(out, report)
 			}

@@ -14,7 +14,7 @@ func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of dynxds, gRPC and Go",
-		Args:  cobra.NoArgs,
+		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "dynxds %s, gRPC-Go %s, %s %s/%s\n",
 				bootstrap.UserAgentVersion, grpc.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -1,6 +1,7 @@
 package jsonpath
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -49,6 +50,31 @@ func (c *Collector) Total() int { return len(c.list) + c.omitted }
 // Faults returns the faults in the order in which they were added, at most MaxFaults,
 // and the number of those beyond.
 func (c *Collector) Faults() (list []Fault, omitted int) { return c.list, c.omitted }
+
+// Text is the report of faults: what was read and, a line each, what is wrong with it.
+func Text[F fmt.Stringer](what string, faults []F, omitted int) string {
+	if len(faults) == 1 && omitted == 0 {
+		return what + ": " + faults[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d faults:", what, len(faults)+omitted)
+	for _, fault := range faults {
+		b.WriteString("\n  ")
+		b.WriteString(fault.String())
+	}
+	if omitted > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", omitted)
+	}
+	return b.String()
+}
+
+// String returns the path and the problem on one line.
+func (f Fault) String() string {
+	if f.Path == "" {
+		return f.Problem
+	}
+	return f.Path + ": " + f.Problem
+}
 
 // Join returns the path of a child, which is a key or begins with an index, or with
 // more of them.

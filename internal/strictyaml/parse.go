@@ -2,10 +2,7 @@ package strictyaml
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -109,30 +106,14 @@ func (s *source) parse(p part) *yaml.Node {
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(p.text, &document); err != nil {
-		line, problem := syntaxError(err)
-		s.fault(p.before+max(line, 1), "", "this is not YAML: "+problem, "")
+		line, problem, suggestion := s.syntaxError(p.text, err)
+		s.fault(p.before+max(line, 1), "", problem, suggestion)
 		return nil
 	}
 	if len(document.Content) == 0 {
 		return nil
 	}
 	return document.Content[0]
-}
-
-var syntaxErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
-// syntaxError takes the line out of an error of the YAML library.
-func syntaxError(err error) (line int, problem string) {
-	var typeError *yaml.TypeError
-	if errors.As(err, &typeError) && len(typeError.Errors) > 0 {
-		return 0, typeError.Errors[0]
-	}
-	m := syntaxErrorLine.FindStringSubmatch(err.Error())
-	if m == nil {
-		return 0, err.Error()
-	}
-	line, _ = strconv.Atoi(m[1])
-	return line, m[2]
 }
 
 // shift adds the lines before the document to those of its nodes.

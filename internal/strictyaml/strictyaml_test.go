@@ -130,14 +130,42 @@ func TestALongReportIsCut(t *testing.T) {
 	}
 }
 
+// What cannot be read at all is reported with the line that is to be mended, also where
+// the YAML library names another one or none.
+func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
+	t.Parallel()
+	const tab = "this is not YAML: a tab in the indentation; use spaces"
+	tests := []struct{ given, file, text, then string }{
+		{"a tab after a list item", "f.yaml", "name: a\nsizes:\n- a: 1\n\tb: 2\n", "f.yaml:4: " + tab},
+		{"a tab under a key", "f.yaml", "name: a\ntags:\n\ta: b\n", "f.yaml:3: " + tab},
+		{"a tab in the first line", "f.yaml", "\tname: a\n", "f.yaml:1: " + tab},
+		{"a tab after spaces, in the second document", "f.yaml", "name: a\n---\nname: b\ntags:\n  \ta: b\n", "f.yaml:5: " + tab},
+		{"a tab that is not at fault", "f.yaml", "tags: {a:\n\tb}\nname: @a\n", "f.yaml:3: this is not YAML: found character that cannot start any token"},
+		{"a missing comma in JSON", "f.json", "{\"name\": \"a\"\n \"sizes\": [1]}\n", `f.json:2: this is not JSON: invalid character '"' after object key:value pair`},
+		{"JSON that ends too early", "f.json", "{\"name\": \"a\",\n\n", "f.json:2: this is not JSON: unexpected end of JSON input"},
+	}
+	for _, test := range tests {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			var faults strictyaml.Faults
+			strictyaml.Parse(test.file, []byte(test.text), &faults)
+			if err := faults.Err(); err == nil || err.Error() != test.then {
+				t.Errorf("got %v, want %s", err, test.then)
+			}
+		})
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"name: a\nsizes: [1]\n", "{\"name\": \"a\"}", "a: &a [*a]", "---\n? {}\n: - 1\n", "a: !!str\n", "<<: {a: b}"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var faults strictyaml.Faults
-		for _, document := range strictyaml.Parse("f", data, &faults) {
-			read(document)
+		for _, name := range []string{"f.yaml", "f.json"} {
+			for _, document := range strictyaml.Parse(name, data, &faults) {
+				read(document)
+			}
 		}
 		// YAML has more line breaks than one.
 		lines := 1

@@ -39,7 +39,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Whatever the document is, its JSON is JSON.
+// Whatever the document is, its JSON is JSON, and each column of it leads into the document.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{"{a: [1, .inf, 0x1F, ~, 2026-01-02]}", "a: !!float x", "- |\n  text\n", "{\"a\": \"\\ud800\"}"} {
 		f.Add([]byte(text))
@@ -47,8 +47,14 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var faults strictyaml.Faults
 		for _, document := range strictyaml.Parse("a.yaml", data, &faults) {
-			if text := document.JSON(); !json.Valid(text) {
+			text := document.JSON()
+			if !json.Valid(text) {
 				t.Errorf("not JSON: %s", text)
+			}
+			for column := range min(len(text), 100) + 2 {
+				if at := document.AtColumn(column); at.Line() < document.Line() {
+					t.Errorf("column %d of %s is at line %d, before the document", column, text, at.Line())
+				}
 			}
 		}
 	})

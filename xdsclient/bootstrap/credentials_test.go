@@ -159,7 +159,7 @@ func TestCredentialsThatCannotBeBuilt(t *testing.T) {
 func TestFaultsOfABuilderGetTheirPath(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("b", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "test-faults"}]}]}`))
-	want := "xDS bootstrap b has 2 faults:\n" +
+	want := "xDS bootstrap b: 2 faults:\n" +
 		"  xds_servers[0].channel_creds[0].config.a[1]: p\n" +
 		"  xds_servers[0].channel_creds[0].config: q"
 	if err == nil || err.Error() != want {

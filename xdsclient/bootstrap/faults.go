@@ -2,8 +2,6 @@ package bootstrap
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/jsonpath"
 )
@@ -18,12 +16,7 @@ type Fault struct {
 }
 
 // String returns the path and the problem on one line.
-func (f Fault) String() string {
-	if f.Path == "" {
-		return f.Problem
-	}
-	return f.Path + ": " + f.Problem
-}
+func (f Fault) String() string { return jsonpath.Fault(f).String() }
 
 // Faults is the error for a bootstrap that was read and is wrong. It lists
 // every fault in the order of the table in docs/bootstrap.md. A
@@ -39,21 +32,7 @@ type Faults struct {
 }
 
 // Error names the source and gives one line to each fault.
-func (f *Faults) Error() string {
-	if len(f.List) == 1 && f.Omitted == 0 {
-		return fmt.Sprintf("xDS bootstrap %s: %s", f.Source, f.List[0])
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "xDS bootstrap %s has %d faults:", f.Source, len(f.List)+f.Omitted)
-	for _, fault := range f.List {
-		b.WriteString("\n  ")
-		b.WriteString(fault.String())
-	}
-	if f.Omitted > 0 {
-		fmt.Fprintf(&b, "\n  and %d more", f.Omitted)
-	}
-	return b.String()
-}
+func (f *Faults) Error() string { return jsonpath.Text("xDS bootstrap "+f.Source, f.List, f.Omitted) }
 
 // errorOf returns the faults of a document, or nil if there are none.
 func errorOf(source string, to *jsonpath.Collector) error {

@@ -192,7 +192,7 @@ func TestFaultsErrorNamesTheSource(t *testing.T) {
 		t.Errorf("one fault: got %q, want %q", got, want)
 	}
 	many := &Faults{Source: "/b.json", List: []Fault{{"a", "p"}, {"", "q"}}, Omitted: 3}
-	if got, want := many.Error(), "xDS bootstrap /b.json has 5 faults:\n  a: p\n  q\n  and 3 more"; got != want {
+	if got, want := many.Error(), "xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more"; got != want {
 		t.Errorf("several faults: got %q, want %q", got, want)
 	}
 }

@@ -3,7 +3,6 @@ package dynparam
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/jsonpath"
 )
@@ -32,12 +31,7 @@ type Fault struct {
 }
 
 // String returns the path and the problem on one line.
-func (f Fault) String() string {
-	if f.Path == "" {
-		return f.Problem
-	}
-	return f.Path + ": " + f.Problem
-}
+func (f Fault) String() string { return jsonpath.Fault(f).String() }
 
 // Faults is the error for input that cannot be used. It lists everything that is
 // wrong with it.
@@ -51,21 +45,7 @@ type Faults struct {
 }
 
 // Error gives one line to each fault.
-func (f *Faults) Error() string {
-	if len(f.List) == 1 && f.Omitted == 0 {
-		return fmt.Sprintf("%s: %s", f.What, f.List[0])
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d faults:", f.What, len(f.List)+f.Omitted)
-	for _, fault := range f.List {
-		b.WriteString("\n  ")
-		b.WriteString(fault.String())
-	}
-	if f.Omitted > 0 {
-		fmt.Fprintf(&b, "\n  and %d more", f.Omitted)
-	}
-	return b.String()
-}
+func (f *Faults) Error() string { return jsonpath.Text(f.What, f.List, f.Omitted) }
 
 // collector gathers the faults of one message.
 type collector struct{ jsonpath.Collector }

@@ -103,7 +103,7 @@ func (o *Options) JSON() ([]byte, error) {
 	// has a slip of the pen in it.
 	for _, feature := range o.Features {
 		if !config.Servers[0].HasFeature(bootstrap.Feature(feature)) {
-			return nil, fmt.Errorf("unknown server feature %q", feature)
+			return nil, fmt.Errorf("--feature %q: there is no such server feature", feature)
 		}
 	}
 	return append(text, '\n'), nil
@@ -112,14 +112,17 @@ func (o *Options) JSON() ([]byte, error) {
 // check finds what bootstrap.Parse would take, and a user did not mean.
 func (o *Options) check() error {
 	var faults []error
+	if len(o.Servers) == 0 {
+		faults = append(faults, errors.New("--server is missing; it is the gRPC target of the control plane, such as localhost:18000"))
+	}
 	if !o.TLS && o.CA+o.Cert+o.Key != "" {
-		faults = append(faults, errors.New("files for TLS are given, and TLS is not"))
+		faults = append(faults, errors.New("--ca, --cert and --key are for TLS; add --tls"))
 	}
 	if strings.Count(o.Locality, "/") > 2 {
-		faults = append(faults, fmt.Errorf("locality %q: want region/zone/sub-zone", o.Locality))
+		faults = append(faults, fmt.Errorf("--locality %q: want region/zone/sub-zone", o.Locality))
 	}
 	if strings.ContainsAny(o.Authority, "/?#%") {
-		faults = append(faults, fmt.Errorf("authority %q: want a name without / ? # %%", o.Authority))
+		faults = append(faults, fmt.Errorf("--authority %q: want a name without / ? # %%", o.Authority))
 	}
 	return errors.Join(faults...)
 }

@@ -106,11 +106,11 @@ func TestFaultyOptions(t *testing.T) {
 		opts bootstrapfile.Options
 		want string
 	}{
-		{"no server", bootstrapfile.Options{}, "xds_servers"},
-		{"files for TLS without TLS", bootstrapfile.Options{Servers: one, CA: "/ca.pem"}, "files for TLS are given"},
-		{"a locality of four parts", bootstrapfile.Options{Servers: one, Locality: "a/b/c/d"}, `locality "a/b/c/d"`},
-		{"a feature that is none", bootstrapfile.Options{Servers: one, Features: []string{"deltas"}}, `unknown server feature "deltas"`},
-		{"a name that is no authority", bootstrapfile.Options{Servers: one, Authority: "xdstp://mesh"}, `authority "xdstp://mesh"`},
+		{"no server", bootstrapfile.Options{}, "--server is missing"},
+		{"files for TLS without TLS", bootstrapfile.Options{Servers: one, CA: "/ca.pem"}, "add --tls"},
+		{"a locality of four parts", bootstrapfile.Options{Servers: one, Locality: "a/b/c/d"}, `--locality "a/b/c/d"`},
+		{"a feature that is none", bootstrapfile.Options{Servers: one, Features: []string{"deltas"}}, `--feature "deltas"`},
+		{"a name that is no authority", bootstrapfile.Options{Servers: one, Authority: "xdstp://mesh"}, `--authority "xdstp://mesh"`},
 		{"a constrained key without a value", bootstrapfile.Options{Servers: one, Constrained: []string{"env"}}, "node_metadata_constraints"},
 		{"an unknown fallback", bootstrapfile.Options{Servers: one, DNSFallback: "always"}, "dns_fallback"},
 		{"a key without its certificate", bootstrapfile.Options{Servers: one, TLS: true, Key: "/key.pem"}, "certificate_file"},

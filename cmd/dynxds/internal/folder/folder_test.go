@@ -231,8 +231,10 @@ func TestReportsEveryFault(t *testing.T) {
 		{"an address twice", frontend + "endpoints: [{address: 'a:1'}, {address: 'a:1'}]", "endpoints[1].address: the address is that of endpoints[0]"},
 		{"an unknown health", frontend + "endpoints: [{address: 'a:1', health: healthy}]", `endpoints[0].health: unknown value "healthy"; did you mean "Healthy"?`},
 		{"a weight of 0", frontend + "endpoints: [{address: 'a:1', weight: 0}]", "endpoints[0].weight: expected an integer from 1 to"},
-		{"a filter that is none", frontend + "filters: [{nme: a}]", `filters[0]: unknown field "nme"`},
-		{"a filter of an unknown type", frontend + "filters: [{name: a, typed_config: {'@type': type.googleapis.com/no.Type}}]", `filters[0]: unable to resolve "type.googleapis.com/no.Type"`},
+		{"a filter that is none", frontend + "filters: [{nme: a}]", `a.yaml:3: filters[0]: unknown field "nme"`},
+		{"a filter of an unknown type", frontend + "filters: [{name: a, typed_config: {'@type': type.googleapis.com/no.Type}}]", `a.yaml:3: filters[0].typed_config.@type: unknown type "type.googleapis.com/no.Type"; check its spelling`},
+		{"a field deep in a message", "kind: Resource\nresource:\n  '@type': type.googleapis.com/envoy.config.route.v3.RouteConfiguration\n  name: ä\n  virtual_hosts:\n  - name: a\n    domain: b\n", `a.yaml:7: resource.virtual_hosts[0]: unknown field "domain"`},
+		{"a value deep in a message", "kind: Resource\nresource:\n  '@type': type.googleapis.com/envoy.config.cluster.v3.Cluster\n  name: a\n  connect_timeout: soon\n", `a.yaml:5: resource.connect_timeout: invalid google.protobuf.Duration value "soon"`},
 		{"a resource without a body", "kind: Resource", `the field "resource" is missing`},
 		{"a resource without a type", "kind: Resource\nresource: {name: a}", `a.yaml:2: resource: missing "@type" field`},
 		{"a resource that is no object", "kind: Resource\nresource: 5", `resource: expected an object, found the number "5"`},
@@ -269,6 +271,17 @@ func TestReportsEveryFault(t *testing.T) {
 	}
 }
 
+// A document with a spec and no kind is a policy, as in the examples of the decision record
+// (MeshTrafficRoute, "Merging behavior").
+func TestAPolicyNeedNotSayItsKind(t *testing.T) {
+	t.Parallel()
+	d := newDir(t)
+	d.write("a.yaml", strings.Replace(policy, "kind: MeshHTTPRoute\n", "", 1))
+	if got := read(t, folder.New(d.path)).Policies; len(got) != 1 {
+		t.Errorf("got %d policies, want 1", len(got))
+	}
+}
+
 // Given a folder that is not there, then that is the error, and it ends when the
 // folder comes.
 func TestAFolderThatComesLater(t *testing.T) {
@@ -276,8 +289,8 @@ func TestAFolderThatComesLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mesh")
 	r := folder.New(path)
 	_, err := r.Read()
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Fatalf("got error %v, want that the folder does not exist", err)
+	if want := "there is no folder " + path; err == nil || err.Error() != want {
+		t.Fatalf("got error %v, want %s", err, want)
 	}
 	if _, again := r.Read(); again != err {
 		t.Error("nothing changed, and the error is another one")

@@ -24,6 +24,11 @@ func (f *file) read(document strictyaml.Value) {
 	if !kind.Present() {
 		kind = document.Peek("type")
 	}
+	if !kind.Present() && document.Peek("spec").Present() {
+		// Only policies have one, and need not say what they are.
+		f.readPolicy(document)
+		return
+	}
 	if !kind.Present() {
 		document.Fault("add kind: "+kindService+", "+meshroute.PolicyKind+", "+kindDenial+" or "+kindResource,
 			"the document does not say what it is")
@@ -45,9 +50,13 @@ func (f *file) read(document strictyaml.Value) {
 			f.content.Resources = append(f.content.Resources, r)
 		}
 	case meshroute.PolicyKind:
-		if p := meshroute.ParseDocument(document, f.faults); p != nil {
-			f.content.Policies = append(f.content.Policies, p)
-		}
+		f.readPolicy(document)
+	}
+}
+
+func (f *file) readPolicy(document strictyaml.Value) {
+	if p := meshroute.ParseDocument(document, f.faults); p != nil {
+		f.content.Policies = append(f.content.Policies, p)
 	}
 }
 

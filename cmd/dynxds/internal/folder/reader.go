@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dynxds/dynxds/internal/strictyaml"
@@ -77,7 +79,12 @@ func (r *Reader) failed(err error) (*Content, error) {
 // list returns the names of the files to read, in order.
 func (r *Reader) list() ([]string, error) {
 	entries, err := os.ReadDir(r.dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no folder %s", r.dir)
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, fmt.Errorf("%s is no folder; name the one that the files are in", r.dir)
+	case err != nil:
 		return nil, err
 	}
 	var names []string

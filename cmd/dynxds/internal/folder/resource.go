@@ -1,9 +1,6 @@
 package folder
 
 import (
-	"strings"
-
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -54,32 +51,4 @@ func nameOf(m proto.Message) string {
 		}
 	}
 	return ""
-}
-
-// readMessage reads a value by the JSON form of protobuf, and reports whether it is
-// that.
-func readMessage(v strictyaml.Value, m proto.Message) bool {
-	if !v.IsObject() {
-		// The fault that an object is expected.
-		v.Object()
-		return false
-	}
-	if err := protojson.Unmarshal(v.JSON(), m); err != nil {
-		v.Fault("", "%s", withoutPosition(err))
-		return false
-	}
-	return true
-}
-
-// withoutPosition takes the position out of an error of protojson, which is one in
-// text that nobody has seen.
-func withoutPosition(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
-	text = strings.TrimPrefix(text, "proto: ")
-	if rest, ok := strings.CutPrefix(text, "(line "); ok {
-		if _, after, ok := strings.Cut(rest, "): "); ok {
-			return after
-		}
-	}
-	return text
 }

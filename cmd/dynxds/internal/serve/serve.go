@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,6 +52,9 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 	listener, err := net.Listen("tcp", opts.Listen)
 	if err != nil {
 		release()
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("--listen %s: %w; end the process that has it, or use another port", opts.Listen, err)
+		}
 		return nil, fmt.Errorf("--listen %s: %w", opts.Listen, err)
 	}
 	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), release: release}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,11 @@ func TestFaultyOptions(t *testing.T) {
 	ca := testca.New(t)
 	files := testca.NewFiles(t)
 	files.Issue(ca)
+	taken, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { taken.Close() })
 	for _, test := range []struct {
 		name string
 		opts serve.Options
@@ -248,6 +254,7 @@ func TestFaultyOptions(t *testing.T) {
 		{"no such certificate", serve.Options{Cert: "nowhere.pem", Key: files.Key}, []string{"nowhere.pem", "no such file"}},
 		{"a key in the place of the CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: files.Key}, []string{"--client-ca " + files.Key, "no PEM certificate"}},
 		{"no such CA", serve.Options{Cert: files.Cert, Key: files.Key, ClientCA: "nowhere.pem"}, []string{"--client-ca", "nowhere.pem"}},
+		{"an address that is taken", serve.Options{Listen: taken.Addr().String()}, []string{"--listen " + taken.Addr().String(), "use another port"}},
 		{"no such address", serve.Options{Listen: "localhost:no-port"}, []string{"--listen localhost:no-port"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -140,22 +140,24 @@ type client struct {
 	testpb.TestServiceClient
 }
 
-// dial connects as a client of a service with a version. With an authority it
-// subscribes with dynamic parameters.
-func (r *running) dial(authority, service, version string) *client {
+// dial connects as a client of a service with a version.
+func (r *running) dial(kind clientKind, service, version string) *client {
 	r.t.Helper()
-	target := "xds://" + authority + "/backend"
-	return &client{r.t, testpb.NewTestServiceClient(r.connect(target, authority, service, version))}
+	target := "xds://" + kind.authority + "/backend"
+	return &client{r.t, testpb.NewTestServiceClient(r.connect(target, kind, service, version))}
 }
 
 // connect makes the channel of a client.
-func (r *running) connect(target, authority, service, version string) *grpc.ClientConn {
+func (r *running) connect(target string, kind clientKind, service, version string) *grpc.ClientConn {
 	r.t.Helper()
 	opts := []testutils.BootstrapOption{
 		testutils.NodeField("metadata", map[string]any{"service": service, "version": version}),
 	}
 	features := []string{"fail_on_data_errors"}
-	if authority != "" {
+	if kind.delta {
+		features = append(features, "delta")
+	}
+	if authority := kind.authority; authority != "" {
 		features = append(features, "dynamic_parameter_constraints")
 		opts = append(opts, testutils.Authority(authority, "", map[string]any{
 			"dynamic_parameter_constraints_resource": "xdstp://" + authority + "/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client",
@@ -234,8 +236,8 @@ spec:
         requestMirror: {backendRef: {kind: MeshService, name: shadow}}
       backendRefs: [{kind: MeshServiceSubset, name: backend, weight: 1, tags: {version: v1}}]
 `
-	// A consumer: its requests with a header of its own, and by another method, to
-	// the version that the owner says.
+	// A consumer: its requests with a header of its own, and by another method, to a
+	// version that it says.
 	consumer = `
 kind: MeshHTTPRoute
 metadata: {name: consumer}
@@ -256,13 +258,25 @@ spec:
 
 const emptyCall, unaryCall = "/grpc.testing.TestService/EmptyCall", "/grpc.testing.TestService/UnaryCall"
 
-// eachKindOfClient runs a test with clients of plain names, chosen for by their
-// nodes, and with clients of an authority, chosen for by dynamic parameters.
-func eachKindOfClient(t *testing.T, test func(t *testing.T, authority string)) {
-	for name, authority := range map[string]string{"plain": "", "dynamic parameters": "mesh"} {
+// clientKind is how a client subscribes. Those of an authority do it with dynamic
+// parameters (TP2); for the others resources are chosen by their nodes.
+type clientKind struct {
+	authority string
+	delta     bool
+}
+
+// plain is a client as any xDS library has it.
+var plain clientKind
+
+// eachKindOfClient runs a test with every kind of client.
+func eachKindOfClient(t *testing.T, test func(t *testing.T, kind clientKind)) {
+	for name, kind := range map[string]clientKind{
+		"plain, SotW": plain, "plain, delta": {delta: true},
+		"dynamic parameters, SotW": {authority: "mesh"}, "dynamic parameters, delta": {authority: "mesh", delta: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, authority)
+			test(t, kind)
 		})
 	}
 }
@@ -272,13 +286,13 @@ func eachKindOfClient(t *testing.T, test func(t *testing.T, authority string)) {
 // and the rewritten path.
 func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, authority string) {
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
-		r := start(t, authority, map[string]string{
+		r := start(t, kind.authority, map[string]string{
 			"services.yaml": m.services(), "owner.yaml": owner, "consumer.yaml": strings.Replace(consumer, "VERSION", "v2", 1),
 		})
 
-		batch := r.dial(authority, "batch", "v2")
+		batch := r.dial(kind, "batch", "v2")
 		backend, header, err := batch.call()
 		if err != nil || backend != "v1" || len(header.Get("x-owner")) != 1 {
 			t.Errorf("batch: answered by %q with %v, %v, want v1 with x-owner", backend, header, err)
@@ -287,7 +301,7 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 			t.Errorf("no copy of batch's request reached the shadow: %v", err)
 		}
 
-		frontend := r.dial(authority, "frontend", "v2")
+		frontend := r.dial(kind, "frontend", "v2")
 		backend, header, err = frontend.call()
 		if err != nil || backend != "v2" || len(header.Get("x-owner")) != 0 {
 			t.Errorf("frontend: answered by %q with %v, %v, want v2 without x-owner", backend, header, err)
@@ -307,10 +321,10 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 // and the log says what is wrong where.
 func TestHotReload(t *testing.T) {
 	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, authority string) {
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
-		r := start(t, authority, map[string]string{"services.yaml": m.services(), "owner.yaml": owner})
-		frontend, batch := r.dial(authority, "frontend", "v2"), r.dial(authority, "batch", "v1")
+		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "owner.yaml": owner})
+		frontend, batch := r.dial(kind, "frontend", "v2"), r.dial(kind, "batch", "v1")
 		frontend.reaches("v1")
 		batch.reaches("v1")
 
@@ -335,17 +349,17 @@ func TestHotReload(t *testing.T) {
 // others do not.
 func TestDenialReachesRPCs(t *testing.T) {
 	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, authority string) {
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
-		r := start(t, authority, map[string]string{
+		r := start(t, kind.authority, map[string]string{
 			"services.yaml": m.services(),
 			"denial.yaml": "kind: Denial\nclients: {kind: MeshService, name: batch}\nto: {kind: MeshService, name: backend}\n" +
 				"reason: batch jobs go by night\n",
 		})
-		r.dial(authority, "frontend", "v1").reaches("v1")
-		_, _, err := r.dial(authority, "batch", "v1").call()
-		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "batch jobs go by night") {
-			t.Errorf("batch's RPC ended with %v, want UNAVAILABLE with the reason of the denial", err)
+		r.dial(kind, "frontend", "v1").reaches("v1")
+		_, _, err := r.dial(kind, "batch", "v1").call()
+		if status.Code(err) != codes.Unavailable || !containsAll(err.Error(), []string{"PermissionDenied", "batch jobs go by night"}) {
+			t.Errorf("batch's RPC ended with %v, want UNAVAILABLE with PERMISSION_DENIED (xRFC TP3) and the reason of the denial", err)
 		}
 	})
 }

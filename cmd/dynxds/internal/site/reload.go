@@ -17,6 +17,8 @@ type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
 	log       *slog.Logger
+	// begun: something was published, once.
+	begun bool
 	// content and readErr are what was read last.
 	content *folder.Content
 	readErr error
@@ -28,7 +30,8 @@ type reloader struct {
 
 // load reads the folder and, if it changed and is right, publishes it. It logs what
 // happened, unless that is nothing or the same as the last time. The error is that
-// of the folder as it is. The context bounds how long clients are waited for.
+// of the folder as it is; as long as nothing was published it is for the caller to
+// tell. The context bounds how long clients are waited for.
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.folder.Read()
@@ -42,9 +45,12 @@ func (r *reloader) load(ctx context.Context) error {
 		summary, r.err = r.publisher.Publish(ctx, content)
 	}
 	if r.err != nil {
-		r.refuse(r.err)
+		if r.begun {
+			r.refuse(r.err)
+		}
 		return r.err
 	}
+	r.begun = true
 	if wasFaulty {
 		r.log.Info("the folder is right again")
 	}
@@ -52,13 +58,16 @@ func (r *reloader) load(ctx context.Context) error {
 	return nil
 }
 
+// nothingToRead is said of a folder that may be the wrong one.
+const nothingToRead = "the folder has no .yaml, .yml or .json file"
+
 // tell logs what was published.
 func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took time.Duration) {
 	r.log.Info("published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
 		"took", took.Round(time.Microsecond))
 	if content.Files == 0 {
-		r.log.Warn("the folder has no .yaml, .yml or .json file")
+		r.log.Warn(nothingToRead)
 	}
 	if summary.Late > 0 {
 		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -39,7 +40,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: b
 			t.Parallel()
 			m := newMesh(t)
 			r := start(t, "", map[string]string{"services.yaml": m.services()})
-			client := r.dial("", "frontend", "v1")
+			client := r.dial(plain, "frontend", "v1")
 			client.reaches("v1")
 			r.write("other.yaml", test.file)
 			for range 3 {
@@ -71,15 +72,15 @@ func TestAnEmptyFolderIsWarnedOf(t *testing.T) {
 // comes, they succeed.
 func TestAMissingServiceReachesRPCs(t *testing.T) {
 	t.Parallel()
-	eachKindOfClient(t, func(t *testing.T, authority string) {
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
 		m := newMesh(t)
 		lost := strings.NewReplacer("VERSION", "v2", "kind: MeshServiceSubset, name: backend", "kind: MeshServiceSubset, name: lost").Replace(consumer)
-		r := start(t, authority, map[string]string{"services.yaml": m.services(), "consumer.yaml": lost})
+		r := start(t, kind.authority, map[string]string{"services.yaml": m.services(), "consumer.yaml": lost})
 		r.logged("level=ERROR", "consumer.yaml", "lost")
-		r.dial(authority, "batch", "v2").reaches("v1")
-		frontend := r.dial(authority, "frontend", "v2")
+		r.dial(kind, "batch", "v2").reaches("v1")
+		frontend := r.dial(kind, "frontend", "v2")
 		_, _, err := frontend.call()
-		for _, want := range []string{"policy consumer", `"lost"`} {
+		for _, want := range []string{"does not exist", "policy consumer", `"lost"`} {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
 				t.Errorf("frontend's RPC ended with %v, want UNAVAILABLE with %s", err, want)
 			}
@@ -93,6 +94,24 @@ func TestAMissingServiceReachesRPCs(t *testing.T) {
 			} else if ctx.Err() != nil {
 				t.Fatalf("frontend's RPCs reach %q, %v, want shadow", backend, err)
 			}
+		}
+	})
+}
+
+// Given a policy for a service that there is not, then RPCs to that service fail, and say
+// which policy is for it; those to others do not.
+func TestAPolicyForAMissingServiceReachesRPCs(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		m := newMesh(t)
+		r := start(t, kind.authority, map[string]string{
+			"services.yaml": m.services(), "owner.yaml": strings.Replace(owner, "kind: MeshService, name: backend", "kind: MeshService, name: lost", 1),
+		})
+		r.dial(kind, "frontend", "v1").reaches("v1")
+		lost := client{t, testpb.NewTestServiceClient(r.connect("xds://"+kind.authority+"/lost", kind, "frontend", "v1"))}
+		_, _, err := lost.call()
+		if status.Code(err) != codes.Unavailable || !containsAll(err.Error(), []string{"does not exist", "policy owner", `"lost"`}) {
+			t.Errorf("the RPC ended with %v, want UNAVAILABLE with NOT_FOUND (xRFC TP3) and the policy", err)
 		}
 	})
 }
@@ -112,7 +131,7 @@ resource:
   apiListener: {}
 `,
 	})
-	conn := r.connect("xds:///broken", "", "frontend", "v9")
+	conn := r.connect("xds:///broken", plain, "frontend", "v9")
 	conn.Connect()
 	r.logged("a client rejects a response", "node=frontend-v9")
 	conn.Close()

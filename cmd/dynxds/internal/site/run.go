@@ -49,11 +49,12 @@ func Run(ctx context.Context, opts Options) error {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
 	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log)
-	if err := plane.reload.load(ctx); err != nil {
-		return fmt.Errorf("%s: %w", opts.Dir, err)
-	}
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
+		return err
+	}
+	if err := plane.reload.load(ctx); err != nil {
+		server.Close()
 		return err
 	}
 	server.SetReady(true)

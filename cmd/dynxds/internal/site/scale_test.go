@@ -28,7 +28,11 @@ import (
 // scale is how large the mesh of the benchmarks is.
 type scale struct{ services, policies, clients int }
 
-var full = scale{services: 1000, policies: 2000, clients: 10_000}
+var (
+	full = scale{services: 1000, policies: 2000, clients: 10_000}
+	// small is for tests.
+	small = scale{services: 20, policies: 40, clients: 200}
+)
 
 // Every service has a policy of its owner, which sends requests to v1, and one of a
 // consumer, the service after it, which sends its own to v2.
@@ -92,24 +96,25 @@ func writeFile(tb testing.TB, dir, name, text string) {
 
 // crowd are clients of a control plane, on streams in memory.
 type crowd struct {
-	// received counts responses.
-	received atomic.Int64
-	conns    []*grpc.ClientConn
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
+	// received counts responses, receivedTo those to the clients of each service.
+	received   atomic.Int64
+	receivedTo []atomic.Int64
+	conns      []*grpc.ClientConn
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
 }
 
 // newCrowd connects clients, each of one service and subscribed to the routes of the
 // service before it, and returns when every one has these.
-func newCrowd(b *testing.B, p *plane, s scale, join joining) *crowd {
+func newCrowd(b testing.TB, p *plane, s scale, join joining) *crowd {
 	b.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
 	p.ads.Register(server)
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &crowd{cancel: cancel}
+	c := &crowd{cancel: cancel, receivedTo: make([]atomic.Int64, s.services)}
 	c.running.Go(func() { _ = server.Serve(listener) })
-	for range 100 {
+	for range min(100, s.clients) {
 		conn, err := grpc.NewClient("passthrough:///crowd", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
 		if err != nil {
@@ -139,6 +144,7 @@ func newCrowd(b *testing.B, p *plane, s scale, join joining) *crowd {
 		}
 		c.running.Go(func() {
 			for next() == nil {
+				c.receivedTo[service].Add(1)
 				c.received.Add(1)
 			}
 		})
@@ -198,7 +204,7 @@ func joinDelta(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, se
 }
 
 // wait returns when n responses have come in all.
-func (c *crowd) wait(b *testing.B, n int64) {
+func (c *crowd) wait(b testing.TB, n int64) {
 	b.Helper()
 	deadline := time.Now().Add(2 * time.Minute)
 	for c.received.Load() < n {
@@ -206,6 +212,58 @@ func (c *crowd) wait(b *testing.B, n int64) {
 			b.Fatalf("%d responses after two minutes, want %d", c.received.Load(), n)
 		}
 		runtime.Gosched()
+	}
+}
+
+// Given clients of many services, when policies of one service after the other change for
+// its one consumer, then only that consumer's clients receive anything, each once for each
+// change.
+func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, authority string
+		join            joining
+	}{{"SotW by nodes", "", joinSotW}, {"delta by locators", "mesh", joinDelta}} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			small.write(t, dir)
+			p := newPlane(dir, test.authority, slog.New(slog.DiscardHandler))
+			reload := func() {
+				t.Helper()
+				if err := p.reload.load(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			reload()
+			c := newCrowd(t, p, small, test.join)
+
+			perService := int64(small.clients / small.services)
+			want, total := make([]int64, small.services), int64(small.clients)
+			for service := range want {
+				want[service] = perService
+			}
+			for _, service := range []int{7, 3, 7, 12} {
+				// The consumer of a service is the service after it.
+				small.writePolicy(t, dir, small.services+service, fmt.Sprintf("v%d", 3+total))
+				reload()
+				want[service+1] += perService
+				total += perService
+				c.wait(t, total)
+			}
+			// A last change is for everybody: what was sent to the wrong clients comes before it.
+			for service := range want {
+				small.writePolicy(t, dir, small.services+service, "v4")
+				want[service] += perService
+			}
+			reload()
+			c.wait(t, total+int64(small.clients))
+			for service := range want {
+				if got := c.receivedTo[service].Load(); got != want[service] {
+					t.Errorf("clients of service-%d received %d responses, want %d", service, got, want[service])
+				}
+			}
+		})
 	}
 }
 

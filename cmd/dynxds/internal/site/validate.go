@@ -16,6 +16,14 @@ type Validation struct {
 	Reports []meshroute.Report
 }
 
+// Warning is what Run would warn of about the folder as a whole, or "".
+func (v *Validation) Warning() string {
+	if v.Content.Files == 0 {
+		return nothingToRead
+	}
+	return ""
+}
+
 // Err is an error if clients would get errors in place of resources.
 func (v *Validation) Err() error {
 	n := 0

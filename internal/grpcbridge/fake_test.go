@@ -1,0 +1,176 @@
+package grpcbridge_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+)
+
+const scheme = "bridgetest"
+
+// patience is longer than anything here takes, short of a hang.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) {
+	if !grpcbridge.Install(scheme) {
+		fmt.Fprintln(os.Stderr, "this gRPC has no hook for dial options per target")
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fakeBuilder is a resolver builder of ours whose resolvers do what the test
+// tells them.
+type fakeBuilder struct {
+	scheme string
+	built  chan *fakeResolver
+	err    error // what Build fails with
+}
+
+func newFakeBuilder() *fakeBuilder {
+	return &fakeBuilder{scheme: scheme, built: make(chan *fakeResolver, 16)}
+}
+
+func (b *fakeBuilder) Scheme() string { return b.scheme }
+
+func (*fakeBuilder) BridgedToDynxds() {}
+
+func (b *fakeBuilder) Build(_ grpcresolver.Target, rcc grpcresolver.ClientConn, _ grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
+	if b.err != nil {
+		grpcbridge.AttachFailed(rcc, b.err)
+		return nil, b.err
+	}
+	ch, err := grpcbridge.Attach(rcc)
+	if err != nil {
+		return nil, err
+	}
+	r := &fakeResolver{Channel: ch, closed: make(chan struct{})}
+	b.built <- r
+	return r, nil
+}
+
+// next returns the next resolver that gRPC has built.
+func (b *fakeBuilder) next(t *testing.T) *fakeResolver {
+	t.Helper()
+	select {
+	case r := <-b.built:
+		return r
+	case <-time.After(patience):
+		t.Fatal("gRPC built no resolver")
+		return nil
+	}
+}
+
+type fakeResolver struct {
+	*grpcbridge.Channel
+	closed chan struct{}
+}
+
+func (*fakeResolver) ResolveNow(grpcresolver.ResolveNowOptions) {}
+
+func (r *fakeResolver) Close() {
+	r.Detach()
+	close(r.closed)
+}
+
+// fakeRunner ends every RPC by itself and remembers it.
+type fakeRunner struct {
+	mu      sync.Mutex
+	methods []string
+	err     error
+}
+
+func (r *fakeRunner) Unary(_ context.Context, method string, _, _ any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, opts []grpc.CallOption) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.methods = append(r.methods, method)
+	grpcbridge.Finish(opts, r.err)
+	return r.err
+}
+
+func (r *fakeRunner) Stream(ctx context.Context, _ *grpc.StreamDesc, cc *grpc.ClientConn, method string, _ grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, r.Unary(ctx, method, nil, nil, cc, nil, opts)
+}
+
+func (r *fakeRunner) ran() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.methods
+}
+
+func dial(t *testing.T, b grpcresolver.Builder, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	opts = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithResolvers(b),
+	}, opts...)
+	cc, err := grpc.NewClient(b.Scheme()+":///service.example.com", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// call makes an RPC, unary or streaming.
+func call(ctx context.Context, cc *grpc.ClientConn, streaming bool, opts ...grpc.CallOption) error {
+	if streaming {
+		_, err := cc.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/s/Stream", opts...)
+		return err
+	}
+	return cc.Invoke(ctx, "/s/Unary", nil, nil, opts...)
+}
+
+// background makes an RPC that is expected to wait; its error arrives on the
+// channel.
+func background(ctx context.Context, cc *grpc.ClientConn, streaming bool, opts ...grpc.CallOption) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- call(ctx, cc, streaming, opts...) }()
+	return done
+}
+
+func ended(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatal("the RPC did not end")
+		return nil
+	}
+}
+
+func wantStatus(t *testing.T, err error, code codes.Code, texts ...string) {
+	t.Helper()
+	if status.Code(err) != code {
+		t.Errorf("status code %v, want %v: %v", status.Code(err), code, err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("error %q does not mention %q", err, text)
+		}
+	}
+}
+
+// eachKind runs the test for a unary and for a streaming RPC.
+func eachKind(t *testing.T, test func(t *testing.T, streaming bool)) {
+	for _, streaming := range []bool{false, true} {
+		t.Run(map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
+			t.Parallel()
+			test(t, streaming)
+		})
+	}
+}

@@ -1,0 +1,43 @@
+// Package protofield reads a protobuf message on the wire field by field, without
+// copying or decoding what is in them. It is for messages of which little matters, or
+// little has changed: what a response has is compared with what is known before any of
+// it is decoded.
+//
+// It is not a decoder: it knows no message, does not look into fields, and does not
+// merge fields that occur more than once.
+package protofield
+
+import "google.golang.org/protobuf/encoding/protowire"
+
+// Field is one field of a message.
+type Field struct {
+	Number protowire.Number
+	Kind   protowire.Type
+	// Value is set for length-delimited fields, and is part of the message. Varint is
+	// set for varints.
+	Value  []byte
+	Varint uint64
+}
+
+// Next splits a message, which is not empty, into its first field and the rest. The
+// error says that the message is malformed.
+func Next(b []byte) (f Field, rest []byte, err error) {
+	number, kind, n := protowire.ConsumeTag(b)
+	if n < 0 {
+		return Field{}, nil, protowire.ParseError(n)
+	}
+	f = Field{Number: number, Kind: kind}
+	b = b[n:]
+	switch kind {
+	case protowire.BytesType:
+		f.Value, n = protowire.ConsumeBytes(b)
+	case protowire.VarintType:
+		f.Varint, n = protowire.ConsumeVarint(b)
+	default:
+		n = protowire.ConsumeFieldValue(number, kind, b)
+	}
+	if n < 0 {
+		return Field{}, nil, protowire.ParseError(n)
+	}
+	return f, b[n:], nil
+}

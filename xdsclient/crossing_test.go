@@ -1,0 +1,147 @@
+package xdsclient
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+)
+
+// sotwPeer is a state-of-the-world server that a test speaks for, at a core: it reads
+// the requests for one type, and pushes resources of it.
+type sotwPeer struct {
+	t     *testing.T
+	k     *core
+	typ   *ResourceType
+	nonce int
+}
+
+// requests returns those that are due, as the nonce and the names.
+func (p *sotwPeer) requests() (list []string) {
+	p.t.Helper()
+	for message := p.k.request(); message != nil; message = p.k.request() {
+		var r discoverypb.DiscoveryRequest
+		(&desk{t: p.t}).unmarshal(message, &r)
+		list = append(list, fmt.Sprintf("%s: %s", r.GetResponseNonce(), strings.Join(r.GetResourceNames(), " ")))
+	}
+	return list
+}
+
+func (p *sotwPeer) wants(when string, want ...string) {
+	p.t.Helper()
+	if diff := cmp.Diff(want, p.requests()); diff != "" {
+		p.t.Fatalf("requests %s (-want +got):\n%s", when, diff)
+	}
+}
+
+// has pushes resources.
+func (p *sotwPeer) has(names ...string) {
+	p.t.Helper()
+	p.nonce++
+	r := &discoverypb.DiscoveryResponse{TypeUrl: p.typ.TypeURL, VersionInfo: fmt.Sprint(p.nonce), Nonce: fmt.Sprint("n", p.nonce)}
+	for _, name := range names {
+		r.Resources = append(r.Resources, pack(p.t, endpoints(name)))
+	}
+	p.k.push(mustMarshal(p.t, r))
+}
+
+// overCrossing runs a test in which a and b were subscribed to and received.
+func overCrossing(t *testing.T, f func(t *testing.T, p *sotwPeer, watch func(name string) (stop func()), stopB func())) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		p := &sotwPeer{t: t, k: newCore(t), typ: newTestTypes().endpoints}
+		watch := func(name string) (stop func()) {
+			_, stop = listen(t, p.k.c, p.typ, name)
+			return stop
+		}
+		watch("a")
+		stopB := watch("b")
+		p.wants("at first", ": a b")
+		p.has("a", "b")
+		p.wants("after the first response", "n1: a b")
+		f(t, p, watch, stopB)
+	})
+}
+
+// Envoy, xDS protocol, "ACK and NACK": a server ignores requests with a stale nonce. If
+// a response crosses requests that leave a name out and ask for it again, the server
+// has to notice both, or it would not send the resource.
+func TestResponseThatCrossesARequest(t *testing.T) {
+	t.Run("to ask for it again", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			p.wants("without b", "n1: a")
+			watch("b")
+			p.wants("with b again", "n1: a b")
+			p.has("a")
+			p.wants("after the response", "n2: a b", "n2: a", "n2: a b")
+			p.has("b")
+			p.wants("after the answer", "n3: a b")
+			p.has("a")
+			p.wants("in the end", "n4: a b")
+		})
+	})
+	t.Run("to leave it out", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			p.wants("without b", "n1: a")
+			p.has("a")
+			watch("b")
+			p.wants("with b again", "n2: a", "n2: a b")
+		})
+	})
+	t.Run("and answers it", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			p.wants("without b", "n1: a")
+			watch("b")
+			p.wants("with b again", "n1: a b")
+			p.has("b")
+			p.wants("after the response", "n2: a b")
+		})
+	})
+	t.Run("for another name", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			watch("c")
+			p.wants("with c for b", "n1: a c")
+			p.has("a")
+			p.wants("after the response", "n2: a c")
+		})
+	})
+	t.Run("that leaves nothing out", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), _ func()) {
+			watch("c")
+			p.wants("with c", "n1: a b c")
+			p.has("a")
+			p.wants("after the response", "n2: a b c")
+		})
+	})
+}
+
+// A server that has no b goes on with other resources. It is not asked for ever, and
+// the resource timer, which began with the first question, goes on.
+func TestRepeatedQuestionsComeToAnEnd(t *testing.T) {
+	overCrossing(t, func(t *testing.T, p *sotwPeer, _ func(string) func(), stopB func()) {
+		stopB()
+		p.wants("without b", "n1: a")
+		e, _ := listen(t, p.k.c, p.typ, "b")
+		p.wants("with b again", "n1: a b")
+		timeout := p.k.channel.expiry.timeout
+		for range maxRepeats {
+			pass(timeout / (2 * maxRepeats))
+			p.has("a")
+			if got := len(p.requests()); got != 3 {
+				t.Fatalf("%d requests after a response, want 3", got)
+			}
+		}
+		p.has("a")
+		p.wants("after the last question", fmt.Sprintf("n%d: a b", p.nonce))
+		e.silent()
+		pass(timeout / 2)
+		e.fault(KindDoesNotExist)
+	})
+}
