@@ -251,9 +251,12 @@ func (r *run) await(what string, check func() error) {
 	}
 }
 
+// judgeOrder begins or ends to judge the order of versions, where there is one:
+// of two servers, the preferred one may come back with what it had to say before
+// the other one said something newer.
 func (r *run) judgeOrder(on bool) {
 	for _, c := range r.channels {
-		c.judgeOrder(on)
+		c.judgeOrder(on && !c.further)
 	}
 }
 
