@@ -9,7 +9,7 @@
 //   - an RPC goes by a configuration that was published and is not known to
 //     have been replaced, and to an endpoint that this configuration has;
 //   - once an RPC went by a configuration, none that begins later on the same
-//     channel goes by an older one, if the client has one server;
+//     channel goes by an older one, if its routes come from one server;
 //   - after each round, when the control plane says the truth again, every
 //     client asks with the constraints, and holds what the model says, byte for
 //     byte;
