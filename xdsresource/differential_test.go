@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -80,15 +81,14 @@ func pathFits(m *routepb.RouteMatch, path string) bool {
 }
 
 // anchored has the compiled patterns, of which there are few, as whole matches.
-var anchored = map[string]*regexp.Regexp{}
+var anchored sync.Map
 
 func regexFits(pattern, s string) bool {
-	re := anchored[pattern]
-	if re == nil {
-		re = regexp.MustCompile("^(?:" + pattern + ")$")
-		anchored[pattern] = re
+	re, ok := anchored.Load(pattern)
+	if !ok {
+		re, _ = anchored.LoadOrStore(pattern, regexp.MustCompile("^(?:"+pattern+")$"))
 	}
-	return re.MatchString(s)
+	return re.(*regexp.Regexp).MatchString(s)
 }
 
 func stringFits(m *matcherpb.StringMatcher, s string) bool {
