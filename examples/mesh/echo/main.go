@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:50051", "address to listen on")
+	listen := flag.String("listen", "127.0.0.1:18051", "address to listen on")
 	id := flag.String("id", "backend", "who to say that it is")
 	flag.Parse()
 
