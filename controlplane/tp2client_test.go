@@ -134,8 +134,17 @@ func (c *tp2Client) move(added, removed []ask) []*holding {
 	return holdings
 }
 
-// settle takes in all that is due.
+// settle takes in all that is due. It asks for a fence twice: the end of a resource is
+// sent after all else of its push, and that may have the first fence.
 func (c *tp2Client) settle() {
+	c.t.Helper()
+	c.fence()
+	c.fence()
+}
+
+// fence asks for a resource of a type that is pushed after all others, and takes in what
+// comes before it.
+func (c *tp2Client) fence() {
 	c.t.Helper()
 	c.fences++
 	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
