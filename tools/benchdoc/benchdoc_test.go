@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,6 +47,10 @@ func TestPage(t *testing.T) {
 		"BenchmarkUnary/routes=100/peer=dynxds/sequential-2 100 4RUN001 ns/op",
 		"BenchmarkFleet/clusters=1000/endpoints=10/peer=dynxds/change=none/cost-2 5 0 ns/op 1.5 cpu-ms/op 0 decoded/op",
 		"BenchmarkFleet/clusters=1000/endpoints=10/peer=grpc-go-xds/change=none/cost-2 5 0 ns/op 43 cpu-ms/op",
+		"BenchmarkFleet/clusters=1000/endpoints=10/peer=grpc-go-xds/change=route/cost-2 5 70001 wire-B/op 0 retries/op",
+		"BenchmarkFleet/clusters=1000/endpoints=10/peer=dynxds/change=route/cost-2 5 70002 wire-B/op 1 retries/op",
+		"BenchmarkFleet/clusters=10000/endpoints=1/peer=dynxds/change=route/cost-2 5 760000 B/op",
+		"BenchmarkChannels/peer=dynxds-2 5 1 ADS-streams 7RUN ms-until-all-RPCs-have-ended",
 	))
 	for name, want := range map[string]string{
 		"the machine":                 "| machine | A Processor |",
@@ -56,6 +61,11 @@ func TestPage(t *testing.T) {
 		"a figure that is worse":      "| Unary routes=1 sequential | 20 µs | 40 µs | 50 µs | **1.25, worse** |",
 		"a figure that is better":     "| Unary routes=1 sequential | 100 | 121 | 106 | 0.876 |",
 		"figures that do not differ":  "| Unary routes=100 sequential |  | 42.5 µs ± 6% | 42.5 µs ± 6% | ~ |",
+		"one that cannot hold":        "SotW | 200 kB | 760 kB | **exceeded**: a client keeps the bytes of a resource, and this RouteConfiguration alone has more | – |",
+		"less than can be shown":      "| Fleet clusters=1000 endpoints=10 change=route cost | 70 kB | 70 kB | 1 |",
+		"nothing to compare with":     "| Fleet clusters=1000 endpoints=10 change=route cost | 0 | 1 |  |",
+		"a unit with ms in a word":    "| ADS streams | dynxds |\n| --- | --- |\n| Channels | 1 |",
+		"a unit that begins with ms":  "| Channels | 72.5 ms ± 3% |",
 		"what no peer's column needs": "| Fleet clusters=1000 endpoints=10 change=none cost | 43 ms | 1.5 ms | 0.0349 |",
 	} {
 		if !strings.Contains(page, want) {
@@ -64,6 +74,16 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(page, "| Fleet clusters=1000 endpoints=10 change=none cost | 0 µs") {
 		t.Error("a time per operation that was taken out is on the page")
+	}
+}
+
+// TestReasons: each reason is that of a budget.
+func TestReasons(t *testing.T) {
+	t.Parallel()
+	for what := range reasons {
+		if !slices.ContainsFunc(budgets(), func(b budget) bool { return b.what == what }) {
+			t.Errorf("there is no budget %q", what)
+		}
 	}
 }
 

@@ -91,15 +91,24 @@ func budgets() []budget {
 		}
 	}
 	hold := fleetRow(1_000, "hold")
+	many := fleetRow(10_000, "hold")
 	idle := func(peer string) measure {
 		return combine(of(hold, peer, "connections"), func(*results) (float64, bool) { return 10, true }, minus)
 	}
 	return append(all,
 		budget{"connections to the 999 clusters of 10 endpoints that no RPC uses", 0, plainNumber, idle(sotw), idle(grpcGo)},
-		budget{"heap of a further cluster of 10 endpoints, with its route, that no RPC uses", 4096, in("B"), of(hold, sotw, "heap-B/cluster"), of(hold, grpcGo, "heap-B/cluster")},
-		budget{"goroutines of such a cluster", 0.1, plainNumber, of(hold, sotw, "goroutines/cluster"), of(hold, grpcGo, "goroutines/cluster")},
+		budget{"heap of a further cluster of 1 endpoint, with its route, that no RPC uses", 4096, in("B"), of(many, sotw, "heap-B/cluster"), of(many, grpcGo, "heap-B/cluster")},
+		budget{"goroutines of a further cluster of 10 endpoints", 0.1, plainNumber, of(hold, sotw, "goroutines/cluster"), of(hold, grpcGo, "goroutines/cluster")},
 	)
 }
+
+// reasons say why a limit is not kept, where that is known, by what is limited.
+var reasons = map[string]string{
+	"memory allocated by 1 changed route among 10,000 clusters, SotW":  ownBytes,
+	"memory allocated by 1 changed route among 10,000 clusters, delta": ownBytes,
+}
+
+const ownBytes = "a client keeps the bytes of a resource, and this RouteConfiguration alone has more"
 
 var changeNames = map[string]string{"endpoints": "endpoint set", "cluster": "cluster", "route": "route"}
 

@@ -61,6 +61,9 @@ What dynxds holds itself to. The last column is gRPC-Go's figure for the same th
 			verdict, text = "not measured", ""
 		case value > b.limit:
 			verdict = "**exceeded**"
+			if reason, ok := reasons[b.what]; ok {
+				verdict += ": " + reason
+			}
 		}
 		peer := "–"
 		if v, ok := b.peer(r); ok {
@@ -167,27 +170,25 @@ func (r *results) cells(row, unit string, peers []string) []string {
 // verdict compares a peer to gRPC-Go's. More is worse, in every unit there is.
 func (r *results) verdict(row, unit, peer string) string {
 	ratio, significant, ok := r.compare(row, unit, peer, otherPeer)
+	digits := significantDigits(ratio)
 	switch {
 	case !ok:
 		return ""
 	case !significant:
 		return "~"
-	case ratio > 1:
-		return fmt.Sprintf("**%s, worse**", significantDigits(ratio))
+	case ratio > 1 && digits != "1":
+		return fmt.Sprintf("**%s, worse**", digits)
 	default:
-		return significantDigits(ratio)
+		return digits
 	}
 }
 
 // suffix is the unit of measure in the name of a figure's unit.
 func suffix(unit string) string {
-	switch {
-	case unit == "ns/op":
-		return "ns"
-	case strings.Contains(unit, "ms"):
-		return "ms"
-	case unit == "B/op", strings.Contains(unit, "-B/"):
-		return "B"
+	for _, word := range strings.FieldsFunc(unit, func(c rune) bool { return c == '-' || c == '/' }) {
+		if word == "ns" || word == "ms" || word == "B" {
+			return word
+		}
 	}
 	return ""
 }

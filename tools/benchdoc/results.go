@@ -92,7 +92,7 @@ func (r *results) median(row, peer, unit string) (float64, bool) {
 }
 
 // compare returns by how much the figure of a is that of b, and whether that is
-// more than chance.
+// more than chance. Nothing can be said of a figure beside one that is zero.
 func (r *results) compare(row, unit, a, b string) (ratio float64, significant, ok bool) {
 	ma, okA := r.median(row, a, unit)
 	mb, okB := r.median(row, b, unit)
@@ -101,6 +101,9 @@ func (r *results) compare(row, unit, a, b string) (ratio float64, significant, o
 	}
 	if ma == mb {
 		return 1, false, true
+	}
+	if mb == 0 {
+		return 0, false, false
 	}
 	sa, sb := r.samples[figure{row, a, unit}], r.samples[figure{row, b, unit}]
 	if len(sa) > 1 && len(sb) > 1 && constant(sa) && constant(sb) {
