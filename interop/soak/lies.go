@@ -5,6 +5,7 @@ import (
 	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -29,7 +30,7 @@ var lies = func() []op {
 	}{
 		{"the control plane swallows responses", silence},
 		{"the control plane sends garbage for resources", eachResource(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })},
-		{"the control plane cuts resources short", eachResource(func(a *anypb.Any) { a.Value = a.Value[:len(a.Value)/2] })},
+		{"the control plane cuts resources short", eachResource(func(a *anypb.Any) { a.Value = cutShort(a.Value) })},
 		{"the control plane sends resources of the wrong type", eachResource(wrongType)},
 		{"the control plane names a type that nobody asked for", unknownType},
 		{"the control plane sends everything twice", doubled},
@@ -87,6 +88,21 @@ func eachResource(spoil func(*anypb.Any)) distortion {
 			return r
 		},
 	}
+}
+
+// cutShort returns about the first half of a message, which ends amid a field: what
+// ends between two of them is a message, though another one, and no client can tell
+// that something is missing.
+func cutShort(message []byte) []byte {
+	half := message[:len(message)/2]
+	for rest := half; len(rest) > 0; {
+		_, _, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return half
+		}
+		rest = rest[n:]
+	}
+	return half[:max(0, len(half)-1)]
 }
 
 func wrongType(a *anypb.Any) {
