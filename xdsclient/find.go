@@ -23,7 +23,7 @@ func (u *update) settled(it *item) bool {
 			return false
 		}
 		u.search()
-		u.look(u.types.subs[s.resource.key.name], it)
+		u.look(u.types.subs.first(s), it)
 		return u.repeat(it)
 	}
 	u.find(it)

@@ -46,6 +46,8 @@ type subscription struct {
 	// next is another subscription to the same name.
 	next  *subscription
 	state subscriptionState
+	// behind says that it is the next of another one.
+	behind bool
 	// released says that the resource is not subscribed to at this server any
 	// more, although it may be at another one.
 	released bool

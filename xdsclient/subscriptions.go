@@ -30,8 +30,18 @@ func (m subscriptions) named(name []byte) *subscription {
 
 // add adds a subscription. There is none with its key.
 func (m subscriptions) add(s *subscription) {
-	s.next = m[s.resource.key.name]
+	if s.next = m[s.resource.key.name]; s.next != nil {
+		s.next.behind = true
+	}
 	m[s.resource.key.name] = s
+}
+
+// first returns the first of the subscriptions to the name that s is to.
+func (m subscriptions) first(s *subscription) *subscription {
+	if s.behind {
+		return m[s.resource.key.name]
+	}
+	return s
 }
 
 // remove takes a subscription out.
@@ -48,8 +58,9 @@ func (m subscriptions) remove(s *subscription) {
 		delete(m, name)
 	default:
 		m[name] = s.next
+		s.next.behind = false
 	}
-	s.next = nil
+	s.next, s.behind = nil, false
 }
 
 // all iterates the subscriptions. The one that was yielded may be removed.
