@@ -8,8 +8,9 @@
 //   - no RPC fails that had a healthy endpoint by the last good configuration;
 //   - an RPC goes by a configuration that was published and is not known to
 //     have been replaced, and to an endpoint that this configuration has;
-//   - once an RPC went by a configuration, none that begins later on the same
-//     channel goes by an older one, if its routes come from one server;
+//   - once an RPC went by the routes of a configuration, none that begins later on
+//     the same channel goes by an older version of the resource that these are
+//     in, if it comes from one server;
 //   - after each round, when the control plane says the truth again, every
 //     client asks with the constraints, and holds what the model says, byte for
 //     byte;

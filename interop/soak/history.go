@@ -62,6 +62,19 @@ func (h *history) since(began time.Time) []*config {
 // live returns the configurations that clients may have now.
 func (h *history) live() []*config { return h.since(time.Now()) }
 
+// routes is the resource that a version's routes are in. All configurations of a
+// version have them in the same.
+func (h *history) routes(version int) key {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.entries {
+		if e.version == version {
+			return e.routesKey()
+		}
+	}
+	return key{}
+}
+
 // allowed says what is wrong with an RPC that a client's routes sent somewhere,
 // if anything is.
 //

@@ -124,14 +124,21 @@ func TestWhatExcusesAFailure(t *testing.T) {
 	}
 }
 
-// TestOrderOfVersions: once an RPC went by a version, none that begins later
-// goes by an older one.
+// TestOrderOfVersions: once an RPC went by a version of a resource, none that begins
+// later goes by an older one.
 func TestOrderOfVersions(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	at := func(version int, began, ended time.Duration) outcome {
 		return outcome{method: method, began: now.Add(began), ended: now.Add(ended),
 			header: metadata.Pairs(versionHeader, fmt.Sprint(version))}
+	}
+	other := at(1, 21, 30)
+	other.header.Set(laneHeader, string(lanes[0]))
+	var h history
+	for version, c := range []*config{{routeName: "routes"}, {routeName: "routes"}, {routeName: "routes"}, {inline: true}, {routeName: "routes"}, {routeName: "others"}} {
+		c.version = version
+		h.publish(c)
 	}
 	c := &channel{}
 	c.judgeOrder(true)
@@ -143,13 +150,17 @@ func TestOrderOfVersions(t *testing.T) {
 		{at(1, 5, 20), ""}, // had begun before
 		{at(1, 11, 20), "after an RPC that went by version 2"},
 		{at(3, 11, 20), ""},
-		{at(2, 19, 30), ""},
-		{at(2, 21, 30), "after an RPC that went by version 3"},
+		{at(2, 21, 30), ""}, // what it still has of another resource
+		{at(1, 21, 30), "after an RPC that went by version 2"},
+		{other, ""},
+		{at(5, 31, 40), ""},
+		{at(4, 41, 50), ""},
+		{at(2, 51, 60), "after an RPC that went by version 4"},
 	} {
-		checkFault(t, c.inOrder(step.outcome), step.fault)
+		checkFault(t, c.inOrder(step.outcome, h.routes(step.version())), step.fault)
 	}
 	c.judgeOrder(false)
-	checkFault(t, c.inOrder(at(1, 50, 60)), "")
+	checkFault(t, c.inOrder(at(1, 70, 80), h.routes(1)), "")
 }
 
 // TestSameSeedSameOperations: what is drawn depends on the seed alone.

@@ -189,6 +189,14 @@ func (c *config) routesType() string {
 	return xdsmsg.RouteType
 }
 
+// routesKey is the resource that the routes are in, by its old-style name.
+func (c *config) routesKey() key {
+	if c.inline {
+		return key{xdsmsg.ListenerType, service}
+	}
+	return key{xdsmsg.RouteType, c.routeName}
+}
+
 // lanesOf are those that a client may have resources of a type of, going by what
 // any of the configurations hands out. Constraints are resources of their own:
 // those of one configuration may meet the routes of another.

@@ -64,11 +64,19 @@ type traffic struct {
 	// succeeded and excused count RPCs by method.
 	succeeded, excused map[string]int
 	faults             []string
-	// newest is the newest version that an RPC went by which has ended, by
-	// method, and when it ended. Empty while order is not judged.
-	newest map[string]seen
+	// newest is the newest version that an RPC went by which has ended, and when
+	// it ended. Empty while order is not judged.
+	newest map[orderKey]seen
 	// recent is what a settling waits for; nil if none does.
 	recent map[string]*recent
+}
+
+// orderKey is that among which versions only rise: the RPCs of a method whose routes
+// are those of one resource.
+type orderKey struct {
+	method string
+	routes key
+	lane   lane
 }
 
 type seen struct {
@@ -92,7 +100,7 @@ type recent struct {
 // start keeps RPCs of every kind running until the context ends. Those under
 // way then end in their own time.
 func (c *channel) start(ctx context.Context, m *mesh, h *history) {
-	c.succeeded, c.excused, c.newest = map[string]int{}, map[string]int{}, map[string]seen{}
+	c.succeeded, c.excused, c.newest = map[string]int{}, map[string]int{}, map[orderKey]seen{}
 	client := testpb.NewTestServiceClient(c.cc)
 	for _, kind := range load.Kinds {
 		c.work.Go(func() {
@@ -144,7 +152,7 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && o.err == nil {
-		err = c.inOrder(o)
+		err = c.inOrder(o, h.routes(o.version()))
 	}
 	switch {
 	case err != nil:
@@ -175,17 +183,21 @@ func (m *mesh) verdict(who client, o outcome, h *history) error {
 }
 
 // inOrder says whether an RPC that began after another one had ended went by an
-// older version. The caller holds mu.
-func (c *channel) inOrder(o outcome) error {
+// older version of the same resource. When the Listener leads from one resource to
+// another and back before the client has told the control plane that it gave up the
+// first one, it goes on with what it has of that, until it hears more. The caller
+// holds mu.
+func (c *channel) inOrder(o outcome, routes key) error {
 	if c.newest == nil {
 		return nil
 	}
-	last := c.newest[o.method]
+	k := orderKey{o.method, routes, o.lane()}
+	last := c.newest[k]
 	if o.version() < last.version && o.began.After(last.ended) {
-		return fmt.Errorf("it went by version %d, after an RPC that went by version %d had ended", o.version(), last.version)
+		return fmt.Errorf("it went by version %d of %v, after an RPC that went by version %d had ended", o.version(), routes, last.version)
 	}
 	if o.version() > last.version {
-		c.newest[o.method] = seen{o.version(), o.ended}
+		c.newest[k] = seen{o.version(), o.ended}
 	}
 	return nil
 }
@@ -196,7 +208,7 @@ func (c *channel) judgeOrder(on bool) {
 	defer c.mu.Unlock()
 	c.newest = nil
 	if on {
-		c.newest = map[string]seen{}
+		c.newest = map[orderKey]seen{}
 	}
 }
 
