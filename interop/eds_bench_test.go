@@ -5,9 +5,6 @@ package interop_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,9 +12,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"golang.org/x/net/http2"
-	"google.golang.org/grpc"
-	testpb "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
@@ -44,14 +38,9 @@ func BenchmarkEndpointUpdate(b *testing.B) {
 func benchmarkEndpointUpdate(b *testing.B, p treePeer, n int) {
 	w := newEndpointWorld(b, n)
 	t := openTap(b)
-	cc := dial(b, p.builder(b, w.control), "xds:///"+service, grpc.WithContextDialer(w.network.dial),
-		// What a connection takes is not what is measured, and 10,000 of them are
-		// to fit.
-		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0))
-	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(b.Context(), connecting)
 	defer cancel()
-	// No endpoint answers: the RPC is there to be picked for.
-	go testpb.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
+	w.network.connect(ctx, b, p, w.control)
 	t.await(ctx, b, n)
 	dials, cpu := w.network.count(), cpuTime(b)
 	b.ReportAllocs()
@@ -109,11 +98,7 @@ type endpointWorld struct {
 func newEndpointWorld(b *testing.B, n int) *endpointWorld {
 	b.Helper()
 	w := &endpointWorld{control: gocp.Start(b, gocp.AnyNames), network: newPipes(b)}
-	addrs := make([]string, n)
-	for i := range addrs {
-		addrs[i] = fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)
-	}
-	w.endpoints = xdsmsg.SimpleEndpoints("endpoints-of-cluster", addrs...)
+	w.endpoints = xdsmsg.SimpleEndpoints("endpoints-of-cluster", onPipes(n)...)
 	w.publish(b)
 	return w
 }
@@ -129,69 +114,6 @@ func (w *endpointWorld) replaceOne() string {
 
 func (w *endpointWorld) publish(b *testing.B) {
 	w.control.Set(b, listener("routes"), routes("routes", "cluster"), cluster("cluster", "cluster"), w.endpoints)
-}
-
-// pipes is a network on which every address can be reached, and no RPC is answered.
-type pipes struct {
-	mu       sync.Mutex
-	dials    int
-	expected map[string]chan struct{}
-	serving  sync.WaitGroup
-}
-
-func newPipes(b *testing.B) *pipes {
-	p := &pipes{expected: make(map[string]chan struct{})}
-	b.Cleanup(p.serving.Wait)
-	return p
-}
-
-func (p *pipes) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.dials
-}
-
-// expect returns what is closed when the address is dialled.
-func (p *pipes) expect(addr string) <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := make(chan struct{})
-	p.expected[addr] = c
-	return c
-}
-
-func (p *pipes) dial(_ context.Context, addr string) (net.Conn, error) {
-	p.mu.Lock()
-	p.dials++
-	if c := p.expected[addr]; c != nil {
-		close(c)
-		delete(p.expected, addr)
-	}
-	p.mu.Unlock()
-	client, server := net.Pipe()
-	p.serving.Go(func() { serveNothing(server) })
-	return client, nil
-}
-
-// serveNothing is a server that greets its client and hears nothing of what it says.
-func serveNothing(conn net.Conn) {
-	defer conn.Close()
-	preface := make([]byte, len(http2.ClientPreface))
-	if _, err := io.ReadFull(conn, preface); err != nil {
-		return
-	}
-	framer := http2.NewFramer(conn, conn)
-	for {
-		f, err := framer.ReadFrame()
-		if err != nil {
-			return
-		}
-		if s, ok := f.(*http2.SettingsFrame); ok && !s.IsAck() {
-			if framer.WriteSettings() != nil || framer.WriteSettingsAck() != nil {
-				return
-			}
-		}
-	}
 }
 
 // reader is an ADS stream on which responses are ACKed and not looked at.

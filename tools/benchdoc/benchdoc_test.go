@@ -122,3 +122,15 @@ func TestNoBenchmarkIsAnError(t *testing.T) {
 		t.Error("there was no error")
 	}
 }
+
+// TestEveryBenchmarkHasItsPlace: none is left out without a word.
+func TestEveryBenchmarkHasItsPlace(t *testing.T) {
+	t.Parallel()
+	r := &results{rows: []string{"Unary/routes=1/sequential", "Start", "Novelty/routes=1"}}
+	if err := checkSections(r); err == nil || !strings.Contains(err.Error(), `"Novelty/routes=1"`) {
+		t.Errorf("error %v, want one of the benchmark that has no place", err)
+	}
+	if err := checkSections(&results{rows: r.rows[:2]}); err != nil {
+		t.Error(err)
+	}
+}

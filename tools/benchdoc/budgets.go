@@ -4,6 +4,7 @@ import "fmt"
 
 // The peers, as the benchmarks name them.
 const (
+	nobody    = "nobody"
 	plain     = "plain"
 	grpcGo    = "grpc-go-xds"
 	sotw      = "dynxds"

@@ -28,6 +28,9 @@ func main() {
 	out := flag.String("o", "", "the file to write; standard output if empty")
 	flag.Parse()
 	r, err := read(flag.Args())
+	if err == nil {
+		err = checkSections(r)
+	}
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -18,8 +18,13 @@ once. The route that matches is the last of the table. What counts is the differ
 	{"Stream/", "Streams", "A bidirectional stream with one message each way, from its beginning to its end."},
 	{"Message/", "Messages", "One message each way on a stream that is open."},
 	{"Start", "Start", "From dialling to the end of the first RPC, with a new xDS client each time."},
-	{"Pick", "Picks", "One pick of an endpoint, without the RPC."},
-	{"EDS", "Updates of endpoints", ""},
+	{"PickThroughTree/", "Picks", `One pick of one of the endpoints, which are in two localities, through the whole tree of policies, with and without
+load reports (LRS), and the end of the RPC, without the RPC itself.`},
+	{"EndpointUpdate/", "Updates of endpoints", `From an update of the control plane, in which one of many connected endpoints is another one, until the client dials
+that one. Time and CPU time are those of control plane and client together; *nobody* is a client that only reads
+the responses, and so what there is to subtract.`},
+	{"RetryPolicy/", "Retries", `A whole RPC of dynxds: without and with a retry policy on its route, and one that is retried twice, after 1 ms and
+after 2. A stream has ten messages each way.`},
 	{"Channels", "1,000 channels to one target", "In one process, each with one RPC; all at once."},
 	{"Fleet/", "Many clusters", `A client process of its own; its CPU time, allocations and heap are those of that process, the bytes those
 that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest, for each cluster more than one. A change
@@ -27,6 +32,16 @@ concerns that cluster: its endpoints (one more, one less), its Cluster (a limit 
 of as many in one RouteConfiguration; "none" sends all Clusters once more, unchanged, under another version. For the delay
 RPCs are sent to another backend by each of the three. It is the time from the change in the control plane to
 the end of the first RPC that goes by it, with RPCs 0.2 ms apart.`},
+}
+
+// checkSections returns an error if a benchmark would be on no part of the page.
+func checkSections(r *results) error {
+	for _, row := range r.rows {
+		if !slices.ContainsFunc(sections, func(s section) bool { return strings.HasPrefix(row, s.prefix) }) {
+			return fmt.Errorf("there is no section for benchmark %q", row)
+		}
+	}
+	return nil
 }
 
 func writePage(w io.Writer, r *results, environment [][2]string) {
@@ -143,7 +158,7 @@ func orIt(peer string) string {
 // peersOf are the peers that have the unit in any of the rows.
 func (r *results) peersOf(rows []string, unit string) []string {
 	var found []string
-	for _, p := range []string{"", plain, grpcGo, sotw, delta} {
+	for _, p := range []string{"", nobody, plain, grpcGo, sotw, delta} {
 		if slices.ContainsFunc(rows, func(row string) bool { return len(r.samples[figure{row, p, unit}]) > 0 }) {
 			found = append(found, p)
 		}
