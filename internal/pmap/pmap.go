@@ -10,9 +10,12 @@ package pmap
 
 import "hash/maphash"
 
-// width is the number of shards. A change copies the shard table (width
-// words) and one shard (n/width entries).
-const width = 256
+// A map has from one to maxWidth shards, a power of two: as many as it needs for
+// perShard entries in each. A change copies the table of shards and one shard.
+const (
+	maxWidth = 256
+	perShard = 4
+)
 
 var seed = maphash.MakeSeed()
 
@@ -29,7 +32,7 @@ type shard[V comparable] []entry[V]
 // Map is an immutable map. The zero value is the empty map. It is safe for
 // concurrent use, as nothing ever writes to it.
 type Map[V comparable] struct {
-	shards *[width]shard[V]
+	shards []shard[V]
 	n      int
 }
 
@@ -58,12 +61,18 @@ func (m Map[V]) Len() int { return m.n }
 
 // Get returns the value under key and whether there is one.
 func (m Map[V]) Get(key string) (V, bool) {
-	if m.shards != nil {
-		h := hash(key)
-		s := m.shards[h%width]
-		if i := s.find(h, key); i >= 0 {
-			return s[i].value, true
-		}
+	if len(m.shards) > 0 {
+		return m.at(hash(key), key)
+	}
+	var zero V
+	return zero, false
+}
+
+// at is Get for a map that has shards.
+func (m Map[V]) at(hash uint64, key string) (V, bool) {
+	s := m.shards[hash&uint64(len(m.shards)-1)]
+	if i := s.find(hash, key); i >= 0 {
+		return s[i].value, true
 	}
 	var zero V
 	return zero, false
@@ -71,9 +80,6 @@ func (m Map[V]) Get(key string) (V, bool) {
 
 // All calls yield for each entry until it returns false.
 func (m Map[V]) All(yield func(string, V) bool) {
-	if m.shards == nil {
-		return
-	}
 	for _, s := range m.shards {
 		for _, e := range s {
 			if !yield(e.key, e.value) {
@@ -84,19 +90,13 @@ func (m Map[V]) All(yield func(string, V) bool) {
 }
 
 // Diff calls yield for each key whose presence or value differs between old
-// and m. It skips, at the cost of one comparison, every shard the two share.
+// and m. It skips, at the cost of one comparison, every shard the two share. Two
+// that differ in their numbers of shards share none.
 func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, has bool)) {
-	if m.shards == old.shards {
+	if m.is(old) {
 		return
 	}
-	var none [width]shard[V]
-	a, b := &none, &none
-	if old.shards != nil {
-		a = old.shards
-	}
-	if m.shards != nil {
-		b = m.shards
-	}
+	a, b := old.widened(len(m.shards)), m.widened(len(old.shards))
 	var zero V
 	for i := range a {
 		if same(a[i], b[i]) {
@@ -119,49 +119,81 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 	}
 }
 
+// is reports whether the two are one map.
+func (m Map[V]) is(other Map[V]) bool {
+	return len(m.shards) == len(other.shards) && (len(m.shards) == 0 || &m.shards[0] == &other.shards[0])
+}
+
+// widened returns the shards, or those of a copy with as many as given if that is
+// more.
+func (m Map[V]) widened(width int) []shard[V] {
+	if len(m.shards) >= width {
+		return m.shards
+	}
+	wide := make([]shard[V], width)
+	for _, s := range m.shards {
+		for _, e := range s {
+			i := e.hash & uint64(width-1)
+			wide[i] = append(wide[i], e)
+		}
+	}
+	return wide
+}
+
 func same[V comparable](a, b shard[V]) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // Builder collects changes to a Map. It is for one goroutine.
 type Builder[V comparable] struct {
-	base   Map[V]
-	shards *[width]shard[V]
-	own    [width]bool
+	base Map[V]
+	// shards is nil as long as nothing has changed. own says which of them are the
+	// builder's own.
+	shards []shard[V]
+	own    [maxWidth / 64]uint64
 	n      int
 }
 
 // Edit starts a changed copy of m.
 func (m Map[V]) Edit() *Builder[V] { return &Builder[V]{base: m, n: m.n} }
 
-func (b *Builder[V]) current() *[width]shard[V] {
+// current is the map as changed so far.
+func (b *Builder[V]) current() Map[V] {
 	if b.shards != nil {
-		return b.shards
+		return Map[V]{b.shards, b.n}
 	}
-	return b.base.shards
+	return b.base
 }
 
 // writable returns the builder's own copy of the shard for a hash.
 func (b *Builder[V]) writable(hash uint64) *shard[V] {
 	if b.shards == nil {
-		b.shards = new([width]shard[V])
-		if b.base.shards != nil {
-			*b.shards = *b.base.shards
-		}
+		b.shards = make([]shard[V], max(1, len(b.base.shards)))
+		copy(b.shards, b.base.shards)
 	}
-	i := hash % width
-	if !b.own[i] {
+	i := hash & uint64(len(b.shards)-1)
+	if word, bit := &b.own[i/64], uint64(1)<<(i%64); *word&bit == 0 {
 		old := b.shards[i]
 		b.shards[i] = append(make(shard[V], 0, len(old)+1), old...)
-		b.own[i] = true
+		*word |= bit
 	}
 	return &b.shards[i]
 }
 
-// Get returns the value under key as changed so far.
-func (b *Builder[V]) Get(key string) (V, bool) {
-	return Map[V]{shards: b.current()}.Get(key)
+// widen makes room for one more entry.
+func (b *Builder[V]) widen() {
+	width := len(b.current().shards)
+	if b.n < perShard*width || width == maxWidth {
+		return
+	}
+	b.shards = b.current().widened(max(1, 2*width))
+	for i := range b.own {
+		b.own[i] = ^uint64(0)
+	}
 }
+
+// Get returns the value under key as changed so far.
+func (b *Builder[V]) Get(key string) (V, bool) { return b.current().Get(key) }
 
 // Set puts value under key. Setting the value that is there changes nothing.
 func (b *Builder[V]) Set(key string, value V) {
@@ -170,11 +202,13 @@ func (b *Builder[V]) Set(key string, value V) {
 		return
 	}
 	h := hash(key)
-	s := b.writable(h)
 	if ok {
-		(*s)[s.find(h, key)].value = value
+		s := *b.writable(h)
+		s[s.find(h, key)].value = value
 		return
 	}
+	b.widen()
+	s := b.writable(h)
 	*s = append(*s, entry[V]{h, key, value})
 	b.n++
 }
@@ -197,10 +231,7 @@ func (b *Builder[V]) Delete(key string) {
 // Map returns the result: the map that Edit was called on, if no call changed
 // anything. The builder may be used on; it then changes a copy of the result.
 func (b *Builder[V]) Map() Map[V] {
-	if b.shards == nil {
-		return b.base
-	}
-	m := Map[V]{shards: b.shards, n: b.n}
+	m := b.current()
 	*b = Builder[V]{base: m, n: m.n}
 	return m
 }

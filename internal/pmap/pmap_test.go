@@ -107,7 +107,7 @@ func TestEditsThatChangeNothingReturnTheMapItself(t *testing.T) {
 	b := m.Edit()
 	b.Set(key(7), 7)
 	b.Delete("not there")
-	if got := b.Map(); got != m {
+	if got := b.Map(); !got.is(m) {
 		t.Error("the result is another map")
 	}
 	k := key(7)
@@ -225,6 +225,43 @@ func TestDiffOfUnrelatedMaps(t *testing.T) {
 	}
 }
 
+// Whatever the sizes of two maps, and so their numbers of shards, each is whole, and
+// Diff finds what differs.
+func TestMapsOfAllSizes(t *testing.T) {
+	t.Parallel()
+	sizes := []int{0, 1, perShard - 1, perShard, perShard + 1, 4 * perShard, 4*perShard + 1, perShard * maxWidth, perShard*maxWidth + 1, 3 * perShard * maxWidth}
+	model := func(n int) map[string]int {
+		m := map[string]int{}
+		for i := range n {
+			m[key(i)] = i
+		}
+		return m
+	}
+	for _, n := range sizes {
+		m := numbered(n)
+		check(t, m, model(n))
+		for _, s := range m.shards {
+			if len(m.shards) < maxWidth && len(s) > 4*perShard {
+				t.Errorf("one of %d shards of a map of %d has %d entries", len(m.shards), n, len(s))
+			}
+		}
+		if want := n / perShard; len(m.shards) > max(1, 2*want) {
+			t.Errorf("a map of %d has %d shards, want at most %d", n, len(m.shards), max(1, 2*want))
+		}
+		for _, other := range sizes {
+			if want, got := wantDiff(model(other), model(n)), gotDiff(t, numbered(other), m); !maps.Equal(got, want) {
+				t.Errorf("Diff of maps of %d and %d names %d keys, want %d", other, n, len(got), len(want))
+			}
+		}
+		grown := m.Edit()
+		grown.Set("one more", -1)
+		if got := gotDiff(t, m, grown.Map()); len(got) != 1 {
+			t.Errorf("Diff of a map of %d and one with one entry more names %d keys", n, len(got))
+		}
+		check(t, m, model(n))
+	}
+}
+
 func TestAChangedCopySharesAllButOneShard(t *testing.T) {
 	t.Parallel()
 	m := numbered(10_000)
@@ -263,7 +300,7 @@ func TestReadersDoNotSeeEdits(t *testing.T) {
 				b.Set(key(i), -w)
 				b.Delete(key(i / 2))
 			}
-			if b.Map() == m {
+			if b.Map().is(m) {
 				t.Error("no change")
 			}
 		})
