@@ -174,8 +174,23 @@ func (c *config) constrained(who client, typeURL string) lane {
 
 // lane is the one of which the client then gets the resources of a type.
 func (c *config) lane(who client, typeURL string) lane {
-	l := c.constrained(who, typeURL)
-	if who.dpds != noDPDS && l == unlaned && slices.Contains(lanedTypes, typeURL) {
+	return who.served(typeURL, c.constrained(who, typeURL))
+}
+
+// lanes are those of which it may get them. What is doubtful it may believe: a
+// control plane that contradicts itself says the truth as well.
+func (c *config) lanes(who client, typeURL string) []lane {
+	all := []lane{c.lane(who, typeURL)}
+	if h := c.handouts[who.name]; c.dpds[who.dpds.resource()] == dpdsDoubtful && !h.withdrawn() {
+		all = append(all, who.served(typeURL, h.lanes[typeURL]))
+	}
+	return all
+}
+
+// served is the lane of which a client gets the resources of a type that it asks for
+// in a lane.
+func (c client) served(typeURL string, l lane) lane {
+	if c.dpds != noDPDS && l == unlaned && slices.Contains(lanedTypes, typeURL) {
 		return unconstrained
 	}
 	return l
@@ -203,8 +218,10 @@ func (c *config) routesKey() key {
 func lanesOf(live []*config, who client, typeURL string) []lane {
 	var all []lane
 	for _, c := range live {
-		if l := c.lane(who, typeURL); !slices.Contains(all, l) {
-			all = append(all, l)
+		for _, l := range c.lanes(who, typeURL) {
+			if !slices.Contains(all, l) {
+				all = append(all, l)
+			}
 		}
 	}
 	return all

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	publishedpb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -70,6 +71,30 @@ func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
 			t.Parallel()
 			checkFault(t, allowed(live, test.who, answered(2, test.lane, test.backend)), test.fault)
 		})
+	}
+}
+
+// TestAClientMayBelieveWhatIsDoubtful, as long as it is: then it has no constraints, or
+// those that the lie is about. What is denied is not there to be believed.
+func TestAClientMayBelieveWhatIsDoubtful(t *testing.T) {
+	t.Parallel()
+	denied := told("b", "b")
+	denied.instead = codes.NotFound
+	for _, test := range []struct {
+		state   dpdsState
+		handout handout
+		want    []lane
+	}{
+		{dpdsServed, told("b", "b"), []lane{"b"}},
+		{dpdsDoubtful, told("b", "b"), []lane{"a", "b"}},
+		{dpdsDoubtful, denied, []lane{"a"}},
+		{dpdsGone, told("b", "b"), []lane{"a"}},
+	} {
+		c := forks(1, map[string]handout{drops.name: test.handout})
+		c.dpds = map[string]dpdsState{drops.dpds.resource(): test.state}
+		if got := lanesOf([]*config{c}, drops, xdsmsg.RouteType); !slices.Equal(got, test.want) {
+			t.Errorf("state %v, told %v: lanes %q, want %q", test.state, test.handout, got, test.want)
+		}
 	}
 }
 

@@ -117,9 +117,13 @@ func (r *run) change(f func(c *config)) bool {
 }
 
 // known reports whether every client has all that the configuration names. The
-// lane that clients are in does not change in a round with lies. What they gave
-// up they may have forgotten.
+// lane that clients are in does not change in a round with lies, so routes stay in
+// the resource they are in: that is of a type with a lane of its own. What clients
+// gave up they may have forgotten.
 func (r *run) known(c *config) bool {
+	if c.inline != r.newest.inline {
+		return false
+	}
 	for _, l := range allLanes {
 		has := r.newest.keys(l)
 		for k := range c.keys(l) {
