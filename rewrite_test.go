@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/grpc"
@@ -242,5 +243,44 @@ func TestEachEndpointHasItsAuthority(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAddressesInDNSHaveTheAuthorityOfTheirName: gRFC A81, "xDS Resource Validation":
+// the hostname of a LOGICAL_DNS cluster's endpoint is the name with its port,
+// whichever of its addresses answers. In STRICT_DNS clusters, which Envoy has and the
+// gRFC does not, it is the name, unless the endpoint has a hostname of its own.
+func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		kind     clusterpb.Cluster_DiscoveryType
+		hostname string
+		want     func(name, target string) string
+	}{
+		{"LOGICAL_DNS", logicalDNS, "", func(_, target string) string { return target }},
+		{"LOGICAL_DNS beside a hostname", logicalDNS, "own.example", func(_, target string) string { return target }},
+		{"STRICT_DNS", strictDNS, "", func(name, _ string) string { return name }},
+		{"STRICT_DNS with a hostname", strictDNS, "own.example", func(string, string) string { return "own.example" }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t, "trusted_xds_server")
+			backend := testutils.StartBackend(t, "b")
+			name, target := inZone(t, backend)
+			zone.SetA(name, "127.0.0.9", "127.0.0.1") // at the first of which nobody listens
+			route := toCluster("c")
+			route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
+			cluster := xdsmsg.InlineCluster("c", test.kind, xdsmsg.In("z", target))
+			cluster.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = test.hostname
+			m.set(append(chain(service, route), cluster)...)
+			cc := m.dial("xds:///" + service)
+			eachKind(t, func(t *testing.T, k kind) {
+				mustReach(t, cc, k, backend)
+				if got, want := backend.Last().Authority, test.want(name, target); got != want {
+					t.Errorf("authority %q, want %q", got, want)
+				}
+			})
+		})
 	}
 }
