@@ -3,14 +3,12 @@ package xdsclient
 import (
 	"maps"
 	"slices"
-	"testing"
 	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -19,10 +17,7 @@ import (
 
 // deltaStream is one incremental stream at the server.
 type deltaStream struct {
-	t        *testing.T
-	wire     discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
-	requests chan *discoveryv3.DeltaDiscoveryRequest
-	end      chan error
+	serverStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
 }
 
 func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -36,30 +31,9 @@ func (s *script) DeltaAggregatedResources(wire discoveryv3.AggregatedDiscoverySe
 	if refuse != nil {
 		return refuse
 	}
-	stream := &deltaStream{
-		t:        s.t,
-		wire:     wire,
-		requests: make(chan *discoveryv3.DeltaDiscoveryRequest, 1000),
-		end:      make(chan error, 1),
-	}
+	stream := &deltaStream{newServerStream(s.t, wire)}
 	s.deltas <- stream
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		for {
-			r, err := wire.Recv()
-			if err != nil {
-				return
-			}
-			stream.requests <- r
-		}
-	}()
-	select {
-	case err := <-stream.end:
-		return err
-	case <-received:
-		return status.FromContextError(wire.Context().Err()).Err()
-	}
+	return stream.serve()
 }
 
 // delta lets clients connect and waits for the next incremental stream to begin,
@@ -83,29 +57,6 @@ func (s *script) deltaClient(features ...string) *XDSClient {
 	s.t.Helper()
 	return s.client(testutils.ServerFeatures(append([]string{"delta"}, features...)...))
 }
-
-func (s *deltaStream) request() *discoveryv3.DeltaDiscoveryRequest {
-	s.t.Helper()
-	select {
-	case r := <-s.requests:
-		return r
-	case <-time.After(patience):
-		s.t.Fatal("no request came")
-		return nil
-	}
-}
-
-func (s *deltaStream) quiet() {
-	s.t.Helper()
-	synctest.Wait()
-	select {
-	case r := <-s.requests:
-		s.t.Fatalf("got a request that nothing called for: %v", r)
-	default:
-	}
-}
-
-func (s *deltaStream) breakOff() { s.end <- status.Error(codes.Unavailable, "off for lunch") }
 
 // deltaWant is what a test expects of an incremental request.
 type deltaWant struct {
@@ -166,10 +117,7 @@ func fails(name string, code codes.Code, text string) part {
 
 func (s *deltaStream) send(typ *ResourceType, nonce string, parts ...part) {
 	s.t.Helper()
-	r := deltaResponse(typ, nonce, parts...)
-	if err := s.wire.Send(r); err != nil {
-		s.t.Fatalf("cannot send %v: %v", r, err)
-	}
+	s.respond(deltaResponse(typ, nonce, parts...))
 }
 
 func deltaResponse(typ *ResourceType, nonce string, parts ...part) *discoveryv3.DeltaDiscoveryResponse {

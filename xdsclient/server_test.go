@@ -58,12 +58,78 @@ type script struct {
 	gate chan struct{}
 }
 
-// scriptStream is one stream at the server.
-type scriptStream struct {
+// serverStream is one stream of either variant of the protocol at the server.
+type serverStream[Req, Resp any] struct {
 	t        *testing.T
-	wire     discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
-	requests chan *discoveryv3.DiscoveryRequest
+	wire     grpc.BidiStreamingServer[Req, Resp]
+	requests chan *Req
 	end      chan error
+}
+
+func newServerStream[Req, Resp any](t *testing.T, wire grpc.BidiStreamingServer[Req, Resp]) serverStream[Req, Resp] {
+	return serverStream[Req, Resp]{t: t, wire: wire, requests: make(chan *Req, 1000), end: make(chan error, 1)}
+}
+
+// serve passes requests on until the stream ends.
+func (s *serverStream[Req, Resp]) serve() error {
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		for {
+			r, err := s.wire.Recv()
+			if err != nil {
+				return
+			}
+			s.requests <- r
+		}
+	}()
+	select {
+	case err := <-s.end:
+		return err
+	case <-received:
+		return status.FromContextError(s.wire.Context().Err()).Err()
+	}
+}
+
+// request waits for the next request.
+func (s *serverStream[Req, Resp]) request() *Req {
+	s.t.Helper()
+	select {
+	case r := <-s.requests:
+		return r
+	case <-time.After(patience):
+		s.t.Fatal("no request came")
+		return nil
+	}
+}
+
+// quiet checks that no request is on its way.
+func (s *serverStream[Req, Resp]) quiet() {
+	s.t.Helper()
+	synctest.Wait()
+	select {
+	case r := <-s.requests:
+		s.t.Fatalf("got a request that nothing called for: %v", r)
+	default:
+	}
+}
+
+// respond sends a response.
+func (s *serverStream[Req, Resp]) respond(r *Resp) {
+	s.t.Helper()
+	if err := s.wire.Send(r); err != nil {
+		s.t.Fatalf("cannot send %v: %v", r, err)
+	}
+}
+
+// breakOff ends the stream with an error.
+func (s *serverStream[Req, Resp]) breakOff() {
+	s.end <- status.Error(codes.Unavailable, "off for lunch")
+}
+
+// scriptStream is one SotW stream at the server.
+type scriptStream struct {
+	serverStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
 }
 
 func newScript(t *testing.T) *script {
@@ -154,30 +220,9 @@ func (s *script) StreamAggregatedResources(wire discoveryv3.AggregatedDiscoveryS
 	if refuse != nil {
 		return refuse
 	}
-	stream := &scriptStream{
-		t:        s.t,
-		wire:     wire,
-		requests: make(chan *discoveryv3.DiscoveryRequest, 1000),
-		end:      make(chan error, 1),
-	}
+	stream := &scriptStream{newServerStream(s.t, wire)}
 	s.streams <- stream
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		for {
-			r, err := wire.Recv()
-			if err != nil {
-				return
-			}
-			stream.requests <- r
-		}
-	}()
-	select {
-	case err := <-stream.end:
-		return err
-	case <-received:
-		return status.FromContextError(wire.Context().Err()).Err()
-	}
+	return stream.serve()
 }
 
 // stream lets clients connect and waits for the next stream to begin.
@@ -193,29 +238,6 @@ func (s *script) stream() *scriptStream {
 	}
 }
 
-// request waits for the next request.
-func (s *scriptStream) request() *discoveryv3.DiscoveryRequest {
-	s.t.Helper()
-	select {
-	case r := <-s.requests:
-		return r
-	case <-time.After(patience):
-		s.t.Fatal("no request came")
-		return nil
-	}
-}
-
-// quiet checks that no request is on its way.
-func (s *scriptStream) quiet() {
-	s.t.Helper()
-	synctest.Wait()
-	select {
-	case r := <-s.requests:
-		s.t.Fatalf("got a request that nothing called for: %v", r)
-	default:
-	}
-}
-
 // send sends a response with resources, each a message or an Any.
 func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources ...proto.Message) {
 	s.t.Helper()
@@ -223,13 +245,8 @@ func (s *scriptStream) send(typ *ResourceType, version, nonce string, resources 
 	for _, m := range resources {
 		r.Resources = append(r.Resources, pack(s.t, m))
 	}
-	if err := s.wire.Send(r); err != nil {
-		s.t.Fatalf("cannot send %v: %v", r, err)
-	}
+	s.respond(r)
 }
-
-// breakOff ends the stream with an error.
-func (s *scriptStream) breakOff() { s.end <- status.Error(codes.Unavailable, "off for lunch") }
 
 // anyOf puts a message, unless it is one, into an Any.
 func anyOf(m proto.Message) (*anypb.Any, error) {
