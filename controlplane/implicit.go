@@ -99,7 +99,7 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 		t.join(sub, key, now.Key(), locator{constraints: now})
 		t.leave(sub, key, before.Key())
 	}
-	sub.implicit = now
+	sub.implicit, sub.asks = now, nil
 	for _, key := range t.covered(sub) {
 		s := t.slots[key]
 		was, _ := s.choose(before)

@@ -51,7 +51,20 @@ func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
 	if p.stale(sub, req) {
 		return nil
 	}
-	return p.resubscribe(sub, sub.diff(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators())))
+	if sub.lists(req) {
+		return nil
+	}
+	if err := p.resubscribe(sub, sub.diff(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators()))); err != nil {
+		return err
+	}
+	sub.listed = req.GetResourceNames()
+	return nil
+}
+
+// lists says whether a request lists what the one before did, as most do, which are
+// ACKs.
+func (sub *subscription) lists(req *discoverypb.DiscoveryRequest) bool {
+	return sub.dialect == byNames && sub.interest != interestUnknown && slices.Equal(sub.listed, req.GetResourceNames())
 }
 
 // stale notes the request's ACK or NACK. A request that answers an older
@@ -100,7 +113,7 @@ func (p *sotw) collect() []batch {
 		b := batch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.telling == tellAll {
 			b.resources = subscribed(t, due.sub)
-			b.errors = p.newErrors(t, due.sub, maps.Keys(due.sub.names))
+			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
 			p.addRivals(t, &b)
 		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
 			// Only names that do not exist, of which SotW has no way to say
@@ -118,14 +131,16 @@ func subscribed(t *table, sub *subscription) []*Resource {
 		return t.listing(byNames, sub.implicit)
 	}
 	found := make([]*Resource, 0, len(sub.names))
-	for tp, l := range sub.names {
-		switch {
-		case !sub.isWildcard(tp):
-			if e := t.asks[tp.name][sub.askKey(tp)].choice; e.asResource() != nil {
-				found = append(found, e.resource)
+	for _, a := range sub.asksInOrder(t) {
+		if a.choice.asResource() != nil {
+			found = append(found, a.choice.resource)
+		}
+	}
+	if hasWildcard(sub.typeURL) {
+		for tp := range sub.topics[wildcardKey] {
+			if l := sub.names[tp]; l.refused == nil {
+				found = append(found, t.listing(byLocators, l.constraints)...)
 			}
-		case l.refused == nil:
-			found = append(found, t.listing(byLocators, l.constraints)...)
 		}
 	}
 	return inOrder(found)

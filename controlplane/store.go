@@ -169,6 +169,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 		return
 	}
 	t := s.table(sub.typeURL)
+	sub.asks = nil
 	for tp := range change.removed {
 		t.leave(sub, tp.name, sub.askKey(tp))
 		delete(sub.names, tp)

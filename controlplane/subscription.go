@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -31,8 +32,8 @@ func (i interest) wildcard() bool { return i == interestLegacyWildcard || i == i
 type telling int
 
 const (
-	// tellAll: by everything that is subscribed (SotW, types with wildcard), so
-	// that it does not matter which names changed.
+	// tellAll: by everything that is subscribed (SotW, types with wildcard). Which
+	// names changed matters for errors only, which are told once.
 	tellAll telling = iota
 	// tellChanged: by what changed (SotW, other types).
 	tellChanged
@@ -54,6 +55,8 @@ type subscription struct {
 
 	// names maps what is subscribed by name to what the client said.
 	names map[topic]locator
+	// listed is what the last SotW request listed.
+	listed []string
 	// topics has the keys of names by name, for byLocators only.
 	topics   map[nameKey]map[topic]struct{}
 	interest interest
@@ -61,6 +64,10 @@ type subscription struct {
 	// implicit are the constraints of a client that sends none. Guarded by
 	// Store.mu.
 	implicit dynparam.Constraints
+	// asks are those for names, ordered by name; nil if they are to be looked up
+	// anew. Set by the stream's sender with Store.mu held for reading, and
+	// cleared with it held for writing.
+	asks []*ask
 
 	// Guarded by stream.mu.
 
@@ -305,6 +312,9 @@ func (sub *subscription) changed(tp topic, exists bool) {
 	switch {
 	case sub.telling == tellAll:
 		sub.pending.all = true
+		if sub.named(tp) {
+			sub.pending.add(tp, false)
+		}
 	case exists || sub.named(tp) || sub.told[tp] != nil:
 		sub.pending.add(tp, false)
 	default:
@@ -348,7 +358,6 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 func (sub *subscription) dueState(change subscriptionChange) {
 	if sub.telling == tellAll {
 		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
-		return
 	}
 	for tp := range change.added {
 		sub.pending.add(tp, false)
@@ -360,6 +369,26 @@ func (sub *subscription) takePending() pending {
 	p := sub.pending
 	sub.pending, sub.queued = pending{}, false
 	return p
+}
+
+// asksInOrder returns what is asked for by name, but for the wildcard, ordered by
+// name. The stream's sender calls it, with Store.mu held for reading.
+func (sub *subscription) asksInOrder(t *table) []*ask {
+	if sub.asks != nil {
+		return sub.asks
+	}
+	topics := make([]topic, 0, len(sub.names))
+	for tp := range sub.names {
+		if !sub.isWildcard(tp) {
+			topics = append(topics, tp)
+		}
+	}
+	slices.SortFunc(topics, func(a, b topic) int { return cmp.Compare(sub.names[a].name, sub.names[b].name) })
+	sub.asks = make([]*ask, len(topics))
+	for i, tp := range topics {
+		sub.asks[i] = t.asks[tp.name][sub.askKey(tp)]
+	}
+	return sub.asks
 }
 
 // sortedNames returns the subscribed names in order. The caller holds Store.mu.

@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 
@@ -157,6 +158,67 @@ func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 	}
 	if heard.values != n+1 {
 		t.Errorf("a push with one changed resource told of %d", heard.values-n)
+	}
+}
+
+// In whichever order resources come, and whichever of them come and go: what did not
+// change is not decoded again, what did is, and watchers are told of what is there.
+func TestPushesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	const n, pushes = 12, 300
+	random := rand.New(rand.NewPCG(5, 6))
+	types := newTestTypes()
+	k := newCore(t)
+	stops := map[int]func(){}
+	watch := func(i int) { stops[i] = k.c.Watch(types.clusters, fmt.Sprint("cluster-", i), &counter{}) }
+	for i := range n {
+		watch(i)
+	}
+	k.answer()
+	contents, known := [n]int{}, map[int]int{}
+	for push := range pushes {
+		i := random.IntN(n)
+		switch random.IntN(3) {
+		case 0:
+			contents[i]++
+		case 1:
+			if stops[i] == nil {
+				watch(i)
+			} else {
+				stops[i]()
+				delete(stops, i)
+				delete(known, i) // with the request that leaves it out
+			}
+			k.answer()
+		}
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: types.clusters.TypeURL, VersionInfo: fmt.Sprint(push), Nonce: fmt.Sprint(push)}
+		order := make([]int, n)
+		for i := range order {
+			order[i] = i
+		}
+		if push%4 == 0 { // most often it stays
+			order = random.Perm(n)
+		}
+		decodes := 0
+		for _, i := range order {
+			if stops[i] == nil {
+				continue
+			}
+			text := fmt.Sprint(i, " ", contents[i])
+			r.Resources = append(r.Resources, pack(t, cluster(fmt.Sprint("cluster-", i), text)))
+			if was, ok := known[i]; !ok || was != contents[i] {
+				decodes++
+			}
+			known[i] = contents[i]
+		}
+		before := types.decoded.Load()
+		if got := k.push(mustMarshal(t, r)); len(r.Resources) > 0 && got != verdictAccepted {
+			t.Fatalf("push %d was not ACKed", push)
+		}
+		k.answer()
+		if got := int(types.decoded.Load() - before); got != decodes {
+			t.Fatalf("push %d: %d resources were decoded, want %d", push, got, decodes)
+		}
 	}
 }
 

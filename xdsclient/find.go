@@ -1,6 +1,9 @@
 package xdsclient
 
-import "bytes"
+import (
+	"bytes"
+	"hash/maphash"
+)
 
 // Which subscriptions a resource is for, and what is left to do for it.
 
@@ -18,8 +21,8 @@ func (u *update) readParameters(it *item) {
 // settled reports whether nothing is left to do for a resource.
 func (u *update) settled(it *item) bool {
 	if it.bare {
-		s := u.types.find(it.value, it.hash)
-		if it.err != nil || s == nil {
+		s := u.unchangedBare(it)
+		if s == nil {
 			return false
 		}
 		u.search()
@@ -41,6 +44,30 @@ func (u *update) settled(it *item) bool {
 		return u.repeat(it)
 	}
 	return true
+}
+
+// unchangedBare returns the subscription of which the very bytes of a bare resource
+// are known, or nil. Servers keep their order, so it looks first at what came behind
+// the one before the last time.
+func (u *update) unchangedBare(it *item) *subscription {
+	if it.err != nil {
+		return nil
+	}
+	if u.before != nil {
+		if s := u.before.after; s != nil && s.hash != 0 && s.known(it.value, u.ch.server) != nil {
+			it.hash, u.before = s.hash, s
+			return s
+		}
+	}
+	it.hash = maphash.Bytes(u.ch.client.seed, it.value)
+	s := u.types.find(it.value, it.hash)
+	if s != nil {
+		if u.before != nil {
+			u.before.after = s
+		}
+		u.before = s
+	}
+	return s
 }
 
 // repeat takes a resource that is for those found as it is, if one of them knows what

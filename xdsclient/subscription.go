@@ -51,6 +51,12 @@ type subscription struct {
 	// released says that the resource is not subscribed to at this server any
 	// more, although it may be at another one.
 	released bool
+	// repeat says that the server is to be asked again, and repeats how often it
+	// was. asked is the number of the last response before it was asked. See
+	// typeState.crossed.
+	repeat  bool
+	repeats int
+	asked   uint64
 	// payload is the last valid version that this server sent, or nil, and setback
 	// what it said since if that is an error. The cache has both too, unless it
 	// follows another server.
@@ -63,16 +69,13 @@ type subscription struct {
 	offer *offer
 	// hash is that of the accepted bytes if they name the resource, or 0.
 	hash uint64
+	// after is what came behind this in the last response that had both unchanged,
+	// and most likely does again. It is nil, or indexed, or was.
+	after *subscription
 	// seen is the number of the last response that has something to say of the
 	// resource, and found that of the last thing in a response that was found
 	// to be for it.
 	seen, found uint64
-	// asked is the number of the last response before the server was asked, and repeat
-	// says that it is to be asked again, and repeats how often it was. See
-	// typeState.crossed.
-	asked   uint64
-	repeat  bool
-	repeats int
 	// deadline is when the resource timer fires, on the channel's stopwatch.
 	deadline stopwatchTime
 	// members are those that this server says a collection has. It is nil for a

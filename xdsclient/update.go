@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"iter"
 	"runtime/debug"
 
@@ -97,6 +96,8 @@ type update struct {
 	found     []*subscription
 	entering  []newcomer
 	outranked bool
+	// before is the last bare resource that was found unchanged.
+	before *subscription
 	// memo has the parameters that were read, by their bytes.
 	memo map[string]dynparam.Parameters
 	// nameless counts what is faulty and of an unknown name. Any of it may be
@@ -124,7 +125,8 @@ type update struct {
 // item is a resource of a response on its way into the cache.
 type item struct {
 	wireResource
-	// hash is that of a bare resource's bytes. Its name is in them.
+	// bare says that the resource's name is in its bytes. Their hash is made when it
+	// is needed.
 	bare bool
 	hash uint64
 	// parameters are those of the wrapper. unreadable says that they cannot be read.
@@ -156,11 +158,7 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 
 // add takes a resource.
 func (u *update) add(r wireResource) {
-	it := item{wireResource: r, bare: len(r.name) == 0}
-	if r.err == nil && it.bare {
-		it.hash = maphash.Bytes(u.ch.client.seed, r.value)
-	}
-	u.batch = append(u.batch, it)
+	u.batch = append(u.batch, item{wireResource: r, bare: len(r.name) == 0})
 	if len(u.batch) == batchSize {
 		u.flush()
 	}
@@ -404,6 +402,9 @@ func (u *update) finish() (verdict, *delivery, error) {
 	}
 	for _, s := range u.collections {
 		u.ch.cull(s, u.delivery)
+	}
+	if u.before != nil {
+		u.before.after = nil // lest it keep what is gone
 	}
 	u.count()
 	u.types.relist = u.unasked > 0 || u.late
