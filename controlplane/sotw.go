@@ -48,10 +48,7 @@ func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
 	if err != nil {
 		return err
 	}
-	if p.stale(sub, req) {
-		return nil
-	}
-	if sub.lists(req) {
+	if p.stale(sub, req) || sub.lists(req) {
 		return nil
 	}
 	if err := p.resubscribe(sub, sub.diff(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators()))); err != nil {
@@ -125,7 +122,8 @@ func (p *sotw) collect() []batch {
 	return p.breakLast(batches)
 }
 
-// subscribed returns all that the subscription asks for and that exists.
+// subscribed returns all that the subscription asks for and that exists. It is for
+// types with a wildcard.
 func subscribed(t *table, sub *subscription) []*Resource {
 	if sub.dialect == byNames && sub.interest.wildcard() {
 		return t.listing(byNames, sub.implicit)
@@ -136,11 +134,9 @@ func subscribed(t *table, sub *subscription) []*Resource {
 			found = append(found, a.choice.resource)
 		}
 	}
-	if hasWildcard(sub.typeURL) {
-		for tp := range sub.topics[wildcardKey] {
-			if l := sub.names[tp]; l.refused == nil {
-				found = append(found, t.listing(byLocators, l.constraints)...)
-			}
+	for tp := range sub.topics[wildcardKey] {
+		if l := sub.names[tp]; l.refused == nil {
+			found = append(found, t.listing(byLocators, l.constraints)...)
 		}
 	}
 	return inOrder(found)

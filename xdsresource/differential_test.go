@@ -29,6 +29,17 @@ type linearRPC struct {
 	draw              func() uint64
 }
 
+// bothWays routes the RPC by the index and by the linear matcher, with the same draws.
+func (rpc *linearRPC) bothWays(seed uint64, vh *VirtualHost, routes []*routepb.Route) (got, want *Route) {
+	draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
+	got = vh.Route(RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
+	rpc.draw = draws()
+	if i := rpc.firstOf(routes); i >= 0 {
+		want = vh.Routes[i]
+	}
+	return got, want
+}
+
 func (rpc *linearRPC) firstOf(routes []*routepb.Route) int {
 	for i, route := range routes {
 		if rpc.fits(route.GetMatch()) {
@@ -266,13 +277,8 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 			if r.IntN(8) == 0 {
 				rpc.method += oneOf(r, "?", "?q=1", "?p=1&q=0", "?p")
 			}
-			seed := r.Uint64()
-			draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
-			got := vh.Route(RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
-			rpc.draw = draws()
-			var want *Route
-			if i := rpc.firstOf(routes); i >= 0 {
-				want = vh.Routes[i]
+			got, want := rpc.bothWays(r.Uint64(), vh, routes)
+			if want != nil {
 				hits++
 			}
 			if got != want {

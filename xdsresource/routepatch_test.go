@@ -10,7 +10,6 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -281,15 +280,7 @@ func checkSameRoutes(t *testing.T, r *rand.Rand, vh *VirtualHost, routes []*rout
 	t.Helper()
 	for range 20 {
 		rpc := linearRPC{method: randomPath(r), authority: oneOf(r, "a", "b"), md: randomMetadata(r)}
-		seed := r.Uint64()
-		draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
-		got := vh.Route(RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
-		rpc.draw = draws()
-		var want *Route
-		if i := rpc.firstOf(routes); i >= 0 {
-			want = vh.Routes[i]
-		}
-		if got != want {
+		if got, want := rpc.bothWays(r.Uint64(), vh, routes); got != want {
 			t.Errorf("%s at %s with %v: got %+v, want %+v", rpc.method, rpc.authority, rpc.md, got, want)
 		}
 	}

@@ -6,13 +6,12 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve/servetest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/testca"
 )
@@ -45,10 +44,7 @@ func TestServicesOfServe(t *testing.T) {
 	conn := dialPlane(t, addr, ca, true)
 
 	checkHealth(t, conn, dialPlane(t, addr, ca, false))
-	checkReflection(t, conn)
-	if servers, err := channelzpb.NewChannelzClient(conn).GetServers(testutils.Context(t), &channelzpb.GetServersRequest{}); err != nil || len(servers.GetServer()) == 0 {
-		t.Errorf("channelz shows servers %v, %v, want this one", servers, err)
-	}
+	servetest.CheckTools(t, conn)
 
 	sotw, delta := subscribeSotW(t, conn), subscribeDelta(t, conn)
 	p.drain()
@@ -71,34 +67,6 @@ func checkHealth(t *testing.T, conn, anonymous *grpc.ClientConn) {
 		if _, err := healthpb.NewHealthClient(anonymous).Check(ctx, request); status.Code(err) != codes.Unavailable {
 			t.Errorf("without a certificate health of %q ended with %v, want UNAVAILABLE", service, err)
 		}
-	}
-}
-
-func checkReflection(t *testing.T, conn *grpc.ClientConn) {
-	t.Helper()
-	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(testutils.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
-	if err := stream.Send(list); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	services := map[string]bool{}
-	for _, s := range answer.GetListServicesResponse().GetService() {
-		services[s.GetName()] = true
-	}
-	for _, want := range []string{adsService, "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"} {
-		if !services[want] {
-			t.Errorf("reflection does not know %s; it has %v", want, services)
-		}
-	}
-	if err := stream.CloseSend(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -50,6 +50,8 @@ func TestPage(t *testing.T) {
 		"BenchmarkFleet/clusters=1000/endpoints=10/peer=grpc-go-xds/change=route/cost-2 5 70001 wire-B/op 0 retries/op",
 		"BenchmarkFleet/clusters=1000/endpoints=10/peer=dynxds/change=route/cost-2 5 70002 wire-B/op 1 retries/op",
 		"BenchmarkFleet/clusters=10000/endpoints=1/peer=dynxds/change=route/cost-2 5 760000 B/op",
+		"BenchmarkFilters/1-2 100 300 ns/op 1 allocs/op",
+		"BenchmarkFilters/5-2 100 400 ns/op 1 allocs/op",
 		"BenchmarkChannels/peer=dynxds-2 5 1 ADS-streams 7RUN ms-until-all-RPCs-have-ended",
 	))
 	for name, want := range map[string]string{
@@ -61,6 +63,7 @@ func TestPage(t *testing.T) {
 		"a figure that is worse":      "| Unary routes=1 sequential | 20 µs | 40 µs | 50 µs | **1.25, worse** |",
 		"a figure that is better":     "| Unary routes=1 sequential | 100 | 121 | 106 | 0.876 |",
 		"figures that do not differ":  "| Unary routes=100 sequential |  | 42.5 µs ± 6% | 42.5 µs ± 6% | ~ |",
+		"one of two rows":             "| a further HTTP filter | 150 ns | 25 ns | holds | – |",
 		"one that cannot hold":        "SotW | 200 kB | 760 kB | **exceeded**: a client keeps the bytes of a resource, and this RouteConfiguration alone has more | – |",
 		"less than can be shown":      "| Fleet clusters=1000 endpoints=10 change=route cost | 70 kB | 70 kB | 1 |",
 		"nothing to compare with":     "| Fleet clusters=1000 endpoints=10 change=route cost | 0 | 1 |  |",
@@ -100,7 +103,8 @@ func TestFormat(t *testing.T) {
 		{"", 10020, "10,020"},
 		{"", 1234567, "1,234,567"},
 		{"", -12.34, "-12.3"},
-		{"ns", 999, "0.999 µs"},
+		{"ns", 999, "999 ns"},
+		{"ns", 1500, "1.5 µs"},
 		{"ns", 1.5e6, "1.5 ms"},
 		{"B", 12, "12 B"},
 		{"B", 4096, "4.1 kB"},

@@ -68,6 +68,17 @@ func budgets() []budget {
 		return combine(of("Unary/routes=10000/sequential", peer, "ns/op"), of("Unary/routes=1/sequential", peer, "ns/op"), by)
 	}
 	all = append(all, budget{"time of a unary RPC at 10,000 routes ÷ at 1 route", 1.05, plainNumber, slowdown(sotw), slowdown(grpcGo)})
+	further := func(unit string) measure {
+		return combine(of("Filters/5", "", unit), of("Filters/1", "", unit), func(five, one float64) float64 { return (five - one) / 4 })
+	}
+	all = append(all,
+		budget{"routing a unary RPC by its path, 10,000 routes", 150, in("ns"), of("Select/exact/10000", "", "ns/op"), none},
+		budget{"allocations of that", 1, plainNumber, of("Select/exact/10000", "", "allocs/op"), none},
+		budget{"a further HTTP filter", 150, in("ns"), further("ns/op"), none},
+		budget{"allocations of that", 2, plainNumber, further("allocs/op"), none},
+		budget{"matching 5 dynamic parameters", 200, in("ns"), of("Match", "", "ns/op"), none},
+		budget{"allocations of that", 0, plainNumber, of("Match", "", "allocs/op"), none},
+	)
 	for _, n := range []int{1_000, 10_000} {
 		again := fleetRow(n, "change=none/cost")
 		all = append(all, budget{fmt.Sprintf("resources decoded of a push of %s that did not change", count(n, "cluster")), 0, plainNumber, of(again, sotw, "decoded/op"), none})

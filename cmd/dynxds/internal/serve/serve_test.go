@@ -13,15 +13,14 @@ import (
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	channelzpb "google.golang.org/grpc/channelz/grpc_channelz_v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve/servetest"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/testutils/testca"
 )
@@ -103,35 +102,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 func TestReflectionAndChannelz(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{})
-	conn := r.dial(insecure.NewCredentials())
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-
-	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
-	if err := stream.Send(list); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := stream.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	services := map[string]bool{}
-	for _, s := range answer.GetListServicesResponse().GetService() {
-		services[s.GetName()] = true
-	}
-	for _, want := range []string{serve.ADSService, "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"} {
-		if !services[want] {
-			t.Errorf("reflection does not know %s; it has %v", want, services)
-		}
-	}
-	servers, err := channelzpb.NewChannelzClient(conn).GetServers(ctx, &channelzpb.GetServersRequest{})
-	if err != nil || len(servers.GetServer()) == 0 {
-		t.Errorf("channelz shows servers %v, %v, want this one", servers, err)
-	}
+	servetest.CheckTools(t, r.dial(insecure.NewCredentials()))
 }
 
 // Given an ADS stream, when the server drains, then the stream ends with
