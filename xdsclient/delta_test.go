@@ -375,6 +375,7 @@ func TestDeltaResourceTimer(t *testing.T) {
 		late, _ := listen(t, c, types.clusters, "late")
 		pass(5 * time.Second)
 		soon, _ := listen(t, c, types.clusters, "soon")
+		synctest.Wait() // the server is asked for it
 		s.send(types.clusters, "n2", has("soon", "1", cluster("soon", "x")))
 		soon.cluster("x")
 		if at := heardAt(late, start, KindTimeout); at != 15*time.Second {
