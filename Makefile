@@ -67,12 +67,30 @@ generate: ## Generate the Go code of the .proto files in proto/
 	rm -f $$(find proto -name '*.pb.go')
 	cd tools && $(GO) run ./protogen -proto ../proto -out ../proto
 
+.PHONY: api
+api: ## Write the list of exported declarations, docs/api.txt, that CI compares
+	cd tools && $(GO) run ./apilist -C .. -o ../docs/api.txt
+
+.PHONY: floors
+floors: ## Write the table of import rules into docs/architecture.md, and check the imports
+	cd tools && $(GO) run ./floors -C .. -page ../docs/architecture.md
+
+.PHONY: size
+size: ## Print the lines of Go by package: code, without generated code, and tests
+	@git ls-files '*.go' | grep -v '\.pb\.go$$' | xargs awk ' \
+	  { n = split(FILENAME, part, "/"); dir = n == 1 ? "." : substr(FILENAME, 1, length(FILENAME) - length(part[n]) - 1) } \
+	  FILENAME ~ /_test\.go$$/ { tests[dir]++; allTests++; next } \
+	  { code[dir]++; allCode++ } \
+	  END { for (d in code) seen[d]; for (d in tests) seen[d]; \
+	    for (d in seen) printf "%7d %7d  %s\n", code[d], tests[d], d | "sort -k3"; close("sort -k3"); \
+	    printf "%7d %7d  code, tests\n", allCode, allTests }'
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck and the direction of imports
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
-	.ci/imports
+	cd tools && $(GO) run ./floors -C .. -page ../docs/architecture.md -check
 
 .PHONY: ci
 ci: ## Everything that has to pass before a change lands

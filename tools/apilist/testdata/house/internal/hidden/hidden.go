@@ -1,0 +1,3 @@
+package hidden
+
+type Key int
