@@ -2,15 +2,15 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/report"
 )
 
 // runDemo is demo.Run.
-type runDemo func(context.Context, demo.Options, report.Reporter) error
+type runDemo func(context.Context, demo.Options, io.Writer) error
 
 const demoHelp = `Runs a control plane, four gRPC backends and a client in this process, on
 loopback, and needs nothing else. The client imports dynxds and dials
@@ -29,30 +29,22 @@ what chance allows for their number, and in that none fails but those on the
 dying backend's connection. The exit status is 0 only if all five steps were
 observed.
 
-A terminal sees a live table (NO_COLOR turns its colours off), a pipe sees
-lines. With --json each line is one object, whose field "event" is "setup",
+With --json each line is one object, whose field "event" is "setup",
 "announced", "progress", "observed" or "missed", or "summary"; docs/demo.md has
 their fields. GRPC_GO_LOG_SEVERITY_LEVEL=info shows gRPC's own log.`
 
 func newDemo(run runDemo) *cobra.Command {
-	var (
-		opts   demo.Options
-		asJSON bool
-	)
+	var opts demo.Options
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show routing at work: a control plane, backends and a client in one process",
 		Long:  demoHelp,
 		Args:  noArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			if asJSON {
-				return run(cmd.Context(), opts, report.NewJSON(out))
-			}
-			return run(cmd.Context(), opts, report.New(out))
+			return run(cmd.Context(), opts, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().DurationVar(&opts.Duration, "duration", demo.DefaultDuration, "how long to run, at least "+demo.MinDuration.String())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print one JSON object per line")
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/report"
 )
 
 // runAsCommand makes the test binary the command, so that tests see its real
@@ -139,7 +139,7 @@ func TestDemoInterrupted(t *testing.T) {
 // Errors give exit status 1 and one plain line.
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
-	missed := func(context.Context, demo.Options, report.Reporter) error {
+	missed := func(context.Context, demo.Options, io.Writer) error {
 		return errors.New("step 2 of 4 (shift) was not observed: no RPC has shown the change")
 	}
 	tests := []struct {

@@ -11,26 +11,30 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/report"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keeper is a Reporter that keeps the results and prints the rest.
+// keeper keeps what the demo tells, and prints it.
 type keeper struct {
-	report.Reporter
-	setUp   report.SetUp
-	results []scenario.Result
-	summary scenario.Summary
+	out     bytes.Buffer
+	setUp   *setUp
+	results []*result
+	summary *summary
 }
 
-func newKeeper(out *bytes.Buffer) *keeper { return &keeper{Reporter: report.NewLines(out)} }
-
-func (k *keeper) SetUp(s report.SetUp)        { k.setUp = s; k.Reporter.SetUp(s) }
-func (k *keeper) Judged(r scenario.Result)    { k.results = append(k.results, r); k.Reporter.Judged(r) }
-func (k *keeper) Finished(s scenario.Summary) { k.summary = s; k.Reporter.Finished(s) }
+func (k *keeper) tell(e event) {
+	switch e := e.(type) {
+	case *setUp:
+		k.setUp = e
+	case *result:
+		k.results = append(k.results, e)
+	case *summary:
+		k.summary = e
+	}
+	printer(&k.out, false)(e)
+}
 
 // The tests that run a demo are not parallel: it sets the environment.
 
@@ -39,10 +43,9 @@ func (k *keeper) Finished(s scenario.Summary) { k.summary = s; k.Reporter.Finish
 // were made.
 func TestRunObservesAllSteps(t *testing.T) {
 	t.Setenv(bootstrapEnv, "/what/it/was")
-	var out bytes.Buffer
-	k := newKeeper(&out)
-	if err := Run(testutils.Context(t), Options{Duration: MinDuration}, k); err != nil {
-		t.Fatalf("Run: %v\n%s", err, out.String())
+	k := &keeper{}
+	if err := runMesh(testutils.Context(t), MinDuration, patience, k.tell, steps); err != nil {
+		t.Fatalf("Run: %v\n%s", err, k.out.String())
 	}
 	if len(k.results) != stepCount || k.summary.Observed != stepCount {
 		t.Errorf("%d steps judged, %d observed, want %d", len(k.results), k.summary.Observed, stepCount)
@@ -51,8 +54,8 @@ func TestRunObservesAllSteps(t *testing.T) {
 		if r.Arrived <= 0 {
 			t.Errorf("step %d: the change arrived after %v, want more than 0", r.Step, r.Arrived)
 		}
-		for _, m := range methods() {
-			if r.Counts.Of("", m) == 0 {
+		for _, m := range []string{unaryCall, emptyCall, fullDuplexCall} {
+			if r.Counts.of("", m) == 0 {
 				t.Errorf("step %d: no RPC of %s was counted", r.Step, m)
 			}
 		}
@@ -68,20 +71,19 @@ func TestRunObservesAllSteps(t *testing.T) {
 // Given a configuration that the client has to reject, so that its step never
 // shows, then the demo fails and says which step, why, and what the client said.
 func TestRunFailsIfAStepNeverShows(t *testing.T) {
-	faulty := func(m *mesh, start func()) []scenario.Step {
-		step := shift(m)
-		step.Do = func(context.Context) error {
-			routes := routing{number: 2, stable: 50, canary: 50}.message()
+	faulty := func(m *mesh, start func()) []step {
+		wrong := shift(m)
+		wrong.do = func(context.Context) error {
+			routes := routes(2, 50, 50, "")
 			routes.VirtualHosts[0].Routes[0].GetRoute().GetWeightedClusters().Clusters = nil
 			return m.push(routes)
 		}
-		return []scenario.Step{split(m, start), step}
+		return []step{split(m, start), wrong}
 	}
-	var out bytes.Buffer
-	k := newKeeper(&out)
-	err := run(testutils.Context(t), Options{Duration: time.Second}, k, 5*time.Second, faulty)
+	k := &keeper{}
+	err := runMesh(testutils.Context(t), time.Second, 5*time.Second, k.tell, faulty)
 	if err == nil {
-		t.Fatalf("run: no error\n%s", out.String())
+		t.Fatalf("run: no error\n%s", k.out.String())
 	}
 	const step = "step 2 of 2 (shift to 50/50) was not observed: no RPC has shown the change within "
 	if !strings.HasPrefix(err.Error(), step) {
@@ -98,15 +100,14 @@ func TestRunFailsIfAStepNeverShows(t *testing.T) {
 // Given a backend that fails RPCs at random, then the demo does not pass.
 func TestRunFailsIfRPCsFail(t *testing.T) {
 	broken := errors.New("this backend is broken")
-	flaky := func(m *mesh, start func()) []scenario.Step {
+	flaky := func(m *mesh, start func()) []step {
 		first := split(m, func() {
 			m.backends[canary1].Fail(broken)
 			start()
 		})
-		return []scenario.Step{first}
+		return []step{first}
 	}
-	var out bytes.Buffer
-	err := run(testutils.Context(t), Options{Duration: time.Second}, newKeeper(&out), time.Second, flaky)
+	err := runMesh(testutils.Context(t), time.Second, time.Second, (&keeper{}).tell, flaky)
 	if err == nil || !strings.Contains(err.Error(), broken.Error()) {
 		t.Errorf("run: %v, want the RPCs' error", err)
 	}
@@ -115,10 +116,9 @@ func TestRunFailsIfRPCsFail(t *testing.T) {
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(testutils.Context(t))
 	stopped := errors.New("stopped by hand")
-	var out bytes.Buffer
-	k := newKeeper(&out)
-	err := run(ctx, Options{Duration: time.Hour}, k, time.Hour, func(m *mesh, start func()) []scenario.Step {
-		return []scenario.Step{split(m, func() { start(); cancel(stopped) })}
+	k := &keeper{}
+	err := runMesh(ctx, time.Hour, time.Hour, k.tell, func(m *mesh, start func()) []step {
+		return []step{split(m, func() { start(); cancel(stopped) })}
 	})
 	if !errors.Is(err, stopped) {
 		t.Errorf("run: %v, want %v", err, stopped)
@@ -130,7 +130,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 
 func TestRunRejectsATooShortDuration(t *testing.T) {
 	var out bytes.Buffer
-	err := Run(t.Context(), Options{Duration: time.Second}, report.NewLines(&out))
+	err := Run(t.Context(), Options{Duration: time.Second}, &out)
 	const want = "--duration 1s is too short: the 5 steps need 2s or more"
 	if err == nil || err.Error() != want {
 		t.Errorf("Run: %v, want %q", err, want)

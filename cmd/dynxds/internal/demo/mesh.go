@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -32,7 +34,8 @@ type mesh struct {
 	connections *connections
 	channel     *grpc.ClientConn
 
-	variants variants
+	// aliceIsDirect says which variant the control plane tells alice by DPDS.
+	aliceIsDirect atomic.Bool
 	// startFurther makes RPCs of a further client until the demo ends.
 	startFurther func(name string, channel grpc.ClientConnInterface)
 
@@ -61,7 +64,7 @@ func (m *mesh) close() {
 }
 
 func (m *mesh) startBackends() error {
-	for _, c := range clusters() {
+	for _, c := range clusters {
 		for _, id := range c.backends {
 			b, err := testutils.NewBackend(id)
 			if err != nil {
@@ -160,7 +163,19 @@ func (m *mesh) push(resources ...proto.Message) error {
 	return err
 }
 
-func (m *mesh) address(backend string) string { return m.backends[backend].Addr() }
+// describe says what runs.
+func (m *mesh) describe(duration time.Duration) *setUp {
+	s := &setUp{
+		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.planeAt, Duration: millis(duration),
+		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob},
+	}
+	for _, c := range clusters {
+		for _, b := range c.backends {
+			s.Backends = append(s.Backends, backendInfo{Name: b, Cluster: c.name, Address: m.backends[b].Addr()})
+		}
+	}
+	return s
+}
 
 // rejections says in words what the client has rejected, as the control plane
 // knows it.

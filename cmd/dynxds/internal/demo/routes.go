@@ -1,11 +1,18 @@
 package demo
 
 import (
+	"context"
+	"strconv"
+	"time"
+
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
@@ -13,76 +20,86 @@ const (
 	serviceName = "echo.example.com"
 	routesName  = "echo-routes"
 
-	stable = "stable"
-	canary = "canary"
-	proxy  = "proxy"
+	stable, canary, proxy             = "stable", "canary", "proxy"
+	stable1, stable2, canary1, proxy1 = "stable-1", "stable-2", "canary-1", "proxy-1"
 )
 
-// Backends, by name.
-const (
-	stable1 = "stable-1"
-	stable2 = "stable-2"
-	canary1 = "canary-1"
-	proxy1  = "proxy-1"
-)
-
-// cluster is a cluster and its backends.
-type cluster struct {
+// clusters are those of the demo, with the names of their backends.
+var clusters = []struct {
 	name     string
 	backends []string
+}{
+	{stable, []string{stable1, stable2}},
+	{canary, []string{canary1}},
+	{proxy, []string{proxy1}},
 }
 
-// clusters are those of the demo. They are a function's result so that nobody
-// can change them.
-func clusters() []cluster {
-	return []cluster{
-		{stable, []string{stable1, stable2}},
-		{canary, []string{canary1}},
-		{proxy, []string{proxy1}},
-	}
-}
-
-// fixedResources are those that no step changes. addr maps a backend to its
-// address.
-func fixedResources(addr func(backend string) string) []proto.Message {
+// fixedResources are those that no step changes.
+func (m *mesh) fixedResources() []proto.Message {
 	all := []proto.Message{xdsmsg.DefaultListener(serviceName, routesName)}
-	for _, c := range clusters() {
-		var addrs []string
+	for _, c := range clusters {
+		var addresses []string
 		for _, b := range c.backends {
-			addrs = append(addrs, addr(b))
+			addresses = append(addresses, m.backends[b].Addr())
 		}
-		all = append(all, xdsmsg.EDSCluster(c.name, ""), xdsmsg.SimpleEndpoints(c.name, addrs...))
+		all = append(all, xdsmsg.EDSCluster(c.name, ""), xdsmsg.SimpleEndpoints(c.name, addresses...))
 	}
 	return all
 }
 
-// routing is the content of a RouteConfiguration.
-type routing struct {
-	// number is the configuration's, from 1 on.
-	number int
-	// stable and canary are the weights that RPCs are split by.
-	stable, canary uint32
-	// moved is a method that goes to the cluster canary alone, "" if none does.
-	moved string
-}
-
-func (r routing) message() *routepb.RouteConfiguration {
-	var routes []*routepb.Route
-	if r.moved != "" {
-		routes = append(routes, xdsmsg.PathRoute("/"+testgrpc.TestService_ServiceDesc.ServiceName+"/"+r.moved, canary))
+// routes is configuration number n: the weights of the clusters stable and canary, and
+// a method that goes to canary alone, if it is not "".
+func routes(n int, stableWeight, canaryWeight uint32, moved string) *routepb.RouteConfiguration {
+	var list []*routepb.Route
+	if moved != "" {
+		list = append(list, xdsmsg.PathRoute("/"+testgrpc.TestService_ServiceDesc.ServiceName+"/"+moved, canary))
 	}
-	routes = append(routes, xdsmsg.WeightedRoute("/",
-		xdsmsg.Weighted{Cluster: stable, Weight: r.stable},
-		xdsmsg.Weighted{Cluster: canary, Weight: r.canary}))
-	return numbered(r.number, routesName, routes...)
+	list = append(list, xdsmsg.WeightedRoute("/",
+		xdsmsg.Weighted{Cluster: stable, Weight: stableWeight},
+		xdsmsg.Weighted{Cluster: canary, Weight: canaryWeight}))
+	return numbered(n, routesName, list...)
 }
 
 // numbered is a RouteConfiguration whose number shows in the RPCs that it routes.
-func numbered(number int, name string, routes ...*routepb.Route) *routepb.RouteConfiguration {
+func numbered(n int, name string, routes ...*routepb.Route) *routepb.RouteConfiguration {
 	for _, route := range routes {
 		route.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{
-			MaxStreamDuration: durationpb.New(maxStreamDuration(number)),
+			MaxStreamDuration: durationpb.New(maxStreamDuration(n)),
 		}
 	}
 	return xdsmsg.RouteConfig(name, serviceName, routes...)
+}
+
+// maxStreamDuration is what stands for configuration n. It lies in the middle of an
+// hour of its own, which neither rounding on the wire nor an RPC that waits for a
+// connection can leave.
+func maxStreamDuration(n int) time.Duration { return time.Duration(n)*time.Hour - 30*time.Minute }
+
+// configurationOf is the inverse: the number for what is left of the duration when the
+// RPC arrives.
+func configurationOf(left time.Duration) int { return int(left/time.Hour) + 1 }
+
+// configurationHeader is the response header with the number of the configuration that
+// routed the RPC.
+const configurationHeader = "demo-configuration"
+
+// stampConfiguration is the behaviour of every backend.
+func stampConfiguration(ctx context.Context, rpc testutils.RPC) error {
+	if rpc.Deadline.IsZero() {
+		return nil
+	}
+	n := configurationOf(time.Until(rpc.Deadline))
+	return grpc.SetHeader(ctx, metadata.Pairs(configurationHeader, strconv.Itoa(n)))
+}
+
+// answeredBy reads from a response's header who answered and which configuration routed
+// the RPC, 0 if that is not known.
+func answeredBy(header metadata.MD) (backend string, configuration int) {
+	if v := header.Get(testutils.BackendIDHeader); len(v) > 0 {
+		backend = v[0]
+	}
+	if v := header.Get(configurationHeader); len(v) > 0 {
+		configuration, _ = strconv.Atoi(v[0])
+	}
+	return backend, configuration
 }

@@ -3,100 +3,106 @@ package demo
 import (
 	"context"
 
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
+	"google.golang.org/protobuf/proto"
 )
 
 // stepCount is how many steps the demo has.
 const stepCount = 5
 
 // steps are the demo's. startTraffic lets the client begin with its RPCs.
-func steps(m *mesh, startTraffic func()) []scenario.Step {
-	return []scenario.Step{
-		split(m, startTraffic),
-		shift(m),
-		stopBackend(m),
-		moveMethod(m),
-		moveClient(m),
-	}
+func steps(m *mesh, startTraffic func()) []step {
+	return []step{split(m, startTraffic), shift(m), stopBackend(m), moveMethod(m), moveClient(m)}
 }
 
-func split(m *mesh, startTraffic func()) scenario.Step {
-	return scenario.Step{
-		Name: "split 90/10",
-		Announcement: `The control plane sends 90% of the RPCs to cluster "stable", which has two backends, ` +
+// pushes makes a change of resources.
+func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
+	return func(context.Context) error { return m.push(resources...) }
+}
+
+func split(m *mesh, startTraffic func()) step {
+	return step{
+		name: "split 90/10",
+		text: `The control plane sends 90% of the RPCs to cluster "stable", which has two backends, ` +
 			`and 10% to cluster "canary", which has one. The client makes its first RPCs.`,
-		Do: func(context.Context) error {
-			resources := append(fixedResources(m.address), routing{number: 1, stable: 90, canary: 10}.message())
-			if err := m.push(resources...); err != nil {
-				return err
-			}
+		do: func(context.Context) error {
+			err := m.push(append(m.fixedResources(), routes(1, 90, 10, ""))...)
 			startTraffic()
-			return nil
+			return err
 		},
-		Expect: scenario.Expectation{
-			Configuration: 1,
-			Groups: []scenario.Group{{
-				Shares: map[string]float64{stable1: 0.45, stable2: 0.45, canary1: 0.10},
-			}},
+		expect: expectation{
+			configuration: 1,
+			groups:        []group{{shares: map[string]float64{stable1: 0.45, stable2: 0.45, canary1: 0.10}}},
 		},
 	}
 }
 
-func shift(m *mesh) scenario.Step {
-	return scenario.Step{
-		Name: "shift to 50/50",
-		Announcement: `While RPCs run, the control plane shifts the split: half of them for "stable", ` +
+func shift(m *mesh) step {
+	return step{
+		name: "shift to 50/50",
+		text: `While RPCs run, the control plane shifts the split: half of them for "stable", ` +
 			`half for "canary". No RPC may fail, and none that follows the first on the new split may go by the old one.`,
-		Do: func(context.Context) error {
-			return m.push(routing{number: 2, stable: 50, canary: 50}.message())
-		},
-		Expect: scenario.Expectation{
-			Configuration: 2,
-			Groups: []scenario.Group{{
-				Shares: map[string]float64{stable1: 0.25, stable2: 0.25, canary1: 0.50},
-			}},
+		do: m.pushes(routes(2, 50, 50, "")),
+		expect: expectation{
+			configuration: 2,
+			groups:        []group{{shares: map[string]float64{stable1: 0.25, stable2: 0.25, canary1: 0.50}}},
 		},
 	}
 }
 
-func stopBackend(m *mesh) scenario.Step {
-	addr := m.address(stable2)
-	afterLoss := func(r scenario.RPC) bool {
-		at, lost := m.connections.lostAt(addr)
-		return lost && r.Start.After(at)
+func stopBackend(m *mesh) step {
+	address := m.backends[stable2].Addr()
+	afterLoss := func(r rpc) bool {
+		at, lost := m.connections.lostAt(address)
+		return lost && r.start.After(at)
 	}
-	return scenario.Step{
-		Name: "stop a backend",
-		Announcement: `Backend stable-2 dies, and nobody tells the control plane. RPCs that are on its connection at ` +
+	return step{
+		name: "stop a backend",
+		text: `Backend stable-2 dies, and nobody tells the control plane. RPCs that are on its connection at ` +
 			`that moment may fail; every later one has to be answered, by stable-1 in its place.`,
-		Do: func(context.Context) error {
+		do: func(context.Context) error {
 			m.backends[stable2].Stop()
 			return nil
 		},
-		Expect: scenario.Expectation{
-			Configuration: 2,
-			Shows:         afterLoss,
-			Groups: []scenario.Group{{
-				Shares: map[string]float64{stable1: 0.50, canary1: 0.50},
-			}},
-			Excuses: func(r scenario.RPC) bool { return r.Peer == addr && !afterLoss(r) },
+		expect: expectation{
+			configuration: 2,
+			shows:         afterLoss,
+			groups:        []group{{shares: map[string]float64{stable1: 0.50, canary1: 0.50}}},
+			excuses:       func(r rpc) bool { return r.peer == address && !afterLoss(r) },
 		},
 	}
 }
 
-func moveMethod(m *mesh) scenario.Step {
-	return scenario.Step{
-		Name: "move a method",
-		Announcement: `The control plane moves one method, EmptyCall, to cluster "canary" for good. ` +
+func moveMethod(m *mesh) step {
+	return step{
+		name: "move a method",
+		text: `The control plane moves one method, EmptyCall, to cluster "canary" for good. ` +
 			`The other methods keep their split.`,
-		Do: func(context.Context) error {
-			return m.push(routing{number: 3, stable: 50, canary: 50, moved: emptyCall}.message())
+		do: m.pushes(routes(3, 50, 50, emptyCall)),
+		expect: expectation{
+			configuration: 3,
+			groups: []group{
+				{[]string{emptyCall}, map[string]float64{canary1: 1}},
+				{[]string{unaryCall, fullDuplexCall}, map[string]float64{stable1: 0.50, canary1: 0.50}},
+			},
 		},
-		Expect: scenario.Expectation{
-			Configuration: 3,
-			Groups: []scenario.Group{
-				{Methods: []string{emptyCall}, Shares: map[string]float64{canary1: 1}},
-				{Methods: []string{unaryCall, fullDuplexCall}, Shares: map[string]float64{stable1: 0.50, canary1: 0.50}},
+	}
+}
+
+func moveClient(m *mesh) step {
+	return step{
+		name: "move a client",
+		text: `Two more clients, alice and bob, dial the same service by dynamic parameters: the control plane tells ` +
+			`each which variant of the Listener to subscribe to, and both go by way of proxy-1. Then it tells alice another one: ` +
+			`she alone goes to "stable" herself. No RPC may fail.`,
+		do: m.moveAlice,
+		expect: expectation{
+			configuration: directConfiguration,
+			about:         func(r rpc) bool { return r.method == alice },
+			groups: []group{
+				{[]string{alice}, map[string]float64{stable1: 1}},
+				{[]string{bob}, map[string]float64{proxy1: 1}},
+				{[]string{emptyCall}, map[string]float64{canary1: 1}},
+				{[]string{unaryCall, fullDuplexCall}, map[string]float64{stable1: 0.50, canary1: 0.50}},
 			},
 		},
 	}

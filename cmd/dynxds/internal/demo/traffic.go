@@ -13,8 +13,6 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
-
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
 )
 
 // The methods that the traffic calls, by short name.
@@ -23,8 +21,6 @@ const (
 	emptyCall      = "EmptyCall"
 	fullDuplexCall = "FullDuplexCall"
 )
-
-func methods() []string { return []string{unaryCall, emptyCall, fullDuplexCall} }
 
 // The traffic at most: four workers with 150 unary RPCs a second each, and
 // eight that always have a stream open, so that a backend which stops has RPCs
@@ -48,7 +44,7 @@ var errHung = fmt.Errorf("no answer within %v", hungAfter)
 // traffic makes RPCs until it is stopped.
 type traffic struct {
 	client testgrpc.TestServiceClient
-	record func(scenario.RPC)
+	record func(rpc)
 	// ctx ends RPCs at once, stopping only keeps new ones from beginning. ctx
 	// has no deadline.
 	ctx      context.Context
@@ -59,7 +55,7 @@ type traffic struct {
 
 // startTraffic begins to make RPCs, which end when ctx does. The caller has to
 // call stop.
-func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(scenario.RPC)) *traffic {
+func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(rpc)) *traffic {
 	t := newTraffic(ctx, channel, record)
 	for i := range unaryWorkers {
 		t.workers.Go(func() { t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, t.unary) })
@@ -72,11 +68,11 @@ func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record 
 
 // startFurtherTraffic is startTraffic for a further client, whose RPCs are recorded
 // under its name.
-func startFurtherTraffic(ctx context.Context, channel grpc.ClientConnInterface, name string, record func(scenario.RPC)) *traffic {
+func startFurtherTraffic(ctx context.Context, channel grpc.ClientConnInterface, name string, record func(rpc)) *traffic {
 	t := newTraffic(ctx, channel, record)
 	t.workers.Go(func() {
 		t.work(unaryInterval, 0, func() {
-			t.call(scenario.RPC{Method: name}, func(ctx context.Context, opts ...grpc.CallOption) error {
+			t.call(rpc{method: name}, func(ctx context.Context, opts ...grpc.CallOption) error {
 				_, err := t.client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
 				return err
 			})
@@ -85,7 +81,7 @@ func startFurtherTraffic(ctx context.Context, channel grpc.ClientConnInterface, 
 	return t
 }
 
-func newTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(scenario.RPC)) *traffic {
+func newTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(rpc)) *traffic {
 	// A deadline of ctx would take the place of the one that carries the number
 	// of the configuration.
 	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -104,9 +100,9 @@ func (t *traffic) stop() {
 	t.release()
 }
 
-// work calls rpc, at best once per interval. What was missed is not made up
+// work calls makeRPC, at best once per interval. What was missed is not made up
 // for.
-func (t *traffic) work(interval, first time.Duration, rpc func()) {
+func (t *traffic) work(interval, first time.Duration, makeRPC func()) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()
 	for {
@@ -118,7 +114,7 @@ func (t *traffic) work(interval, first time.Duration, rpc func()) {
 			return
 		}
 		begun := time.Now()
-		rpc()
+		makeRPC()
 		timer.Reset(max(0, interval-time.Since(begun)))
 	}
 }
@@ -127,20 +123,20 @@ func (t *traffic) work(interval, first time.Duration, rpc func()) {
 // the turns of round robin.
 func (t *traffic) unary() {
 	if rand.IntN(2) == 0 {
-		t.call(scenario.RPC{Method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
+		t.call(rpc{method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
 			_, err := t.client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
 			return err
 		})
 		return
 	}
-	t.call(scenario.RPC{Method: emptyCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
+	t.call(rpc{method: emptyCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
 		_, err := t.client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
 		return err
 	})
 }
 
 func (t *traffic) stream() {
-	t.call(scenario.RPC{Method: fullDuplexCall, Paced: true}, t.exchange)
+	t.call(rpc{method: fullDuplexCall, paced: true}, t.exchange)
 }
 
 // exchange is one bidirectional stream, from its creation to its status.
@@ -174,7 +170,7 @@ func (t *traffic) exchange(ctx context.Context, opts ...grpc.CallOption) error {
 
 // call makes an RPC and records it, unless it failed because the demo was
 // interrupted.
-func (t *traffic) call(rpc scenario.RPC, f func(context.Context, ...grpc.CallOption) error) {
+func (t *traffic) call(r rpc, f func(context.Context, ...grpc.CallOption) error) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(hungAfter, func() { cancel(errHung) })
@@ -184,10 +180,10 @@ func (t *traffic) call(rpc scenario.RPC, f func(context.Context, ...grpc.CallOpt
 		header metadata.MD
 		from   peer.Peer
 	)
-	rpc.Start = time.Now()
+	r.start = time.Now()
 	err := f(ctx, grpc.Header(&header), grpc.Peer(&from))
-	rpc.End = time.Now()
-	rpc.Peer = addrString(from.Addr)
+	r.end = time.Now()
+	r.peer = addrString(from.Addr)
 
 	if err != nil {
 		if t.ctx.Err() != nil {
@@ -196,9 +192,9 @@ func (t *traffic) call(rpc scenario.RPC, f func(context.Context, ...grpc.CallOpt
 		if errors.Is(context.Cause(ctx), errHung) {
 			err = errHung
 		}
-		rpc.Err = err
+		r.err = err
 	} else {
-		rpc.Backend, rpc.Configuration = answeredBy(header)
+		r.backend, r.configuration = answeredBy(header)
 	}
-	t.record(rpc)
+	t.record(r)
 }

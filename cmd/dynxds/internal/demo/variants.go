@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/cmd/dynxds/internal/scenario"
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -44,15 +42,10 @@ const (
 	directConfiguration = 5
 )
 
-// variants are who gets which variant, for the control plane to tell by DPDS.
-type variants struct {
-	aliceIsDirect atomic.Bool
-}
-
 // constraints is what the control plane says to a client.
-func (v *variants) constraints(node *corepb.Node) (dynparam.ByType, error) {
+func (m *mesh) constraints(node *corepb.Node) (dynparam.ByType, error) {
 	value := viaProxy
-	if node.GetId() == alice && v.aliceIsDirect.Load() {
+	if node.GetId() == alice && m.aliceIsDirect.Load() {
 		value = direct
 	}
 	c, err := dynparam.Exact(map[string]string{listenerType: value})
@@ -60,26 +53,6 @@ func (v *variants) constraints(node *corepb.Node) (dynparam.ByType, error) {
 		return dynparam.ByType{}, err
 	}
 	return dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.listener.v3.Listener": c})
-}
-
-func moveClient(m *mesh) scenario.Step {
-	return scenario.Step{
-		Name: "move a client",
-		Announcement: `Two more clients, alice and bob, dial the same service by dynamic parameters: the control plane tells ` +
-			`each which variant of the Listener to subscribe to, and both go by way of proxy-1. Then it tells alice another one: ` +
-			`she alone goes to "stable" herself. No RPC may fail.`,
-		Do: m.moveAlice,
-		Expect: scenario.Expectation{
-			Configuration: directConfiguration,
-			About:         func(r scenario.RPC) bool { return r.Method == alice },
-			Groups: []scenario.Group{
-				{Methods: []string{alice}, Shares: map[string]float64{stable1: 1}},
-				{Methods: []string{bob}, Shares: map[string]float64{proxy1: 1}},
-				{Methods: []string{emptyCall}, Shares: map[string]float64{canary1: 1}},
-				{Methods: []string{unaryCall, fullDuplexCall}, Shares: map[string]float64{stable1: 0.50, canary1: 0.50}},
-			},
-		},
-	}
 }
 
 // moveAlice adds the variants and the clients and, when both clients are served by
@@ -98,7 +71,7 @@ func (m *mesh) moveAlice(ctx context.Context) error {
 		}
 		m.startFurther(name, channel)
 	}
-	m.variants.aliceIsDirect.Store(true)
+	m.aliceIsDirect.Store(true)
 	m.store.RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == alice })
 	return nil
 }
@@ -116,7 +89,7 @@ func (m *mesh) pushVariants() error {
 			routes := numbered(v.configuration, v.value, xdsmsg.PrefixRoute("/", v.cluster))
 			tx.SetVariant(map[string]string{listenerType: v.value}, xdsmsg.InlineListener(variantListener, routes))
 		}
-		tx.SetDPDS(dpdsName, m.variants.constraints)
+		tx.SetDPDS(dpdsName, m.constraints)
 	})
 	return err
 }

@@ -1,4 +1,4 @@
-package scenario
+package demo
 
 import (
 	"math"
@@ -9,30 +9,46 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// lettered is a layout of the backends a and b.
+func lettered(methods ...string) *layout {
+	return &layout{backends: []backendInfo{{Name: "a"}, {Name: "b"}}, methods: methods}
+}
+
+// count fills counts: method, backend, number.
+func count(l *layout, cells map[[2]string]int) counts {
+	c := l.counts()
+	for cell, n := range cells {
+		c.n[cell[1]][cell[0]] = n
+	}
+	return c
+}
+
 func TestCountsOfAndShare(t *testing.T) {
 	t.Parallel()
-	counts := Counts{{"X", "a"}: 1, {"X", "b"}: 3, {"Y", "a"}: 4}
+	c := count(lettered("X", "Y"), map[[2]string]int{{"X", "a"}: 1, {"X", "b"}: 3, {"Y", "a"}: 4})
 	tests := []struct {
 		backend string
 		methods []string
 		of      int
 		share   float64
-		any     bool
+		percent string
 	}{
-		{"", nil, 8, 1, true},
-		{"a", nil, 5, 0.625, true},
-		{"a", []string{"X"}, 1, 0.25, true},
-		{"b", []string{"X", "Y"}, 3, 0.375, true},
-		{"c", nil, 0, 0, true},
-		{"a", []string{"Z"}, 0, 0, false},
+		{"", nil, 8, 1, "100.0%"},
+		{"a", nil, 5, 0.625, "62.5%"},
+		{"a", []string{"X"}, 1, 0.25, "25.0%"},
+		{"b", []string{"X", "Y"}, 3, 0.375, "37.5%"},
+		{"c", nil, 0, 0, "0.0%"},
+		{"a", []string{"Z"}, 0, 0, "-"},
 	}
 	for _, tt := range tests {
-		if got := counts.Of(tt.backend, tt.methods...); got != tt.of {
-			t.Errorf("Of(%q, %v) = %d, want %d", tt.backend, tt.methods, got, tt.of)
+		if got := c.of(tt.backend, tt.methods...); got != tt.of {
+			t.Errorf("of(%q, %v) = %d, want %d", tt.backend, tt.methods, got, tt.of)
 		}
-		share, ok := counts.Share(tt.backend, tt.methods...)
-		if share != tt.share || ok != tt.any {
-			t.Errorf("Share(%q, %v) = %v, %v, want %v, %v", tt.backend, tt.methods, share, ok, tt.share, tt.any)
+		if got := c.share(tt.backend, tt.methods...); got != tt.share {
+			t.Errorf("share(%q, %v) = %v, want %v", tt.backend, tt.methods, got, tt.share)
+		}
+		if got := c.percent(tt.backend, tt.methods...); got != tt.percent {
+			t.Errorf("percent(%q, %v) = %q, want %q", tt.backend, tt.methods, got, tt.percent)
 		}
 	}
 }
@@ -71,19 +87,14 @@ func TestToleranceSeparatesRightFromWrong(t *testing.T) {
 // A backend that is to answer nothing, or everything, has no tolerance.
 func TestCheckIsExactWithoutChance(t *testing.T) {
 	t.Parallel()
-	expect := Expectation{Groups: []Group{{Methods: []string{"X"}, Shares: map[string]float64{"a": 1}}}}
-	checks := expect.checks(Counts{{"X", "a"}: 999, {"X", "b"}: 1, {"Y", "b"}: 5}, []string{"a", "b"})
-	want := []Check{
-		{Methods: []string{"X"}, Backend: "a", Want: 1, Got: 0.999, RPCs: 1000},
-		{Methods: []string{"X"}, Backend: "b", Want: 0, Got: 0.001, RPCs: 1000},
+	expect := expectation{groups: []group{{methods: []string{"X"}, shares: map[string]float64{"a": 1}}}}
+	checks := expect.checks(count(lettered("X", "Y"), map[[2]string]int{{"X", "a"}: 999, {"X", "b"}: 1, {"Y", "b"}: 5}))
+	want := []check{
+		{Methods: []string{"X"}, Backend: "a", Expected: 1, Share: 0.999, RPCs: 1000},
+		{Methods: []string{"X"}, Backend: "b", Expected: 0, Share: 0.001, RPCs: 1000},
 	}
 	if diff := cmp.Diff(want, checks); diff != "" {
 		t.Errorf("checks (-want +got):\n%s", diff)
-	}
-	for _, c := range checks {
-		if c.OK() {
-			t.Errorf("%v: OK, want not", c)
-		}
 	}
 }
 
@@ -97,7 +108,7 @@ func TestLatencyQuantiles(t *testing.T) {
 		l.add(time.Duration(i) * time.Millisecond)
 	}
 	for q, want := range map[float64]time.Duration{0.5: 500 * time.Millisecond, 0.99: 990 * time.Millisecond, 1: time.Second} {
-		if got := l.quantile(q); got < want || float64(got) > float64(want)*latencyGrowth {
+		if got := time.Duration(l.quantile(q)); got < want || float64(got) > float64(want)*latencyGrowth {
 			t.Errorf("quantile %v = %v, want %v to 5%% more", q, got, want)
 		}
 	}

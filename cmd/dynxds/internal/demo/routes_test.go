@@ -48,11 +48,11 @@ func TestAnsweredByReadsTheHeader(t *testing.T) {
 
 // Every route of a RouteConfiguration carries its number, the method's before
 // the others'.
-func TestRoutingMessage(t *testing.T) {
+func TestRoutes(t *testing.T) {
 	t.Parallel()
-	routes := routing{number: 3, stable: 50, canary: 50, moved: emptyCall}.message().GetVirtualHosts()[0].GetRoutes()
+	list := routes(3, 50, 50, emptyCall).GetVirtualHosts()[0].GetRoutes()
 	var got []string
-	for _, r := range routes {
+	for _, r := range list {
 		got = append(got, r.GetMatch().GetPath()+r.GetMatch().GetPrefix())
 		if n := configurationOf(r.GetRoute().GetMaxStreamDuration().GetMaxStreamDuration().AsDuration()); n != 3 {
 			t.Errorf("route %v carries configuration %d, want 3", r.GetMatch(), n)

@@ -1,0 +1,273 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// maxFailures is how many failed RPCs of a step are kept to be judged. What goes
+// beyond it is too much to be excused.
+const maxFailures = 1000
+
+// A recorder takes in RPCs from any number of goroutines, for the tally of the step
+// that is under way. Its memory does not grow with their number.
+type recorder struct {
+	layout           *layout
+	mu               sync.Mutex
+	current          *tally // nil before the first step
+	answered, failed int    // of all steps
+}
+
+func newRecorder(l *layout) *recorder { return &recorder{layout: l} }
+
+// record takes in an RPC that has ended.
+func (r *recorder) record(ended rpc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ended.err != nil {
+		r.failed++
+	} else {
+		r.answered++
+	}
+	if r.current != nil {
+		r.current.record(ended)
+	}
+}
+
+func (r *recorder) totals() (answered, failed int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answered, r.failed
+}
+
+// begin makes RPCs count for a new step, and returns the channel that is closed when
+// there are enough of them.
+func (r *recorder) begin(expect expectation) (ready <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = &tally{
+		expect: expect, began: time.Now(), ready: make(chan struct{}),
+		answered: r.layout.counts(), spread: r.layout.counts(), counted: r.layout.counts(),
+	}
+	return r.current.ready
+}
+
+// read calls f with the present step's tally, which f must not keep.
+func (r *recorder) read(f func(*tally)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.current)
+}
+
+// phase is how far a step's change has come.
+type phase int
+
+const (
+	phaseUnseen    phase = iota // no RPC has shown the change
+	phaseSpreading              // seen, but not by an answer of every backend that should give some
+	phaseCounting               // RPCs that start from now on count
+)
+
+// tally is what became of one step's RPCs.
+type tally struct {
+	expect expectation
+	began  time.Time
+	ready  chan struct{} // closed when there are enough RPCs to judge the step
+	judged bool          // ready is closed
+
+	phase phase
+	// shown is when the first RPC that shows the change ended, since is when
+	// counting began.
+	shown, since time.Time
+	// answered has every answered RPC of the step, spread those since shown,
+	// counted those that are judged.
+	answered, spread, counted counts
+	latencies                 latencies
+	strays                    int // counted RPCs that another configuration routed
+	firstStray                rpc
+	failed                    int
+	failures                  []rpc
+}
+
+func (t *tally) record(r rpc) {
+	if r.err != nil {
+		t.failed++
+		if len(t.failures) < maxFailures {
+			t.failures = append(t.failures, r)
+		}
+		return
+	}
+	t.answered.add(r)
+	if !r.paced {
+		t.latencies.add(r.end.Sub(r.start))
+	}
+	about := t.expect.isAbout(r)
+	switch t.phase {
+	case phaseUnseen:
+		if about && t.expect.isShownBy(r) {
+			t.phase, t.shown = phaseSpreading, r.end
+			t.waitForAll(r)
+		}
+	case phaseSpreading:
+		if !about || t.expect.isShownBy(r) {
+			t.waitForAll(r)
+		}
+	case phaseCounting:
+		t.count(r, about)
+	}
+}
+
+// waitForAll begins to count when every expected backend has answered; one may still
+// be connecting.
+func (t *tally) waitForAll(r rpc) {
+	t.spread.add(r)
+	if t.expect.missing(t.spread) == "" {
+		t.phase, t.since = phaseCounting, r.end
+	}
+}
+
+func (t *tally) count(r rpc, about bool) {
+	if !r.start.After(t.since) {
+		return
+	}
+	if about && r.configuration != t.expect.configuration {
+		if t.strays == 0 {
+			t.firstStray = r
+		}
+		t.strays++
+	}
+	t.counted.add(r)
+	if !t.judged && t.expect.enough(t.counted) {
+		t.judged = true
+		close(t.ready)
+	}
+}
+
+// shares returns what a reader wants to see now: the RPCs that count, or all of the
+// step's while none does.
+func (t *tally) shares() counts {
+	if t.counted.of("") > 0 {
+		return t.counted.clone()
+	}
+	return t.answered.clone()
+}
+
+// excused splits the failures into those that had to be and the others, of which the
+// first is returned.
+func (t *tally) excused() (excused, others int, first rpc) {
+	for _, r := range t.failures {
+		if t.expect.excuses != nil && t.expect.excuses(r) {
+			excused++
+		} else if others++; others == 1 {
+			first = r
+		}
+	}
+	return excused, others + t.failed - len(t.failures), first
+}
+
+func (t *tally) speed() speed {
+	s := speed{P50: t.latencies.quantile(0.5), P99: t.latencies.quantile(0.99)}
+	if elapsed := time.Since(t.began).Seconds(); elapsed > 0 {
+		s.Rate = math.Round(float64(t.answered.of("")+t.failed) / elapsed)
+	}
+	return s
+}
+
+func (t *tally) progress(id stepID, elapsed time.Duration) *progress {
+	id.Name = ""
+	return &progress{
+		stepID: id.as("progress"), Elapsed: millis(elapsed), Arrived: t.phase != phaseUnseen,
+		Counts: t.shares(), Failed: t.failed, speed: t.speed(),
+	}
+}
+
+func (t *tally) judge(id stepID) *result {
+	r := &result{
+		stepID: id.as("observed"), Counts: t.shares(), Checks: t.expect.checks(t.counted),
+		Answered: t.answered.of(""), Failed: t.failed, speed: t.speed(),
+	}
+	r.InFlight, _, _ = t.excused()
+	if t.phase != phaseUnseen {
+		r.Arrived = millis(t.shown.Sub(t.began))
+	}
+	if r.Faults = t.faults(r.Checks); len(r.Faults) > 0 {
+		r.Event = "missed"
+	}
+	return r
+}
+
+// faults says in words why the step was not observed; none means it was.
+func (t *tally) faults(checks []check) []string {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	switch {
+	case t.phase == phaseUnseen:
+		fault("no RPC has shown the change within %v (%d RPCs were answered meanwhile)", time.Since(t.began).Round(time.Second/10), t.answered.of(""))
+	case t.phase == phaseSpreading:
+		fault("the change arrived after %v, but since then %s has answered no RPC that it should have",
+			t.shown.Sub(t.began).Round(time.Millisecond/10), t.expect.missing(t.spread))
+	case !t.judged:
+		fault("too few RPCs were answered to judge the shares: %d, needed are %d of each group of methods", t.counted.of(""), minRPCs)
+	default:
+		for _, c := range checks {
+			if !c.OK {
+				fault("%v", c)
+			}
+		}
+	}
+	if t.strays > 0 {
+		fault("%d RPCs were not routed by configuration %d although one before them was, the first by configuration %d",
+			t.strays, t.expect.configuration, t.firstStray.configuration)
+	}
+	if _, others, first := t.excused(); others > 0 {
+		faults = append(faults, describeFailures(others, first))
+	}
+	return faults
+}
+
+func describeFailures(n int, first rpc) string {
+	switch {
+	case n == 1:
+		return fmt.Sprintf("an RPC failed: %s: %v", first.method, first.err)
+	case first.err == nil:
+		return fmt.Sprintf("%d RPCs failed", n)
+	}
+	return fmt.Sprintf("%d RPCs failed, the first: %s: %v", n, first.method, first.err)
+}
+
+// Latencies are counted in buckets whose bounds grow by latencyGrowth, so that a
+// quantile is off by at most that factor.
+const (
+	shortestLatency = time.Microsecond
+	latencyGrowth   = 1.05
+	latencyBuckets  = 400 // up to about five minutes
+)
+
+// latencies is a histogram of durations.
+type latencies struct {
+	buckets [latencyBuckets]int
+	n       int
+}
+
+func (l *latencies) add(d time.Duration) {
+	bucket := 0
+	if d > shortestLatency {
+		bucket = int(math.Log(float64(d)/float64(shortestLatency)) / math.Log(latencyGrowth))
+	}
+	l.buckets[min(bucket, latencyBuckets-1)]++
+	l.n++
+}
+
+// quantile returns the upper bound of the bucket that q, from 0 to 1, falls into, 0
+// if nothing was added.
+func (l *latencies) quantile(q float64) millis {
+	rank := int(math.Ceil(q * float64(l.n)))
+	for i, n := range l.buckets {
+		if rank -= n; rank <= 0 && l.n > 0 {
+			return millis(float64(shortestLatency) * math.Pow(latencyGrowth, float64(i+1)))
+		}
+	}
+	return 0
+}
