@@ -6,20 +6,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
-// chain is the filters that an RPC goes through before the router, with their
-// configurations merged (gRFC A39, "Filter Config Overrides"). Routes whose
-// overrides come to the same share one.
-type chain struct {
-	interceptors []httpfilter.Interceptor
-	// err is what RPCs fail with because a filter could not be configured.
-	err error
-}
-
-// chains builds the chains of one virtual host.
+// chains builds the chains of one virtual host, with the configurations of filters
+// merged (gRFC A39, "Filter Config Overrides"). Routes whose overrides come to the same
+// share one.
 type chains struct {
 	ch        *Channel
 	entries   []httpfilter.Instance
@@ -40,7 +34,7 @@ type interceptor struct {
 
 // chainNode is the chains that begin with the same interceptors.
 type chainNode struct {
-	chain *chain
+	chain *router.Chain
 	next  map[int]*chainNode
 }
 
@@ -55,7 +49,7 @@ func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance
 }
 
 // build returns the chain under overrides, the most specific ones first.
-func (c *chains) build(levels ...xdsresource.FilterOverrides) *chain {
+func (c *chains) build(levels ...xdsresource.FilterOverrides) *router.Chain {
 	node, all := c.known, make([]interceptor, 0, len(c.entries))
 	for i := range c.entries {
 		if c.instances[i] == nil {
@@ -77,14 +71,14 @@ func (c *chains) build(levels ...xdsresource.FilterOverrides) *chain {
 	return node.chain
 }
 
-func assemble(all []interceptor) *chain {
-	c := new(chain)
+func assemble(all []interceptor) *router.Chain {
+	c := new(router.Chain)
 	for _, one := range all {
 		switch {
-		case one.err != nil && c.err == nil:
-			c.err = one.err
+		case one.err != nil && c.Err == nil:
+			c.Err = one.err
 		case one.impl != nil:
-			c.interceptors = append(c.interceptors, one.impl)
+			c.Interceptors = append(c.Interceptors, one.impl)
 		}
 	}
 	return c
@@ -129,7 +123,7 @@ func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any,
 		case o.Filter == nil || o.Config == nil:
 			return asConfigured{}, nil
 		case typeOf(o.Filter) != c.instances[i].typeURL:
-			c.ch.mismatched.tell(c.ch.target(), c.instances[i], typeOf(o.Filter))
+			c.ch.mismatched.tell(c.ch.rpcs.Target(), c.instances[i], typeOf(o.Filter))
 		case reflect.ValueOf(o.Config).Comparable():
 			return o.Config, o.Config
 		default:

@@ -1,14 +1,13 @@
 package configselector
 
 import (
-	"math/rand/v2"
 	"sync"
 
 	"google.golang.org/grpc"
 	estats "google.golang.org/grpc/experimental/stats"
 
+	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // ChannelConfig says what does not change while a channel's resolver lives.
@@ -25,16 +24,13 @@ type ChannelConfig struct {
 	Metrics estats.MetricsRecorder
 }
 
-// Channel is what the Selectors of one channel have in common and hand on from
-// one to the next: the instances of filters, the number that stands for the
-// channel in hashes, and the copies of RPCs that are under way. It is safe for
+// Channel is what the Selectors of one channel hand on from one to the next: the
+// instances of filters, and what the router keeps of the channel. It is safe for
 // concurrent use.
 type Channel struct {
 	ChannelConfig
-	id          uint64 // the channel in hashes (gRFC A42)
-	maxAttempts int    // bounds every retry policy
-	copies      copies
-	mismatched  mismatched
+	rpcs       *router.Channel
+	mismatched mismatched
 
 	mu        sync.Mutex
 	instances map[string]*instance // of the latest Selector, by name
@@ -42,18 +38,12 @@ type Channel struct {
 
 // NewChannel returns the Channel of a channel. It has to be closed.
 func NewChannel(c ChannelConfig) *Channel {
-	ch := &Channel{
-		ChannelConfig: c,
-		id:            rand.Uint64(),
-		maxAttempts:   grpcbridge.MaxAttempts(c.ClientConn),
-	}
-	ch.copies.init(ch)
-	return ch
+	return &Channel{ChannelConfig: c, rpcs: router.NewChannel(c.ClientConn, c.Authority, c.Secure, c.Metrics)}
 }
 
 // Close ends what belongs to the channel and not to an RPC of it. The Selectors
 // are to be retired before.
-func (ch *Channel) Close() { ch.copies.close() }
+func (ch *Channel) Close() { ch.rpcs.Close() }
 
 // instance is a filter under one name on the channel.
 type instance struct {
@@ -89,7 +79,7 @@ func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 
 func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *instance {
 	in := &instance{name: name, typeURL: typeOf(filter)}
-	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.target()})
+	in.impl = filter.NewClientInstance(httpfilter.ClientInstanceInfo{Name: name, Target: ch.rpcs.Target()})
 	if c, ok := in.impl.(interface{ Close() }); ok {
 		in.close = c.Close
 	}
@@ -126,11 +116,4 @@ func (ch *Channel) release(used []*instance) {
 			in.close()
 		}
 	}
-}
-
-func (ch *Channel) target() string {
-	if ch.ClientConn == nil {
-		return ""
-	}
-	return ch.ClientConn.Target()
 }

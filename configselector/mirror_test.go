@@ -187,8 +187,8 @@ func TestACopyNeverHurtsTheOriginal(t *testing.T) {
 				if r.err != nil || len(r.finished) != 1 {
 					t.Errorf("the original: %v, OnFinish %v", r.err, r.finished)
 				}
-				if name == "hangs" && k.desc != nil && k.desc.ClientStreams && w.ch.CopiesDropped() != 1 {
-					t.Errorf("%d copies were given up, want the one that did not keep up", w.ch.CopiesDropped())
+				if name == "hangs" && k.desc != nil && k.desc.ClientStreams && w.ch.MirrorsDropped() != 1 {
+					t.Errorf("%d copies were given up, want the one that did not keep up", w.ch.MirrorsDropped())
 				}
 			})
 		})
@@ -207,7 +207,7 @@ func TestCopiesUnderWayAreBounded(t *testing.T) {
 		}
 	}
 	const bound = 256
-	if got := w.ch.CopiesDropped(); got != n-bound {
+	if got := w.ch.MirrorsDropped(); got != n-bound {
 		t.Errorf("%d copies dropped, want %d", got, n-bound)
 	}
 }
@@ -284,7 +284,7 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 		}
 	}
 	w.await(t, 4)
-	if n := w.ch.CopiesDropped(); n != 1 {
+	if n := w.ch.MirrorsDropped(); n != 1 {
 		t.Errorf("%d copies dropped, want the one to a cluster that is not there", n)
 	}
 }

@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"testing"
@@ -68,25 +68,5 @@ func TestShadow(t *testing.T) {
 		if got := shadow(authority); got != want {
 			t.Errorf("shadow of %q is %q, want %q", authority, got, want)
 		}
-	}
-}
-
-func TestALeaseEndsOnceAndEmpty(t *testing.T) {
-	t.Parallel()
-	idle := 0
-	l := &lease{idle: func() { idle++ }}
-	one, _ := l.take()
-	two, _ := l.take()
-	one.release()
-	l.end()
-	if _, ok := l.take(); ok || idle != 0 {
-		t.Fatalf("taken after the end: %v; idle %d times with a hold on it", ok, idle)
-	}
-	two.release()
-	if _, ok := l.take(); ok || idle != 1 {
-		t.Errorf("taken after the end: %v; idle %d times, want once", ok, idle)
-	}
-	if _, ok := (*lease)(nil).take(); !ok {
-		t.Error("no lease lets no RPC through")
 	}
 }

@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"google.golang.org/grpc"

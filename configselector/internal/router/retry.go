@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"math/rand/v2"
@@ -42,7 +42,7 @@ func (r *request) newRetrier() retrier {
 	if policy == nil {
 		return retrier{}
 	}
-	return retrier{policy: policy, max: min(policy.MaxAttempts, r.call.s.ch.maxAttempts)}
+	return retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
 }
 
 // again reports whether an attempt that ended with err and trailer, and without

@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"strings"
@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// headers are the headers of an RPC that come from its call options and not
+// Headers are the headers of an RPC that come from its call options and not
 // from its metadata.
-type headers struct {
+type Headers struct {
 	authority string
 	// chosen says that the application chose the authority.
 	chosen      bool
@@ -20,9 +20,9 @@ type headers struct {
 	special bool
 }
 
-// headers finds out what gRPC will make of the call options.
-func (s *Selector) headers(opts []grpc.CallOption) headers {
-	h := headers{authority: s.ch.Authority}
+// Headers finds out what gRPC will make of the call options of an RPC.
+func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
+	h := Headers{authority: ch.Authority}
 	for _, o := range opts {
 		switch o := o.(type) {
 		case grpc.AuthorityOverrideCallOption:
@@ -39,6 +39,17 @@ func (s *Selector) headers(opts []grpc.CallOption) headers {
 		}
 	}
 	return h
+}
+
+// Authority returns what the routes see as ":authority".
+func (h *Headers) Authority() string { return h.authority }
+
+// Special reports whether the headers are not those of every RPC of the channel.
+func (h *Headers) Special() bool { return h.special }
+
+// HeadersOf returns the Headers of an RPC that is routed once more.
+func HeadersOf(authority, contentType string) Headers {
+	return Headers{authority: authority, contentType: contentType}
 }
 
 // contentSubtype returns the subtype in the content-type that gRPC will send.

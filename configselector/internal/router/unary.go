@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	case u.last.sent:
 		return io.EOF
 	}
-	u.copyUnary(u.last.req)
+	u.mirrorUnary(u.last.req)
 	var o outcome
 	opts := append(o.split(u.rpc.Options), u.rpc.AddedOptions()...)
 	retry := u.newRetrier()
@@ -91,20 +91,20 @@ func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOpti
 	a := u.last
 	a.sent = true
 	opts = append(slices.Clip(opts), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
-	return u.call.invoker(d, u.extra.WireMethod, a.req, reply, u.call.s.ch.ClientConn, opts...)
+	return u.call.invoker(d, u.extra.WireMethod, a.req, reply, u.call.routes.Channel.ClientConn, opts...)
 }
 
 // invoke carries out the RPC for the application alone, who gets to see what
 // gRPC reports.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
-	u.copyUnary(req)
+	u.mirrorUnary(req)
 	if retry := u.newRetrier(); retry.max > 1 {
 		return u.invokeRetried(req, reply, opts, &retry)
 	}
 	if added := u.rpc.AddedOptions(); len(added) > 0 {
 		opts = slices.Concat(opts, added)
 	}
-	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.s.ch.ClientConn, opts...)
+	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
 }
 
 // firstTry is what the first attempt of an RPC that may be retried takes.
@@ -127,7 +127,7 @@ func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retr
 		}
 	}
 	first = append(append(first, u.rpc.AddedOptions()...), grpc.Header(&try.exchange.header), grpc.Trailer(&try.exchange.trailer))
-	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.s.ch.ClientConn, first...)
+	err := u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, first...)
 	if err == nil {
 		grpcbridge.Finish(opts, nil)
 		return nil

@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsresource"
@@ -23,7 +24,7 @@ import (
 // there are. That is why it is kept small: what only few RPCs have is in more,
 // and nothing is in it twice.
 type call struct {
-	s         *Selector
+	routes    *Routes
 	route     *xdsresource.Route
 	weighted  *xdsresource.WeightedCluster // as drawn; nil if the route forwards nothing
 	origin    context.Context              // as the application gave it
@@ -38,17 +39,17 @@ type call struct {
 
 // more is what only few calls have.
 type more struct {
-	headers  headers   // if they are special
-	cluster  string    // drawn, if a header of the RPC names it
-	copying  *copying  // if the route has mirrors
-	firstTry *firstTry // unary RPCs of routes with a retry policy
+	headers    Headers     // if they are special
+	cluster    string      // drawn, if a header of the RPC names it
+	ownMirrors *ownMirrors // if the route has mirrors
+	firstTry   *firstTry   // unary RPCs of routes with a retry policy
 }
 
 // streaming is what is left to do for a streaming RPC when it ends.
 type streaming struct {
 	streamer grpc.Streamer
 	outcome  outcome
-	hold     hold
+	hold     lease.Hold
 	cancel   context.CancelFunc
 	ended    sync.Once
 }
@@ -57,11 +58,12 @@ var _ httpfilter.RouteEnd = (*call)(nil)
 
 // newCall returns the call of an RPC. desc is nil for a unary one. How to reach gRPC
 // is for the caller to add.
-func (s *Selector) newCall(to *target, h *headers, origin context.Context, method string, desc *grpc.StreamDesc, opts []grpc.CallOption) *call {
+func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
+	to, h := &rpc.Target, &rpc.Headers
 	var c *call
-	byHeader := to.weighted != nil && to.weighted.Header != ""
+	byHeader := to.Weighted != nil && to.Weighted.Header != ""
 	switch {
-	case desc == nil && to.route.Retry != nil:
+	case desc == nil && to.Route.Retry != nil:
 		all := new(struct {
 			call  call
 			more  more
@@ -70,20 +72,20 @@ func (s *Selector) newCall(to *target, h *headers, origin context.Context, metho
 		c = &all.call
 		c.more = &all.more
 		c.more.firstTry = &all.first
-	case h.special || byHeader || len(to.route.Mirrors) > 0:
+	case h.special || byHeader || len(to.Route.Mirrors) > 0:
 		c = &call{more: new(more)}
 	default:
 		c = new(call)
 	}
-	c.s, c.route, c.weighted, c.origin = s, to.route, to.weighted, origin
-	r := &c.rpc
-	r.Method, r.Authority, r.Cluster, r.StreamDesc, r.Options = method, h.authority, to.cluster, desc, opts
+	c.routes, c.route, c.weighted, c.origin = r, to.Route, to.Weighted, rpc.Origin
+	own := &c.rpc
+	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, h.authority, to.Cluster, desc, rpc.Options
 	d := &c.first.decision
-	d.Channel, d.Version, d.Method = s.ch.ClientConn, s.c.Version, method
+	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	if c.more != nil {
-		c.more.headers, c.more.cluster = *h, to.cluster
-		if len(to.route.Mirrors) > 0 {
-			c.more.copying = new(copying)
+		c.more.headers, c.more.cluster = *h, to.Cluster
+		if len(to.Route.Mirrors) > 0 {
+			c.more.ownMirrors = new(ownMirrors)
 		}
 	}
 	return c
@@ -92,11 +94,11 @@ func (s *Selector) newCall(to *target, h *headers, origin context.Context, metho
 // method is the method that the application called.
 func (c *call) method() string { return c.first.decision.Method }
 
-func (c *call) headers() headers {
+func (c *call) headers() Headers {
 	if c.more != nil {
 		return c.more.headers
 	}
-	return headers{authority: c.s.ch.Authority}
+	return Headers{authority: c.routes.Channel.Authority}
 }
 
 // cluster is the one that was drawn.
@@ -108,11 +110,11 @@ func (c *call) cluster() string {
 }
 
 // copying returns nil if there is nothing to copy.
-func (c *call) copying() *copying {
+func (c *call) ownMirrors() *ownMirrors {
 	if c.more == nil {
 		return nil
 	}
-	return c.more.copying
+	return c.more.ownMirrors
 }
 
 // destination returns the entry of the route for the cluster that the RPC goes
@@ -128,7 +130,7 @@ func (c *call) destination(cluster string) *xdsresource.WeightedCluster {
 }
 
 func (c *call) entry(cluster string) *xdsresource.WeightedCluster {
-	clusters := clustersOf(c.route)
+	clusters := ClustersOf(c.route)
 	for i := range clusters {
 		if clusters[i].Name == cluster {
 			return &clusters[i]
@@ -150,16 +152,16 @@ func (c *call) Origin() (ctx context.Context, authority, contentType string) {
 // made it.
 func (c *call) Hash() (uint64, bool) {
 	h := c.headers()
-	x := c.s.matchable(c.origin, c.method(), &h)
-	return c.route.Hash(&x, c.s.ch.id)
+	x := c.routes.Matchable(c.origin, c.method(), &h)
+	return c.route.Hash(&x, c.routes.Channel.id)
 }
 
 // start sends the RPC down the chain.
-func (c *call) start(ctx context.Context, chain *chain) (grpc.ClientStream, error) {
-	if chain.err != nil {
-		return nil, chain.err
+func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, error) {
+	if chain.Err != nil {
+		return nil, chain.Err
 	}
-	top, err := httpfilter.NewNext(c, chain.interceptors...).NewStream(ctx, &c.rpc)
+	top, err := httpfilter.NewNext(c, chain.Interceptors...).NewStream(ctx, &c.rpc)
 	switch {
 	case err != nil:
 		return nil, statusOf(err)
@@ -173,14 +175,14 @@ func (c *call) start(ctx context.Context, chain *chain) (grpc.ClientStream, erro
 // is a stream that nothing has happened on; if it arrives here as it is, no
 // filter wants to see the response, and gRPC gets the RPC with the application's
 // own options.
-func (c *call) unary(ctx context.Context, chain *chain, req, reply any) error {
+func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 	opts := c.rpc.Options
 	top, err := c.start(ctx, chain)
 	if err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
 	}
-	defer c.copying().originalEnded()
+	defer c.ownMirrors().originalEnded()
 	if top == grpc.ClientStream(&c.first) {
 		return c.first.invoke(req, reply, opts)
 	}
@@ -193,7 +195,7 @@ func (c *call) unary(ctx context.Context, chain *chain, req, reply any) error {
 }
 
 // stream starts a streaming RPC. timeout bounds it if it is above 0.
-func (c *call) stream(ctx context.Context, chain *chain, timeout time.Duration) (grpc.ClientStream, error) {
+func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) (grpc.ClientStream, error) {
 	if timeout > 0 {
 		ctx, c.streaming.cancel = context.WithTimeout(ctx, timeout)
 	} else {
@@ -202,7 +204,7 @@ func (c *call) stream(ctx context.Context, chain *chain, timeout time.Duration) 
 	c.rpc.Options = c.streaming.outcome.split(c.rpc.Options)
 	// A channel that closes ends RPCs that nobody reads from.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
-		if cc := c.s.ch.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
+		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
 			c.end(err)
 		}
 	}))
@@ -220,8 +222,8 @@ func (c *call) stream(ctx context.Context, chain *chain, timeout time.Duration) 
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
 		c.streaming.outcome.finished(err)
-		c.copying().originalEnded()
-		c.streaming.hold.release()
+		c.ownMirrors().originalEnded()
+		c.streaming.hold.Release()
 		c.streaming.cancel()
 	})
 }

@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"context"
@@ -22,12 +22,12 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	if r.call.route.Retry != nil && r.newRetrier().max > 1 {
 		s, err = newRetryStream(r, opts)
 	} else {
-		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.s.ch.ClientConn, r.extra.WireMethod, opts...)
+		s, err = r.call.streaming.streamer(&r.decision, r.call.rpc.StreamDesc, r.call.routes.Channel.ClientConn, r.extra.WireMethod, opts...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.copyStream(s), nil
+	return r.mirrorStream(s), nil
 }
 
 // retryStream is a stream that is opened again, and given again what was sent
@@ -98,7 +98,7 @@ func (s *retryStream) open() (*attempt, error) {
 		opts = append(opts, grpc.ForceCodecV2(resend{s.codec}))
 	}
 	var err error
-	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.s.ch.ClientConn, s.request.extra.WireMethod, opts...)
+	a.ClientStream, err = c.streaming.streamer(a.decision, c.rpc.StreamDesc, c.routes.Channel.ClientConn, s.request.extra.WireMethod, opts...)
 	if err != nil {
 		s.over(a, err)
 	}

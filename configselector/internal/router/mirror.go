@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"context"
@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// maxCopies bounds the copies of RPCs that are under way on one channel.
-	maxCopies = 256
+	// maxMirrors bounds the mirrors of RPCs that are under way on one channel.
+	maxMirrors = 256
 	// maxBacklog and maxBacklogBytes bound the messages that wait to be sent
-	// on one copied stream. A copy that falls behind further is given up.
+	// on one mirrored stream. A mirror that falls behind further is given up.
 	maxBacklog      = 64
 	maxBacklogBytes = 1 << 20
-	// copyGrace is how long a copy may go on after an RPC that has no deadline
-	// to end the copy by.
-	copyGrace = 15 * time.Second
+	// mirrorGrace is how long a mirror may go on after an RPC that has no deadline
+	// to end the mirror by.
+	mirrorGrace = 15 * time.Second
 )
 
-var copiesDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
+var mirrorsDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
 	Name:        "dynxds.mirror.dropped",
 	Description: "Copies of RPCs (request_mirror_policies) that were not made or given up: too many under way, a backend that does not keep up, or an unknown cluster.",
 	Unit:        "{copy}",
@@ -36,9 +36,10 @@ var copiesDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
 	Default:     true,
 })
 
-// copies are the copies of a channel's RPCs. Their goroutines end with the
-// copied RPC's deadline, copyGrace after it, or with the channel.
-type copies struct {
+// mirrors are all mirrors of a channel's RPCs: RPCs that repeat another one to another
+// cluster, and whose outcome nobody looks at (request_mirror_policies). Their goroutines
+// end with the mirrored RPC's deadline, mirrorGrace after it, or with the channel.
+type mirrors struct {
 	ch      *Channel
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -46,33 +47,33 @@ type copies struct {
 	dropped atomic.Int64
 }
 
-func (c *copies) init(ch *Channel) {
+func (c *mirrors) init(ch *Channel) {
 	c.ch = ch
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
-// close ends all copies. It does not wait for them, as gRPC may call it while
+// close ends all mirrors. It does not wait for them, as gRPC may call it while
 // they wait for gRPC.
-func (c *copies) close() { c.cancel() }
+func (c *mirrors) close() { c.cancel() }
 
-// CopiesDropped returns how many copies of RPCs were not made or given up, so
+// MirrorsDropped returns how many mirrors of RPCs were not made or given up, so
 // that the RPCs themselves would not suffer.
-func (ch *Channel) CopiesDropped() int64 { return ch.copies.dropped.Load() }
+func (ch *Channel) MirrorsDropped() int64 { return ch.mirrors.dropped.Load() }
 
-func (c *copies) drop() {
+func (c *mirrors) drop() {
 	c.dropped.Add(1)
 	if c.ch.Metrics != nil {
-		copiesDropped.Record(c.ch.Metrics, 1, c.ch.target())
+		mirrorsDropped.Record(c.ch.Metrics, 1, c.ch.Target())
 	}
 }
 
-// copied is one copy of an RPC.
-type copied struct {
-	copies   *copies
+// mirror is one mirror of an RPC.
+type mirror struct {
+	mirrors  *mirrors
 	decision *decision.Decision
 	opts     []grpc.CallOption
 	cancel   context.CancelFunc
-	stop     func() bool // lets go of copies.ctx
+	stop     func() bool // lets go of mirrors.ctx
 
 	// queue has the messages of a streaming RPC.
 	queue   chan encoded
@@ -83,24 +84,25 @@ type copied struct {
 	grace  *time.Timer
 }
 
-// newCopies returns the copies to make of the RPC.
-func (r *request) newCopies() []*copied {
+// newMirrors returns the mirrors to make of the RPC.
+func (r *request) newMirrors() []*mirror {
 	if codecOf(r.rpc.Options) == nil {
 		return nil // gRPC is about to refuse the RPC.
 	}
-	var all []*copied
+	var all []*mirror
 	for i := range r.call.route.Mirrors {
-		if c := r.newCopy(&r.call.route.Mirrors[i]); c != nil {
+		if c := r.newMirror(&r.call.route.Mirrors[i]); c != nil {
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
-func (r *request) newCopy(m *xdsresource.Mirror) *copied {
-	s, all := r.call.s, &r.call.s.ch.copies
-	h := headers{authority: r.authority(), contentType: r.call.headers().contentType}
-	x := s.matchable(r.decision.Context, r.extra.WireMethod, &h)
+func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
+	routes := r.call.routes
+	all := &routes.Channel.mirrors
+	h := Headers{authority: r.authority(), contentType: r.call.headers().contentType}
+	x := routes.Matchable(r.decision.Context, r.extra.WireMethod, &h)
 	if !m.Draw(&x) {
 		return nil
 	}
@@ -108,12 +110,12 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 	if cluster == "" {
 		return nil // The RPC does not say where.
 	}
-	if all.running.Add(1) > maxCopies || !s.has(cluster) {
+	if all.running.Add(1) > maxMirrors || !routes.Has(cluster) {
 		all.running.Add(-1)
 		all.drop()
 		return nil
 	}
-	c := &copied{copies: all}
+	c := &mirror{mirrors: all}
 	ctx := context.WithoutCancel(r.decision.Context)
 	if deadline, ok := r.decision.Deadline(); ok {
 		ctx, c.cancel = context.WithDeadline(ctx, deadline)
@@ -133,25 +135,25 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 	d.Context, d.Cluster = ctx, cluster
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
 	c.decision = &d
-	c.opts = r.copyOptions(m)
-	r.call.copying().add(c)
+	c.opts = r.mirrorOptions(m)
+	r.call.ownMirrors().add(c)
 	return c
 }
 
-// copyOptions returns the call options of a copy. The copy's messages come
+// mirrorOptions returns the call options of a mirror. The mirror's messages come
 // encoded.
-func (r *request) copyOptions(m *xdsresource.Mirror) []grpc.CallOption {
+func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	var o outcome
 	opts := append(o.split(r.options()), grpc.ForceCodecV2(resend{codecOf(r.rpc.Options)}))
 	authority := r.authority()
 	switch {
 	case m.Authority != "":
 		authority = m.Authority
-	case m.ShadowSuffix && !r.call.s.ch.Secure:
+	case m.ShadowSuffix && !r.call.routes.Channel.Secure:
 		// No certificate covers the shadow of a name.
 		authority = shadow(authority)
 	}
-	if own := r.call.s.ch.Authority; authority != "" && (authority != own || r.extra.Authority != "") {
+	if own := r.call.routes.Channel.Authority; authority != "" && (authority != own || r.extra.Authority != "") {
 		opts = append(opts, grpc.CallAuthority(authority))
 	}
 	return opts
@@ -169,49 +171,49 @@ func shadow(authority string) string {
 	return host + "-shadow" + port
 }
 
-// copying is what a call knows of its copies.
-type copying struct {
-	mu     sync.Mutex
-	copies []*copied
-	over   bool // the call has ended
+// copying is what a call knows of its mirrors.
+type ownMirrors struct {
+	mu      sync.Mutex
+	mirrors []*mirror
+	over    bool // the call has ended
 }
 
-// add has the copy end some time after the call.
-func (c *copying) add(copy *copied) {
+// add has the mirror end some time after the call.
+func (c *ownMirrors) add(copy *mirror) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		copy.originalEnded()
 		return
 	}
-	c.copies = append(c.copies, copy)
+	c.mirrors = append(c.mirrors, copy)
 }
 
 // originalEnded is called when the call has ended. c may be nil.
-func (c *copying) originalEnded() {
+func (c *ownMirrors) originalEnded() {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	for _, copy := range c.copies {
+	for _, copy := range c.mirrors {
 		copy.originalEnded()
 	}
 }
 
-func (c *copied) originalEnded() {
+func (c *mirror) originalEnded() {
 	c.closeSend()
 	if _, ok := c.decision.Deadline(); ok {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.grace = time.AfterFunc(copyGrace, c.cancel)
+	c.grace = time.AfterFunc(mirrorGrace, c.cancel)
 }
 
-// end lets go of what a copy holds.
-func (c *copied) end() {
+// end lets go of what a mirror holds.
+func (c *mirror) end() {
 	c.cancel()
 	c.stop()
 	c.mu.Lock()
@@ -219,22 +221,22 @@ func (c *copied) end() {
 		c.grace.Stop()
 	}
 	c.mu.Unlock()
-	c.copies.running.Add(-1)
+	c.mirrors.running.Add(-1)
 }
 
-// copyUnary sends the copies of a unary RPC.
-func (r *request) copyUnary(req any) {
-	if r.call.copying() == nil {
+// mirrorUnary sends the mirrors of a unary RPC.
+func (r *request) mirrorUnary(req any) {
+	if r.call.ownMirrors() == nil {
 		return
 	}
-	all := r.newCopies()
+	all := r.newMirrors()
 	if len(all) == 0 {
 		return
 	}
 	message, ok := encode(codecOf(r.rpc.Options), req)
 	for _, c := range all {
 		if !ok {
-			c.copies.drop()
+			c.mirrors.drop()
 			c.end()
 			continue
 		}
@@ -242,18 +244,18 @@ func (r *request) copyUnary(req any) {
 		method := r.extra.WireMethod
 		go func() {
 			defer c.end()
-			_ = call.invoker(c.decision, method, message, ignored{}, call.s.ch.ClientConn, c.opts...)
+			_ = call.invoker(c.decision, method, message, ignored{}, call.routes.Channel.ClientConn, c.opts...)
 		}()
 	}
 }
 
-// copyStream returns a stream that sends the copies of a streaming RPC what it
+// mirrorStream returns a stream that sends the mirrors of a streaming RPC what it
 // is sent itself.
-func (r *request) copyStream(s grpc.ClientStream) grpc.ClientStream {
-	if r.call.copying() == nil {
+func (r *request) mirrorStream(s grpc.ClientStream) grpc.ClientStream {
+	if r.call.ownMirrors() == nil {
 		return s
 	}
-	all := r.newCopies()
+	all := r.newMirrors()
 	if len(all) == 0 {
 		return s
 	}
@@ -261,19 +263,19 @@ func (r *request) copyStream(s grpc.ClientStream) grpc.ClientStream {
 		c.queue = make(chan encoded, maxBacklog)
 		go c.run(r.call, r.extra.WireMethod)
 	}
-	return &copyingStream{ClientStream: s, request: r, copies: all}
+	return &mirroringStream{ClientStream: s, request: r, mirrors: all}
 }
 
-type copyingStream struct {
+type mirroringStream struct {
 	grpc.ClientStream
 	request *request
-	copies  []*copied
+	mirrors []*mirror
 }
 
-func (s *copyingStream) SendMsg(m any) error {
+func (s *mirroringStream) SendMsg(m any) error {
 	message, ok := encode(codecOf(s.request.rpc.Options), m)
 	err := s.ClientStream.SendMsg(m)
-	for _, c := range s.copies {
+	for _, c := range s.mirrors {
 		switch {
 		case err != nil: // The original did not send it either.
 		case ok:
@@ -285,15 +287,15 @@ func (s *copyingStream) SendMsg(m any) error {
 	return err
 }
 
-func (s *copyingStream) CloseSend() error {
-	for _, c := range s.copies {
+func (s *mirroringStream) CloseSend() error {
+	for _, c := range s.mirrors {
 		c.closeSend()
 	}
 	return s.ClientStream.CloseSend()
 }
 
-// send puts a message into the queue, or gives the copy up if it is full.
-func (c *copied) send(m encoded) {
+// send puts a message into the queue, or gives the mirror up if it is full.
+func (c *mirror) send(m encoded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -309,28 +311,28 @@ func (c *copied) send(m encoded) {
 	c.giveUpLocked()
 }
 
-// giveUp ends a copy that would not be one.
-func (c *copied) giveUp() {
+// giveUp ends a mirror that would not be one.
+func (c *mirror) giveUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.giveUpLocked()
 }
 
-func (c *copied) giveUpLocked() {
+func (c *mirror) giveUpLocked() {
 	if !c.closed && c.decision.Err() == nil {
-		c.copies.drop()
+		c.mirrors.drop()
 	}
 	c.cancel()
 	c.closeQueueLocked()
 }
 
-func (c *copied) closeSend() {
+func (c *mirror) closeSend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closeQueueLocked()
 }
 
-func (c *copied) closeQueueLocked() {
+func (c *mirror) closeQueueLocked() {
 	if !c.closed && c.queue != nil {
 		c.closed = true
 		close(c.queue)
@@ -338,9 +340,9 @@ func (c *copied) closeQueueLocked() {
 }
 
 // run sends the messages in the queue. What comes back is read and forgotten.
-func (c *copied) run(call *call, method string) {
+func (c *mirror) run(call *call, method string) {
 	defer c.end()
-	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.s.ch.ClientConn, method, c.opts...)
+	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.routes.Channel.ClientConn, method, c.opts...)
 	if err != nil {
 		return
 	}
@@ -355,7 +357,7 @@ func (c *copied) run(call *call, method string) {
 	}
 }
 
-func (c *copied) sendAll(s grpc.ClientStream) error {
+func (c *mirror) sendAll(s grpc.ClientStream) error {
 	for {
 		select {
 		case m, ok := <-c.queue:

@@ -1,4 +1,4 @@
-package configselector
+package router
 
 import (
 	"cmp"
@@ -25,7 +25,9 @@ type request struct {
 }
 
 // authority returns what ":authority" will be, as far as is known.
-func (r *request) authority() string { return cmp.Or(r.extra.Authority, r.call.s.ch.Authority) }
+func (r *request) authority() string {
+	return cmp.Or(r.extra.Authority, r.call.routes.Channel.Authority)
+}
 
 // options returns the call options of the RPC: those of the application, and
 // behind them those of filters and of the router.
@@ -102,19 +104,19 @@ func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) xdsresource.R
 	if !h.chosen {
 		h.authority = rpc.Authority
 	}
-	return c.s.matchable(ctx, rpc.Method, &h)
+	return c.routes.Matchable(ctx, rpc.Method, &h)
 }
 
 // prepare makes of an RPC what the route says.
 func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to *xdsresource.WeightedCluster) error {
 	route := c.route
 	pinned := rpc.Cluster != c.cluster()
-	if pinned && !c.s.has(rpc.Cluster) {
-		return c.s.failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %q, which no route of the virtual host mentions", rpc.Cluster))
+	if pinned && !c.routes.Has(rpc.Cluster) {
+		return c.routes.Failure(rpc.Method, fmt.Sprintf("an HTTP filter sends the RPC to cluster %q, which no route of the virtual host mentions", rpc.Cluster))
 	}
 	method, ok := route.RewritePath(rpc.Method)
 	if !ok {
-		return c.s.failure(rpc.Method, fmt.Sprintf("the rewrite of route %q makes of the method %q, which is no path", route.Name, method))
+		return c.routes.Failure(rpc.Method, fmt.Sprintf("the rewrite of route %q makes of the method %q, which is no path", route.Name, method))
 	}
 	if h := route.HeadersFor(to); h != nil && len(h.Request) > 0 {
 		md, _ := metadata.FromOutgoingContext(ctx)
@@ -127,7 +129,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	r.call, r.rpc = c, rpc
 	c.rewriteAuthority(r, ctx, to)
 	if d := &r.decision; r != &c.first.request {
-		d.Channel, d.Version, d.Method = c.s.ch.ClientConn, c.s.c.Version, c.method()
+		d.Channel, d.Version, d.Method = c.routes.Channel.ClientConn, c.routes.Version, c.method()
 	}
 	r.decision.Context, r.decision.Cluster, r.decision.Extra = ctx, rpc.Cluster, &r.extra
 	r.extra.RPC = c
@@ -144,7 +146,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 // is to choose it. gRPC checks it against the server's certificate, so that no
 // rewrite gets around TLS.
 func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource.WeightedCluster) {
-	own := c.s.ch.Authority
+	own := c.routes.Channel.Authority
 	if c.more != nil && c.more.headers.chosen {
 		r.extra.Authority = c.more.headers.authority
 		return

@@ -1,0 +1,201 @@
+// Package router carries out an RPC whose route is known: through the route's HTTP
+// filters to the router, the last of them, with its rewrites, header edits, mirrors
+// and retries, to gRPC.
+//
+// It is not for choosing the route, which package configselector does, nor for
+// picking an endpoint. What several RPCs share is in the Channel and in the Routes of
+// one version; an RPC is a call.
+package router
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/configselector/internal/lease"
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// A Channel is what the RPCs of one channel have in common for as long as the
+// channel's resolver lives. It is safe for concurrent use and has to be closed.
+type Channel struct {
+	ClientConn *grpc.ClientConn
+	Authority  string // the ":authority" of RPCs that ask for no other
+	Secure     bool   // the channel's credentials check the authority
+	Metrics    estats.MetricsRecorder
+
+	id          uint64 // the channel in hashes (gRFC A42)
+	maxAttempts int    // bounds every retry policy
+	mirrors     mirrors
+}
+
+// NewChannel returns the Channel of cc. metrics may be nil.
+func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
+	ch := &Channel{
+		ClientConn: cc, Authority: authority, Secure: secure, Metrics: metrics,
+		id: rand.Uint64(), maxAttempts: grpcbridge.MaxAttempts(cc),
+	}
+	ch.mirrors.init(ch)
+	return ch
+}
+
+// Close ends the mirrors of the channel's RPCs. It does not wait for them.
+func (ch *Channel) Close() { ch.mirrors.close() }
+
+// Target returns what was dialled.
+func (ch *Channel) Target() string {
+	if ch.ClientConn == nil {
+		return ""
+	}
+	return ch.ClientConn.Target()
+}
+
+// Routes are one version of the routes of a channel. They are immutable.
+type Routes struct {
+	Channel         *Channel
+	Version         uint64 // of the snapshot, see decision.Decision
+	VirtualHost     *xdsresource.VirtualHost
+	RouteConfigName string // for errors
+
+	clusters func() map[string]struct{} // that an RPC can ask for
+}
+
+// NewRoutes returns the Routes of a version.
+func NewRoutes(ch *Channel, version uint64, host *xdsresource.VirtualHost, routeConfigName string) *Routes {
+	return &Routes{
+		Channel: ch, Version: version, VirtualHost: host, RouteConfigName: routeConfigName,
+		clusters: sync.OnceValue(func() map[string]struct{} {
+			names := host.Clusters()
+			set := make(map[string]struct{}, len(names))
+			for _, name := range names {
+				set[name] = struct{}{}
+			}
+			return set
+		}),
+	}
+}
+
+// Has reports whether a route of the virtual host mentions a cluster.
+func (r *Routes) Has(cluster string) bool {
+	_, ok := r.clusters()[cluster]
+	return ok
+}
+
+// Failure returns the status of an RPC that fails for a reason in the routes.
+func (r *Routes) Failure(method, reason string) error {
+	return status.Errorf(codes.Unavailable, "xds: %s: RPC %s to %q, virtual host %q of RouteConfiguration %q",
+		reason, method, r.Channel.Target(), r.VirtualHost.Name, r.RouteConfigName)
+}
+
+// Matchable returns an RPC as the matches of routes look at it.
+func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) xdsresource.RPC {
+	rpc := xdsresource.RPC{Method: method, Authority: h.authority, ContentType: h.contentType, Context: ctx}
+	if r.Channel.Secure {
+		rpc.Scheme = "https"
+	}
+	return rpc
+}
+
+// A Target is where an RPC goes.
+type Target struct {
+	Route    *xdsresource.Route
+	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
+	Index    int                          // of Weighted among the route's clusters
+	Cluster  string
+}
+
+// ClustersOf returns the clusters of a route, none if it forwards nothing.
+func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
+	if f, ok := route.Action.(*xdsresource.Forward); ok {
+		return f.Clusters
+	}
+	return nil
+}
+
+// Choose returns where an RPC goes that takes a route, and draws one of its clusters.
+// The error is the status that the RPC ends with.
+func (r *Routes) Choose(rpc *xdsresource.RPC, route *xdsresource.Route) (Target, error) {
+	switch action := route.Action.(type) {
+	case *xdsresource.Forward:
+		return r.forward(rpc, route, action)
+	case *xdsresource.DirectResponse, *xdsresource.Redirect:
+		return Target{Route: route}, nil
+	case *xdsresource.Unroutable:
+		return Target{}, r.Failure(rpc.Method, action.Reason)
+	default:
+		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("route %q has an action of unknown type %T", route.Name, action))
+	}
+}
+
+func (r *Routes) forward(rpc *xdsresource.RPC, route *xdsresource.Route, f *xdsresource.Forward) (Target, error) {
+	i := draw(f)
+	to := Target{Route: route, Weighted: &f.Clusters[i], Index: i, Cluster: f.Clusters[i].Name}
+	if to.Weighted.Header == "" {
+		return to, nil
+	}
+	switch to.Cluster = to.Weighted.Cluster(rpc); {
+	case to.Cluster == "":
+		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("the RPC does not have the header %q, which is to name its cluster", to.Weighted.Header))
+	case !r.Has(to.Cluster):
+		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", to.Weighted.Header, to.Cluster))
+	}
+	return to, nil
+}
+
+// draw picks one of the clusters by weight. It draws a random number only if there is
+// a choice.
+func draw(f *xdsresource.Forward) int {
+	if len(f.Clusters) == 1 {
+		return 0
+	}
+	n := rand.Uint32N(f.TotalWeight)
+	for i := range f.Clusters {
+		if n < f.Clusters[i].Weight {
+			return i
+		}
+		n -= f.Clusters[i].Weight
+	}
+	return len(f.Clusters) - 1
+}
+
+// A Chain is the filters that an RPC goes through before the router.
+type Chain struct {
+	Interceptors []httpfilter.Interceptor
+	// Err is what RPCs fail with because a filter could not be configured.
+	Err error
+}
+
+// An RPC is what the application asked for, and how it is to be carried out.
+type RPC struct {
+	Target  Target
+	Headers Headers
+	Chain   *Chain
+	Method  string
+	Options []grpc.CallOption
+	// Origin is the context as the application gave it.
+	Origin context.Context
+}
+
+// Unary carries out a unary RPC. ctx has the RPC's deadline.
+func (r *Routes) Unary(ctx context.Context, rpc RPC, req, reply any, invoker grpc.UnaryInvoker) error {
+	c := r.newCall(&rpc, nil)
+	c.invoker = invoker
+	return c.unary(ctx, rpc.Chain, req, reply)
+}
+
+// Stream starts a streaming RPC, which timeout bounds if it is above 0. The hold is
+// released when the RPC has ended.
+func (r *Routes) Stream(rpc RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
+	c := r.newCall(&rpc, desc)
+	c.streaming = &streaming{streamer: streamer, hold: hold}
+	return c.stream(rpc.Origin, rpc.Chain, timeout)
+}
