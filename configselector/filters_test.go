@@ -17,6 +17,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -157,7 +158,7 @@ func TestAFilterSendsFurtherRPCs(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		first := toC()
-		first.Match.Path, first.Match.PathKind = "/never", xdsresource.PathExact
+		first.Match.Path, first.Match.PathKind = "/never", matching.PathExact
 		second := toC()
 		first.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
 		w := newWorld(t, worldConfig{
@@ -196,7 +197,7 @@ func TestAFilterSendsFurtherRPCs(t *testing.T) {
 func TestAFilterChoosesTheCluster(t *testing.T) {
 	t.Parallel()
 	other := toC()
-	other.Match.Path, other.Match.PathKind = "/other", xdsresource.PathExact
+	other.Match.Path, other.Match.PathKind = "/other", matching.PathExact
 	other.Action.(*xdsresource.Forward).Clusters[0].Name = "d"
 	for cluster, want := range map[string]codes.Code{"d": codes.OK, "unheard-of": codes.Unavailable} {
 		listener := chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -93,7 +94,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	t.Parallel()
 	route := toC()
-	route.Match = xdsresource.RouteMatch{Path: "/s", Headers: []xdsresource.HeaderMatcher{{Name: "k", Kind: xdsresource.HeaderPresent, Present: true}}}
+	route.Match = matching.Route{Path: "/s", Headers: []matching.Header{{Name: "k", Kind: matching.HeaderPresent, Present: true}}}
 	route.Rewrite = &xdsresource.Rewrite{Prefix: "/elsewhere"}
 	route.Headers = &xdsresource.HeaderMutations{Request: edits("k", true)}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})

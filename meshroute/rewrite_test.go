@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -20,7 +21,7 @@ func rewritten(t testing.TB, prefix, replacement, path string) (result string, o
 		Services: []*Service{service("s"), service("new")},
 		Policies: []*Policy{newPolicy("p", TargetRef{}, toService("s", rule))},
 	}, nil)
-	route := hostFor(t, m.Routes(Client{}, "s")).Route(xdsresource.RPC{Method: path})
+	route := hostFor(t, m.Routes(Client{}, "s")).Route(matching.RPC{Method: path})
 	if clusterOf(t, route) != "new" {
 		return path, false
 	}
@@ -110,7 +111,7 @@ func TestRedirect_Location(t *testing.T) {
 	} {
 		p := mustParse(t, "f", policyText("    - {matches: {path: {prefix: /a}}, filters: [{requestRedirect: "+test.redirect+"}]}\n"))
 		m := mustBuild(t, Input{Policies: p, Services: []*Service{service("s")}}, nil)
-		rpc := xdsresource.RPC{Method: test.path, Authority: "host:80"}
+		rpc := matching.RPC{Method: test.path, Authority: "host:80"}
 		route := hostFor(t, m.Routes(Client{}, "s")).Route(rpc)
 		redirect, ok := route.Action.(*xdsresource.Redirect)
 		if !ok {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -161,7 +162,7 @@ func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 					break
 				}
 			}
-			got := clusterOf(t, host.Route(xdsresource.RPC{Method: path, Metadata: func() metadata.MD { return md }}))
+			got := clusterOf(t, host.Route(matching.RPC{Method: path, Metadata: func() metadata.MD { return md }}))
 			if got != want {
 				t.Fatalf("an RPC for %s with %v goes to %s, want %s, by\n%v", path, md, got, want, merged)
 			}
@@ -212,7 +213,7 @@ func TestRoutes_EveryFieldIsAccepted(t *testing.T) {
 			t.Errorf("got %+v", first)
 		}
 		redirect := routes[1].Action.(*xdsresource.Redirect)
-		if got := redirect.Location(&routes[1].Match, &xdsresource.RPC{Method: "/r/s", Authority: "old:80"}); got != "https://example.com:1/x/s" || redirect.HTTPStatus != 308 {
+		if got := redirect.Location(&routes[1].Match, &matching.RPC{Method: "/r/s", Authority: "old:80"}); got != "https://example.com:1/x/s" || redirect.HTTPStatus != 308 {
 			t.Errorf("redirected with %d to %s", redirect.HTTPStatus, got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -112,8 +113,8 @@ func BenchmarkFirstRoute(b *testing.B) {
 			ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", "5000")
 			b.ReportAllocs()
 			for b.Loop() {
-				vh.compiled.memo.Store(nil)
-				if vh.Route(RPC{Method: methodOf(5000), Context: ctx}) == nil {
+				vh.compiled.Forget()
+				if vh.Route(matching.RPC{Method: methodOf(5000), Context: ctx}) == nil {
 					b.Fatal("no route")
 				}
 			}
@@ -130,7 +131,7 @@ func BenchmarkRoute(b *testing.B) {
 				ctx := metadata.AppendToOutgoingContext(b.Context(), "version", "2", "tenant", fmt.Sprint(n/2))
 				b.ReportAllocs()
 				for b.Loop() {
-					if vh.Route(RPC{Method: method, Context: ctx}) != want {
+					if vh.Route(matching.RPC{Method: method, Context: ctx}) != want {
 						b.Fatal("wrong route")
 					}
 				}

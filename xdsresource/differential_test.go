@@ -17,6 +17,8 @@ import (
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // The linear matcher: which route an RPC takes as gRFC A28 and Envoy's RouteMatch
@@ -32,7 +34,7 @@ type linearRPC struct {
 // bothWays routes the RPC by the index and by the linear matcher, with the same draws.
 func (rpc *linearRPC) bothWays(seed uint64, vh *VirtualHost, routes []*routepb.Route) (got, want *Route) {
 	draws := func() func() uint64 { return rand.New(rand.NewPCG(seed, 0)).Uint64 }
-	got = vh.Route(RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
+	got = vh.Route(matching.RPC{Method: rpc.method, Authority: rpc.authority, Metadata: func() metadata.MD { return rpc.md }, Random: draws()})
 	rpc.draw = draws()
 	if i := rpc.firstOf(routes); i >= 0 {
 		want = vh.Routes[i]

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -88,7 +89,7 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 			continue
 		}
 		for _, method := range []string{"", "/", "/a.B/m", "/c/de", "/q?x", "\xff"} {
-			rpc := RPC{
+			rpc := matching.RPC{
 				Method:    method,
 				Authority: authority,
 				Metadata:  func() metadata.MD { return metadata.Pairs("a", "b", "n", "3") },
@@ -115,11 +116,11 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 }
 
 // use does what is done for an RPC that takes a route.
-func use(t *testing.T, route *Route, rpc *RPC) {
+func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	route.Hash(rpc, 1)
 	for i := range route.Mirrors {
 		route.Mirrors[i].Draw(rpc)
-		route.Mirrors[i].Headers.Apply(rpc.metadata())
+		route.Mirrors[i].Headers.Apply(metadataOf(rpc))
 		if m := &route.Mirrors[i]; (m.Cluster == "") == (m.Header == "") {
 			t.Errorf("mirror %+v has not exactly one of cluster and header", m)
 		}
@@ -151,9 +152,9 @@ func use(t *testing.T, route *Route, rpc *RPC) {
 	}
 }
 
-func edit(m *HeaderMutations, rpc *RPC) {
+func edit(m *HeaderMutations, rpc *matching.RPC) {
 	if m != nil {
-		m.Request.Apply(rpc.metadata())
+		m.Request.Apply(metadataOf(rpc))
 		m.Response.Apply(metadata.MD{})
 	}
 }
@@ -235,13 +236,27 @@ func FuzzEndpoints(f *testing.F) {
 }
 
 // linearly is Route without index.
-func linearly(vh *VirtualHost, rpc *RPC) *Route {
-	path, _ := splitQuery(rpc.Method)
-	h := headers{rpc: rpc}
+func linearly(vh *VirtualHost, rpc *matching.RPC) *Route {
+	path, _ := matching.SplitQuery(rpc.Method)
+	h := rpc.Headers()
 	for _, route := range vh.Routes {
-		if route.Match.matchesPath(path) && route.Match.matchesRest(rpc, &h) {
+		if route.Match.MatchesPath(path) && route.Match.MatchesRest(rpc, &h) {
 			return route
 		}
 	}
 	return nil
+}
+
+// metadataOf returns the metadata of an RPC.
+func metadataOf(rpc *matching.RPC) metadata.MD {
+	if rpc.Metadata != nil {
+		return rpc.Metadata()
+	}
+	return nil
+}
+
+func byTenant(prefix, tenant string) *routepb.Route {
+	match := prefixMatch(prefix)
+	match.Headers = []*routepb.HeaderMatcher{exact("tenant", tenant)}
+	return routeTo(match, clusterAction("c"))
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // HashKind says what a HashPolicy looks at.
@@ -38,11 +40,11 @@ type HashPolicy struct {
 // the same for the life of the channel. It reports false if no policy gives a
 // hash; then the hash is to be a random number (gRFC A42). A route without
 // HashPolicies costs nothing.
-func (r *Route) Hash(rpc *RPC, channelID uint64) (hash uint64, ok bool) {
+func (r *Route) Hash(rpc *matching.RPC, channelID uint64) (hash uint64, ok bool) {
 	if len(r.HashPolicies) == 0 {
 		return 0, false
 	}
-	h := headers{rpc: rpc}
+	h := rpc.Headers()
 	for i := range r.HashPolicies {
 		p := &r.HashPolicies[i]
 		if one, given := p.hash(&h, channelID); given {
@@ -55,12 +57,12 @@ func (r *Route) Hash(rpc *RPC, channelID uint64) (hash uint64, ok bool) {
 	return hash, ok
 }
 
-func (p *HashPolicy) hash(h *headers, channelID uint64) (hash uint64, ok bool) {
+func (p *HashPolicy) hash(h *matching.Headers, channelID uint64) (hash uint64, ok bool) {
 	switch p.Kind {
 	case HashChannelID:
 		return channelID, true
 	case HashHeader:
-		value, present := h.get(p.Header)
+		value, present := h.Get(p.Header)
 		if !present {
 			return 0, false
 		}

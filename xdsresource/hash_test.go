@@ -7,6 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 func hashHeader(name string) *routepb.RouteAction_HashPolicy {
@@ -70,7 +72,7 @@ func TestHash(t *testing.T) {
 			if len(rc.Ignored) != tc.ignored {
 				t.Errorf("Ignored = %v, want %d entries", rc.Ignored, tc.ignored)
 			}
-			rpc := RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}
+			rpc := matching.RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}
 			got, ok := rc.VirtualHosts[0].Routes[0].Hash(&rpc, channel)
 			if ok == tc.none || got != tc.want {
 				t.Errorf("Hash = %x, %v, want %x, %v", got, ok, tc.want, !tc.none)

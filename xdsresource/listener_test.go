@@ -20,6 +20,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	_ "github.com/dynxds/dynxds/httpfilter/router"
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 const (
@@ -156,7 +157,7 @@ func TestListenerWithInlineRoutes(t *testing.T) {
 	if l.RouteConfigName != "" || l.RouteConfig == nil {
 		t.Fatalf("RouteConfigName, RouteConfig = %q, %v, want inline routes (which need no name)", l.RouteConfigName, l.RouteConfig)
 	}
-	if got := l.RouteConfig.VirtualHost("any").Route(RPC{Method: "/s/m"}); got == nil {
+	if got := l.RouteConfig.VirtualHost("any").Route(matching.RPC{Method: "/s/m"}); got == nil {
 		t.Error("no route for /s/m")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/httpstatus"
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // DirectResponse ends matching RPCs at once, as if a proxy had answered.
@@ -47,8 +48,8 @@ type Redirect struct {
 
 // Location returns the URL that an RPC is redirected to. match is that of the
 // redirect's route.
-func (r *Redirect) Location(match *RouteMatch, rpc *RPC) string {
-	scheme, port := rpc.scheme(), ""
+func (r *Redirect) Location(match *matching.Route, rpc *matching.RPC) string {
+	scheme, port := rpc.SchemeName(), ""
 	newScheme := scheme
 	if r.Scheme != "" {
 		newScheme = r.Scheme
@@ -63,8 +64,8 @@ func (r *Redirect) Location(match *RouteMatch, rpc *RPC) string {
 	return newScheme + "://" + host + port + r.path(match, rpc.Method)
 }
 
-func (r *Redirect) path(match *RouteMatch, method string) string {
-	path, query := splitQuery(method)
+func (r *Redirect) path(match *matching.Route, method string) string {
+	path, query := matching.SplitQuery(method)
 	if r.StripQuery {
 		query = ""
 	}
@@ -74,7 +75,7 @@ func (r *Redirect) path(match *RouteMatch, method string) string {
 	case r.Path != "":
 		path = r.Path
 	case r.Prefix != "":
-		path = r.Prefix + path[match.covered(path):]
+		path = r.Prefix + path[match.Covered(path):]
 	case r.Regex != nil:
 		path = r.Regex.Replace(path)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 func respond(pb *routepb.DirectResponseAction) *routepb.Route {
@@ -103,22 +105,22 @@ func TestRedirectLocation(t *testing.T) {
 	}
 	stripped := func(a *action) *action { a.StripQuery = true; return a }
 	toHTTPS := &action{SchemeRewriteSpecifier: &routepb.RedirectAction_HttpsRedirect{HttpsRedirect: true}}
-	plain := RPC{Method: "/a.B/m?q=1", Authority: "old:8080"}
+	plain := matching.RPC{Method: "/a.B/m?q=1", Authority: "old:8080"}
 	for _, tc := range []struct {
 		given  string
 		match  *routepb.RouteMatch
 		action *action
-		rpc    RPC
+		rpc    matching.RPC
 		want   string
 	}{
 		{"nothing", prefixMatch("/"), &action{}, plain, "http://old:8080/a.B/m?q=1"},
 		{"https", prefixMatch("/"), toHTTPS, plain, "https://old:8080/a.B/m?q=1"},
-		{"https drops the port of http", prefixMatch("/"), toHTTPS, RPC{Method: "/m", Authority: "old:80"}, "https://old/m"},
-		{"https keeps the port of https", prefixMatch("/"), toHTTPS, RPC{Method: "/m", Authority: "old:443"}, "https://old:443/m"},
-		{"the same scheme keeps the port", prefixMatch("/"), scheme("HTTP"), RPC{Method: "/m", Authority: "old:80"}, "http://old:80/m"},
-		{"http drops the port of https", prefixMatch("/"), scheme("http"), RPC{Method: "/m", Authority: "[::1]:443", Scheme: "https"}, "http://[::1]/m"},
+		{"https drops the port of http", prefixMatch("/"), toHTTPS, matching.RPC{Method: "/m", Authority: "old:80"}, "https://old/m"},
+		{"https keeps the port of https", prefixMatch("/"), toHTTPS, matching.RPC{Method: "/m", Authority: "old:443"}, "https://old:443/m"},
+		{"the same scheme keeps the port", prefixMatch("/"), scheme("HTTP"), matching.RPC{Method: "/m", Authority: "old:80"}, "http://old:80/m"},
+		{"http drops the port of https", prefixMatch("/"), scheme("http"), matching.RPC{Method: "/m", Authority: "[::1]:443", Scheme: "https"}, "http://[::1]/m"},
 		{"a port", prefixMatch("/"), &action{PortRedirect: 90}, plain, "http://old:90/a.B/m?q=1"},
-		{"a port for an IPv6 address", prefixMatch("/"), &action{PortRedirect: 90}, RPC{Method: "/m", Authority: "[::1]"}, "http://[::1]:90/m"},
+		{"a port for an IPv6 address", prefixMatch("/"), &action{PortRedirect: 90}, matching.RPC{Method: "/m", Authority: "[::1]"}, "http://[::1]:90/m"},
 		{"a host", prefixMatch("/"), &action{HostRedirect: "new"}, plain, "http://new/a.B/m?q=1"},
 		{"a host and a port", prefixMatch("/"), &action{HostRedirect: "new", PortRedirect: 90}, plain, "http://new:90/a.B/m?q=1"},
 		{"a path", prefixMatch("/"), path("/x"), plain, "http://old:8080/x?q=1"},

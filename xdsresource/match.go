@@ -1,96 +1,29 @@
+//lint:file-ignore SA1019 Control planes still send the deprecated fields, and gRPC reads them.
+
 package xdsresource
 
 import (
-	"context"
-	"math/rand/v2"
-	"regexp"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// RPC is what routes are matched against.
-type RPC struct {
-	// Method is the full method, "/package.Service/Method". It may have a
-	// query, which only RouteMatch.Query and the header :path see.
-	Method string
-	// Authority is the header :authority, "host:port" of the channel or of
-	// grpc.CallAuthority. Empty: headers :authority and host are not there.
-	Authority string
-	// Scheme is the header :scheme, "http" or "https". Empty: "http".
-	Scheme string
-	// Context holds the outgoing metadata. They are copied out of it at most
-	// once, and only when a route that otherwise fits looks at a header. nil:
-	// there are none.
-	Context context.Context
-	// Metadata, if not nil, is asked for the metadata in the place of Context.
-	// Keys are in lower case. A closure costs its caller an allocation, which
-	// Context does not.
-	Metadata func() metadata.MD
-	// ContentType is the content-type header. Empty: "application/grpc".
-	ContentType string
-	// Random returns random numbers for runtime_fraction; it is called only
-	// when a route that otherwise fits has one. nil: math/rand/v2.Uint64.
-	Random func() uint64
-}
-
-// PathKind says how a RouteMatch looks at the method.
-type PathKind int
-
-// The kinds of RouteMatch.path_specifier.
-const (
-	// PathPrefix matches methods that start with Path. Here and below the
-	// query of a method, if it has one, does not count as part of it.
-	PathPrefix PathKind = iota
-	// PathExact matches the one method Path.
-	PathExact
-	// PathRegex matches methods that as a whole match Regex.
-	PathRegex
-	// PathSeparatedPrefix matches the method Path and methods that start with
-	// Path and a "/".
-	PathSeparatedPrefix
-)
-
-// RouteMatch says which RPCs a route is for: those for which path, headers
-// and fraction all match. The zero RouteMatch matches every RPC.
-type RouteMatch struct {
-	PathKind PathKind
-	// Path is the path or prefix as configured.
-	Path string
-	// Regex is set if PathKind is PathRegex, and matches only a whole path.
-	Regex *regexp.Regexp
-	// CaseInsensitive has Path compared without regard to the case of ASCII
-	// letters (case_sensitive: false). Regex is not concerned.
-	CaseInsensitive bool
-	// Headers and Query all have to match.
-	Headers []HeaderMatcher
-	Query   []QueryMatcher
-	// FractionPerMillion is the share of otherwise matching RPCs that match
-	// (runtime_fraction.default_value; runtime_key is ignored, gRFC A28).
-	// nil: all.
-	FractionPerMillion *uint32
-
-	// regexPrefix starts every path that Regex matches.
-	regexPrefix string
-}
-
-const million = 1_000_000
-
-func (v *validator) routeMatch(at *path, pb *routepb.RouteMatch) RouteMatch {
-	m := RouteMatch{CaseInsensitive: pb.GetCaseSensitive() != nil && !pb.GetCaseSensitive().GetValue()}
+func (v *validator) routeMatch(at *path, pb *routepb.RouteMatch) matching.Route {
+	m := matching.Route{CaseInsensitive: pb.GetCaseSensitive() != nil && !pb.GetCaseSensitive().GetValue()}
 	switch specifier := pb.GetPathSpecifier().(type) {
 	case *routepb.RouteMatch_Prefix:
 		m.Path = specifier.Prefix
 	case *routepb.RouteMatch_Path:
-		m.PathKind, m.Path = PathExact, specifier.Path
+		m.PathKind, m.Path = matching.PathExact, specifier.Path
 	case *routepb.RouteMatch_SafeRegex:
-		re := v.regex(at.field("safe_regex"), specifier.SafeRegex)
-		m.PathKind, m.Regex, m.regexPrefix = PathRegex, re.Regexp, re.prefix
+		m.PathKind, m.Regex = matching.PathRegex, v.regex(at.field("safe_regex"), specifier.SafeRegex)
 	case *routepb.RouteMatch_PathSeparatedPrefix:
-		m.PathKind, m.Path = PathSeparatedPrefix, specifier.PathSeparatedPrefix
+		m.PathKind, m.Path = matching.PathSeparatedPrefix, specifier.PathSeparatedPrefix
 		if m.Path == "" || strings.HasSuffix(m.Path, "/") || strings.ContainsAny(m.Path, "?#") {
 			v.fault(at.field("path_separated_prefix"), "%s must not be empty, end in / or have ? or # in it", quote(m.Path))
 		}
@@ -98,13 +31,13 @@ func (v *validator) routeMatch(at *path, pb *routepb.RouteMatch) RouteMatch {
 		v.fault(at, "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is %s", whichOneof(pb, "path_specifier"))
 	}
 	if params := pb.GetQueryParameters(); len(params) > 0 {
-		m.Query = make([]QueryMatcher, len(params))
+		m.Query = make([]matching.Query, len(params))
 		for i, q := range params {
 			m.Query[i] = v.queryMatcher(at.item("query_parameters", i), q)
 		}
 	}
 	if headers := pb.GetHeaders(); len(headers) > 0 {
-		m.Headers = make([]HeaderMatcher, len(headers))
+		m.Headers = make([]matching.Header, len(headers))
 		for i, h := range headers {
 			m.Headers[i] = v.headerMatcher(at.item("headers", i), h)
 		}
@@ -125,98 +58,95 @@ func (v *validator) fraction(at *path, pb *corepb.RuntimeFractionalPercent) *uin
 	n := uint64(percent.GetNumerator())
 	switch percent.GetDenominator() {
 	case typepb.FractionalPercent_HUNDRED:
-		n *= million / 100
+		n *= matching.Million / 100
 	case typepb.FractionalPercent_TEN_THOUSAND:
-		n *= million / 10_000
+		n *= matching.Million / 10_000
 	case typepb.FractionalPercent_MILLION:
 	default:
 		v.fault(at.field("denominator"), "is the unknown value %d", percent.GetDenominator())
 	}
-	perMillion := uint32(min(n, million))
+	perMillion := uint32(min(n, matching.Million))
 	return &perMillion
 }
 
-// onlyPath reports whether the path alone decides.
-func (m *RouteMatch) onlyPath() bool {
-	return len(m.Headers) == 0 && len(m.Query) == 0 && m.FractionPerMillion == nil
-}
-
-// matchesRest reports whether an RPC fits whose path does. It asks for the
-// cheapest first, and for the fraction last: a draw is made only if it
-// decides.
-func (m *RouteMatch) matchesRest(rpc *RPC, headers *headers) bool {
-	if len(m.Query) > 0 {
-		_, query := splitQuery(rpc.Method)
-		for i := range m.Query {
-			if !m.Query[i].matches(query) {
-				return false
-			}
-		}
+func (v *validator) headerMatcher(at *path, pb *routepb.HeaderMatcher) matching.Header {
+	m := matching.Header{
+		Name:           v.intern(strings.ToLower(pb.GetName())),
+		Invert:         pb.GetInvertMatch(),
+		MissingAsEmpty: pb.GetTreatMissingHeaderAsEmpty(),
 	}
-	for i := range m.Headers {
-		if !m.Headers[i].matches(headers) {
-			return false
-		}
+	if m.Name == "" {
+		v.fault(at.field("name"), "must not be empty")
 	}
-	return m.FractionPerMillion == nil || rpc.draw() < *m.FractionPerMillion
-}
-
-// matchesPath reports whether a path, a method without its query, fits.
-func (m *RouteMatch) matchesPath(path string) bool {
-	switch m.PathKind {
-	case PathRegex:
-		return m.Regex.MatchString(path)
-	case PathExact:
-		return len(path) == len(m.Path) && m.hasPrefix(path)
-	case PathSeparatedPrefix:
-		return m.hasPrefix(path) && (len(path) == len(m.Path) || path[len(m.Path)] == '/')
+	switch specifier := pb.GetHeaderMatchSpecifier().(type) {
+	case *routepb.HeaderMatcher_StringMatch:
+		m.String = v.stringMatcher(at.field("string_match"), specifier.StringMatch)
+	case *routepb.HeaderMatcher_ExactMatch:
+		m.String = matching.String{Kind: matching.StringExact, Value: specifier.ExactMatch}
+	case *routepb.HeaderMatcher_PrefixMatch:
+		m.String = v.stringPart(at.field("prefix_match"), matching.StringPrefix, specifier.PrefixMatch, false)
+	case *routepb.HeaderMatcher_SuffixMatch:
+		m.String = v.stringPart(at.field("suffix_match"), matching.StringSuffix, specifier.SuffixMatch, false)
+	case *routepb.HeaderMatcher_ContainsMatch:
+		m.String = v.stringPart(at.field("contains_match"), matching.StringContains, specifier.ContainsMatch, false)
+	case *routepb.HeaderMatcher_SafeRegexMatch:
+		m.String = v.stringRegex(at.field("safe_regex_match"), specifier.SafeRegexMatch)
+	case *routepb.HeaderMatcher_RangeMatch:
+		m.Kind, m.Start, m.End = matching.HeaderRange, specifier.RangeMatch.GetStart(), specifier.RangeMatch.GetEnd()
+		if m.End < m.Start {
+			v.fault(at.field("range_match"), "end %d is below start %d", m.End, m.Start)
+		}
+	case *routepb.HeaderMatcher_PresentMatch:
+		m.Kind, m.Present = matching.HeaderPresent, specifier.PresentMatch
 	default:
-		return m.hasPrefix(path)
+		v.fault(at, "header_match_specifier must be set to a kind of match that this client knows")
+	}
+	return m
+}
+
+func (v *validator) queryMatcher(at *path, pb *routepb.QueryParameterMatcher) matching.Query {
+	m := matching.Query{Name: pb.GetName(), Present: true}
+	if m.Name == "" {
+		v.fault(at.field("name"), "must not be empty")
+	}
+	switch specifier := pb.GetQueryParameterMatchSpecifier().(type) {
+	case *routepb.QueryParameterMatcher_StringMatch:
+		s := v.stringMatcher(at.field("string_match"), specifier.StringMatch)
+		m.String = &s
+	case *routepb.QueryParameterMatcher_PresentMatch:
+		m.Present = specifier.PresentMatch
+	}
+	return m
+}
+
+func (v *validator) stringMatcher(at *path, pb *matcherpb.StringMatcher) matching.String {
+	ignoreCase := pb.GetIgnoreCase()
+	switch pattern := pb.GetMatchPattern().(type) {
+	case *matcherpb.StringMatcher_Exact:
+		return matching.NewString(matching.StringExact, pattern.Exact, ignoreCase)
+	case *matcherpb.StringMatcher_Prefix:
+		return v.stringPart(at.field("prefix"), matching.StringPrefix, pattern.Prefix, ignoreCase)
+	case *matcherpb.StringMatcher_Suffix:
+		return v.stringPart(at.field("suffix"), matching.StringSuffix, pattern.Suffix, ignoreCase)
+	case *matcherpb.StringMatcher_Contains:
+		return v.stringPart(at.field("contains"), matching.StringContains, pattern.Contains, ignoreCase)
+	case *matcherpb.StringMatcher_SafeRegex:
+		return v.stringRegex(at.field("safe_regex"), pattern.SafeRegex)
+	default:
+		v.fault(at, "match_pattern must be exact, prefix, suffix, contains or safe_regex, is %s", whichOneof(pb, "match_pattern"))
+		return matching.String{}
 	}
 }
 
-func (m *RouteMatch) hasPrefix(path string) bool {
-	if m.CaseInsensitive {
-		return hasPrefixFold(path, m.Path)
+// stringPart decodes a pattern for a part of a string. An empty one would
+// match everything, which cannot be what was meant.
+func (v *validator) stringPart(at *path, kind matching.StringKind, value string, ignoreCase bool) matching.String {
+	if value == "" {
+		v.fault(at, "must not be empty")
 	}
-	return strings.HasPrefix(path, m.Path)
+	return matching.NewString(kind, value, ignoreCase)
 }
 
-// draw returns a random number below a million. So a fraction of 0 matches
-// nothing and one of a million everything, as in Envoy.
-func (rpc *RPC) draw() uint32 {
-	if rpc.Random == nil {
-		return rand.Uint32N(million)
-	}
-	return uint32(rpc.Random() % million)
-}
-
-// hasPrefixFold is strings.HasPrefix without regard to the case of ASCII
-// letters.
-func hasPrefixFold(s, prefix string) bool {
-	if len(s) < len(prefix) {
-		return false
-	}
-	for i := range len(prefix) {
-		if lower(s[i]) != lower(prefix[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func lower(b byte) byte {
-	if 'A' <= b && b <= 'Z' {
-		b += 'a' - 'A'
-	}
-	return b
-}
-
-// lowerASCII is strings.ToLower for ASCII letters only, as paths are compared.
-func lowerASCII(s string) string {
-	b := []byte(s)
-	for i := range b {
-		b[i] = lower(b[i])
-	}
-	return string(b)
+func (v *validator) stringRegex(at *path, pb *matcherpb.RegexMatcher) matching.String {
+	return matching.String{Kind: matching.StringRegex, Regex: v.regex(at, pb)}
 }

@@ -12,6 +12,8 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 func caseInsensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
@@ -60,12 +62,12 @@ func TestPathMatch(t *testing.T) {
 			t.Parallel()
 			vh := decodeRoutes(t, routeTo(tc.match, clusterAction("a")))
 			for _, method := range tc.yes {
-				if vh.Route(RPC{Method: method}) == nil {
+				if vh.Route(matching.RPC{Method: method}) == nil {
 					t.Errorf("%q does not match", method)
 				}
 			}
 			for _, method := range tc.no {
-				if vh.Route(RPC{Method: method}) != nil {
+				if vh.Route(matching.RPC{Method: method}) != nil {
 					t.Errorf("%q matches", method)
 				}
 			}
@@ -127,12 +129,12 @@ func TestQueryMatch(t *testing.T) {
 			match.QueryParameters = tc.match
 			vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
 			for _, method := range tc.yes {
-				if vh.Route(RPC{Method: method}) == nil {
+				if vh.Route(matching.RPC{Method: method}) == nil {
 					t.Errorf("%q does not match", method)
 				}
 			}
 			for _, method := range tc.no {
-				if vh.Route(RPC{Method: method}) != nil {
+				if vh.Route(matching.RPC{Method: method}) != nil {
 					t.Errorf("%q matches", method)
 				}
 			}
@@ -156,17 +158,17 @@ func TestHeadersThatGRPCFillsIn(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		header, value string
-		rpc           RPC
+		rpc           matching.RPC
 	}{
-		{":method", "POST", RPC{}},
-		{":path", "/s/m?q=1", RPC{Method: "/s/m?q=1"}},
-		{":authority", "a:80", RPC{Authority: "a:80"}},
-		{"host", "a:80", RPC{Authority: "a:80"}},
-		{"Host", "a:80", RPC{Authority: "a:80"}},
-		{":scheme", "http", RPC{}},
-		{":scheme", "https", RPC{Scheme: "https"}},
-		{"content-type", "application/grpc", RPC{}},
-		{"content-type", "application/grpc+json", RPC{ContentType: "application/grpc+json"}},
+		{":method", "POST", matching.RPC{}},
+		{":path", "/s/m?q=1", matching.RPC{Method: "/s/m?q=1"}},
+		{":authority", "a:80", matching.RPC{Authority: "a:80"}},
+		{"host", "a:80", matching.RPC{Authority: "a:80"}},
+		{"Host", "a:80", matching.RPC{Authority: "a:80"}},
+		{":scheme", "http", matching.RPC{}},
+		{":scheme", "https", matching.RPC{Scheme: "https"}},
+		{"content-type", "application/grpc", matching.RPC{}},
+		{"content-type", "application/grpc+json", matching.RPC{ContentType: "application/grpc+json"}},
 	} {
 		t.Run(tc.header+"="+tc.value, func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +184,7 @@ func TestHeadersThatGRPCFillsIn(t *testing.T) {
 	}
 	missing := prefixMatch("")
 	missing.Headers = []*routepb.HeaderMatcher{present(":authority", false), present(":unknown", false)}
-	if vh := decodeRoutes(t, routeTo(missing, clusterAction("a"))); vh.Route(RPC{}) == nil {
+	if vh := decodeRoutes(t, routeTo(missing, clusterAction("a"))); vh.Route(matching.RPC{}) == nil {
 		t.Error("an RPC without authority has the header :authority, or :unknown")
 	}
 }
@@ -272,7 +274,7 @@ func TestHeaderMatch(t *testing.T) {
 			match.Headers = []*routepb.HeaderMatcher{tc.match}
 			vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
 			ask := func(md metadata.MD) bool {
-				return vh.Route(RPC{Method: "/s/m", Metadata: func() metadata.MD { return md }}) != nil
+				return vh.Route(matching.RPC{Method: "/s/m", Metadata: func() metadata.MD { return md }}) != nil
 			}
 			for _, md := range tc.yes {
 				if !ask(md) {
@@ -301,7 +303,7 @@ func TestHeadersAllHaveToMatch(t *testing.T) {
 		{metadata.Pairs("a", "1", "b", "3"), false},
 		{metadata.Pairs("b", "2"), false},
 	} {
-		if got := vh.Route(RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}) != nil; got != tc.want {
+		if got := vh.Route(matching.RPC{Method: "/", Metadata: func() metadata.MD { return tc.md }}) != nil; got != tc.want {
 			t.Errorf("%v: matches = %v, want %v", tc.md, got, tc.want)
 		}
 	}
@@ -312,7 +314,7 @@ func TestContentTypeOfTheRPC(t *testing.T) {
 	match := prefixMatch("/")
 	match.Headers = []*routepb.HeaderMatcher{exact("content-type", "application/grpc+json")}
 	vh := decodeRoutes(t, routeTo(match, clusterAction("x")))
-	if vh.Route(RPC{Method: "/", ContentType: "application/grpc+json"}) == nil || vh.Route(RPC{Method: "/"}) != nil {
+	if vh.Route(matching.RPC{Method: "/", ContentType: "application/grpc+json"}) == nil || vh.Route(matching.RPC{Method: "/"}) != nil {
 		t.Error("content-type is not compared with that of the RPC")
 	}
 }
@@ -371,9 +373,9 @@ func TestRuntimeFraction(t *testing.T) {
 		{"nothing", fraction(0, typepb.FractionalPercent_HUNDRED), 0},
 		{"per hundred", fraction(25, typepb.FractionalPercent_HUNDRED), 250_000},
 		{"per ten thousand", fraction(25, typepb.FractionalPercent_TEN_THOUSAND), 2_500},
-		{"per million", fraction(25, typepb.FractionalPercent_MILLION), 25},
-		{"all", fraction(100, typepb.FractionalPercent_HUNDRED), million},
-		{"more than all", fraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), million},
+		{"per matching.Million", fraction(25, typepb.FractionalPercent_MILLION), 25},
+		{"all", fraction(100, typepb.FractionalPercent_HUNDRED), matching.Million},
+		{"more than all", fraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), matching.Million},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
@@ -383,13 +385,13 @@ func TestRuntimeFraction(t *testing.T) {
 			if got := *vh.Routes[0].Match.FractionPerMillion; got != tc.want {
 				t.Fatalf("FractionPerMillion = %d, want %d", got, tc.want)
 			}
-			for _, draw := range []uint32{0, 24, 25, 249_999, 250_000, million - 1} {
+			for _, draw := range []uint32{0, 24, 25, 249_999, 250_000, matching.Million - 1} {
 				want := vh.Routes[1]
 				if draw < tc.want {
 					want = vh.Routes[0]
 				}
-				random := func() uint64 { return 3*million + uint64(draw) }
-				if got := vh.Route(RPC{Method: "/", Random: random}); got != want {
+				random := func() uint64 { return 3*matching.Million + uint64(draw) }
+				if got := vh.Route(matching.RPC{Method: "/", Random: random}); got != want {
 					t.Errorf("draw %d: got the route to %v, want %v", draw, got.Action, want.Action)
 				}
 			}
@@ -405,7 +407,7 @@ func TestRuntimeFractionDrawsByItself(t *testing.T) {
 	const draws = 100_000
 	n := 0
 	for range draws {
-		if vh.Route(RPC{Method: "/"}) != nil {
+		if vh.Route(matching.RPC{Method: "/"}) != nil {
 			n++
 		}
 	}
@@ -439,7 +441,7 @@ func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
 		{method: "/f/m", md: metadata.Pairs("a", "1"), copies: 1, random: 1},
 	} {
 		copies, random := 0, 0
-		vh.Route(RPC{
+		vh.Route(matching.RPC{
 			Method:   tc.method,
 			Metadata: func() metadata.MD { copies++; return tc.md },
 			Random:   func() uint64 { random++; return 0 },

@@ -8,6 +8,8 @@ import (
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // MADR-mesh-http-route, "Matching": everything that a rule can match, as a
@@ -32,13 +34,13 @@ func TestMeshHTTPRouteMatches(t *testing.T) {
 		m.QueryParameters = []*routepb.QueryParameterMatcher{q}
 		return m
 	}
-	rpc := func(method string, pairs ...string) RPC {
-		return RPC{Method: method, Metadata: func() metadata.MD { return metadata.Pairs(pairs...) }}
+	rpc := func(method string, pairs ...string) matching.RPC {
+		return matching.RPC{Method: method, Metadata: func() metadata.MD { return metadata.Pairs(pairs...) }}
 	}
 	for _, tc := range []struct {
 		given   string
 		match   *routepb.RouteMatch
-		yes, no RPC
+		yes, no matching.RPC
 	}{
 		{"headers: presence", headers(present("h", true)), rpc("/s/m", "h", ""), rpc("/s/m")},
 		{"headers: absence", headers(inverted(present("h", true))), rpc("/s/m"), rpc("/s/m", "h", "")},
@@ -86,7 +88,7 @@ func TestMeshHTTPRouteMatches(t *testing.T) {
 // and weighted backends.
 func TestMeshHTTPRouteFilters(t *testing.T) {
 	t.Parallel()
-	rpc := &RPC{Method: "/s/m", Authority: "old"}
+	rpc := &matching.RPC{Method: "/s/m", Authority: "old"}
 	set, add := option("set", "2", overwriteOrAdd), option("add", "2", appendOrAdd)
 	edited := metadata.MD{"set": {"2"}, "add": {"1", "2"}}
 	before := func() metadata.MD { return metadata.Pairs("set", "1", "add", "1", "remove", "1") }

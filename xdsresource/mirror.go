@@ -2,6 +2,8 @@ package xdsresource
 
 import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // Mirror is a RequestMirrorPolicy: where a copy of the RPC goes. The copy's
@@ -31,17 +33,17 @@ type Mirror struct {
 // Target returns the cluster that the copy of an RPC goes to. It is empty if
 // the RPC does not have the header that names it; then there is no copy. What
 // WeightedCluster.Cluster says of clusters named by headers goes here as well.
-func (m *Mirror) Target(rpc *RPC) string {
+func (m *Mirror) Target(rpc *matching.RPC) string {
 	if m.Header == "" {
 		return m.Cluster
 	}
-	return firstHeader(rpc, m.Header)
+	return rpc.FirstHeader(m.Header)
 }
 
 // Draw decides whether an RPC is mirrored. It draws a random number only if
 // that depends on one.
-func (m *Mirror) Draw(rpc *RPC) bool {
-	return m.FractionPerMillion == nil || rpc.draw() < *m.FractionPerMillion
+func (m *Mirror) Draw(rpc *matching.RPC) bool {
+	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
 }
 
 // mirrors decodes request_mirror_policies, or returns those of the level above

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // Rewrite says how the method and the authority change on their way to the
@@ -50,11 +52,11 @@ func (r *Route) RewritePath(method string) (path string, ok bool) {
 	if r.Rewrite == nil || r.Rewrite.Prefix == "" && r.Rewrite.Regex == nil {
 		return method, true
 	}
-	path, query := splitQuery(method)
+	path, query := matching.SplitQuery(method)
 	if r.Rewrite.Regex != nil {
 		path = r.Rewrite.Regex.Replace(path)
 	} else {
-		path = r.Rewrite.Prefix + path[r.Match.covered(path):]
+		path = r.Rewrite.Prefix + path[r.Match.Covered(path):]
 	}
 	return path + query, isPath(path)
 }
@@ -66,38 +68,18 @@ func (r *Route) RewritePath(method string) (path string, ok bool) {
 // An authority that the application chose for the RPC goes before both, and
 // none of them may get around the check of the server's certificate: that is
 // the caller's part.
-func (r *Route) RewriteAuthority(rpc *RPC, c *WeightedCluster) string {
+func (r *Route) RewriteAuthority(rpc *matching.RPC, c *WeightedCluster) string {
 	if r.Rewrite != nil {
 		if r.Rewrite.Authority != "" {
 			return r.Rewrite.Authority
 		}
 		if r.Rewrite.AuthorityHeader != "" {
-			if value := firstHeader(rpc, r.Rewrite.AuthorityHeader); value != "" && isVisible(value) {
+			if value := rpc.FirstHeader(r.Rewrite.AuthorityHeader); value != "" && isVisible(value) {
 				return value
 			}
 		}
 	}
 	return c.Authority
-}
-
-// covered returns how much of a path the match is about: its prefix, or all.
-func (m *RouteMatch) covered(path string) int {
-	if m.PathKind == PathPrefix || m.PathKind == PathSeparatedPrefix {
-		return min(len(m.Path), len(path))
-	}
-	return len(path)
-}
-
-// splitQuery splits off the query and the fragment.
-func splitQuery(method string) (path, query string) {
-	path = method
-	if i := strings.IndexByte(path, '?'); i >= 0 {
-		path = path[:i]
-	}
-	if i := strings.IndexByte(path, '#'); i >= 0 {
-		path = path[:i]
-	}
-	return path, method[len(path):]
 }
 
 func isPath(s string) bool { return strings.HasPrefix(s, "/") && isVisible(s) }

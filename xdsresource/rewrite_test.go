@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 func substitute(pattern, substitution string) *matcherpb.RegexMatchAndSubstitute {
@@ -60,7 +62,7 @@ func TestRewritePath(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			route := decodeRoutes(t, routeWith(tc.match, tc.edit)).Route(RPC{Method: tc.method})
+			route := decodeRoutes(t, routeWith(tc.match, tc.edit)).Route(matching.RPC{Method: tc.method})
 			got, ok := route.RewritePath(tc.method)
 			if ok == tc.broken || ok && got != tc.want {
 				t.Errorf("RewritePath(%q) = %q, %v, want %q, %v", tc.method, got, ok, tc.want, !tc.broken)
@@ -135,7 +137,7 @@ func autoHost(yes bool) func(*routepb.RouteAction) {
 // only from a trusted_xds_server.
 func TestRewriteAuthority(t *testing.T) {
 	t.Parallel()
-	rpc := RPC{Authority: "old", Metadata: func() metadata.MD {
+	rpc := matching.RPC{Authority: "old", Metadata: func() metadata.MD {
 		return metadata.Pairs("h", "first", "h", "second", "bad", "a b", "empty", "", "h-bin", "x")
 	}}
 	for _, tc := range []struct {

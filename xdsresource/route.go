@@ -6,6 +6,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -150,8 +151,8 @@ func (r *routes) checkDomains(at *path, i int, domains []string) {
 		r.v.fault(at.field("domains"), "must have at least one domain")
 	}
 	for j, domain := range domains {
-		if fault := domainFault(domain); fault != "" {
-			r.v.fault(at.item("domains", j), "%s", fault)
+		if fault := matching.DomainFault(domain); fault != "" {
+			r.v.fault(at.item("domains", j), "%s", blame(domain, fault))
 			continue
 		}
 		key := strings.ToLower(domain)

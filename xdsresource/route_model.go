@@ -2,6 +2,8 @@ package xdsresource
 
 import (
 	"time"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // RouteConfiguration is a validated RouteConfiguration. The decoder compiles
@@ -54,7 +56,7 @@ type VirtualHost struct {
 type Route struct {
 	// Name is Route.name, for logs; often empty.
 	Name  string
-	Match RouteMatch
+	Match matching.Route
 	// Action says what becomes of a matching RPC.
 	Action Action
 	// MaxStreamDuration bounds matching RPCs. nil: the Listener's bound
@@ -130,11 +132,11 @@ type WeightedCluster struct {
 // clusters because an RPC asks for them: such an RPC reaches clusters that the
 // virtual host names elsewhere, in a route, a weight or a mirror. An RPC whose
 // header is missing or names another cluster is to fail with UNAVAILABLE.
-func (c *WeightedCluster) Cluster(rpc *RPC) string {
+func (c *WeightedCluster) Cluster(rpc *matching.RPC) string {
 	if c.Header == "" {
 		return c.Name
 	}
-	return firstHeader(rpc, c.Header)
+	return rpc.FirstHeader(c.Header)
 }
 
 // Unroutable fails matching RPCs with UNAVAILABLE: the route's action is none

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 func prefixMatch(prefix string) *routepb.RouteMatch {
@@ -149,7 +151,7 @@ func TestClusterHeader(t *testing.T) {
 		{"/", 0, md, "first"},
 		{"/", 0, nil, ""},
 	} {
-		rpc := RPC{Method: tc.method, Authority: "host", Context: metadata.NewOutgoingContext(t.Context(), tc.md)}
+		rpc := matching.RPC{Method: tc.method, Authority: "host", Context: metadata.NewOutgoingContext(t.Context(), tc.md)}
 		f := vh.Route(rpc).Action.(*Forward)
 		if got := f.Clusters[tc.entry].Cluster(&rpc); got != tc.want {
 			t.Errorf("%s, entry %d, %v: Cluster = %q, want %q", tc.method, tc.entry, tc.md, got, tc.want)
@@ -202,18 +204,18 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("Clusters (-want +got):\n%s", diff)
 	}
 
-	rpc := RPC{Metadata: func() metadata.MD { return metadata.Pairs("x-mirror", "m", "x-mirror", "n") }}
+	rpc := matching.RPC{Metadata: func() metadata.MD { return metadata.Pairs("x-mirror", "m", "x-mirror", "n") }}
 	mirrors := hosts[0].Routes[0].Mirrors
-	if got := [...]string{mirrors[1].Target(&rpc), mirrors[3].Target(&rpc), mirrors[3].Target(&RPC{})}; got != [...]string{"as-is", "m", ""} {
+	if got := [...]string{mirrors[1].Target(&rpc), mirrors[3].Target(&rpc), mirrors[3].Target(&matching.RPC{})}; got != [...]string{"as-is", "m", ""} {
 		t.Errorf("targets = %q", got)
 	}
-	for draw, want := range map[uint64]bool{0: true, 499_999: true, 500_000: false, million - 1: false} {
-		rpc := RPC{Random: func() uint64 { return draw }}
+	for draw, want := range map[uint64]bool{0: true, 499_999: true, 500_000: false, matching.Million - 1: false} {
+		rpc := matching.RPC{Random: func() uint64 { return draw }}
 		if mirrors[0].Draw(&rpc) != want {
 			t.Errorf("draw %d of half: mirrored = %v, want %v", draw, !want, want)
 		}
 	}
-	if !mirrors[1].Draw(&RPC{Random: func() uint64 { t.Error("drew for nothing"); return 0 }}) {
+	if !mirrors[1].Draw(&matching.RPC{Random: func() uint64 { t.Error("drew for nothing"); return 0 }}) {
 		t.Error("a mirror without fraction does not get an RPC")
 	}
 }
@@ -273,7 +275,7 @@ func TestRoutesThatAreIgnored(t *testing.T) {
 			if diff := cmp.Diff([]string{"fallback"}, vh.Clusters()); diff != "" {
 				t.Errorf("Clusters (-want +got):\n%s", diff)
 			}
-			if got := vh.Route(RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {
+			if got := vh.Route(matching.RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {
 				t.Errorf("Route = %v of %d routes, want the fallback alone", got, len(vh.Routes))
 			}
 		})

@@ -6,6 +6,8 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // gRFC A28, "Picking": the first match wins, even over an exact one behind it.
@@ -19,11 +21,11 @@ func TestFirstMatchWins(t *testing.T) {
 		routeTo(pathMatch("/Other/M"), clusterAction("fifth")),
 	)
 	for method, want := range map[string]int{"/MyService/MyMethod": 0, "/Other/M": 2, "/Other/N": 3} {
-		if got := vh.Route(RPC{Method: method}); got != vh.Routes[want] {
+		if got := vh.Route(matching.RPC{Method: method}); got != vh.Routes[want] {
 			t.Errorf("%s: got the route to %v, want route %d", method, got, want)
 		}
 	}
-	if got := vh.Route(RPC{Method: "/x"}); got != nil {
+	if got := vh.Route(matching.RPC{Method: "/x"}); got != nil {
 		t.Errorf("/x: got %v, want no route", got)
 	}
 }
@@ -32,7 +34,7 @@ func TestVirtualHostPutTogetherByHand(t *testing.T) {
 	t.Parallel()
 	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}}
 	rc := &RouteConfiguration{VirtualHosts: []*VirtualHost{{Domains: []string{"a.b"}, Routes: []*Route{route}}}}
-	if got := rc.VirtualHost("A.b").Route(RPC{Method: "/m"}); got != route {
+	if got := rc.VirtualHost("A.b").Route(matching.RPC{Method: "/m"}); got != route {
 		t.Errorf("Route = %v, want the one there is", got)
 	}
 	if got := rc.Clusters(); len(got) != 1 || got[0] != "a" {
@@ -55,7 +57,7 @@ func TestDeeplyNestedPrefixes(t *testing.T) {
 		}
 		vh := decodeRoutes(t, routes...)
 		for n := range 41 {
-			if got, want := vh.Route(RPC{Method: "/" + strings.Repeat("a", n)}), vh.Routes[40-n]; got != want {
+			if got, want := vh.Route(matching.RPC{Method: "/" + strings.Repeat("a", n)}), vh.Routes[40-n]; got != want {
 				t.Errorf("%d letters, fold %v: got the route for %q, want that for %q", n, fold, got.Match.Path, want.Match.Path)
 			}
 		}
@@ -75,7 +77,7 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 		routeTo(pathMatch("/s/m"), clusterAction("a")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "h", "x")
 	allocs := testing.AllocsPerRun(100, func() {
-		if vh.Route(RPC{Method: "/s/m", Context: ctx}) != vh.Routes[4] {
+		if vh.Route(matching.RPC{Method: "/s/m", Context: ctx}) != vh.Routes[4] {
 			t.Error("not the last route")
 		}
 	})
@@ -90,45 +92,16 @@ func TestRouteByMetadataOfTheContext(t *testing.T) {
 	match.Headers = []*routepb.HeaderMatcher{exact("h", "x,y")}
 	vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "H", "x", "h", "y")
-	if vh.Route(RPC{Method: "/", Context: ctx}) == nil {
+	if vh.Route(matching.RPC{Method: "/", Context: ctx}) == nil {
 		t.Error("no route although the context has the header")
 	}
-	for name, rpc := range map[string]RPC{
+	for name, rpc := range map[string]matching.RPC{
 		"no context":                {Method: "/"},
 		"no metadata":               {Method: "/", Context: t.Context()},
 		"Metadata goes before that": {Method: "/", Context: ctx, Metadata: func() metadata.MD { return nil }},
 	} {
 		if vh.Route(rpc) != nil {
 			t.Errorf("%s: the route matches", name)
-		}
-	}
-}
-
-func TestLiteralPrefix(t *testing.T) {
-	t.Parallel()
-	for pattern, want := range map[string]string{
-		"/a/b":          "/a/b",
-		"/a/.*":         "/a/",
-		"^/a/[bc]":      "/a/",
-		"(/a)(/b|/c)":   "/a/",
-		"(/a/b)x+":      "/a/b",
-		"(?i)/a":        "",
-		"/ab*":          "/a",
-		"/a|/b":         "/",
-		"/a(?:)b$":      "/ab",
-		".*":            "",
-		"/a\\x{FFFD}b":  "/a",
-		"(?:/a(?i:b))c": "/a",
-		"(?:/a){2}":     "",
-		"/a(?:b{0,1})c": "/a",
-		"\\Q/a.b\\E.":   "/a.b",
-		"/\\p{Greek}":   "/",
-		"\\b/a":         "",
-	} {
-		match := regexMatch(pattern)
-		vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
-		if got := vh.Routes[0].Match.regexPrefix; got != want {
-			t.Errorf("prefix of %q = %q, want %q", pattern, got, want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -99,7 +100,7 @@ func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream
 }
 
 // matchable returns the RPC as the filters left it.
-func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) xdsresource.RPC {
+func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) matching.RPC {
 	h := c.headers()
 	if !h.chosen {
 		h.authority = rpc.Authority

@@ -22,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -97,8 +98,8 @@ func (r *Routes) Failure(method, reason string) error {
 }
 
 // Matchable returns an RPC as the matches of routes look at it.
-func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) xdsresource.RPC {
-	rpc := xdsresource.RPC{Method: method, Authority: h.authority, ContentType: h.contentType, Context: ctx}
+func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) matching.RPC {
+	rpc := matching.RPC{Method: method, Authority: h.authority, ContentType: h.contentType, Context: ctx}
 	if r.Channel.Secure {
 		rpc.Scheme = "https"
 	}
@@ -123,7 +124,7 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 
 // Choose returns where an RPC goes that takes a route, and draws one of its clusters.
 // The error is the status that the RPC ends with.
-func (r *Routes) Choose(rpc *xdsresource.RPC, route *xdsresource.Route) (Target, error) {
+func (r *Routes) Choose(rpc *matching.RPC, route *xdsresource.Route) (Target, error) {
 	switch action := route.Action.(type) {
 	case *xdsresource.Forward:
 		return r.forward(rpc, route, action)
@@ -136,7 +137,7 @@ func (r *Routes) Choose(rpc *xdsresource.RPC, route *xdsresource.Route) (Target,
 	}
 }
 
-func (r *Routes) forward(rpc *xdsresource.RPC, route *xdsresource.Route, f *xdsresource.Forward) (Target, error) {
+func (r *Routes) forward(rpc *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) (Target, error) {
 	i := draw(f)
 	to := Target{Route: route, Weighted: &f.Clusters[i], Index: i, Cluster: f.Clusters[i].Name}
 	if to.Weighted.Header == "" {

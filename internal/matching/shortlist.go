@@ -1,4 +1,4 @@
-package xdsresource
+package matching
 
 import "slices"
 
@@ -32,14 +32,14 @@ type keyedRoutes struct {
 	byValue map[string][]int32
 }
 
-func newShortlist(routes []*Route, all []int32) *shortlist {
+func newShortlist(t *Table, all []int32) *shortlist {
 	l := &shortlist{all: all, rest: all}
 	if len(all) < minKeyed {
 		return l
 	}
 	l.rest = nil
 	for _, i := range all {
-		if !l.key(i, &routes[i].Match) {
+		if !l.key(i, t.at(i)) {
 			l.rest = append(l.rest, i)
 		}
 	}
@@ -48,7 +48,7 @@ func newShortlist(routes []*Route, all []int32) *shortlist {
 }
 
 // key enters a route into the index if it asks for a value.
-func (l *shortlist) key(route int32, m *RouteMatch) bool {
+func (l *shortlist) key(route int32, m *Route) bool {
 	for h := range m.Headers {
 		matcher := &m.Headers[h]
 		if !matcher.isExact() {
@@ -77,36 +77,33 @@ func (l *shortlist) cost() int64 {
 	return int64(len(l.rest) + keyedCost*(len(l.all)-len(l.rest)))
 }
 
-// find returns the first route that an RPC fits of which the path does.
-func (l *shortlist) find(routes []*Route, rpc *RPC, h *headers) *Route {
+// find returns the first route that an RPC fits of which the path does, or None.
+func (l *shortlist) find(t *Table, rpc *RPC, h *Headers) int32 {
 	rest := l.rest
 	for len(rest) > 0 && (len(l.keyed) == 0 || rest[0] < l.firstKeyed) {
-		if route := routes[rest[0]]; route.Match.matchesRest(rpc, h) {
-			return route
+		if t.at(rest[0]).MatchesRest(rpc, h) {
+			return rest[0]
 		}
 		rest = rest[1:]
 	}
 	if len(l.keyed) == 0 {
-		return nil
+		return None
 	}
 	lists := [1 + maxKeys][]int32{rest}
 	for k := range l.keyed {
-		if value, present := h.get(l.keyed[k].header); present {
+		if value, present := h.Get(l.keyed[k].header); present {
 			lists[1+k] = l.keyed[k].byValue[value]
 		}
 	}
 	for {
 		i := popLeast(&lists)
-		if i == noRoute {
-			return nil
-		}
-		if route := routes[i]; route.Match.matchesRest(rpc, h) {
-			return route
+		if i == None || t.at(i).MatchesRest(rpc, h) {
+			return i
 		}
 	}
 }
 
-// popLeast takes the least entry off ascending lists, or returns noRoute.
+// popLeast takes the least entry off ascending lists, or returns None.
 func popLeast(lists *[1 + maxKeys][]int32) int32 {
 	least := -1
 	for k := range lists {
@@ -115,7 +112,7 @@ func popLeast(lists *[1 + maxKeys][]int32) int32 {
 		}
 	}
 	if least < 0 {
-		return noRoute
+		return None
 	}
 	i := lists[least][0]
 	lists[least] = lists[least][1:]
@@ -123,6 +120,6 @@ func popLeast(lists *[1 + maxKeys][]int32) int32 {
 }
 
 // isExact reports whether m asks for one value and nothing else will do.
-func (m *HeaderMatcher) isExact() bool {
-	return m.Kind == HeaderString && m.String.Kind == StringExact && !m.String.IgnoreCase && !m.Invert && !m.MissingAsEmpty
+func (m *Header) isExact() bool {
+	return m.Kind == HeaderMatches && m.String.Kind == StringExact && !m.String.IgnoreCase && !m.Invert && !m.MissingAsEmpty
 }

@@ -1,4 +1,4 @@
-package xdsresource
+package matching
 
 import (
 	"hash/maphash"
@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Bounds on what a routeTable remembers.
+// Bounds on what a Table remembers.
 const (
 	// memoPaths is the number of paths, a power of two.
 	memoPaths = 1 << 10
@@ -21,9 +21,12 @@ const (
 	memoShared = 1 << 6
 )
 
-// memo remembers for each path which routes it leaves in question. It is
+// memo remembers for each path which routes it leaves in question. With 10,000 routes
+// that are told apart by a header, or by a mix of prefixes, regular expressions and
+// headers, it makes the difference between 0.5 µs and 0.1 to 1.4 ms (BenchmarkRoute);
+// where the path alone decides, between 20 ns and 50 to 200 ns. It is
 // filled while RPCs come and never emptied: it lives as long as its
-// routeTable, and programs call the same few methods again and again. When it
+// Table, and programs call the same few methods again and again. When it
 // is full, RPCs of further methods do without.
 type memo struct {
 	seed  maphash.Seed
@@ -44,7 +47,7 @@ type remembered struct {
 
 // recall returns the routes that a path leaves in question, or nil if the path
 // is not remembered and cannot be.
-func (t *routeTable) recall(path string) *shortlist {
+func (t *Table) recall(path string) *shortlist {
 	m := t.memo.Load()
 	if m == nil {
 		fresh := &memo{seed: maphash.MakeSeed()}
@@ -66,9 +69,13 @@ func (t *routeTable) recall(path string) *shortlist {
 	return nil
 }
 
+// Forget makes the Table forget the methods that it has met, to measure what the first
+// RPC of a method costs.
+func (t *Table) Forget() { t.memo.Store(nil) }
+
 // remember finds the routes for a path and puts them into a slot, if that is
 // still free.
-func (t *routeTable) remember(m *memo, slot *atomic.Pointer[remembered], path string) *shortlist {
+func (t *Table) remember(m *memo, slot *atomic.Pointer[remembered], path string) *shortlist {
 	if len(path) > memoPathLength {
 		return nil
 	}
@@ -80,7 +87,7 @@ func (t *routeTable) remember(m *memo, slot *atomic.Pointer[remembered], path st
 // shortlist returns the routes that a path leaves in question, or nil if there
 // is no room for them. RPCs that come here at the same time may overdraw a
 // little, or build the same list twice.
-func (t *routeTable) shortlist(m *memo, path string) *shortlist {
+func (t *Table) shortlist(m *memo, path string) *shortlist {
 	all, ok := t.inQuestion(path, m.room.Load())
 	if !ok {
 		return nil
@@ -93,7 +100,7 @@ func (t *routeTable) shortlist(m *memo, path string) *shortlist {
 	if l := place.Load(); l != nil && slices.Equal(l.all, all) {
 		return l
 	}
-	l := newShortlist(t.routes, slices.Clone(all))
+	l := newShortlist(t, slices.Clone(all))
 	if m.room.Add(-l.cost()) < 0 {
 		m.room.Add(l.cost())
 		return nil
@@ -104,14 +111,14 @@ func (t *routeTable) shortlist(m *memo, path string) *shortlist {
 
 // inQuestion returns the routes whose path fits, in order, up to the first one
 // for which that is enough. It reports false if they are more than limit.
-func (t *routeTable) inQuestion(path string, limit int64) (routes []int32, ok bool) {
+func (t *Table) inQuestion(path string, limit int64) (routes []int32, ok bool) {
 	w := t.walk(path)
-	for i := w.next(); i != noRoute; i = w.next() {
+	for i := w.next(); i != None; i = w.next() {
 		if int64(len(routes)) >= limit {
 			return nil, false
 		}
 		routes = append(routes, i)
-		if t.routes[i].Match.onlyPath() {
+		if t.at(i).onlyPath() {
 			break
 		}
 	}

@@ -1,40 +1,21 @@
-package xdsresource
+package matching
 
-import (
-	"strings"
+import "strings"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-)
-
-// QueryMatcher is one condition on the query of a method (RouteMatch.
+// Query is one condition on the query of a method (RouteMatch.
 // query_parameters). A method without a query never fits, whatever the
 // condition is (gRFC A28). Names and values are compared as they are, without
 // percent decoding, and of several values the first one counts, as in Envoy.
-type QueryMatcher struct {
+type Query struct {
 	Name string
 	// String has to match the value. nil: see Present.
-	String *StringMatcher
+	String *String
 	// Present says whether the parameter has to be there, or must not.
 	Present bool
 }
 
-func (v *validator) queryMatcher(at *path, pb *routepb.QueryParameterMatcher) QueryMatcher {
-	m := QueryMatcher{Name: pb.GetName(), Present: true}
-	if m.Name == "" {
-		v.fault(at.field("name"), "must not be empty")
-	}
-	switch specifier := pb.GetQueryParameterMatchSpecifier().(type) {
-	case *routepb.QueryParameterMatcher_StringMatch:
-		s := v.stringMatcher(at.field("string_match"), specifier.StringMatch)
-		m.String = &s
-	case *routepb.QueryParameterMatcher_PresentMatch:
-		m.Present = specifier.PresentMatch
-	}
-	return m
-}
-
 // matches reports whether a query, with its "?", fits.
-func (m *QueryMatcher) matches(query string) bool {
+func (m *Query) matches(query string) bool {
 	if !strings.HasPrefix(query, "?") {
 		return false
 	}

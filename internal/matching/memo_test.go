@@ -1,4 +1,4 @@
-package xdsresource
+package matching
 
 import (
 	"fmt"
@@ -6,14 +6,52 @@ import (
 	"sync"
 	"testing"
 
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/metadata"
 )
 
-// remembers counts the paths, and the distinct shortlists, that a virtual host
-// remembers.
-func remembers(vh *VirtualHost) (paths, lists int) {
-	m := vh.compiled.memo.Load()
+// testTable is a Table of routes that the tests make by hand.
+type testTable struct{ *Table }
+
+func newTable(routes ...Route) testTable {
+	return testTable{NewTable(len(routes), func(i int32) *Route { return &routes[i] })}
+}
+
+func (t testTable) find(rpc RPC) int { return int(t.Find(&rpc)) }
+
+func methodOf(i int) string { return fmt.Sprintf("/package.Service%d/Method", i) }
+
+func regex(pattern string) Route {
+	re, _, err := CompileRegex(pattern, true)
+	if err != nil {
+		panic(err)
+	}
+	return Route{PathKind: PathRegex, Regex: re}
+}
+
+func exact(name, value string) Header {
+	return Header{Name: name, String: String{Kind: StringExact, Value: value}}
+}
+
+func present(name string, present bool) Header {
+	return Header{Name: name, Kind: HeaderPresent, Present: present}
+}
+
+func inverted(h Header) Header {
+	h.Invert = true
+	return h
+}
+
+func byTenant(prefix, tenant string) Route {
+	return Route{Path: prefix, Headers: []Header{exact("tenant", tenant)}}
+}
+
+func tenantOf(tenant string) func() metadata.MD {
+	return func() metadata.MD { return metadata.Pairs("tenant", tenant) }
+}
+
+// remembers counts the paths, and the distinct shortlists, that a Table remembers.
+func remembers(t testTable) (paths, lists int) {
+	m := t.memo.Load()
 	if m == nil {
 		return 0, 0
 	}
@@ -27,58 +65,48 @@ func remembers(vh *VirtualHost) (paths, lists int) {
 	return paths, len(distinct)
 }
 
-func byTenant(prefix, tenant string) *routepb.Route {
-	match := prefixMatch(prefix)
-	match.Headers = []*routepb.HeaderMatcher{exact("tenant", tenant)}
-	return routeTo(match, clusterAction("c"))
-}
-
-func tenantOf(tenant string) func() metadata.MD {
-	return func() metadata.MD { return metadata.Pairs("tenant", tenant) }
-}
-
 func TestMethodsAreRememberedWithinBounds(t *testing.T) {
 	t.Parallel()
 	// Given routes for 3,000 methods; when each is called twice; then each RPC
 	// gets its route, and no more than 1,024 methods are remembered.
 	const methods = 3_000
-	var routes []*routepb.Route
+	var routes []Route
 	for i := range methods {
-		routes = append(routes, routeTo(regexMatch(methodOf(i)), clusterAction("c")))
+		routes = append(routes, regex(methodOf(i)))
 	}
-	vh := decodeRoutes(t, routes...)
+	table := newTable(routes...)
 	for range 2 {
 		for i := range methods {
-			if got := vh.Route(RPC{Method: methodOf(i)}); got != vh.Routes[i] {
+			if got := table.find(RPC{Method: methodOf(i)}); got != i {
 				t.Fatalf("%s: got %v, want its own route", methodOf(i), got)
 			}
 		}
 	}
-	if paths, _ := remembers(vh); paths > 1024 || paths < 900 {
+	if paths, _ := remembers(table); paths > 1024 || paths < 900 {
 		t.Errorf("%d methods are remembered, want almost 1024", paths)
 	}
 }
 
 func TestLongMethodsAreNotRemembered(t *testing.T) {
 	t.Parallel()
-	vh := decodeRoutes(t, toCluster("/", "a"))
+	table := newTable(Route{Path: "/"})
 	for n := range 10 {
-		if vh.Route(RPC{Method: "/" + strings.Repeat("x", 1024+n)}) == nil {
+		if table.find(RPC{Method: "/" + strings.Repeat("x", 1024+n)}) == None {
 			t.Error("no route for a long method")
 		}
 	}
-	if paths, _ := remembers(vh); paths != 0 {
+	if paths, _ := remembers(table); paths != 0 {
 		t.Errorf("%d methods are remembered, want none of those", paths)
 	}
 }
 
 func TestQueriesAreNotRemembered(t *testing.T) {
 	t.Parallel()
-	vh := decodeRoutes(t, toCluster("/", "a"))
+	table := newTable(Route{Path: "/"})
 	for n := range 10 {
-		vh.Route(RPC{Method: fmt.Sprint("/a?", n)})
+		table.find(RPC{Method: fmt.Sprint("/a?", n)})
 	}
-	if paths, _ := remembers(vh); paths != 1 {
+	if paths, _ := remembers(table); paths != 1 {
 		t.Errorf("%d methods are remembered, want one", paths)
 	}
 }
@@ -88,44 +116,44 @@ func TestWhatIsRememberedPerMethodIsBounded(t *testing.T) {
 	// Given 2,000 routes that are told apart by a header in each of 40
 	// services, more than there is room for; then RPCs of all of them still
 	// get their route.
-	var routes []*routepb.Route
+	var routes []Route
 	const services, tenants = 40, 2_000
 	for i := range services {
 		for n := range tenants {
 			routes = append(routes, byTenant(fmt.Sprintf("/s%d/", i), fmt.Sprint(n)))
 		}
 	}
-	vh := decodeRoutes(t, routes...)
+	table := newTable(routes...)
 	for range 2 {
 		for i := range services {
-			got := vh.Route(RPC{Method: fmt.Sprintf("/s%d/m", i), Metadata: tenantOf("1999")})
-			if want := vh.Routes[i*tenants+1999]; got != want {
+			got := table.find(RPC{Method: fmt.Sprintf("/s%d/m", i), Metadata: tenantOf("1999")})
+			if want := i*tenants + 1999; got != want {
 				t.Fatalf("service %d: wrong route", i)
 			}
 		}
 	}
-	if room := vh.compiled.memo.Load().room.Load(); room < 0 {
+	if room := table.memo.Load().room.Load(); room < 0 {
 		t.Errorf("room = %d, want no overdraft", room)
 	}
-	if paths, lists := remembers(vh); paths != services || lists > memoRoutes/(tenants*keyedCost)+1 {
+	if paths, lists := remembers(table); paths != services || lists > memoRoutes/(tenants*keyedCost)+1 {
 		t.Errorf("%d methods with %d shortlists are remembered", paths, lists)
 	}
 }
 
 func TestMethodsShareLongShortlists(t *testing.T) {
 	t.Parallel()
-	var routes []*routepb.Route
+	var routes []Route
 	for n := range 100 {
 		routes = append(routes, byTenant("/", fmt.Sprint(n)))
 	}
-	vh := decodeRoutes(t, append(routes, routeTo(pathMatch("/own"), clusterAction("c")))...)
+	table := newTable(append(routes, Route{PathKind: PathExact, Path: "/own"})...)
 	for i := range 50 {
-		if got := vh.Route(RPC{Method: methodOf(i), Metadata: tenantOf("7")}); got != vh.Routes[7] {
+		if got := table.find(RPC{Method: methodOf(i), Metadata: tenantOf("7")}); got != 7 {
 			t.Fatalf("got %v, want the route for tenant 7", got)
 		}
 	}
-	vh.Route(RPC{Method: "/own"})
-	if paths, lists := remembers(vh); paths != 51 || lists != 2 {
+	table.find(RPC{Method: "/own"})
+	if paths, lists := remembers(table); paths != 51 || lists != 2 {
 		t.Errorf("%d methods with %d shortlists, want 51 with 2", paths, lists)
 	}
 }
@@ -134,12 +162,10 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	// Given more headers than there are indexes, routes with several headers,
 	// and others between them; then the first match wins.
-	match := func(h ...*routepb.HeaderMatcher) *routepb.Route {
-		m := prefixMatch("/")
-		m.Headers = h
-		return routeTo(m, clusterAction("c"))
+	match := func(h ...Header) Route {
+		return Route{Path: "/", Headers: h}
 	}
-	routes := []*routepb.Route{
+	routes := []Route{
 		match(present("first", true)),
 		match(exact("a", "1"), exact("b", "1")),
 		match(exact("b", "1")),
@@ -153,7 +179,7 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 		match(present("a", true), exact("b", "2")),
 		match(exact(":authority", "h")),
 	}
-	vh := decodeRoutes(t, routes...)
+	table := newTable(routes...)
 	for want, rpc := range map[int]RPC{
 		0:  {Metadata: func() metadata.MD { return metadata.Pairs("first", "", "a", "1", "b", "1") }},
 		1:  {Metadata: func() metadata.MD { return metadata.Pairs("a", "1", "b", "1") }},
@@ -170,35 +196,34 @@ func TestRoutesByHeaderValueKeepTheirOrder(t *testing.T) {
 		-1: {},
 	} {
 		rpc.Method = "/s/m"
-		got := vh.Route(rpc)
-		if want < 0 && got != nil || want >= 0 && got != vh.Routes[want] {
-			t.Errorf("want route %d, got %+v", want, got)
+		if got := table.find(rpc); got != want {
+			t.Errorf("want route %d, got %d", want, got)
 		}
 	}
 }
 
 func TestConcurrentRPCsRememberTheSame(t *testing.T) {
 	t.Parallel()
-	var routes []*routepb.Route
+	var routes []Route
 	for i := range 200 {
-		routes = append(routes, routeTo(regexMatch(methodOf(i)), clusterAction("c")), byTenant("/", fmt.Sprint(i)))
+		routes = append(routes, regex(methodOf(i)), byTenant("/", fmt.Sprint(i)))
 	}
-	vh := decodeRoutes(t, routes...)
+	table := newTable(routes...)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 200 {
 				n := (i + g*13) % 200
 				// Up to route 2n nothing else matches the tenant.
-				got := vh.Route(RPC{Method: methodOf(n), Metadata: tenantOf(fmt.Sprint(n))})
-				if got != vh.Routes[2*n] {
-					t.Errorf("%s: got %+v, want route %d", methodOf(n), got, 2*n)
+				got := table.find(RPC{Method: methodOf(n), Metadata: tenantOf(fmt.Sprint(n))})
+				if got != 2*n {
+					t.Errorf("%s: got %d, want route %d", methodOf(n), got, 2*n)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if paths, _ := remembers(vh); paths != 200 {
+	if paths, _ := remembers(table); paths != 200 {
 		t.Errorf("%d methods are remembered, want each of 200 once", paths)
 	}
 }

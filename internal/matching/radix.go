@@ -1,4 +1,4 @@
-package xdsresource
+package matching
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ type radix struct {
 type radixNode struct {
 	// label is what this node adds to the prefix of its parent.
 	label string
-	// head is the first route of the list for this prefix, or noRoute.
+	// head is the first route of the list for this prefix, or None.
 	head int32
 	// firsts has the first byte of the label of each of the children.
 	firsts   []byte
@@ -29,13 +29,13 @@ type radixNode struct {
 // until the next call.
 func (t *radix) slot(prefix string) *int32 {
 	if t.root == nil {
-		t.root = &radixNode{head: noRoute}
+		t.root = &radixNode{head: None}
 	}
 	n := t.root
 	for prefix != "" {
 		i := bytes.IndexByte(n.firsts, prefix[0])
 		if i < 0 {
-			leaf := &radixNode{label: prefix, head: noRoute}
+			leaf := &radixNode{label: prefix, head: None}
 			n.firsts = append(n.firsts, prefix[0])
 			n.children = append(n.children, leaf)
 			return &leaf.head
@@ -55,7 +55,7 @@ func (t *radix) slot(prefix string) *int32 {
 func (n *radixNode) split(at int) *radixNode {
 	parent := &radixNode{
 		label:    n.label[:at],
-		head:     noRoute,
+		head:     None,
 		firsts:   []byte{n.label[at]},
 		children: []*radixNode{n},
 	}

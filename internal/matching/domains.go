@@ -1,0 +1,105 @@
+package matching
+
+import (
+	"slices"
+	"strings"
+)
+
+// Domains finds virtual hosts by authority: the one with that very domain, else the one
+// with the longest matching "*suffix", else the longest matching "prefix*", else "*".
+// Virtual hosts are numbers.
+type Domains struct {
+	exact    map[string]int
+	suffixes wildcards
+	prefixes wildcards
+	// all is the virtual host with the domain "*".
+	all int
+}
+
+// NoHost stands for no virtual host.
+const NoHost = -1
+
+// NewDomains returns an empty Domains. When all domains were added, Sort is called.
+func NewDomains(n int) *Domains { return &Domains{exact: make(map[string]int, n), all: NoHost} }
+
+// Sort ends the adding of domains.
+func (d *Domains) Sort() {
+	d.suffixes.sort()
+	d.prefixes.sort()
+}
+
+// Add enters a domain in which DomainFault finds none.
+func (d *Domains) Add(domain string, host int) {
+	domain = strings.ToLower(domain)
+	switch {
+	case domain == "*":
+		d.all = host
+	case strings.HasPrefix(domain, "*"):
+		d.suffixes.add(domain[1:], host)
+	case strings.HasSuffix(domain, "*"):
+		d.prefixes.add(domain[:len(domain)-1], host)
+	default:
+		d.exact[domain] = host
+	}
+}
+
+// Find returns the virtual host for an authority, or NoHost. Case does not matter. It
+// does not allocate if the authority is in lower case.
+func (d *Domains) Find(authority string) int {
+	authority = strings.ToLower(authority)
+	if host, ok := d.exact[authority]; ok {
+		return host
+	}
+	for _, n := range d.suffixes.lengths {
+		if n < len(authority) {
+			if host, ok := d.suffixes.hosts[authority[len(authority)-n:]]; ok {
+				return host
+			}
+		}
+	}
+	for _, n := range d.prefixes.lengths {
+		if n < len(authority) {
+			if host, ok := d.prefixes.hosts[authority[:n]]; ok {
+				return host
+			}
+		}
+	}
+	return d.all
+}
+
+// wildcards are the domains with the wildcard at one end.
+type wildcards struct {
+	// hosts is keyed by the text beside the wildcard.
+	hosts map[string]int
+	// lengths has the distinct lengths of the keys, the longest first, so that
+	// a lookup is one map access per length instead of one comparison per
+	// domain.
+	lengths []int
+}
+
+func (w *wildcards) add(text string, host int) {
+	if w.hosts == nil {
+		w.hosts = make(map[string]int)
+	}
+	w.hosts[text] = host
+	w.lengths = append(w.lengths, len(text))
+}
+
+func (w *wildcards) sort() {
+	slices.Sort(w.lengths)
+	w.lengths = slices.Compact(w.lengths)
+	slices.Reverse(w.lengths)
+}
+
+// DomainFault says what is wrong with a domain, or returns "".
+func DomainFault(domain string) string {
+	if domain == "" {
+		return "must not be empty"
+	}
+	inner := strings.Contains(domain[1:max(1, len(domain)-1)], "*")
+	both := len(domain) > 1 && domain[0] == '*' && domain[len(domain)-1] == '*'
+	if inner || both {
+		return "must have at most one *, as its first or last character"
+	}
+	return ""
+}

@@ -1,0 +1,198 @@
+package matching
+
+import "sync/atomic"
+
+// Table finds routes by method. Routes that ask for the same path, or the
+// same prefix, form a list; an RPC is matched by walking the few lists that its
+// method belongs to side by side, in the order of the routes. The lists only
+// narrow the choice: Route has the last word.
+type Table struct {
+	n  int
+	at func(i int32) *Route
+	// next links the routes of one list, in ascending order.
+	next []int32
+	// exact has the heads of the lists of case-sensitive paths.
+	exact map[string]int32
+	// prefixes has the lists of case-sensitive prefixes, and of regular
+	// expressions by the literal that they start with.
+	prefixes radix
+	// folded has the lists of case-insensitive paths and prefixes, in lower
+	// case.
+	folded radix
+	memo   atomic.Pointer[memo]
+}
+
+// NewTable returns the Table of n routes. at returns one of them; it is called
+// concurrently, and what it returns does not change.
+func NewTable(n int, at func(i int32) *Route) *Table {
+	t := &Table{
+		n:      n,
+		at:     at,
+		next:   make([]int32, n),
+		folded: radix{fold: true},
+	}
+	t.exact = make(map[string]int32, t.countExact())
+	// From the last to the first, so that lists come out in order.
+	for i := int32(n) - 1; i >= 0; i-- {
+		t.add(i, at(i))
+	}
+	return t
+}
+
+// With returns the Table of routes that equal those of t one by one. It shares with t
+// what was made of them, as which route an RPC may fit depends on that alone.
+func (t *Table) With(at func(i int32) *Route) *Table {
+	same := &Table{n: t.n, at: at, next: t.next, exact: t.exact, prefixes: t.prefixes, folded: t.folded}
+	same.memo.Store(t.memo.Load())
+	return same
+}
+
+// countExact returns how many routes ask for a case-sensitive path.
+func (t *Table) countExact() (n int) {
+	for i := range int32(t.n) {
+		if route := t.at(i); route.PathKind == PathExact && !route.CaseInsensitive {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *Table) add(i int32, m *Route) {
+	if m.PathKind == PathExact && !m.CaseInsensitive {
+		head, ok := t.exact[m.Path]
+		if !ok {
+			head = None
+		}
+		t.link(i, m, &head)
+		t.exact[m.Path] = head
+		return
+	}
+	switch {
+	case m.PathKind == PathRegex:
+		t.link(i, m, t.prefixes.slot(m.Regex.prefix))
+	case m.CaseInsensitive:
+		t.link(i, m, t.folded.slot(lowerASCII(m.Path)))
+	default:
+		t.link(i, m, t.prefixes.slot(m.Path))
+	}
+}
+
+// link puts route i at the head of a list. If i matches whatever gets there,
+// the rest of the list is out of reach and is let go.
+func (t *Table) link(i int32, m *Route, head *int32) {
+	listDecides := m.PathKind == PathPrefix || m.PathKind == PathExact && !m.CaseInsensitive
+	t.next[i] = *head
+	if m.onlyPath() && listDecides {
+		t.next[i] = None
+	}
+	*head = i
+}
+
+// None is what Find returns if no route fits.
+const None = -1
+
+// Find returns the first route, in their order, that an RPC fits, or None. See the
+// package on what it remembers.
+func (t *Table) Find(rpc *RPC) int32 {
+	path, _ := SplitQuery(rpc.Method)
+	h := Headers{rpc: rpc}
+	if l := t.recall(path); l != nil {
+		return l.find(t, rpc, &h)
+	}
+	w := t.walk(path)
+	i := w.next()
+	for i != None && !t.at(i).MatchesRest(rpc, &h) {
+		i = w.next()
+	}
+	return i
+}
+
+// walk goes through the routes whose paths fit, in order.
+func (t *Table) walk(path string) walk {
+	w := walk{t: t, path: path}
+	w.all = !t.collect(path, &w.lists)
+	return w
+}
+
+// collect finds the lists for a path. It reports false if they are too many.
+func (t *Table) collect(path string, c *candidates) bool {
+	if head, ok := t.exact[path]; ok {
+		c.push(head)
+	}
+	return t.prefixes.collect(path, c) && t.folded.collect(path, c)
+}
+
+// walk is the state of a walk.
+type walk struct {
+	t     *Table
+	path  string
+	lists candidates
+	// all has the routes gone through one by one from position on; the lists
+	// were too many.
+	all      bool
+	position int32
+}
+
+// next returns the next route whose path fits, or None.
+func (w *walk) next() int32 {
+	for {
+		i := w.candidate()
+		if i == None || w.t.at(i).MatchesPath(w.path) {
+			return i
+		}
+	}
+}
+
+func (w *walk) candidate() int32 {
+	if !w.all {
+		return w.lists.pop(w.t.next)
+	}
+	if int(w.position) == w.t.n {
+		return None
+	}
+	w.position++
+	return w.position - 1
+}
+
+// maxLists bounds the lists that are walked side by side. More than that
+// means prefixes nested into each other as deep, and then going through the
+// routes one by one is no worse.
+const maxLists = 16
+
+// candidates are the heads of lists of routes that may match.
+type candidates struct {
+	heads [maxLists]int32
+	n     int
+}
+
+// push adds a list. It reports false if there is no room.
+func (c *candidates) push(head int32) bool {
+	if head == None {
+		return true
+	}
+	if c.n == maxLists {
+		return false
+	}
+	c.heads[c.n] = head
+	c.n++
+	return true
+}
+
+// pop takes the first route, in the order of the routes, off its list.
+func (c *candidates) pop(next []int32) int32 {
+	if c.n == 0 {
+		return None
+	}
+	least := 0
+	for i := 1; i < c.n; i++ {
+		if c.heads[i] < c.heads[least] {
+			least = i
+		}
+	}
+	route := c.heads[least]
+	if c.heads[least] = next[route]; next[route] == None {
+		c.n--
+		c.heads[least] = c.heads[c.n]
+	}
+	return route
+}
