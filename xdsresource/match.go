@@ -148,5 +148,5 @@ func (v *validator) stringPart(at *path, kind matching.StringKind, value string,
 }
 
 func (v *validator) stringRegex(at *path, pb *matcherpb.RegexMatcher) matching.String {
-	return matching.String{Kind: matching.StringRegex, Regex: v.regex(at, pb)}
+	return matching.String{Kind: matching.StringRegex, Regex: v.regex(at, pb).Regexp}
 }

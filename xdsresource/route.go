@@ -130,7 +130,7 @@ func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualH
 		}
 	}
 	if !r.v.failed() {
-		vh.compiled = newRouteTable(vh.Routes, clustersOf(vh.Routes))
+		vh.compiled = newRouteTable(vh, clustersOf(vh.Routes))
 	}
 	return vh
 }

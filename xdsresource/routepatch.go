@@ -107,7 +107,7 @@ func (p *routePatch) host(above *routes, host *VirtualHost, old, now []byte) *Vi
 	}
 	patched := *host
 	patched.Routes = e.routes
-	patched.compiled = host.compiled.with(&e)
+	patched.compiled = host.compiled.with(&patched, &e)
 	return &patched
 }
 

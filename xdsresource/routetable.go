@@ -35,29 +35,35 @@ func (vh *VirtualHost) table() *routeTable {
 	if vh.compiled != nil {
 		return vh.compiled
 	}
-	return newRouteTable(vh.Routes, clustersOf(vh.Routes))
+	return newRouteTable(vh, clustersOf(vh.Routes))
 }
 
-// routeTable finds routes by what they match, and has the clusters that they lead to.
+// routeTable finds the routes of a virtual host, and has the clusters that they lead to.
 type routeTable struct {
-	*matching.Table
+	matching.Table
 	clusters []string
 }
 
-func newRouteTable(routes []*Route, clusters []string) *routeTable {
-	return &routeTable{matching.NewTable(len(routes), matchOf(routes)), clusters}
+// Len implements matching.Routes.
+func (vh *VirtualHost) Len() int { return len(vh.Routes) }
+
+// Matching implements matching.Routes.
+func (vh *VirtualHost) Matching(i int32) *matching.Route { return &vh.Routes[i].Match }
+
+func newRouteTable(vh *VirtualHost, clusters []string) *routeTable {
+	t := &routeTable{clusters: clusters}
+	t.Compile(vh)
+	return t
 }
 
-func matchOf(routes []*Route) func(i int32) *matching.Route {
-	return func(i int32) *matching.Route { return &routes[i].Match }
-}
-
-// with returns the table for routes that an edit has made of those of t.
-func (t *routeTable) with(e *routeEdit) *routeTable {
+// with returns the table for a virtual host that an edit has made of that of t.
+func (t *routeTable) with(vh *VirtualHost, e *routeEdit) *routeTable {
 	if !e.sameMatches {
-		return newRouteTable(e.routes, t.clustersAfter(e))
+		return newRouteTable(vh, t.clustersAfter(e))
 	}
-	return &routeTable{t.With(matchOf(e.routes)), t.clustersAfter(e)}
+	edited := &routeTable{clusters: t.clustersAfter(e)}
+	edited.CompileLike(&t.Table, vh)
+	return edited
 }
 
 // clustersOf returns the clusters that routes forward or mirror to, each once.

@@ -12,8 +12,16 @@ import (
 // testTable is a Table of routes that the tests make by hand.
 type testTable struct{ *Table }
 
+type testRoutes []Route
+
+func (r testRoutes) Len() int { return len(r) }
+
+func (r testRoutes) Matching(i int32) *Route { return &r[i] }
+
 func newTable(routes ...Route) testTable {
-	return testTable{NewTable(len(routes), func(i int32) *Route { return &routes[i] })}
+	t := new(Table)
+	t.Compile(testRoutes(routes))
+	return testTable{t}
 }
 
 func (t testTable) find(rpc RPC) int { return int(t.Find(&rpc)) }

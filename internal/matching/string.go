@@ -1,6 +1,7 @@
 package matching
 
 import (
+	"regexp"
 	"strings"
 )
 
@@ -23,7 +24,7 @@ type String struct {
 	// Value is what to compare with; in lower case if IgnoreCase is set.
 	Value string
 	// Regex is for StringRegex.
-	Regex Regex
+	Regex *regexp.Regexp
 	// IgnoreCase has no effect on a StringRegex.
 	IgnoreCase bool
 }

@@ -7,8 +7,7 @@ import "sync/atomic"
 // method belongs to side by side, in the order of the routes. The lists only
 // narrow the choice: Route has the last word.
 type Table struct {
-	n  int
-	at func(i int32) *Route
+	routes Routes
 	// next links the routes of one list, in ascending order.
 	next []int32
 	// exact has the heads of the lists of case-sensitive paths.
@@ -22,34 +21,37 @@ type Table struct {
 	memo   atomic.Pointer[memo]
 }
 
-// NewTable returns the Table of n routes. at returns one of them; it is called
-// concurrently, and what it returns does not change.
-func NewTable(n int, at func(i int32) *Route) *Table {
-	t := &Table{
-		n:      n,
-		at:     at,
-		next:   make([]int32, n),
-		folded: radix{fold: true},
-	}
-	t.exact = make(map[string]int32, t.countExact())
-	// From the last to the first, so that lists come out in order.
-	for i := int32(n) - 1; i >= 0; i-- {
-		t.add(i, at(i))
-	}
-	return t
+// Routes are the routes of a Table. They are asked concurrently and do not change.
+type Routes interface {
+	// Len returns how many there are.
+	Len() int
+	// Matching returns what route i matches.
+	Matching(i int32) *Route
 }
 
-// With returns the Table of routes that equal those of t one by one. It shares with t
-// what was made of them, as which route an RPC may fit depends on that alone.
-func (t *Table) With(at func(i int32) *Route) *Table {
-	same := &Table{n: t.n, at: at, next: t.next, exact: t.exact, prefixes: t.prefixes, folded: t.folded}
-	same.memo.Store(t.memo.Load())
-	return same
+// Compile makes t the Table of routes. It is called once.
+func (t *Table) Compile(routes Routes) {
+	t.routes, t.next, t.folded.fold = routes, make([]int32, routes.Len()), true
+	t.exact = make(map[string]int32, t.countExact())
+	// From the last to the first, so that lists come out in order.
+	for i := int32(len(t.next)) - 1; i >= 0; i-- {
+		t.add(i, routes.Matching(i))
+	}
 }
+
+// CompileLike makes t the Table of routes that match one by one what those of another
+// Table do. It shares what was made of them: which route an RPC may fit depends on that
+// alone.
+func (t *Table) CompileLike(same *Table, routes Routes) {
+	t.routes, t.next, t.exact, t.prefixes, t.folded = routes, same.next, same.exact, same.prefixes, same.folded
+	t.memo.Store(same.memo.Load())
+}
+
+func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
 // countExact returns how many routes ask for a case-sensitive path.
 func (t *Table) countExact() (n int) {
-	for i := range int32(t.n) {
+	for i := range int32(len(t.next)) {
 		if route := t.at(i); route.PathKind == PathExact && !route.CaseInsensitive {
 			n++
 		}
@@ -147,7 +149,7 @@ func (w *walk) candidate() int32 {
 	if !w.all {
 		return w.lists.pop(w.t.next)
 	}
-	if int(w.position) == w.t.n {
+	if int(w.position) == len(w.t.next) {
 		return None
 	}
 	w.position++
