@@ -129,10 +129,10 @@ func (r *request) newCopy(m *xdsresource.Mirror) *copied {
 		m.Headers.Apply(md)
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
-	d := r.decision
+	d := r.decision.Copy()
 	d.Context, d.Cluster = ctx, cluster
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
-	c.decision = &d
+	c.decision = d
 	c.opts = r.copyOptions(m)
 	r.call.copying().add(c)
 	return c
