@@ -75,12 +75,16 @@ func (r *routes) weightedClusters(at *path, pb *routepb.WeightedCluster, headers
 	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
 	var total uint64
 	for i, entry := range pb.GetClusters() {
+		at := at.item("clusters", i)
 		weight := entry.GetWeight().GetValue()
 		if weight == 0 {
+			// The cluster gets no RPC. But gRFC A39, "Filter Config Overrides", has
+			// each typed_per_filter_config validated.
+			v.filterOverrides(at, entry.GetTypedPerFilterConfig())
 			continue
 		}
 		total += uint64(weight)
-		f.Clusters = append(f.Clusters, r.clusterWeight(at.item("clusters", i), entry, headers))
+		f.Clusters = append(f.Clusters, r.clusterWeight(at, entry, headers))
 	}
 	switch {
 	case total == 0:

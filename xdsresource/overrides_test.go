@@ -71,12 +71,12 @@ func TestFilterOverrides(t *testing.T) {
 		{given: "a config; whether any chain has the name does not matter", value: override("x"), want: parsed(overridableFilter{}, "x")},
 		{given: "in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
 		{given: "a filter that only servers have", value: &anypb.Any{TypeUrl: serverFilterURL}, want: parsed(serverFilter{}, serverFilterURL)},
-		{given: "an xds.type.v3.TypedStruct", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsTypedStructTypeURL)},
-		{given: "a udpa.type.v1.TypedStruct", value: mustAny(t, &udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaTypedStructTypeURL)},
+		{given: "an xds.type.v3.TypedStruct", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
+		{given: "a udpa.type.v1.TypedStruct", value: mustAny(t, &udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
 		{
 			given: "a TypedStruct in a FilterConfig",
 			value: wrapped(t, &routepb.FilterConfig{Config: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
-			want:  parsed(serverFilter{}, xdsTypedStructTypeURL),
+			want:  parsed(serverFilter{}, xdsStructTypeURL),
 		},
 		{given: "disabled", value: wrapped(t, &routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
 		{given: "an unknown type", value: unknown, fault: noFilter + ", and is_optional is not set"},
@@ -131,6 +131,26 @@ func TestFilterOverrides(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// gRFC A39, "Filter Config Overrides": gRPC "will validate the contents of each
+// typed_per_filter_config map", so also those of clusters that get no RPC.
+func TestOverridesOfClustersOfWeight0(t *testing.T) {
+	t.Parallel()
+	of := func(value *anypb.Any) *routepb.RouteConfiguration {
+		route := routeTo(prefixMatch("/"), weightedAction(weighted{"a", 1}, weighted{"idle", 0}))
+		route.GetRoute().GetWeightedClusters().Clusters[1].TypedPerFilterConfig = map[string]*anypb.Any{"f": value}
+		return routeConfig(route)
+	}
+	at := `virtual_hosts[0].routes[0].route.weighted_clusters.clusters[1].typed_per_filter_config["f"]`
+	checkFaults(t, RouteConfigurationType, of(override("bad")), []Fault{{at, `filter "f": overridable: bad configuration`}})
+	checkFaults(t, RouteConfigurationType, of(&anypb.Any{TypeUrl: unknownURL}), []Fault{
+		{at, `filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`},
+	})
+	rc := mustDecodeRoutes(t, of(override("good")))
+	if got := rc.VirtualHosts[0].Routes[0].Action.(*Forward).Clusters; len(got) != 1 || got[0].Name != "a" {
+		t.Errorf("clusters %+v, want a alone", got)
 	}
 }
 
