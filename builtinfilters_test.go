@@ -19,6 +19,7 @@ import (
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	commonfaultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
@@ -86,6 +87,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 		{"header_mutation", &headerpb.HeaderMutation{}, true, false, false, []proto.Message{&headerpb.HeaderMutationPerRoute{}}, []proto.Message{&headerpb.HeaderMutation{}}},
 		{"local_ratelimit", limit, true, false, false, []proto.Message{limit}, nil},
 		{"stateful_session", &sessionpb.StatefulSession{}, true, false, false, []proto.Message{sessionOff}, []proto.Message{&sessionpb.StatefulSession{}}},
+		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
 		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -198,6 +200,33 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 					t.Errorf("override, %s of %T: %v", form, m, faults)
 				}
 			}
+		}
+	}
+}
+
+// What a control plane makes of a CORS policy for browsers (Istio: corsPolicy) is of
+// no concern to a gRPC client, whose RPCs go on.
+func TestCORSDoesNothing(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	m.serveFilters(backend, map[string]proto.Message{"envoy.filters.http.cors": &corspb.CorsPolicy{
+		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
+	}}, xdsmsg.Filter("envoy.filters.http.cors", &corspb.Cors{}))
+	mustReach(t, m.dial("xds:///"+service), unary, backend)
+}
+
+// A configuration for CORS is validated as its type all the same.
+func TestFaultyCORSIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]*anypb.Any{
+		"bytes":       {TypeUrl: xdsmsg.Any(&corspb.Cors{}).GetTypeUrl(), Value: []byte{0xff}},
+		"an override": xdsmsg.Any(&corspb.CorsPolicy{}),
+	} {
+		filter := xdsmsg.Filter("cors", &corspb.Cors{})
+		filter.GetTypedConfig().TypeUrl, filter.GetTypedConfig().Value = config.GetTypeUrl(), config.GetValue()
+		if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", managerOf(filter, xdsmsg.Router()))); len(faults) != 1 {
+			t.Errorf("%s as the configuration of the filter: %v", name, faults)
 		}
 	}
 }
