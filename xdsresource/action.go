@@ -45,7 +45,7 @@ func (r *routes) forward(at *path, pb *routepb.RouteAction, headers *HeaderMutat
 				quote(specifier.ClusterSpecifierPlugin))
 		}
 	}
-	r.v.ignore(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
+	r.v.warn(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
 	return nil
 }
 

@@ -124,7 +124,7 @@ func TestFilterOverrides(t *testing.T) {
 				}
 				rc := mustDecodeRoutes(t, config)
 				if tc.ignored != "" {
-					checkIgnored(t, rc.Ignored, Ignored{at, tc.ignored})
+					checkIgnored(t, rc.Ignored, note{at, tc.ignored})
 				}
 				if got := overridesAt(rc, level); len(got) != len(tc.want) || len(got) == 1 && got["f"] != tc.want["f"] {
 					t.Errorf("overrides = %v, want %v", got, tc.want)
@@ -185,7 +185,7 @@ func TestHTTPFilterThatIsDisabled(t *testing.T) {
 			t.Errorf("filter %q: Disabled is %v, want %v", l.Filters[i].Name, got, want)
 		}
 	}
-	checkIgnored(t, l.Ignored, Ignored{hcmPath + ".http_filters[2].disabled", `filter "router": a terminal filter cannot be disabled`})
+	checkIgnored(t, l.Ignored, note{hcmPath + ".http_filters[2].disabled", `filter "router": a terminal filter cannot be disabled`})
 }
 
 // gRFC A39, "Top-Level Filter Configs": a type that is only for overrides, and
@@ -204,7 +204,7 @@ func TestHTTPFilterOfTheWrongKind(t *testing.T) {
 	})
 	hcm.HttpFilters = hcm.HttpFilters[2:]
 	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
-	checkIgnored(t, l.Ignored, Ignored{
+	checkIgnored(t, l.Ignored, note{
 		hcmPath + ".http_filters[0]", `filter "optional": this client has no filter for type "` + serverFilterURL + `"; is_optional is set`,
 	})
 	if len(l.Filters) != 1 {
