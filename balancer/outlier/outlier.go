@@ -200,8 +200,7 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 
 // ejectByFailurePercentage is gRFC A50, "Failure Percentage Algorithm": an endpoint
 // is ejected if its percentage is greater than the threshold. (The comment of the
-// proto field says "greater than or equal"; gRPC's implementations agree on the gRFC's
-// algorithm.)
+// proto field says "greater than or equal"; gRPC-Go goes by the gRFC's algorithm too.)
 func (d *Detector) ejectByFailurePercentage(c *xdsresource.FailurePercentageEjection) {
 	for _, e := range d.withVolume(c.RequestVolume, c.MinimumHosts) {
 		if d.full() {
