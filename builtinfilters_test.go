@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	commonfaultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
@@ -23,12 +27,16 @@ import (
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/testutils"
@@ -79,6 +87,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 		{"header_mutation", &headerpb.HeaderMutation{}, true, false, false, []proto.Message{&headerpb.HeaderMutationPerRoute{}}, []proto.Message{&headerpb.HeaderMutation{}}},
 		{"local_ratelimit", limit, true, false, false, []proto.Message{limit}, nil},
 		{"stateful_session", &sessionpb.StatefulSession{}, true, false, false, []proto.Message{sessionOff}, []proto.Message{&sessionpb.StatefulSession{}}},
+		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
 		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -117,6 +126,108 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// gRFC A39, "Top-Level Filter Configs" and "Filter Config Overrides": a TypedStruct
+// is of the type that it names, also where that is one of a built-in filter.
+func TestTypedStructsOfBuiltInFilters(t *testing.T) {
+	t.Parallel()
+	limit := &limitpb.LocalRateLimit{StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: 1, FillInterval: durationpb.New(1e9)}}
+	session := &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{Name: "cookie", TypedConfig: xdsmsg.Any(&cookiepb.CookieBasedSessionState{
+		Cookie: &httppb.Cookie{Name: "c"},
+	})}}
+	aborting := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
+		ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: 3}, Percentage: &typepb.FractionalPercent{Numerator: 1},
+	}}
+	removing := []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Remove{Remove: "k"}}}
+	mutation := &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{RequestMutations: removing}}
+	perRoute := &headerpb.HeaderMutationPerRoute{Mutations: &headerpb.Mutations{RequestMutations: removing}}
+	sessionOff := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true}}
+	for form, pack := range map[string]func(typeURL string, value *structpb.Struct) proto.Message{
+		"xds.type.v3":  func(u string, v *structpb.Struct) proto.Message { return &xdspb.TypedStruct{TypeUrl: u, Value: v} },
+		"udpa.type.v1": func(u string, v *structpb.Struct) proto.Message { return &udpapb.TypedStruct{TypeUrl: u, Value: v} },
+		"without the prefix of type URLs": func(u string, v *structpb.Struct) proto.Message {
+			return &xdspb.TypedStruct{TypeUrl: strings.TrimPrefix(u, "type.googleapis.com/"), Value: v}
+		},
+	} {
+		// typed makes a TypedStruct of a message, with one more field if edit says so.
+		typed := func(m proto.Message, edit func(*structpb.Struct)) proto.Message {
+			text, err := protojson.Marshal(m)
+			value := new(structpb.Struct)
+			if err = errors.Join(err, protojson.Unmarshal(text, value)); err != nil {
+				t.Fatal(err)
+			}
+			edit(value)
+			return pack(xdsmsg.Any(m).GetTypeUrl(), value)
+		}
+		asItIs := func(*structpb.Struct) {}
+		misspelt := func(s *structpb.Struct) {
+			s.Fields = map[string]*structpb.Value{"no_such": structpb.NewBoolValue(true)}
+		}
+		for _, m := range []proto.Message{&routerpb.Router{SuppressEnvoyHeaders: true}, aborting, mutation, limit, session} {
+			listener := func(config proto.Message) proto.Message {
+				if _, ok := m.(*routerpb.Router); ok {
+					return xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("f", config)))
+				}
+				return xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("f", config), xdsmsg.Filter("router", typed(&routerpb.Router{}, asItIs))))
+			}
+			decode := func(config proto.Message) *xdsresource.Listener {
+				_, l, err := xdsresource.ListenerType.Decode(xdsmsg.Any(listener(config)), xdsclient.DecodeOptions{})
+				if err != nil {
+					t.Errorf("%s of %T: %v", form, m, err)
+					return new(xdsresource.Listener)
+				}
+				return l.(*xdsresource.Listener)
+			}
+			// The filter makes the same of both, as far as that can be seen: edits are
+			// functions.
+			plain, got := decode(m), decode(typed(m, asItIs))
+			_, functions := m.(*headerpb.HeaderMutation)
+			if len(got.Filters) != len(plain.Filters) || !functions && !reflect.DeepEqual(got.Filters, plain.Filters) {
+				t.Errorf("%s of %T: filters %+v, want %+v", form, m, got.Filters, plain.Filters)
+			}
+			faults := faultsOf(t, xdsresource.ListenerType, listener(typed(m, misspelt)))
+			if len(faults) != 1 || !strings.HasSuffix(faults[0].Path, "http_filters[0].typed_config") || !strings.Contains(faults[0].Message, "no_such: ") {
+				t.Errorf("%s of %T with an unknown field: %v", form, m, faults)
+			}
+		}
+		for _, m := range []proto.Message{aborting, perRoute, limit, sessionOff, &rbacpb.RBACPerRoute{}} {
+			for _, override := range []proto.Message{typed(m, asItIs), &routepb.FilterConfig{Config: xdsmsg.Any(typed(m, asItIs))}} {
+				route := xdsmsg.PrefixRoute("", "c")
+				route.TypedPerFilterConfig = map[string]*anypb.Any{"f": xdsmsg.Any(override)}
+				if faults := faultsOf(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("r", "*", route)); faults != nil {
+					t.Errorf("override, %s of %T: %v", form, m, faults)
+				}
+			}
+		}
+	}
+}
+
+// What a control plane makes of a CORS policy for browsers (Istio: corsPolicy) is of
+// no concern to a gRPC client, whose RPCs go on.
+func TestCORSDoesNothing(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	m.serveFilters(backend, map[string]proto.Message{"envoy.filters.http.cors": &corspb.CorsPolicy{
+		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
+	}}, xdsmsg.Filter("envoy.filters.http.cors", &corspb.Cors{}))
+	mustReach(t, m.dial("xds:///"+service), unary, backend)
+}
+
+// A configuration for CORS is validated as its type all the same.
+func TestFaultyCORSIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]*anypb.Any{
+		"bytes":       {TypeUrl: xdsmsg.Any(&corspb.Cors{}).GetTypeUrl(), Value: []byte{0xff}},
+		"an override": xdsmsg.Any(&corspb.CorsPolicy{}),
+	} {
+		filter := xdsmsg.Filter("cors", &corspb.Cors{})
+		filter.GetTypedConfig().TypeUrl, filter.GetTypedConfig().Value = config.GetTypeUrl(), config.GetValue()
+		if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", managerOf(filter, xdsmsg.Router()))); len(faults) != 1 {
+			t.Errorf("%s as the configuration of the filter: %v", name, faults)
+		}
 	}
 }
 

@@ -20,7 +20,8 @@ package dynxds
 import (
 	"google.golang.org/grpc"
 
-	_ "github.com/dynxds/dynxds/httpfilter/fault" // these register the filters
+	_ "github.com/dynxds/dynxds/httpfilter/cors" // these register the filters
+	_ "github.com/dynxds/dynxds/httpfilter/fault"
 	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
 	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
 	_ "github.com/dynxds/dynxds/httpfilter/rbac"

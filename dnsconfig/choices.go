@@ -13,10 +13,9 @@ import (
 // Bounds on what Parse reads.
 const (
 	// MaxSize is the size of the largest list, in bytes: what a DNS response
-	// holds at most (A2, "Encoding in DNS TXT Records").
+	// holds at most (A2, "Encoding in DNS TXT Records"). A list may have as many
+	// choices as fit.
 	MaxSize = 65535
-	// MaxChoices is the greatest number of choices in a list.
-	MaxChoices = 1000
 	// MaxDepth is the depth to which objects and lists may nest in a choice.
 	MaxDepth = 64
 )
@@ -82,9 +81,6 @@ func Parse(value string, validate func(serviceConfig string) error) (*List, erro
 	}
 	if entries == nil {
 		return nil, fmt.Errorf("%s is null, where a list of choices is expected", Attribute)
-	}
-	if len(entries) > MaxChoices {
-		return nil, fmt.Errorf("%s has %d choices, more than the %d that are allowed", Attribute, len(entries), MaxChoices)
 	}
 	list := new(List)
 	for i, entry := range entries {

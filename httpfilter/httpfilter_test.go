@@ -187,6 +187,64 @@ func TestUnmarshalConfig(t *testing.T) {
 	}
 }
 
+// What is wrong in a TypedStruct is said by field, all of it at once.
+func TestFaultsOfTypedStructsHavePaths(t *testing.T) {
+	t.Parallel()
+	const url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"
+	for name, test := range map[string]struct {
+		value map[string]any
+		want  []string
+	}{
+		"an unknown field":              {map[string]any{"aboort": 1}, []string{`aboort: envoy.extensions.filters.http.fault.v3.HTTPFault has no such field`}},
+		"an unknown field in a message": {map[string]any{"abort": map[string]any{"grpcstatus": 3}}, []string{"abort.grpcstatus: envoy.extensions.filters.http.fault.v3.FaultAbort has no"}},
+		"an unknown field in a list": {
+			map[string]any{"headers": []any{map[string]any{"name": "a"}, map[string]any{"nmae": "b"}}}, []string{"headers[1].nmae: "},
+		},
+		"two of them":       {map[string]any{"b": 1, "a": 1}, []string{"a: ", "b: "}},
+		"another type":      {map[string]any{"abort": map[string]any{"http_status": "many"}}, []string{`abort.http_status: invalid value for uint32 field`}},
+		"a list":            {map[string]any{"abort": []any{}}, []string{"abort: "}},
+		"no duration":       {map[string]any{"delay": map[string]any{"fixed_delay": "soon"}}, []string{"delay.fixed_delay: "}},
+		"two of one choice": {map[string]any{"abort": map[string]any{"http_status": 503, "grpc_status": 3}}, []string{"error_type"}},
+		"one field twice":   {map[string]any{"max_active_faults": 1, "maxActiveFaults": 2}, []string{"max_active_faults"}},
+	} {
+		err := httpfilter.UnmarshalConfig(packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, test.value)}), new(faultpb.HTTPFault))
+		if err == nil {
+			t.Errorf("%s is accepted", name)
+			continue
+		}
+		rest := err.Error()
+		for _, want := range test.want {
+			_, after, found := strings.Cut(rest, want)
+			if !found || strings.Contains(err.Error(), "(line") {
+				t.Errorf("%s: %q, want %q in this order and no position in a text that nobody has seen", name, err, test.want)
+				break
+			}
+			rest = after
+		}
+	}
+	// However many there are, the error stays readable.
+	many := make(map[string]any)
+	for i := range 1000 {
+		many[fmt.Sprint("unknown", i)] = true
+	}
+	err := httpfilter.UnmarshalConfig(packed(t, &xdspb.TypedStruct{TypeUrl: url, Value: fields(t, many)}), new(faultpb.HTTPFault))
+	if err == nil || len(err.Error()) > 4000 || !strings.Contains(err.Error(), "and 980 more") {
+		t.Errorf("1000 unknown fields: %v", err)
+	}
+}
+
+// A type in a TypedStruct is known with and without the prefix of type URLs.
+func TestTypeOfTypedStructWithoutPrefix(t *testing.T) {
+	t.Parallel()
+	const name = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+	for _, url := range []string{name, "type.googleapis.com/" + name} {
+		got, _, err := httpfilter.TypedStruct(packed(t, &xdspb.TypedStruct{TypeUrl: url}))
+		if want := "type.googleapis.com/" + name; err != nil || got != want {
+			t.Errorf("%s: type %q, %v, want %q", url, got, err, want)
+		}
+	}
+}
+
 func TestSides(t *testing.T) {
 	t.Parallel()
 	client, server := adding("a"), httpfilter.ServerOnly("type.googleapis.com/s", "type.googleapis.com/o")

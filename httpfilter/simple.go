@@ -7,13 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	udpapb "github.com/cncf/xds/go/udpa/type/v1"
-	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // HeaderFilter is a Filter without state that looks at RPCs before they start
@@ -67,53 +63,6 @@ func (i headerInterceptor[C]) NewStream(ctx context.Context, rpc *RPC, next Next
 		return nil, err
 	}
 	return next.NewStream(ctx, rpc)
-}
-
-// UnmarshalConfig reads a configuration into m: a message of m's own type, or
-// a TypedStruct (udpa.type.v1 or xds.type.v3) that stands for it, whose fields
-// are those of m's JSON form.
-func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
-	typeURL, fields, err := TypedStruct(config)
-	switch {
-	case err != nil:
-		return err
-	case fields == nil:
-		return config.UnmarshalTo(m)
-	}
-	if want := m.ProtoReflect().Descriptor().FullName(); (&anypb.Any{TypeUrl: typeURL}).MessageName() != want {
-		return fmt.Errorf("the TypedStruct stands for %q, want %q", typeURL, want)
-	}
-	encoded, err := protojson.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	return protojson.Unmarshal(encoded, m)
-}
-
-// TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
-// xds.type.v3): the type that it stands for, and its fields, not nil. If the
-// configuration is none, fields is nil.
-func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, err error) {
-	var s interface {
-		proto.Message
-		GetTypeUrl() string
-		GetValue() *structpb.Struct
-	}
-	switch config.MessageName() {
-	case "xds.type.v3.TypedStruct":
-		s = new(xdspb.TypedStruct)
-	case "udpa.type.v1.TypedStruct":
-		s = new(udpapb.TypedStruct)
-	default:
-		return "", nil, nil
-	}
-	if err := config.UnmarshalTo(s); err != nil {
-		return "", nil, err
-	}
-	if s.GetValue() == nil {
-		return s.GetTypeUrl(), new(structpb.Struct), nil
-	}
-	return s.GetTypeUrl(), s.GetValue(), nil
 }
 
 // ParseStruct reads a TypedStruct into a Go value of type C by encoding/json,

@@ -47,7 +47,7 @@ func TestPassOnGivesEachRPCADecisionForNoCluster(t *testing.T) {
 	p := &passOn{channel: cc, version: 7}
 	check := func(ctx context.Context) {
 		d := decision.FromContext(ctx)
-		if d == nil || d.Channel != any(cc) || d.Version != 7 || d.Method != "/s/m" || d.Cluster != "" {
+		if d == nil || d.Channel != cc || d.Version != 7 || d.Method != "/s/m" || d.Cluster != "" {
 			t.Errorf("decision %+v", d)
 		}
 	}

@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"regexp"
@@ -20,10 +21,41 @@ type Ignored struct {
 	Path string
 	// Reason says why.
 	Reason string
+	// Severity says whether it matters.
+	Severity Severity
+	// Places is the number of places in the resource of which the same is to be said;
+	// Path is the first of them. 0 and 1 both mean one.
+	Places int
 }
 
-// String returns the path and the reason on one line.
-func (i Ignored) String() string { return i.Path + ": " + i.Reason }
+// String returns the path, the reason, and the number of places if they are several,
+// on one line.
+func (i Ignored) String() string {
+	text := i.Path + ": " + i.Reason
+	if i.Places > 1 {
+		text += fmt.Sprintf(" (at %d places)", i.Places)
+	}
+	return text
+}
+
+// Severity says how much it matters that something is ignored.
+type Severity int
+
+const (
+	// SeverityInfo: RPCs go where the resource says, under the security it says.
+	SeverityInfo Severity = iota
+	// SeverityWarning: connections may have less security than the resource asks for,
+	// or RPCs may go elsewhere than it says.
+	SeverityWarning
+)
+
+// String returns "info" or "warning".
+func (s Severity) String() string {
+	if s == SeverityWarning {
+		return "warning"
+	}
+	return "info"
+}
 
 // ignoredIn asks the type what of a resource is ignored. A panic of the type is not
 // the caller's.
@@ -48,8 +80,8 @@ const (
 	maxIgnoredText = 2 << 10
 )
 
-// ignoredLog says in the log, at info level, what of the resources in use is
-// ignored: once for each resource, when it is first taken, and again only when other
+// ignoredLog says in the log what of the resources in use is ignored, at warning level
+// what matters and at info level the rest: once for each resource, when it is first taken, and again only when other
 // fields are ignored than before. Resources of which the same is to be said share a
 // line. It works beside the updates, on a goroutine that lives while there is
 // something to look at, and remembers one number for each cache entry.
@@ -130,7 +162,10 @@ func (c *XDSClient) takeIgnored() []lookedAt {
 	if len(batch) == 0 {
 		c.ignored.state = ignoredLogIdle
 	}
-	slices.SortFunc(batch, func(a, b lookedAt) int { return strings.Compare(a.resource.key.name, b.resource.key.name) })
+	slices.SortFunc(batch, func(a, b lookedAt) int {
+		x, y := &a.resource.key, &b.resource.key
+		return cmp.Or(strings.Compare(x.name, y.name), strings.Compare(x.typ.Name, y.typ.Name), strings.Compare(x.variant, y.variant))
+	})
 	return batch
 }
 
@@ -169,7 +204,7 @@ func (c *XDSClient) report(batch []lookedAt) {
 		g.count++
 	}
 	for _, g := range order {
-		logger.Info(g.String())
+		g.log()
 	}
 }
 
@@ -183,14 +218,29 @@ func (c *XDSClient) markSaid(r *resource, said uint64) bool {
 	return news
 }
 
-func (g *ignoredGroup) String() string {
+func (g *ignoredGroup) log() {
+	if text := g.text(SeverityWarning); text != "" {
+		logger.Warning(text)
+	}
+	if text := g.text(SeverityInfo); text != "" {
+		logger.Info(text)
+	}
+}
+
+// text returns "" if there is nothing of this severity.
+func (g *ignoredGroup) text(severity Severity) string {
+	var parts []string
+	for _, part := range g.list {
+		if part.Severity == severity {
+			parts = append(parts, part.String())
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
 	others := ""
 	if g.count > 1 {
 		others = fmt.Sprintf(" (and %d more likewise)", g.count-1)
-	}
-	parts := make([]string, len(g.list))
-	for i, part := range g.list {
-		parts[i] = part.String()
 	}
 	return fmt.Sprintf("xDS %s %q%s is in use without: %s", g.typ.Name, g.first, others, cut(strings.Join(parts, "; "), maxIgnoredText))
 }

@@ -2,13 +2,16 @@ package xdsclient
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -25,7 +28,11 @@ func ignoringTypes(asked *int) *testTypes {
 		var list []Ignored
 		for path := range strings.SplitSeq(text, ",") {
 			if path != "-" {
-				list = append(list, Ignored{path, "why not"})
+				part := Ignored{Path: path, Reason: "why not"}
+				if strings.HasPrefix(path, "!") {
+					part.Severity = SeverityWarning
+				}
+				list = append(list, part)
 			}
 		}
 		return list
@@ -87,6 +94,84 @@ func TestLogOfWhatIsIgnored(t *testing.T) {
 	})
 }
 
+// What matters is a warning, apart from the rest, and is said first.
+func TestLogOfWhatMatters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked, before, warned := 0, len(logged.with("] xDS ")), len(logged.with("WARNING: "))
+		types, server := ignoringTypes(&asked), newScript(t)
+		c := server.client()
+		name := t.Name() + "-a"
+		listen(t, c, types.clusters, name)
+		server.stream().send(types.clusters, "1", "n1", cluster(name, "!socket,stats"))
+		synctest.Wait()
+		var got []string
+		for _, line := range logged.with("] xDS ")[before:] {
+			if strings.Contains(line, name) {
+				got = append(got, line)
+			}
+		}
+		want := []string{
+			fmt.Sprintf(`Cluster %q is in use without: !socket: why not`, name),
+			fmt.Sprintf(`Cluster %q is in use without: stats: why not`, name),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+		warnings := 0
+		for _, line := range logged.with("WARNING: ")[warned:] {
+			if strings.Contains(line, name) {
+				warnings++
+				if !strings.Contains(line, "!socket") || strings.Contains(line, "stats") {
+					t.Errorf("warning %q, want one for !socket alone", line)
+				}
+			}
+		}
+		if warnings != 1 {
+			t.Errorf("%d warnings, want 1", warnings)
+		}
+	})
+}
+
+// The order of the lines is that of names and then types, whatever that of the updates.
+func TestOrderOfTheLogOfWhatIsIgnored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		asked, before := 0, len(logged.with("] xDS "))
+		types, server := ignoringTypes(&asked), newScript(t)
+		types.endpoints.Ignored = func(_ *anypb.Any, value any) []Ignored {
+			return []Ignored{{Path: value.(*endpointv3.ClusterLoadAssignment).GetClusterName(), Reason: "why not"}}
+		}
+		c := server.client()
+		listen(t, c, types.clusters, "first")
+		s := server.stream()
+		s.send(types.clusters, "1", "n1", cluster("first", "-"))
+		synctest.Wait() // The log rests now, and looks at all that follows at once.
+		var want []string
+		var clusters, assignments []proto.Message
+		for i := range 10 {
+			name := fmt.Sprintf("%s-%d", t.Name(), i)
+			listen(t, c, types.endpoints, name)
+			listen(t, c, types.clusters, name)
+			want = append(want, fmt.Sprintf(`Cluster %q`, name), fmt.Sprintf(`ClusterLoadAssignment %q`, name))
+			clusters = append(clusters, cluster(name, fmt.Sprint("field", i)))
+			assignments = append(assignments, endpoints(name))
+		}
+		slices.Reverse(clusters)
+		s.send(types.endpoints, "1", "n1", assignments...)
+		s.send(types.clusters, "2", "n2", append(clusters, cluster("first", "-"))...)
+		pass(2 * ignoredRest)
+		synctest.Wait()
+		var got []string
+		for _, line := range logged.with("] xDS ")[before:] {
+			if what, _, ok := strings.Cut(line, " is in use without"); ok && strings.Contains(line, t.Name()) {
+				got = append(got, what)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestDumpSaysWhatIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		asked := 0
@@ -103,7 +188,7 @@ func TestDumpSaysWhatIsIgnored(t *testing.T) {
 		for _, r := range c.Dump().Resources {
 			got[r.Name] = r.Ignored()
 		}
-		want := map[string][]Ignored{"a": {{"x", "why not"}}, "b": nil, "e": nil}
+		want := map[string][]Ignored{"a": {{Path: "x", Reason: "why not"}}, "b": nil, "e": nil}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("Ignored (-want +got):\n%s", diff)
 		}

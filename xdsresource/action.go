@@ -45,7 +45,7 @@ func (r *routes) forward(at *path, pb *routepb.RouteAction, headers *HeaderMutat
 				quote(specifier.ClusterSpecifierPlugin))
 		}
 	}
-	r.v.ignore(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
+	r.v.warn(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
 	return nil
 }
 
@@ -75,12 +75,16 @@ func (r *routes) weightedClusters(at *path, pb *routepb.WeightedCluster, headers
 	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
 	var total uint64
 	for i, entry := range pb.GetClusters() {
+		at := at.item("clusters", i)
 		weight := entry.GetWeight().GetValue()
 		if weight == 0 {
+			// The cluster gets no RPC. But gRFC A39, "Filter Config Overrides", has
+			// each typed_per_filter_config validated.
+			v.filterOverrides(at, entry.GetTypedPerFilterConfig())
 			continue
 		}
 		total += uint64(weight)
-		f.Clusters = append(f.Clusters, r.clusterWeight(at.item("clusters", i), entry, headers))
+		f.Clusters = append(f.Clusters, r.clusterWeight(at, entry, headers))
 	}
 	switch {
 	case total == 0:

@@ -26,7 +26,7 @@ func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
 	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
 	c.Sessions = v.sessions(pb)
 	c.Load = v.loadReporting(pb)
-	c.Ignored = v.ignored
+	c.Ignored = v.ignored.list()
 	return c
 }
 

@@ -52,8 +52,9 @@ func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
 // passedOver is what is said of an entry of load_balancing_policy.
 func passedOver(i int, typeURL string) Ignored {
 	return Ignored{
-		fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
-		fmt.Sprintf("this client has no load balancing policy of type %q", typeURL),
+		Path:   fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
+		Reason: fmt.Sprintf("this client has no load balancing policy of type %q", typeURL),
+		Places: 1,
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 type validator struct {
 	faults Faults
 	// ignored is what is left out of the value.
-	ignored []Ignored
+	ignored ignoredList
 	// trusted says that the server may set the authority of RPCs (gRFC A81).
 	trusted bool
 	// loads counts load for the server that sent the resource.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // Bounds on what is said about one resource, so that a large resource that is
@@ -65,16 +67,17 @@ func (v *validator) fault(p *path, format string, args ...any) {
 	v.faults.List = append(v.faults.List, Fault{Path: p.String(), Message: message})
 }
 
-// maxIgnored bounds the list of what is left out of a resource.
-const maxIgnored = 100
-
 // ignore notes that the field at p is left out of the value.
 func (v *validator) ignore(p *path, format string, args ...any) {
-	if len(v.ignored) == maxIgnored {
-		return
-	}
 	reason := shorten(fmt.Sprintf(format, args...), maxMessageLength)
-	v.ignored = append(v.ignored, Ignored{Path: p.String(), Reason: reason})
+	v.ignored.add(p, xdsclient.SeverityInfo, reason, reason)
+}
+
+// warn notes that the field at p is left out of the value, and that RPCs may go
+// elsewhere for it.
+func (v *validator) warn(p *path, format string, args ...any) {
+	reason := shorten(fmt.Sprintf(format, args...), maxMessageLength)
+	v.ignored.add(p, xdsclient.SeverityWarning, reason, reason)
 }
 
 func (v *validator) faultsFull() bool { return len(v.faults.List) == maxFaults }
@@ -102,18 +105,21 @@ func (p *path) field(name string) *path { return &path{parent: p, name: name, in
 
 func (p *path) item(name string, i int) *path { return &path{parent: p, name: name, index: i} }
 
-func (p *path) String() string { return string(p.append(nil)) }
+func (p *path) String() string { return string(p.append(nil, true)) }
 
-func (p *path) append(b []byte) []byte {
+// withoutIndexes returns the path as text, the same for all items of a list.
+func (p *path) withoutIndexes() string { return string(p.append(nil, false)) }
+
+func (p *path) append(b []byte, indexes bool) []byte {
 	if p == nil {
 		return b
 	}
-	b = p.parent.append(b)
+	b = p.parent.append(b, indexes)
 	if len(b) > 0 {
 		b = append(b, '.')
 	}
 	b = append(b, p.name...)
-	if p.index != noIndex {
+	if indexes && p.index != noIndex {
 		b = append(b, '[')
 		b = strconv.AppendInt(b, int64(p.index), 10)
 		b = append(b, ']')

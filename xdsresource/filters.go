@@ -1,21 +1,10 @@
 package xdsresource
 
 import (
-	udpapb "github.com/cncf/xds/go/udpa/type/v1"
-	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
-)
-
-// The two messages that carry a configuration as a google.protobuf.Struct,
-// with the type that it stands for in a field (gRFC A39, "Top-Level Filter
-// Configs").
-const (
-	xdsTypedStructTypeURL  = "type.googleapis.com/xds.type.v3.TypedStruct"
-	udpaTypedStructTypeURL = "type.googleapis.com/udpa.type.v1.TypedStruct"
 )
 
 // side is the end of an RPC that filters run at. What filters there are
@@ -155,23 +144,16 @@ func (c *filterChain) checkLast(at *path) {
 }
 
 // configType returns the type that decides which filter a configuration is
-// for. It reports false if there is a fault that leaves the type unknown.
+// for: that which a TypedStruct stands for, or else its own (gRFC A39, "Top-Level
+// Filter Configs"). It reports false if there is a fault that leaves the type unknown.
 func (v *validator) configType(at *path, name string, config *anypb.Any) (typeURL string, ok bool) {
-	var s interface {
-		proto.Message
-		GetTypeUrl() string
-	}
-	switch config.GetTypeUrl() {
-	case xdsTypedStructTypeURL:
-		s = new(xdspb.TypedStruct)
-	case udpaTypedStructTypeURL:
-		s = new(udpapb.TypedStruct)
-	default:
+	typeURL, fields, err := httpfilter.TypedStruct(config)
+	switch {
+	case err != nil:
+		v.fault(at, "filter %s: %v", quote(name), err)
+		return "", false
+	case fields == nil:
 		return config.GetTypeUrl(), true
 	}
-	if err := proto.Unmarshal(config.GetValue(), s); err != nil {
-		v.fault(at, "filter %s: cannot be read as %s: %v", quote(name), s.ProtoReflect().Descriptor().FullName(), err)
-		return "", false
-	}
-	return s.GetTypeUrl(), true
+	return typeURL, true
 }

@@ -1,9 +1,11 @@
 package xdsresource
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -14,15 +16,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // IgnoredFields lists the populated fields of a received resource that this
 // client does not act on (gRFC A27: a client ignores what it does not know).
 // It reads the resource again and so is for tools and logs, not for each
-// update. A field that occurs many times is listed once, at its first place;
-// the list has at most 100 entries. What the decoder left out for other reasons
-// is in the Ignored field of the decoded value.
+// update. What matters comes first (xdsclient.SeverityWarning), and then the fields are
+// in the order of the messages' definitions. A field that occurs many times is listed once, at its
+// first place; one whose job another field of the message does is not listed. The list
+// has at most 100 entries. What the decoder left out for other reasons is in the Ignored
+// field of the decoded value.
 //
 // It is an error if the resource is of none of the four types or cannot be
 // read.
@@ -34,14 +39,14 @@ func IgnoredFields(resource *anypb.Any) ([]Ignored, error) {
 	if err := proto.Unmarshal(resource.GetValue(), m); err != nil {
 		return nil, fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 	}
-	w := fieldWalk{known: make(map[string]int)}
-	w.message(nil, "", m.ProtoReflect())
-	return w.list(), nil
+	var w fieldWalk
+	w.message(nil, m.ProtoReflect())
+	return w.ignored.list(), nil
 }
 
-// ignoredIn is ResourceType.Ignored: what IgnoredFields lists, and then what the
-// decoder left out of the value.
-func ignoredIn(resource *anypb.Any, value any) []xdsclient.Ignored {
+// ignoredIn is ResourceType.Ignored: what IgnoredFields lists, and what the decoder left
+// out of the value.
+func ignoredIn(resource *anypb.Any, value any) []Ignored {
 	list, err := IgnoredFields(resource)
 	if err != nil {
 		return nil // Not reached: the resource was decoded.
@@ -54,11 +59,8 @@ func ignoredIn(resource *anypb.Any, value any) []xdsclient.Ignored {
 	case *Cluster:
 		list = append(list, value.Ignored...)
 	}
-	said := make([]xdsclient.Ignored, len(list))
-	for i, part := range list {
-		said[i] = xdsclient.Ignored(part)
-	}
-	return said
+	sortIgnored(list)
+	return list
 }
 
 func newMessage(typeURL string) proto.Message {
@@ -76,122 +78,168 @@ func newMessage(typeURL string) proto.Message {
 	}
 }
 
-// fieldWalk collects ignored fields.
-type fieldWalk struct {
-	found []ignoredField
-	// known has the index in found of each field, by its path without indexes.
+// ignoredList collects what is ignored of one resource: the same of the same field
+// once, however many places have it.
+type ignoredList struct {
+	found []Ignored
+	// known has the index in found, by path without indexes and what is the same.
 	known map[string]int
 }
 
-type ignoredField struct {
-	path  string
-	count int
+// maxIgnored bounds the list of what is left out of a resource.
+const maxIgnored = 100
+
+// add notes what is ignored at a path. same stands for what is to be said of it.
+func (l *ignoredList) add(at *path, severity xdsclient.Severity, same, reason string) {
+	key := at.withoutIndexes() + "\x00" + same
+	if i, ok := l.known[key]; ok {
+		l.found[i].Places++
+		return
+	}
+	// What matters has room in any case: there are few such fields.
+	if len(l.found) >= maxIgnored && severity != xdsclient.SeverityWarning || len(l.found) >= 2*maxIgnored {
+		return
+	}
+	if l.known == nil {
+		l.known = make(map[string]int)
+	}
+	l.known[key] = len(l.found)
+	l.found = append(l.found, Ignored{Path: at.String(), Reason: reason, Severity: severity, Places: 1})
 }
 
-// message goes through the fields of a message. key is the path without
-// indexes.
-func (w *fieldWalk) message(at *path, key string, m protoreflect.Message) {
-	w.unknown(at, key, m.GetUnknown())
-	used, listed := usedFields[m.Descriptor().FullName()]
+// list returns what was collected, what matters first.
+func (l *ignoredList) list() []Ignored {
+	sortIgnored(l.found)
+	l.found = l.found[:min(len(l.found), maxIgnored)]
+	return l.found
+}
+
+func sortIgnored(list []Ignored) {
+	slices.SortStableFunc(list, func(a, b Ignored) int { return cmp.Compare(b.Severity, a.Severity) })
+}
+
+// fieldWalk collects ignored fields.
+type fieldWalk struct{ ignored ignoredList }
+
+// message goes through the fields of a message.
+func (w *fieldWalk) message(at *path, m protoreflect.Message) {
+	w.unknown(at, m.GetUnknown())
+	name := m.Descriptor().FullName()
+	used, listed := usedFields[name]
 	if !listed {
 		return // It is acted on as a whole.
 	}
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
-		if !m.Has(f) {
-			continue
+		switch {
+		case !m.Has(f):
+		case used.has(string(f.Name())):
+			w.value(at, f, m.Get(f))
+		case !twinApplied(m, f):
+			w.field(at, name, string(f.Name()))
 		}
-		name := string(f.Name())
-		if !used.has(name) {
-			w.add(at.field(name), key+"."+name)
-			continue
-		}
-		w.value(at, key+"."+name, f, m.Get(f))
 	}
 }
 
-func (w *fieldWalk) value(at *path, key string, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+// field notes that nobody acts on a field of a message.
+func (w *fieldWalk) field(at *path, message protoreflect.FullName, name string) {
+	severity := xdsclient.SeverityInfo
+	if fieldsThatMatter[message].has(name) {
+		severity = xdsclient.SeverityWarning
+	}
+	w.ignored.add(at.field(name), severity, "", "this client does not act on the field")
+}
+
+// twinApplied reports whether another field does the job of f.
+func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
+	name, has := twins[m.Descriptor().FullName()][string(f.Name())]
+	if !has {
+		return false
+	}
+	twin := m.Descriptor().Fields().ByName(protoreflect.Name(name))
+	if twin.Message() == nil || twin.IsList() {
+		return m.Has(twin)
+	}
+	said := false
+	m.Get(twin).Message().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
+		said = true
+		return false
+	})
+	return said
+}
+
+func (w *fieldWalk) value(at *path, f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	name := string(f.Name())
 	switch {
 	case f.IsMap():
-		w.keys(at, key, f, v.Map())
+		w.entries(at, f, v.Map())
 	case f.Message() == nil:
 	case f.IsList():
 		for i := range v.List().Len() {
-			w.message(at.item(name, i), key, v.List().Get(i).Message())
+			w.message(at.item(name, i), v.List().Get(i).Message())
 		}
 	default:
-		w.message(at.field(name), key, v.Message())
+		w.message(at.field(name), v.Message())
 		if packed, ok := v.Message().Interface().(*anypb.Any); ok {
-			w.packed(at.field(name), key, packed)
+			w.packed(at.field(name), packed)
 		}
 	}
 }
 
 // packed goes through a message in an Any, if it is one of which not all is used.
-func (w *fieldWalk) packed(at *path, key string, a *anypb.Any) {
-	if _, listed := usedFields[a.MessageName()]; !listed {
+func (w *fieldWalk) packed(at *path, a *anypb.Any) {
+	name := a.MessageName()
+	if typeURL, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
+		name = (&anypb.Any{TypeUrl: typeURL}).MessageName()
+	}
+	if reason, idle := idleFilters[name]; idle {
+		w.ignored.add(at, xdsclient.SeverityInfo, "", reason)
+		return
+	}
+	if _, listed := usedFields[name]; !listed {
 		return
 	}
 	if m, err := a.UnmarshalNew(); err == nil {
-		w.message(at, key, m.ProtoReflect())
+		w.message(at, m.ProtoReflect())
 	}
 }
 
-// keys goes through a map of which only some keys are used.
-func (w *fieldWalk) keys(at *path, key string, f protoreflect.FieldDescriptor, m protoreflect.Map) {
+// entries goes through a map: of configurations, or one of which only some keys are
+// used.
+func (w *fieldWalk) entries(at *path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	used, listed := usedKeys[f.FullName()]
-	if !listed {
+	ofAny := f.MapValue().Message() != nil && f.MapValue().Message().FullName() == "google.protobuf.Any"
+	if !listed && !ofAny {
 		return
 	}
-	var others []string
+	var keys []protoreflect.MapKey
 	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-		if !used.has(k.String()) {
-			others = append(others, k.String())
-		}
+		keys = append(keys, k)
 		return true
 	})
-	slices.Sort(others)
-	for _, k := range others {
-		w.add(at.field(string(f.Name())+"["+quote(k)+"]"), key+"["+k+"]")
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+	for _, k := range keys {
+		name := string(f.Name()) + "[" + quote(k.String()) + "]"
+		switch {
+		case ofAny:
+			w.packed(at.field(name), m.Get(k).Message().Interface().(*anypb.Any))
+		case !used.has(k.String()):
+			w.field(at, "", name)
+		}
 	}
 }
 
 // unknown adds the fields that the generated code does not know.
-func (w *fieldWalk) unknown(at *path, key string, b protoreflect.RawFields) {
+func (w *fieldWalk) unknown(at *path, b protoreflect.RawFields) {
 	for len(b) > 0 {
 		number, _, n := protowire.ConsumeField(b)
 		if n < 0 {
 			return
 		}
 		b = b[n:]
-		name := "(unknown field " + strconv.Itoa(int(number)) + ")"
-		w.add(at.field(name), key+"."+name)
+		w.field(at, "", "(unknown field "+strconv.Itoa(int(number))+")")
 	}
-}
-
-func (w *fieldWalk) add(at *path, key string) {
-	if i, ok := w.known[key]; ok {
-		w.found[i].count++
-		return
-	}
-	if len(w.found) == maxIgnored {
-		return
-	}
-	w.known[key] = len(w.found)
-	w.found = append(w.found, ignoredField{path: at.String(), count: 1})
-}
-
-func (w *fieldWalk) list() []Ignored {
-	list := make([]Ignored, len(w.found))
-	for i, f := range w.found {
-		list[i] = Ignored{Path: f.path, Reason: "this client does not act on the field"}
-		if f.count > 1 {
-			list[i].Reason += fmt.Sprintf(", which the resource has %d times", f.count)
-		}
-	}
-	return list
 }
 
 // fieldNames is a set of names of fields of one message.
@@ -203,6 +251,33 @@ func (names fieldNames) has(name string) bool { return slices.Contains(names, na
 var headerEditFields = fieldNames{
 	"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
 }
+
+// fieldsThatMatter has the fields without which connections may have less security than
+// the resource asks for, or RPCs may go elsewhere than it says.
+var fieldsThatMatter = map[protoreflect.FullName]fieldNames{
+	"envoy.config.cluster.v3.Cluster":                     {"transport_socket", "transport_socket_matches", "lb_subset_config"},
+	"envoy.config.route.v3.RouteConfiguration":            {"vhds", "ignore_port_in_host_matching"},
+	"envoy.config.route.v3.VirtualHost":                   {"require_tls", "matcher"},
+	"envoy.config.route.v3.RouteMatch":                    {"cookies", "tls_context", "dynamic_metadata", "filter_state"},
+	"envoy.config.route.v3.RouteAction":                   {"metadata_match"},
+	"envoy.config.route.v3.WeightedCluster.ClusterWeight": {"metadata_match"},
+}
+
+// twins has fields that control planes fill in beside another one, for Envoy or for
+// older clients, and the field that does their job here.
+var twins = map[protoreflect.FullName]map[string]string{
+	"envoy.config.route.v3.RouteAction":     {"timeout": "max_stream_duration", "max_grpc_timeout": "max_stream_duration"},
+	"envoy.config.route.v3.WeightedCluster": {"total_weight": "clusters"},
+}
+
+// idleFilters has the configurations of filters that are known and do nothing in a
+// client, and why.
+var idleFilters = map[protoreflect.FullName]string{
+	"envoy.extensions.filters.http.cors.v3.Cors":       forBrowsers,
+	"envoy.extensions.filters.http.cors.v3.CorsPolicy": forBrowsers,
+}
+
+const forBrowsers = "CORS is for browsers; a gRPC client does nothing for it"
 
 // usedKeys has the keys that the decoders of this package look up, for each map in
 // which they do not look at all.
@@ -220,7 +295,8 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"rds", "route_config", "common_http_protocol_options", "http_filters",
 		"xff_num_trusted_hops", "original_ip_detection_extensions",
 	},
-	"envoy.extensions.filters.network.http_connection_manager.v3.Rds": {"config_source", "route_config_name"},
+	"envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter": {"name", "typed_config", "config_discovery", "is_optional", "disabled"},
+	"envoy.extensions.filters.network.http_connection_manager.v3.Rds":        {"config_source", "route_config_name"},
 	// What is asked for is always of v3.
 	"envoy.config.core.v3.ConfigSource":         {"ads", "self", "path", "path_config_source", "api_config_source", "resource_api_version"},
 	"envoy.config.core.v3.TypedExtensionConfig": {"name", "typed_config"},
@@ -257,6 +333,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.route.v3.WeightedCluster.ClusterWeight": append(fieldNames{
 		"name", "cluster_header", "weight", "typed_per_filter_config", "host_rewrite_literal",
 	}, headerEditFields...),
+	"envoy.config.route.v3.FilterConfig":         {"config", "is_optional", "disabled"},
 	"envoy.config.route.v3.DirectResponseAction": {"status", "body"},
 	"envoy.config.core.v3.DataSource":            {"inline_bytes", "inline_string"},
 	"envoy.config.route.v3.RedirectAction": {

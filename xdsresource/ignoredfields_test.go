@@ -3,16 +3,21 @@
 package xdsresource
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -38,9 +43,9 @@ func TestIgnoredFields(t *testing.T) {
 	for _, tc := range []struct {
 		given    string
 		resource proto.Message
-		want     []Ignored
+		want     []note
 	}{
-		{"routes of all kinds", richRoutes(), []Ignored{
+		{"routes of all kinds", richRoutes(), []note{
 			{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is},
 			{"virtual_hosts[0].routes[3].route.request_mirror_policies[0].runtime_fraction.runtime_key", is},
 		}},
@@ -57,7 +62,7 @@ func TestIgnoredFields(t *testing.T) {
 				config.ValidateClusters = wrapperspb.Bool(true)
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: config}
 			}),
-			[]Ignored{
+			[]note{
 				{"traffic_direction", is},
 				{hcmPath + ".stat_prefix", is},
 				{hcmPath + ".route_config.validate_clusters", is},
@@ -71,14 +76,14 @@ func TestIgnoredFields(t *testing.T) {
 				routeWith(prefixMatch("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
 				&routepb.Route{Match: &routepb.RouteMatch{Cookies: []*routepb.CookieMatcher{{}}}, StatPrefix: "x"},
 			),
-			[]Ignored{
-				{"virtual_hosts[0].routes[1].route.timeout", is + ", which the resource has 2 times"},
+			[]note{
 				{"virtual_hosts[0].routes[3].match.cookies", is},
+				{"virtual_hosts[0].routes[1].route.timeout", is},
 				{"virtual_hosts[0].routes[3].stat_prefix", is},
 			},
 		}, {
 			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: fraction(1, 0)}}),
-			[]Ignored{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
+			[]note{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
 		{
 			"a cluster", &clusterpb.Cluster{
@@ -91,7 +96,7 @@ func TestIgnoredFields(t *testing.T) {
 				}},
 				OutlierDetection: &clusterpb.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(1), Interval: durationpb.New(1)},
 			},
-			[]Ignored{
+			[]note{
 				{"eds_cluster_config.eds_config.initial_fetch_timeout", is}, {"connect_timeout", is},
 				{"circuit_breakers.thresholds[1].max_retries", is}, {"outlier_detection.consecutive_5xx", is},
 			},
@@ -100,7 +105,7 @@ func TestIgnoredFields(t *testing.T) {
 			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(t, policies(mustAny(t, &ringhashpb.RingHash{
 				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
 			}))))},
-			[]Ignored{{
+			[]note{{
 				"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy" +
 					".policies[0].typed_extension_config.typed_config.use_hostname_for_hashing", is,
 			}},
@@ -116,7 +121,7 @@ func TestIgnoredFields(t *testing.T) {
 				}},
 				Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
 			},
-			[]Ignored{
+			[]note{
 				{`endpoints[0].lb_endpoints[0].metadata.filter_metadata["other"]`, is}, {"endpoints[0].proximity", is},
 				{"policy.overprovisioning_factor", is},
 			},
@@ -130,6 +135,180 @@ func TestIgnoredFields(t *testing.T) {
 			}
 			checkIgnored(t, got, tc.want...)
 		})
+	}
+}
+
+// ignoredOf decodes a resource and returns what its type says is ignored of it.
+func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []Ignored {
+	t.Helper()
+	resource := mustAny(t, m)
+	_, value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typ.Ignored(resource, value)
+}
+
+const firstRoute = "virtual_hosts[0].routes[0]"
+
+// A field is said once for a resource, however many routes have it and whether it is
+// the decoder that leaves it out or nobody who acts on it.
+func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	var routes []*routepb.Route
+	for i := range 117 {
+		routes = append(routes, routeWith(prefixMatch(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
+			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,5xx" + strings.Repeat(",reset", i%2), PerTryTimeout: durationpb.New(1)}
+		}))
+	}
+	routes[116].RequestHeadersToRemove = []string{":path", "te"}
+	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
+	want := []Ignored{
+		{Path: firstRoute + ".route.retry_policy.per_try_timeout", Reason: "this client does not act on the field", Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": 1 of the conditions are none of gRPC (gRFC A44)`, Places: 117},
+		{
+			Path: "virtual_hosts[0].routes[116].request_headers_to_remove[0]", Places: 1,
+			Reason: `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`,
+		},
+		{Path: "virtual_hosts[0].routes[116].request_headers_to_remove[1]", Reason: `header "te": gRPC fills this header in`, Places: 1},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Ignored (-want +got):\n%s", diff)
+	}
+	if got, want := got[1].String(), want[1].Path+": "+want[1].Reason+" (at 117 places)"; got != want {
+		t.Errorf("String() = %q, want %q", got, want)
+	}
+}
+
+// A field whose job another field does is not missed: control planes that serve
+// Envoy and gRPC fill in both.
+func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
+	t.Parallel()
+	with := func(edit func(*routepb.RouteAction)) *routepb.RouteConfiguration {
+		return routeConfig(routeWith(prefixMatch("/"), edit))
+	}
+	const at = firstRoute + ".route."
+	for name, tc := range map[string]struct {
+		resource *routepb.RouteConfiguration
+		want     []string
+	}{
+		"timeout alone": {with(func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }), []string{at + "timeout"}},
+		"timeout beside max_stream_duration": {with(func(a *routepb.RouteAction) {
+			a.Timeout = durationpb.New(1)
+			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(1)}
+		}), nil},
+		"max_grpc_timeout beside grpc_timeout_header_max": {with(func(a *routepb.RouteAction) {
+			a.MaxGrpcTimeout = durationpb.New(1)
+			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: durationpb.New(1)}
+		}), nil},
+		"timeout beside a max_stream_duration that says nothing": {with(func(a *routepb.RouteAction) {
+			a.Timeout = durationpb.New(1)
+			a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{}
+		}), []string{at + "timeout"}},
+		"total_weight beside the weights": {with(func(a *routepb.RouteAction) {
+			a.ClusterSpecifier = weightedAction(weighted{"a", 1}).ClusterSpecifier
+			a.GetWeightedClusters().TotalWeight = wrapperspb.UInt32(1)
+		}), nil},
+	} {
+		var got []string
+		for _, part := range ignoredOf(t, RouteConfigurationType, tc.resource) {
+			got = append(got, part.Path)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: Ignored (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What decides how a connection is secured and where RPCs go comes first, as a
+// warning; and the order is always the same.
+func TestIgnoredFieldsThatMatter(t *testing.T) {
+	t.Parallel()
+	any := &anypb.Any{TypeUrl: unknownURL}
+	matching := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+		a.Timeout = durationpb.New(1)
+		a.MetadataMatch = &corepb.Metadata{}
+	})
+	matching.StatPrefix = "x"
+	matching.Match.Cookies = []*routepb.CookieMatcher{{Name: "c"}}
+	matching.TypedPerFilterConfig = map[string]*anypb.Any{
+		"b": mustAny(t, &routepb.FilterConfig{Config: any, IsOptional: true}), "a": mustAny(t, &routepb.FilterConfig{Config: any, IsOptional: true}),
+	}
+	plugin := routeConfig(matching, routeWith(prefixMatch("/p"), func(a *routepb.RouteAction) {
+		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}
+	}))
+	plugin.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: any}, IsOptional: true}}
+	for _, tc := range []struct {
+		typ      *xdsclient.ResourceType
+		resource proto.Message
+		warnings []string
+		infos    []string
+	}{
+		{ClusterType, edsCluster(func(c *clusterpb.Cluster) {
+			c.AltStatName = "x"
+			c.ConnectTimeout = durationpb.New(1)
+			c.TransportSocket = &corepb.TransportSocket{Name: "tls"}
+			c.TransportSocketMatches = []*clusterpb.Cluster_TransportSocketMatch{{Name: "tls"}}
+			c.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
+		}), []string{"lb_subset_config", "transport_socket_matches", "transport_socket"}, []string{"alt_stat_name", "connect_timeout"}},
+		{RouteConfigurationType, plugin,
+			[]string{firstRoute + ".match.cookies", firstRoute + ".route.metadata_match", "virtual_hosts[0].routes[1].route"},
+			[]string{firstRoute + ".route.timeout", firstRoute + ".stat_prefix", firstRoute + `.typed_per_filter_config["a"].config`, firstRoute + `.typed_per_filter_config["b"].config`}},
+	} {
+		for range 20 {
+			var warnings, infos []string
+			for _, part := range ignoredOf(t, tc.typ, tc.resource) {
+				switch {
+				case part.Severity == xdsclient.SeverityWarning && infos == nil:
+					warnings = append(warnings, part.Path)
+				case part.Severity == xdsclient.SeverityWarning:
+					t.Errorf("%s comes late", part.Path)
+				default:
+					infos = append(infos, part.Path)
+				}
+			}
+			slices.Sort(warnings)
+			slices.Sort(tc.warnings)
+			if diff := cmp.Diff([][]string{tc.warnings, tc.infos}, [][]string{warnings, infos}); diff != "" {
+				t.Errorf("%s: warnings and infos (-want +got):\n%s", tc.typ.Name, diff)
+				break
+			}
+		}
+	}
+}
+
+// A filter of no concern to a client is known, and what it is asked for is said.
+func TestIgnoredFilters(t *testing.T) {
+	t.Parallel()
+	const reason = "CORS is for browsers; a gRPC client does nothing for it"
+	policy := mustAny(t, &corspb.CorsPolicy{AllowMethods: "GET"})
+	hcm := validManager(t)
+	hcm.HttpFilters = append([]*hcmpb.HttpFilter{httpFilter("cors", mustAny(t, &corspb.Cors{}))}, hcm.HttpFilters...)
+	route, other := toCluster("/a", "a"), toCluster("/b", "b")
+	route.TypedPerFilterConfig = map[string]*anypb.Any{"cors": policy}
+	other.TypedPerFilterConfig = route.TypedPerFilterConfig
+	wrapper := toCluster("/c", "c")
+	wrapper.TypedPerFilterConfig = map[string]*anypb.Any{
+		"wrapped": mustAny(t, &routepb.FilterConfig{Config: policy}),
+		"typed":   mustAny(t, &xdspb.TypedStruct{TypeUrl: policy.GetTypeUrl()}),
+	}
+	config := routeConfig(route, other, wrapper)
+	const c = "virtual_hosts[0].routes[2]"
+	for _, tc := range []struct {
+		resource proto.Message
+		want     []Ignored
+	}{
+		{apiListener(t, hcm), []Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
+		{config, []Ignored{
+			{Path: firstRoute + `.typed_per_filter_config["cors"]`, Reason: reason, Places: 2},
+			{Path: c + `.typed_per_filter_config["typed"]`, Reason: reason, Places: 1},
+			{Path: c + `.typed_per_filter_config["wrapped"].config`, Reason: reason, Places: 1},
+		}},
+	} {
+		got, err := IgnoredFields(mustAny(t, tc.resource))
+		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+			t.Errorf("Ignored (-want +got):\n%s, %v", diff, err)
+		}
 	}
 }
 
@@ -190,13 +369,13 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 	for _, tc := range []struct {
 		typ      *xdsclient.ResourceType
 		resource proto.Message
-		want     []Ignored
+		want     []note
 	}{
-		{ListenerType, apiListener(t, hcm), []Ignored{
+		{ListenerType, apiListener(t, hcm), []note{
 			{hcmPath + ".stat_prefix", is},
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},
-		{RouteConfigurationType, routeConfig(hashed), []Ignored{
+		{RouteConfigurationType, routeConfig(hashed), []note{
 			{"virtual_hosts[0].routes[0].route.timeout", is},
 			{"virtual_hosts[0].routes[0].route.hash_policy[0]", `gives no hash: a gRPC client knows header, and filter_state with the key "io.grpc.channel_id"`},
 		}},
@@ -206,11 +385,11 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 				c.AltStatName = "x"
 				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, mustAny(t, &ringhashpb.RingHash{}))
 			}),
-			[]Ignored{{"alt_stat_name", is}, passedOver(0, unknownURL)},
+			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{
 			ClusterName: "c", Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
-		}, []Ignored{{"policy.overprovisioning_factor", is}}},
+		}, []note{{"policy.overprovisioning_factor", is}}},
 	} {
 		t.Run(tc.typ.Name, func(t *testing.T) {
 			t.Parallel()
@@ -219,17 +398,31 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []Ignored
-			for _, part := range tc.typ.Ignored(resource, value) {
-				got = append(got, Ignored(part))
-			}
-			checkIgnored(t, got, tc.want...)
+			checkIgnored(t, tc.typ.Ignored(resource, value), tc.want...)
 		})
 	}
 }
 
-func TestUsedKeysExist(t *testing.T) {
+func TestTablesOfFieldsExist(t *testing.T) {
 	t.Parallel()
+	for message, fields := range fieldsThatMatter {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(message)
+		for _, field := range fields {
+			if err != nil || d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(field)) == nil {
+				t.Errorf("%s has no field %s: %v", message, field, err)
+			}
+		}
+	}
+	for message, fields := range twins {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(message)
+		for field, twin := range fields {
+			for _, name := range []string{field, twin} {
+				if err != nil || d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(name)) == nil {
+					t.Errorf("%s has no field %s: %v", message, name, err)
+				}
+			}
+		}
+	}
 	for field := range usedKeys {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(field)
 		if err != nil || !d.(protoreflect.FieldDescriptor).IsMap() {

@@ -200,9 +200,9 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 			route.RequestHeadersToAdd = options{tc.option, option("good", "v", appendOrAdd)}
 			route.ResponseHeadersToAdd = route.RequestHeadersToAdd
 			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, routeConfig(route))
-			want := []Ignored{{route0 + ".request_headers_to_add[0]" + tc.path, tc.reason}}
+			want := []note{{route0 + ".request_headers_to_add[0]" + tc.path, tc.reason}}
 			if !tc.request {
-				want = append(want, Ignored{route0 + ".response_headers_to_add[0]" + tc.path, tc.reason})
+				want = append(want, note{route0 + ".response_headers_to_add[0]" + tc.path, tc.reason})
 			}
 			checkIgnored(t, rc.Ignored, want...)
 			md := metadata.MD{}
@@ -218,9 +218,9 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 		config.VirtualHosts[0].RequestHeadersToRemove = []string{":path", "te"}
 		config.ResponseHeadersToRemove = []string{"grpc-status"}
 		checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-			Ignored{"response_headers_to_remove[0]", `header "grpc-status": headers of the gRPC protocol cannot be edited`},
-			Ignored{"virtual_hosts[0].request_headers_to_remove[0]", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`},
-			Ignored{"virtual_hosts[0].request_headers_to_remove[1]", `header "te": gRPC fills this header in`},
+			note{"response_headers_to_remove[0]", `header "grpc-status": headers of the gRPC protocol cannot be edited`},
+			note{"virtual_hosts[0].request_headers_to_remove[0]", `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`},
+			note{"virtual_hosts[0].request_headers_to_remove[1]", `header "te": gRPC fills this header in`},
 		)
 	})
 }

@@ -28,7 +28,7 @@ func (v *validator) listener(pb *listenerpb.Listener) *Listener {
 	if v.unmarshal(at, pb.GetApiListener().GetApiListener(), httpConnectionManagerTypeURL, hcm) {
 		v.connectionManager(at, hcm, l)
 	}
-	l.Ignored = v.ignored
+	l.Ignored = v.ignored.list()
 	return l
 }
 

@@ -403,7 +403,7 @@ func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 	if len(l.Filters) != 3 {
 		t.Fatalf("%d filters, want 3", len(l.Filters))
 	}
-	for i, want := range []string{xdsTypedStructTypeURL, udpaTypedStructTypeURL} {
+	for i, want := range []string{xdsStructTypeURL, udpaStructTypeURL} {
 		if l.Filters[i].Filter != (plainFilter{}) || l.Filters[i].Config != want {
 			t.Errorf("filter %d was given %v, want the whole %s", i, l.Filters[i].Config, want)
 		}
@@ -412,7 +412,7 @@ func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 
 func TestHTTPFilterTypedStructThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{xdsTypedStructTypeURL, udpaTypedStructTypeURL} {
+	for _, url := range []string{xdsStructTypeURL, udpaStructTypeURL} {
 		hcm := validManager(t)
 		hcm.HttpFilters = []*hcmpb.HttpFilter{
 			optional(httpFilter("a", &anypb.Any{TypeUrl: url, Value: []byte{0xff}})),

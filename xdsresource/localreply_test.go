@@ -46,12 +46,12 @@ func TestDirectResponseBody(t *testing.T) {
 		body    *corepb.DataSource
 		limit   *wrapperspb.UInt32Value
 		want    string
-		ignored []Ignored
+		ignored []note
 		faults  []Fault
 	}{
 		{given: "none"},
 		{given: "bytes", body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineBytes{InlineBytes: []byte("a\xffb")}}, want: "a\uFFFDb"},
-		{given: "of a file", body: fromFile, ignored: []Ignored{{at, "the body must be inline_string or inline_bytes, is filename"}}},
+		{given: "of a file", body: fromFile, ignored: []note{{at, "the body must be inline_string or inline_bytes, is filename"}}},
 		{given: "4096 bytes", body: inline(strings.Repeat("x", 4096)), want: strings.Repeat("x", 4096)},
 		{given: "4097 bytes", body: inline(strings.Repeat("x", 4097)), faults: []Fault{{at, "has 4097 bytes, more than max_direct_response_body_size_bytes, 4096"}}},
 		{given: "4097 bytes, which are allowed", body: inline(strings.Repeat("x", 4097)), limit: wrapperspb.UInt32(5000), want: strings.Repeat("x", 4097)},

@@ -71,12 +71,12 @@ func TestFilterOverrides(t *testing.T) {
 		{given: "a config; whether any chain has the name does not matter", value: override("x"), want: parsed(overridableFilter{}, "x")},
 		{given: "in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
 		{given: "a filter that only servers have", value: &anypb.Any{TypeUrl: serverFilterURL}, want: parsed(serverFilter{}, serverFilterURL)},
-		{given: "an xds.type.v3.TypedStruct", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsTypedStructTypeURL)},
-		{given: "a udpa.type.v1.TypedStruct", value: mustAny(t, &udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaTypedStructTypeURL)},
+		{given: "an xds.type.v3.TypedStruct", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
+		{given: "a udpa.type.v1.TypedStruct", value: mustAny(t, &udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
 		{
 			given: "a TypedStruct in a FilterConfig",
 			value: wrapped(t, &routepb.FilterConfig{Config: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
-			want:  parsed(serverFilter{}, xdsTypedStructTypeURL),
+			want:  parsed(serverFilter{}, xdsStructTypeURL),
 		},
 		{given: "disabled", value: wrapped(t, &routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
 		{given: "an unknown type", value: unknown, fault: noFilter + ", and is_optional is not set"},
@@ -124,13 +124,33 @@ func TestFilterOverrides(t *testing.T) {
 				}
 				rc := mustDecodeRoutes(t, config)
 				if tc.ignored != "" {
-					checkIgnored(t, rc.Ignored, Ignored{at, tc.ignored})
+					checkIgnored(t, rc.Ignored, note{at, tc.ignored})
 				}
 				if got := overridesAt(rc, level); len(got) != len(tc.want) || len(got) == 1 && got["f"] != tc.want["f"] {
 					t.Errorf("overrides = %v, want %v", got, tc.want)
 				}
 			})
 		}
+	}
+}
+
+// gRFC A39, "Filter Config Overrides": gRPC "will validate the contents of each
+// typed_per_filter_config map", so also those of clusters that get no RPC.
+func TestOverridesOfClustersOfWeight0(t *testing.T) {
+	t.Parallel()
+	of := func(value *anypb.Any) *routepb.RouteConfiguration {
+		route := routeTo(prefixMatch("/"), weightedAction(weighted{"a", 1}, weighted{"idle", 0}))
+		route.GetRoute().GetWeightedClusters().Clusters[1].TypedPerFilterConfig = map[string]*anypb.Any{"f": value}
+		return routeConfig(route)
+	}
+	at := `virtual_hosts[0].routes[0].route.weighted_clusters.clusters[1].typed_per_filter_config["f"]`
+	checkFaults(t, RouteConfigurationType, of(override("bad")), []Fault{{at, `filter "f": overridable: bad configuration`}})
+	checkFaults(t, RouteConfigurationType, of(&anypb.Any{TypeUrl: unknownURL}), []Fault{
+		{at, `filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`},
+	})
+	rc := mustDecodeRoutes(t, of(override("good")))
+	if got := rc.VirtualHosts[0].Routes[0].Action.(*Forward).Clusters; len(got) != 1 || got[0].Name != "a" {
+		t.Errorf("clusters %+v, want a alone", got)
 	}
 }
 
@@ -165,7 +185,7 @@ func TestHTTPFilterThatIsDisabled(t *testing.T) {
 			t.Errorf("filter %q: Disabled is %v, want %v", l.Filters[i].Name, got, want)
 		}
 	}
-	checkIgnored(t, l.Ignored, Ignored{hcmPath + ".http_filters[2].disabled", `filter "router": a terminal filter cannot be disabled`})
+	checkIgnored(t, l.Ignored, note{hcmPath + ".http_filters[2].disabled", `filter "router": a terminal filter cannot be disabled`})
 }
 
 // gRFC A39, "Top-Level Filter Configs": a type that is only for overrides, and
@@ -184,7 +204,7 @@ func TestHTTPFilterOfTheWrongKind(t *testing.T) {
 	})
 	hcm.HttpFilters = hcm.HttpFilters[2:]
 	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
-	checkIgnored(t, l.Ignored, Ignored{
+	checkIgnored(t, l.Ignored, note{
 		hcmPath + ".http_filters[0]", `filter "optional": this client has no filter for type "` + serverFilterURL + `"; is_optional is set`,
 	})
 	if len(l.Filters) != 1 {

@@ -1,12 +1,15 @@
 package xdsresource
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // RetryPolicy is a RetryPolicy as gRFC A44 converts it. per_try_timeout,
@@ -70,7 +73,9 @@ func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy 
 		}
 	}
 	if unknown > 0 {
-		v.ignore(at.field("retry_on"), "%s: %d of the conditions are none of gRPC (gRFC A44)", quote(pb.GetRetryOn()), unknown)
+		// Routes differ in what they list, but the same is to be said of all.
+		v.ignored.add(at.field("retry_on"), xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: %d of the conditions are none of gRPC (gRFC A44)", quote(pb.GetRetryOn()), unknown))
 	}
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {

@@ -37,7 +37,7 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 
 func (v *validator) routeConfiguration(pb *routepb.RouteConfiguration) *RouteConfiguration {
 	rc := v.routeConfigurationAt(nil, pb)
-	rc.Ignored = v.ignored
+	rc.Ignored = v.ignored.list()
 	rc.regexCost = v.regexes.cost
 	return rc
 }

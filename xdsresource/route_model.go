@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // RouteConfiguration is a validated RouteConfiguration. The decoder compiles
@@ -27,14 +28,7 @@ type RouteConfiguration struct {
 
 // Ignored is a part of a resource that the client left out of the decoded
 // value, or a populated field that it does not act on.
-type Ignored struct {
-	// Path is the proto field path from the resource, as in Fault.
-	Path string
-	// Reason says why.
-	Reason string
-}
-
-func (i Ignored) String() string { return i.Path + ": " + i.Reason }
+type Ignored = xdsclient.Ignored
 
 // VirtualHost is a validated VirtualHost with the routes gRPC can use, in
 // their order. As with RouteConfiguration, one put together by hand works and

@@ -102,7 +102,7 @@ func (p *routePatch) host(above *routes, host *VirtualHost, old, now []byte) *Vi
 	}
 	above.enter(nil, pb)
 	e := routeEdit{p: p, above: above, was: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
-	if !e.run(fields(old), fields(now), after-before) || p.v.failed() || len(p.v.ignored) > 0 {
+	if !e.run(fields(old), fields(now), after-before) || p.v.failed() || len(p.v.ignored.found) > 0 {
 		return nil
 	}
 	patched := *host

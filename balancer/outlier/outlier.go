@@ -165,7 +165,13 @@ func (d *Detector) withVolume(volume, hosts uint32) []*endpoint {
 	return enough
 }
 
-// ejectBySuccessRate is gRFC A50, "Success Rate Algorithm".
+// rounding is more than what floating-point arithmetic gets wrong in a threshold for
+// success rates, which are from 0 to 1, and less than makes a difference to anybody.
+const rounding = 1e-9
+
+// ejectBySuccessRate is gRFC A50, "Success Rate Algorithm": an endpoint is ejected
+// if its rate is less than the threshold. One whose rate is the threshold is not,
+// whichever way the threshold was rounded.
 func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 	enough := d.withVolume(c.RequestVolume, c.MinimumHosts)
 	if len(enough) == 0 {
@@ -186,19 +192,21 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 		if d.full() {
 			return
 		}
-		if e.successRate() < threshold {
+		if e.successRate() < threshold-rounding {
 			d.eject(e, c.EnforcementPercentage)
 		}
 	}
 }
 
-// ejectByFailurePercentage is gRFC A50, "Failure Percentage Algorithm".
+// ejectByFailurePercentage is gRFC A50, "Failure Percentage Algorithm": an endpoint
+// is ejected if its percentage is greater than the threshold. (The comment of the
+// proto field says "greater than or equal"; gRPC-Go goes by the gRFC's algorithm too.)
 func (d *Detector) ejectByFailurePercentage(c *xdsresource.FailurePercentageEjection) {
 	for _, e := range d.withVolume(c.RequestVolume, c.MinimumHosts) {
 		if d.full() {
 			return
 		}
-		if (1-e.successRate())*100 > float64(c.Threshold) {
+		if e.failed*100 > uint64(c.Threshold)*(e.succeeded+e.failed) {
 			d.eject(e, c.EnforcementPercentage)
 		}
 	}

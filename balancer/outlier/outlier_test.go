@@ -129,6 +129,14 @@ func TestWhoIsEjected(t *testing.T) {
 			append(good(9), calls{0, 100}), nil}, // (mean - rate) / deviation is 3
 		{"success rate: just far enough", with(successRate(), func(c *xdsresource.OutlierDetection) { c.SuccessRate.StdevFactor = 2900 }),
 			append(good(9), calls{0, 100}), []int{9}},
+		{"success rate: at the threshold", with(successRate(), func(c *xdsresource.OutlierDetection) { c.SuccessRate.StdevFactor = 3000 }),
+			append(good(9), calls{0, 100}), nil},
+		{"success rate: at the threshold, by rates that are no binary fractions", with(successRate(), func(c *xdsresource.OutlierDetection) {
+			c.SuccessRate.StdevFactor, c.SuccessRate.RequestVolume = 1000, 10
+		}), slices.Repeat([]calls{{90, 10}, {70, 30}}, 3), nil},
+		{"success rate: all the same, at the mean", with(successRate(), func(c *xdsresource.OutlierDetection) {
+			c.SuccessRate.StdevFactor, c.SuccessRate.RequestVolume = 0, 10
+		}), slices.Repeat([]calls{{9, 1}, {90, 10}, {63, 7}}, 2), nil},
 		{"success rate: too few RPCs on the outlier", successRate(), append(good(9), calls{0, 99}), nil},
 		{"success rate: too few endpoints with RPCs", successRate(), append(good(3), calls{0, 100}), nil},
 		{"success rate: endpoints without RPCs count for nothing", successRate(), append(good(6), calls{0, 100}, calls{}, calls{}), []int{6}},
@@ -136,6 +144,11 @@ func TestWhoIsEjected(t *testing.T) {
 			append(good(9), calls{0, 100}), nil},
 		{"failure percentage: above the threshold", failurePercentage(), append(good(4), calls{14, 86}), []int{4}},
 		{"failure percentage: at the threshold", failurePercentage(), append(good(4), calls{15, 85}), nil},
+		{"failure percentage: at 30, which is no binary fraction", with(failurePercentage(), func(c *xdsresource.OutlierDetection) {
+			c.FailurePercentage.Threshold, c.FailurePercentage.RequestVolume, c.MaxEjectionPercent = 30, 10, 100
+		}), []calls{{7, 3}, {7, 3}, {70, 30}, {6, 4}, {699, 301}}, []int{3, 4}},
+		{"failure percentage: all RPCs, at 100", with(failurePercentage(), func(c *xdsresource.OutlierDetection) { c.FailurePercentage.Threshold = 100 }),
+			slices.Repeat([]calls{{0, 100}}, 6), nil},
 		{"failure percentage: too few RPCs", failurePercentage(), append(good(5), calls{0, 49}), nil},
 		{"failure percentage: too few endpoints", failurePercentage(), append(good(3), calls{0, 100}), nil},
 		{"failure percentage: independent of the others", failurePercentage(), slices.Repeat([]calls{{0, 100}}, 6), []int{0, 1, 2}},

@@ -25,7 +25,7 @@ func (filter) TypeURLs() []string { return []string{TypeURL} }
 func (filter) IsTerminal() bool { return true }
 
 func (filter) ParseConfig(config *anypb.Any) (httpfilter.Config, error) {
-	if err := config.UnmarshalTo(new(routerpb.Router)); err != nil {
+	if err := httpfilter.UnmarshalConfig(config, new(routerpb.Router)); err != nil {
 		return nil, fmt.Errorf("router: %w", err)
 	}
 	return nil, nil

@@ -8,8 +8,10 @@ package decision
 
 import (
 	"context"
-	"hash/maphash"
+	"math/rand/v2"
 	"sync/atomic"
+
+	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/httpfilter"
 )
@@ -28,7 +30,7 @@ type Decision struct {
 	// Channel identifies the channel that decided. A context may be reused
 	// for an RPC on another channel (credentials and stats handlers do), to
 	// which this Decision means nothing.
-	Channel any
+	Channel *grpc.ClientConn
 	// Version is the version of the snapshot the Decision was made from.
 	// Versions grow over the whole process, never only within a channel, so
 	// that they stay comparable when a channel was idle in between.
@@ -40,6 +42,8 @@ type Decision struct {
 	Cluster string
 	// Extra is what only some RPCs are given. nil: none of it.
 	Extra *Extra
+
+	hash atomic.Uint64 // see Hash; not in use if there is an Extra
 }
 
 // Extra is what an RPC was given beyond a cluster.
@@ -63,14 +67,9 @@ type Extra struct {
 	// other route may choose another one.
 	Pinned bool
 
-	state atomic.Uint32 // of hashed and dropped
-	hash  atomic.Uint64
+	dropped atomic.Bool
+	hash    atomic.Uint64 // see Decision.Hash; the attempts of an RPC share it
 }
-
-const (
-	hashed  = 1 << iota // the hash is there
-	dropped             // Drop was called
-)
 
 // RPC is an RPC as the application made it, before filters and the route's
 // edits.
@@ -91,6 +90,15 @@ func (d *Decision) WireMethod() string {
 	return d.Method
 }
 
+// Copy returns a Decision for another attempt or a copy of the RPC. It shares
+// the Extra, and with it the hash.
+func (d *Decision) Copy() *Decision {
+	return &Decision{
+		Context: d.Context, Channel: d.Channel, Version: d.Version,
+		Method: d.Method, Cluster: d.Cluster, Extra: d.Extra,
+	}
+}
+
 // AuthorityFor returns the ":authority" that the picker is to set, with
 // balancer.PickResult.Metadata, for an RPC to an endpoint with the given
 // hostname (gRFC A81), which may be empty. It returns "" if it is to set none.
@@ -105,39 +113,47 @@ func (d *Decision) AuthorityFor(hostname string) string {
 	}
 }
 
-var seed = maphash.MakeSeed()
-
 // Hash returns the hash of the RPC (gRFC A42): that of the route's hash
-// policies, or else a random number. It stays the same for all attempts of the
-// RPC. It is computed at the first call, so that RPCs to clusters that do not
-// hash pay nothing.
+// policies, or else a random number. It stays the same for all picks and all
+// attempts of the RPC. It is made at the first call, so that RPCs to clusters
+// that do not hash pay nothing.
 func (d *Decision) Hash() uint64 {
-	e := d.Extra
-	if e == nil {
-		return maphash.Comparable(seed, d)
+	kept := &d.hash
+	if d.Extra != nil {
+		kept = &d.Extra.hash
 	}
-	if e.state.Load()&hashed == 0 {
-		hash, ok := e.RPC.Hash()
-		if !ok {
-			hash = maphash.Comparable(seed, e)
-		}
-		// Two picks at the same time compute the same.
-		e.hash.Store(hash)
-		e.state.Or(hashed)
+	// 0 stands for no hash. Policies that give 0 are asked at each pick, and
+	// give it each time.
+	if hash := kept.Load(); hash != 0 {
+		return hash
 	}
-	return e.hash.Load()
+	hash, ok := d.policyHash()
+	if !ok {
+		hash = rand.Uint64()
+	}
+	if !kept.CompareAndSwap(0, hash) {
+		return kept.Load() // Another pick was first.
+	}
+	return hash
+}
+
+func (d *Decision) policyHash() (hash uint64, ok bool) {
+	if d.Extra == nil {
+		return 0, false
+	}
+	return d.Extra.RPC.Hash()
 }
 
 // Drop is called by a picker that ends the RPC on purpose, so that it is not
 // retried (gRFC A6, "Transparent Retries").
 func (d *Decision) Drop() {
 	if d.Extra != nil {
-		d.Extra.state.Or(dropped)
+		d.Extra.dropped.Store(true)
 	}
 }
 
 // Dropped reports whether Drop was called.
-func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.state.Load()&dropped != 0 }
+func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.dropped.Load() }
 
 type contextKey struct{}
 

@@ -45,6 +45,13 @@ func TestHash(t *testing.T) {
 	}
 }
 
+func TestARandomHashAllocatesNothing(t *testing.T) {
+	d := make([]decision.Decision, 1001)
+	if got := testing.AllocsPerRun(1000, func() { d[0].Hash(); d = d[1:] }); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
 // TestAuthorityFor: gRFC A81, "xds_cluster_impl LB Policy Changes".
 func TestAuthorityFor(t *testing.T) {
 	t.Parallel()

@@ -127,7 +127,7 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 // a stats handler) makes of its own with the context it was handed.
 func decided(ctx context.Context, cc *grpc.ClientConn, method string) bool {
 	d := decision.FromContext(ctx)
-	return d != nil && d.Channel == any(cc) && d.WireMethod() == method
+	return d != nil && d.Channel == cc && d.WireMethod() == method
 }
 
 // serves reports whether these interceptors are the ones to run the channel's

@@ -6,7 +6,7 @@ import (
 )
 
 // CheckShares fails the test if counts are not what draws with probabilities in
-// proportion to weights give. Of right ones, at most one in 100,000 fails.
+// proportion to weights give. Of right ones, at most one in a billion fails.
 func CheckShares(t testing.TB, what string, counts []int, weights ...float64) {
 	t.Helper()
 	if got, bound := chiSquared(counts, weights); got > bound {
@@ -16,7 +16,7 @@ func CheckShares(t testing.TB, what string, counts []int, weights ...float64) {
 
 // chiSquared compares counts with what they should be if outcomes came with
 // probabilities in proportion to weights. It returns the statistic and the
-// bound that it exceeds by chance in at most about one of 100,000 tests. weights are
+// bound that it exceeds by chance in at most about one of a billion tests. weights are
 // above 0.
 func chiSquared(counts []int, weights []float64) (statistic, bound float64) {
 	var n, total float64
@@ -29,8 +29,8 @@ func chiSquared(counts []int, weights []float64) (statistic, bound float64) {
 		statistic += (float64(c) - want) * (float64(c) - want) / want
 	}
 	// Wilson and Hilferty: the cube root of chi-squared over its degrees of
-	// freedom is close to normal. 4.265 is the normal's quantile of 1 - 1e-5.
+	// freedom is close to normal. 5.998 is the normal's quantile of 1 - 1e-9.
 	k := float64(len(counts) - 1)
-	root := 1 - 2/(9*k) + 4.265*math.Sqrt(2/(9*k))
+	root := 1 - 2/(9*k) + 5.998*math.Sqrt(2/(9*k))
 	return statistic, k * root * root * root
 }

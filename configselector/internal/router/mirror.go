@@ -131,10 +131,10 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 		m.Headers.Apply(md)
 		ctx = metadata.NewOutgoingContext(ctx, md)
 	}
-	d := r.decision
+	d := r.decision.Copy()
 	d.Context, d.Cluster = ctx, cluster
 	d.Extra = &decision.Extra{RPC: r.call, WireMethod: r.extra.WireMethod, Pinned: true}
-	c.decision = &d
+	c.decision = d
 	c.opts = r.mirrorOptions(m)
 	r.call.ownMirrors().add(c)
 	return c

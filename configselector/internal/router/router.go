@@ -174,7 +174,7 @@ func (r *request) attempt(n int) *decision.Decision {
 	if n == 0 {
 		return &r.decision
 	}
-	d := r.decision
+	d := r.decision.Copy()
 	d.Context = metadata.AppendToOutgoingContext(d.Context, previousAttempts, itoa(n))
-	return &d
+	return d
 }

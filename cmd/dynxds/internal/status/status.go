@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -76,7 +77,11 @@ func resource(b *bytes.Buffer, r *statuspb.ClientConfig_GenericXdsConfig) {
 		fmt.Fprintf(b, "    which fields are ignored cannot be told: %v\n", err)
 	}
 	for _, field := range ignored {
-		fmt.Fprintf(b, "    ignored: %s\n", field)
+		what := "ignored"
+		if field.Severity == xdsclient.SeverityWarning {
+			what = "warning: ignored"
+		}
+		fmt.Fprintf(b, "    %s: %s\n", what, field)
 	}
 }
 

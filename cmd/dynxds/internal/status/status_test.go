@@ -73,7 +73,10 @@ func TestShow(t *testing.T) {
 				{TypeUrl: cluster, Name: "waiting", ClientStatus: adminpb.ClientResourceStatus_REQUESTED},
 				{
 					TypeUrl: cluster, Name: "in-use", ClientStatus: adminpb.ClientResourceStatus_NACKED, VersionInfo: "7", LastUpdated: at,
-					XdsConfig:  xdsmsg.Any(&clusterpb.Cluster{Name: "in-use", ConnectTimeout: durationpb.New(1)}),
+					XdsConfig: xdsmsg.Any(&clusterpb.Cluster{
+						Name: "in-use", ConnectTimeout: durationpb.New(1), TransportSocket: &corepb.TransportSocket{Name: "tls"},
+						OutlierDetection: &clusterpb.OutlierDetection{SplitExternalLocalOriginErrors: true},
+					}),
 					ErrorState: &adminpb.UpdateFailureState{Details: "type: is none"},
 				},
 				{
@@ -85,7 +88,9 @@ func TestShow(t *testing.T) {
   Cluster waiting: REQUESTED
   Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
     error: type: is none
+    warning: ignored: transport_socket: this client does not act on the field
     ignored: connect_timeout: this client does not act on the field
+    ignored: outlier_detection.split_external_local_origin_errors: this client does not act on the field
   Type foreign: ACKED, version "8" of 2026-01-02 03:04:05
     which fields are ignored cannot be told: no resource type with type URL "type.googleapis.com/other.Type"
 `},

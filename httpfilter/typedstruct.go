@@ -1,0 +1,169 @@
+package httpfilter
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// UnmarshalConfig reads a configuration into m: a message of m's own type, or
+// a TypedStruct (udpa.type.v1 or xds.type.v3) that stands for it, whose fields
+// are those of m's JSON form. The error for such fields names each that m does
+// not have, or that does not have m's type, by its path.
+func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
+	typeURL, fields, err := TypedStruct(config)
+	switch {
+	case err != nil:
+		return err
+	case fields == nil:
+		return config.UnmarshalTo(m)
+	}
+	if want := m.ProtoReflect().Descriptor().FullName(); (&anypb.Any{TypeUrl: typeURL}).MessageName() != want {
+		return fmt.Errorf("the TypedStruct stands for %q, want %q", typeURL, want)
+	}
+	if err = unmarshalJSON(fields, m); err == nil {
+		return nil
+	}
+	var faults structFaults
+	faults.message("", fields, m.ProtoReflect().New())
+	if faults.count == 0 {
+		return withoutPosition(err) // It is not the fault of one field.
+	}
+	return faults.err()
+}
+
+// TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
+// xds.type.v3): the type that it stands for, as a type URL even if it has only
+// the name, and its fields, not nil. If the configuration is none, fields is nil.
+func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, err error) {
+	var s interface {
+		proto.Message
+		GetTypeUrl() string
+		GetValue() *structpb.Struct
+	}
+	switch config.MessageName() {
+	case "xds.type.v3.TypedStruct":
+		s = new(xdspb.TypedStruct)
+	case "udpa.type.v1.TypedStruct":
+		s = new(udpapb.TypedStruct)
+	default:
+		return "", nil, nil
+	}
+	if err := config.UnmarshalTo(s); err != nil {
+		return "", nil, fmt.Errorf("cannot be read as %s: %w", config.MessageName(), err)
+	}
+	typeURL, fields = s.GetTypeUrl(), s.GetValue()
+	if typeURL != "" && !strings.Contains(typeURL, "/") {
+		typeURL = "type.googleapis.com/" + typeURL
+	}
+	if fields == nil {
+		fields = new(structpb.Struct)
+	}
+	return typeURL, fields, nil
+}
+
+func unmarshalJSON(fields *structpb.Struct, m proto.Message) error {
+	encoded, err := protojson.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(encoded, m)
+}
+
+// maxStructFaults bounds how many faults of a TypedStruct an error names.
+const maxStructFaults = 20
+
+// structFaults collects what is wrong with the fields of a TypedStruct, by path.
+// protojson itself only has the first fault, and where that is in a JSON text that
+// was made on the way.
+type structFaults struct {
+	list  []error
+	count int
+}
+
+func (f *structFaults) add(path string, err error) {
+	if f.count++; f.count <= maxStructFaults {
+		f.list = append(f.list, fmt.Errorf("%s: %w", path, err))
+	}
+}
+
+func (f *structFaults) err() error {
+	texts := make([]string, len(f.list))
+	for i, err := range f.list {
+		texts[i] = err.Error()
+	}
+	text := strings.Join(texts, "; ")
+	if more := f.count - len(f.list); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return errors.New(text)
+}
+
+// message looks at the fields of a message. m is an empty one.
+func (f *structFaults) message(path string, value *structpb.Struct, m protoreflect.Message) {
+	for _, key := range slices.Sorted(maps.Keys(value.GetFields())) {
+		field := m.Descriptor().Fields().ByJSONName(key)
+		if field == nil {
+			field = m.Descriptor().Fields().ByTextName(key)
+		}
+		if field == nil {
+			f.add(path+key, fmt.Errorf("%s has no such field", m.Descriptor().FullName()))
+			continue
+		}
+		f.field(path+key, key, field, value.GetFields()[key], m)
+	}
+}
+
+// field looks at one field of m. What it can, it looks into; for all the rest it
+// asks protojson whether that field alone can be read.
+func (f *structFaults) field(path, key string, field protoreflect.FieldDescriptor, value *structpb.Value, m protoreflect.Message) {
+	if isPlainMessage(field) {
+		switch list, object := value.GetListValue(), value.GetStructValue(); {
+		case field.IsList() && list != nil:
+			for i, item := range list.GetValues() {
+				at := fmt.Sprintf("%s[%d]", path, i)
+				if object := item.GetStructValue(); object != nil {
+					f.message(at+".", object, m.NewField(field).List().NewElement().Message())
+					continue
+				}
+				f.alone(at, key, structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{item}}), m)
+			}
+			return
+		case !field.IsList() && object != nil:
+			f.message(path+".", object, m.NewField(field).Message())
+			return
+		}
+	}
+	f.alone(path, key, value, m)
+}
+
+func (f *structFaults) alone(path, key string, value *structpb.Value, m protoreflect.Message) {
+	one := &structpb.Struct{Fields: map[string]*structpb.Value{key: value}}
+	if err := unmarshalJSON(one, m.New().Interface()); err != nil {
+		f.add(path, withoutPosition(err))
+	}
+}
+
+// isPlainMessage reports whether a field has messages whose JSON form is that of
+// their fields.
+func isPlainMessage(field protoreflect.FieldDescriptor) bool {
+	return field.Message() != nil && !field.IsMap() && field.Message().ParentFile().Package() != "google.protobuf"
+}
+
+// position is what protojson begins its errors with. It varies its spaces on purpose.
+var position = regexp.MustCompile(`^proto:\s*\p{Zs}*(syntax error )?(\(line \d+:\d+\): )?`)
+
+// withoutPosition is an error of protojson without the position in a text that
+// nobody has seen.
+func withoutPosition(err error) error { return errors.New(position.ReplaceAllString(err.Error(), "")) }
