@@ -199,8 +199,8 @@ func (ts *typeState) replyDue() (due bool, at time.Time) {
 	}
 }
 
-// What a response that says nothing new costs of the time in which such responses may be
-// read: at most 640 a second, and 10 MB.
+// What reading a message costs of the time in which such messages may be read: at most
+// 640 a second, and 10 MB.
 const (
 	readCost     = time.Second / 640
 	readByteCost = time.Second / 10e6
@@ -208,8 +208,9 @@ const (
 	readBurst = 64 * readCost
 )
 
-// readPace bounds how fast responses that say nothing new are read. The zero value is
-// ready for use.
+// readPace bounds how fast messages are read of which a server sends few or says nothing
+// new with: repetitions, responses that nothing is subscribed to, and orders of load
+// reports. The zero value is ready for use.
 type readPace struct {
 	// paid is until when what was read is paid for.
 	paid time.Time
