@@ -174,7 +174,7 @@ func (h *replyHold) release() { h.until, h.held = time.Time{}, 0 }
 
 // replyAgain notes the answer to a repetition. It reports whether the writer has to know.
 func (ts *typeState) replyAgain(r reply) bool {
-	if held := !ts.hold.until.IsZero(); held {
+	if held := !ts.hold.until.IsZero(); held && len(ts.replies) > 0 {
 		ts.nonce = r.nonce
 		last := &ts.replies[len(ts.replies)-1]
 		ts.backlog += len(r.nonce) - len(last.nonce)
