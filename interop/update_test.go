@@ -1,8 +1,10 @@
 package interop_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -88,6 +90,42 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestNACKLoopIsSlowedDown: given a server that answers each NACK at once with what was
+// NACKed, when a snapshot is faulty, then the client answers later and later, RPCs go on,
+// and the snapshot that mends it takes effect.
+func TestNACKLoopIsSlowedDown(t *testing.T) {
+	for _, mode := range []gocp.Mode{gocp.AnyNames, gocp.ADSMode} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := testutils.Context(t)
+			w := newWorld(t, mode)
+			w.control.AllowRejections()
+			faulty := cluster("blue", "blue")
+			faulty.EdsClusterConfig = nil
+			w.control.Set(t, listener("routes"), routes("routes", "blue"), faulty, w.endpoints("blue", w.blue))
+			waitForNACKs := func(n int) time.Time {
+				w.control.Wait(ctx, t, fmt.Sprint(n, " NACKs"), func(requests []gocp.Request) bool {
+					nacks := 0
+					for _, r := range requests {
+						if r.Err != nil {
+							nacks++
+						}
+					}
+					return nacks >= n
+				})
+				return time.Now()
+			}
+			// The waits between these are 0.2, 0.4 and 0.8 s, each ±20 %.
+			if third, sixth := waitForNACKs(3), waitForNACKs(6); sixth.Sub(third) < 500*time.Millisecond {
+				t.Errorf("the sixth NACK came %v after the third", sixth.Sub(third))
+			}
+			w.control.Set(t, listener("routes"), routes("routes", "blue"), cluster("blue", "green"), w.endpoints("green", w.green))
+			w.load.WaitForBackends(t, "green")
+			w.load.Stop(t)
+		})
 	}
 }
 

@@ -67,6 +67,8 @@ type serverChannel struct {
 	// responses and finds number the responses, and the searches for what
 	// something in a response is for.
 	responses, finds uint64
+	// ignored is the type of the last response that was ignored.
+	ignored string
 }
 
 func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
@@ -128,6 +130,7 @@ func (ch *serverChannel) subscribe(r *resource) {
 		ch.expect(ts, s)
 	}
 	s.released = false
+	ts.disturb()
 	ch.notify()
 }
 
@@ -383,6 +386,7 @@ func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 // before. d is the response that is being worked on, or nil.
 func (ch *serverChannel) reinstate(r *resource, d *delivery) {
 	s := ch.subscriptionTo(r)
+	ch.typeState(r.key.typ).disturb()
 	ch.repeat(s, d)
 	for m := range s.members.all() {
 		ch.repeat(m, d)
@@ -436,6 +440,7 @@ func (ch *serverChannel) expire() {
 // Of a name for which the server has sent a variant that matches, it may mean that
 // variant: a server that goes by names does not see that it was asked again.
 func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
+	ts.disturb()
 	s.state = subscriptionMissing
 	if s.resource.authority.inUse() != ch || s.resource.cached() {
 		return

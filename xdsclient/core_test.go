@@ -72,7 +72,7 @@ func (k *core) answer() (sent int) {
 
 // request takes the next request that is due, or returns nil.
 func (k *core) request() []byte {
-	r, fresh := k.channel.nextRequest()
+	r, fresh, _ := k.channel.nextRequest()
 	if r == nil {
 		return nil
 	}

@@ -94,13 +94,13 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})
-	r, fresh := k.channel.nextRequest()
+	r, fresh, _ := k.channel.nextRequest()
 	if !slices.Equal(r.subscribe.names, []string{"b"}) {
 		t.Fatalf("got request %+v, want a subscription to b", r)
 	}
 	stop()
 	k.channel.sent(r.typeURL, fresh)
-	r, _ = k.channel.nextRequest()
+	r, _, _ = k.channel.nextRequest()
 	if r == nil || !slices.Equal(r.unsubscribe.names, []string{"b"}) {
 		t.Fatalf("got request %+v, want an unsubscription from b", r)
 	}
@@ -126,7 +126,7 @@ func TestDeltaAnswersEachResponse(t *testing.T) {
 	k.c.Watch(types.clusters, "c", &counter{})
 	var got []string
 	for {
-		r, fresh := k.channel.nextRequest()
+		r, fresh, _ := k.channel.nextRequest()
 		if r == nil {
 			break
 		}
@@ -148,7 +148,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	k.answer()
 	nonce := strings.Repeat("n", maxBacklog/4)
 	for i := range 10 {
-		_, d, err := k.channel.handle(k.delta(types.clusters, nonce))
+		_, d, err := k.channel.handle(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
 		switch {
 		case i < 3 && err != nil:
 			t.Fatalf("response %d: %v", i, err)

@@ -43,6 +43,13 @@
 // subscriptions, is proportional to that response or change, however much is
 // subscribed to.
 //
+// A response that only repeats the one before it costs a comparison, and its answer
+// waits, up to 3 s, so that a server that answers each NACK or ACK at once is slowed
+// down. Nothing else waits: a change of the subscriptions takes the answer along, a
+// different response is worked on and answered at once, and other types have answers
+// of their own. A server that repeats itself without waiting for answers is read from
+// at a bounded pace. See lastResponse, replyHold and readPace.
+//
 // # What a server can say of a resource
 //
 // It can send it, valid or not; say that it does not have it, by omitting it from

@@ -126,7 +126,7 @@ type ResourceDump struct {
 	// when a server sends the same bytes under another version: the control
 	// plane then knows the client to have that version. Version is the resource's
 	// own where the protocol gives it one. They are empty and zero if no resource
-	// is cached.
+	// is cached. A response that only repeats the one before it does not count.
 	Version     string
 	LastUpdated time.Time
 	// Failure is the last word on the resource if it is an error: why State is

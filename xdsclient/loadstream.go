@@ -71,9 +71,10 @@ func (s *loadStream) begin() (answered bool, err error) {
 	return false, nil
 }
 
-// read hands the server's orders on until the stream ends. One that cannot be
-// understood ends it.
+// read hands the server's orders on until the stream ends, not faster than readPace
+// allows. One that cannot be understood ends it.
 func (s *loadStream) read() error {
+	var pace readPace
 	for {
 		var f frame
 		if err := s.wire.RecvMsg(&f); err != nil {
@@ -82,6 +83,7 @@ func (s *loadStream) read() error {
 			}
 			return err
 		}
+		size := len(f.bytes())
 		o, err := decodeLoadOrder(f.bytes())
 		f.free()
 		if err != nil {
@@ -92,6 +94,7 @@ func (s *loadStream) read() error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		}
+		pace.wait(s.ctx, size)
 	}
 }
 

@@ -358,3 +358,27 @@ func FuzzLoadOrder(f *testing.F) {
 		}
 	})
 }
+
+// Orders without end are read slowly, and reports go on.
+func TestFloodOfOrders(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		server := newScript(t)
+		blue := counts(server.client(), "blue")
+		w := server.load()
+		w.request()
+		start := time.Now()
+		for range 10_000 {
+			w.order(time.Hour, "blue", strings.Repeat("x", 200))
+		}
+		if took := time.Since(start); took < 10*time.Second {
+			t.Errorf("10,000 orders were read within %v, want them to be slowed down", took)
+		}
+		w.order(10 * time.Second)
+		pass(time.Minute)
+		synctest.Wait()
+		drain(w.requests)
+		w.request() // from here on a report is due every 10 s
+		blue.rpcs(1)
+		w.expect(10*time.Second, blue.stats(10*time.Second, 1, 1, 0))
+	})
+}

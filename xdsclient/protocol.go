@@ -63,6 +63,10 @@ type response struct {
 	typeURL string
 	version string
 	nonce   string
+	// beforeNonce and afterNonce are the message but for its nonce, and hash, if it was
+	// made, is that of both. See lastResponse.
+	beforeNonce, afterNonce []byte
+	hash                    uint64
 	// fullState says that a subscribed resource of a type with FullStateInSotW
 	// that is missing was deleted.
 	fullState bool

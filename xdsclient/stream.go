@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 )
@@ -42,9 +43,10 @@ func (ch *serverChannel) stream(ctx context.Context, cc *grpc.ClientConn) (verdi
 }
 
 // read handles responses until the stream ends. It reads the next only when the
-// watchers are done with the last (gRFC A88's flow control). The verdict is the
-// best of all responses.
+// watchers are done with the last (gRFC A88's flow control), and responses that say
+// nothing new not faster than readPace allows. The verdict is the best of all responses.
 func (ch *serverChannel) read(ctx context.Context, s grpc.ClientStream) (best verdict, err error) {
+	var pace readPace
 	for {
 		var f frame
 		if err := s.RecvMsg(&f); err != nil {
@@ -53,6 +55,7 @@ func (ch *serverChannel) read(ctx context.Context, s grpc.ClientStream) (best ve
 			}
 			return best, err
 		}
+		size := len(f.bytes())
 		v, delivery, err := ch.handle(f.bytes())
 		f.free()
 		if err != nil {
@@ -60,6 +63,7 @@ func (ch *serverChannel) read(ctx context.Context, s grpc.ClientStream) (best ve
 		}
 		best = max(best, v)
 		if delivery == nil {
+			pace.wait(ctx, size)
 			continue
 		}
 		select {
@@ -89,14 +93,12 @@ func (ch *serverChannel) delivered(d *delivery) {
 func (ch *serverChannel) write(ctx context.Context, s grpc.ClientStream) error {
 	first := true
 	for {
-		r, fresh := ch.nextRequest()
+		r, fresh, at := ch.nextRequest()
 		if r == nil {
-			select {
-			case <-ch.wake:
-				continue
-			case <-ctx.Done():
+			if !ch.awaitRequest(ctx, at) {
 				return nil
 			}
+			continue
 		}
 		if first {
 			r.node, first = ch.client.config.Node, false
@@ -112,20 +114,43 @@ func (ch *serverChannel) write(ctx context.Context, s grpc.ClientStream) error {
 	}
 }
 
-// nextRequest returns a request that is due, or nil, and the subscriptions it
-// makes known to the server.
-func (ch *serverChannel) nextRequest() (*request, []*subscription) {
+// awaitRequest returns when a request may be due: if it is told so, or at the given
+// time, unless that is zero. It reports whether the context still goes on.
+func (ch *serverChannel) awaitRequest(ctx context.Context, at time.Time) bool {
+	var due <-chan time.Time
+	if !at.IsZero() {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ch.wake:
+		return true
+	case <-due:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// nextRequest returns a request that is due, and the subscriptions it makes known to the
+// server; or else nil, and when the next one will be due if nothing changes until then,
+// which is zero if none will.
+func (ch *serverChannel) nextRequest() (r *request, fresh []*subscription, at time.Time) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.client.batches > 0 {
-		return nil, nil
+		return nil, nil, time.Time{}
 	}
 	for _, ts := range ch.types {
 		if r, fresh := ts.next(ch.delivery != nil); r != nil {
-			return r, fresh
+			return r, fresh, time.Time{}
+		}
+		if _, due := ts.replyDue(); !due.IsZero() && (at.IsZero() || due.Before(at)) {
+			at = due
 		}
 	}
-	return nil, nil
+	return nil, nil, at
 }
 
 // sent starts the resource timers of what a request asked for (gRFC A57).

@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -68,6 +69,9 @@ type typeState struct {
 	// heard is the number of that response. See typeState.crossed.
 	leftOut map[resourceKey]struct{}
 	heard   uint64
+	// last is the last response, and hold delays the answers to its repetitions.
+	last lastResponse
+	hold replyHold
 	// probe has the first request keep one version to itself, so that the
 	// server has something to answer.
 	probe bool
@@ -99,10 +103,14 @@ func (ts *typeState) add(r *resource) *subscription {
 }
 
 // touch notes that a subscription became wanted or unwanted.
-func (ts *typeState) touch(s *subscription) { ts.touched[s] = struct{}{} }
+func (ts *typeState) touch(s *subscription) {
+	ts.disturb()
+	ts.touched[s] = struct{}{}
+}
 
 // forgetWord forgets what the server has said of a resource or a collection.
 func (ts *typeState) forgetWord(s *subscription) {
+	ts.disturb()
 	ts.dropMembers(s)
 	s.state, s.payload, s.taken, s.setback = subscriptionUnsent, nil, stamp{}, nil
 	ts.version = ""
@@ -117,6 +125,7 @@ func (ts *typeState) dropMembers(s *subscription) {
 
 // dropMember forgets a member of a collection.
 func (ts *typeState) dropMember(s, m *subscription) {
+	ts.disturb()
 	m.state = subscriptionDropped
 	ts.unindex(m)
 	s.members.remove(m)
@@ -125,6 +134,7 @@ func (ts *typeState) dropMember(s, m *subscription) {
 
 // drop forgets a subscription.
 func (ts *typeState) drop(s *subscription) {
+	ts.disturb()
 	s.state = subscriptionDropped
 	ts.unindex(s)
 	ts.dropMembers(s)
@@ -219,11 +229,19 @@ func (ts *typeState) begin() {
 	ts.forgetVersion()
 	ts.nonce, ts.announced, ts.answered, ts.relist, ts.leftOut, ts.probe = "", false, false, false, nil, false
 	ts.replies, ts.backlog = nil, 0
+	ts.last, ts.hold = lastResponse{}, replyHold{}
 }
 
 // reply notes the answer to a response. It reports whether the server reads what
 // it is answered.
 func (ts *typeState) reply(r reply) bool {
+	ts.hold.release()
+	return ts.enqueueReply(r)
+}
+
+// enqueueReply appends an answer. It reports whether the server reads what it is
+// answered.
+func (ts *typeState) enqueueReply(r reply) bool {
 	ts.nonce = r.nonce
 	if !ts.incremental {
 		ts.replies, ts.backlog = ts.replies[:0], 0
@@ -243,11 +261,18 @@ func (ts *typeState) takeReply(r *request) {
 		ts.replies = nil
 		return
 	}
+	if due, _ := ts.replyDue(); ts.incremental && !due {
+		return
+	}
 	first := ts.replies[0]
 	r.nonce, r.fault = first.nonce, first.fault
 	ts.replies[0] = reply{}
 	ts.replies = ts.replies[1:]
 	ts.backlog -= len(first.nonce) + len(first.fault) + 64
+	ts.hold.sent = time.Now()
+	if len(ts.replies) == 0 {
+		ts.hold.until = time.Time{}
+	}
 }
 
 // next returns the request that is due, or nil, and the subscriptions it makes
@@ -256,7 +281,9 @@ func (ts *typeState) takeReply(r *request) {
 func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	early := ts.relist && ts.announced && !ts.incremental
 	changed := (!ts.announced || len(ts.touched) > 0) && !held && !early
-	if !changed && (len(ts.replies) == 0 || !ts.announced) {
+	due, _ := ts.replyDue()
+	due = due || len(ts.replies) > 0 && early && len(ts.touched) > 0 && !held
+	if !changed && (!due || !ts.announced) {
 		return nil, nil
 	}
 	r = &request{typeURL: ts.typ.TypeURL, version: ts.version, nonce: ts.nonce}
@@ -267,7 +294,7 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	case changed:
 		fresh, news = ts.listAll()
 	}
-	if !news && len(ts.replies) == 0 {
+	if !news && !due {
 		return nil, nil
 	}
 	if !ts.announced && len(ts.listed.names) == 0 && len(r.subscribe.names) == 0 {
@@ -276,6 +303,9 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	}
 	r.all = ts.listed
 	ts.takeReply(r)
+	if news {
+		ts.disturb()
+	}
 	for _, s := range fresh {
 		s.state, s.asked, s.repeats = subscriptionSending, ts.heard, 0
 	}

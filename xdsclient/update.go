@@ -37,9 +37,12 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 	if err != nil {
 		return verdictNone, nil, err
 	}
+	ch.identify(resp)
+	if v, ok := ch.repeated(resp); ok {
+		return v, nil, nil
+	}
 	u := ch.beginUpdate(resp)
 	if u == nil {
-		logger.Warningf("xDS management server %s sent a response for type %s, which nothing is subscribed to", ch.server, cut(resp.typeURL, maxServerText))
 		return verdictNone, nil, nil
 	}
 	u.weigh()
@@ -65,12 +68,17 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 	ts := ch.typeStateOf(resp.typeURL)
 	if ts == nil {
 		ch.client.stats.Ignored++
+		if name := cut(resp.typeURL, maxServerText); ch.ignored != name {
+			ch.ignored = name
+			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
+		}
 		return nil
 	}
 	ts.answered = true
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
+	ts.last = lastResponse{version: resp.version, size: resp.size(), hash: resp.hash, settled: true}
 	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.version)}
 }
 
@@ -112,12 +120,9 @@ type update struct {
 	// collections are those that the response answered for.
 	collections []*subscription
 
-	total, invalid, unchanged, decoded, serverErrors int
-	// unasked were dropped because nobody watches them, unmatched of them for their
-	// parameters only, and passed because there is a better variant.
-	unasked, unmatched, passed int
-	// ambiguous counts the choices between variants that xRFC TP2 leaves open.
-	ambiguous int
+	tally
+	// metered is what the metrics were told of.
+	metered meterReading
 	// late says that something was for a subscription that began too late for it.
 	late bool
 }
@@ -390,7 +395,8 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 // record has the metrics count the resources, but not what the server says in place
 // of resources. The lock is not held.
 func (u *update) record() {
-	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.total-u.unasked-u.passed-u.invalid, u.invalid, u.unmatched)
+	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}
+	u.ch.meter(u.types.typ, u.metered)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
@@ -420,6 +426,8 @@ func (u *update) finish() (verdict, *delivery, error) {
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, cut(u.resp.version, maxServerText), answer.fault)
 		result = verdictRejected
 	}
+	last := &u.types.last
+	last.fault, last.relist, last.tally, last.metered = answer.fault, u.types.relist, u.tally, u.metered
 	u.delivery.release()
 	u.ch.notify()
 	if !u.types.reply(answer) {

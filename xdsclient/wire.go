@@ -24,13 +24,14 @@ type layout struct {
 
 // read reads all of a message but what it says of single resources.
 func (l *layout) read(message []byte) (*response, error) {
-	r := &response{errors: none[wireError], removed: none[wireName], removedLocators: none[wireName]}
+	r := &response{errors: none[wireError], removed: none[wireName], removedLocators: none[wireName], beforeNonce: message}
 	hasErrors, hasRemoved, hasRemovedLocators := false, false, false
 	for b := message; len(b) > 0; {
 		f, rest, err := protofield.Next(b)
 		if err != nil {
 			return nil, fmt.Errorf("malformed %s: %w", l.message, err)
 		}
+		start := b
 		b = rest
 		var text *string
 		switch {
@@ -42,6 +43,7 @@ func (l *layout) read(message []byte) (*response, error) {
 			text = &r.typeURL
 		case f.Number == l.nonce:
 			text = &r.nonce
+			r.beforeNonce, r.afterNonce = message[:len(message)-len(start)], rest
 		case f.Number == l.resourceErrors:
 			hasErrors = true
 			continue

@@ -87,13 +87,15 @@ type Server struct {
 	version  int // of the snapshot that was set last
 	streams  int64
 	requests []Request
+	// rejectionsAllowed says that a client may reject responses.
+	rejectionsAllowed bool
 	// news is closed and replaced whenever a request was recorded.
 	news chan struct{}
 }
 
 // Start starts a Server that has no snapshot yet, so that it leaves every
 // request open. It is stopped when the test ends; the test fails if a client
-// has rejected a response by then.
+// has rejected a response by then, unless AllowRejections was called.
 func Start(t testing.TB, mode Mode) *Server {
 	t.Helper()
 	s := &Server{mode: mode, addr: testutils.ReserveAddress(t), news: make(chan struct{})}
@@ -101,7 +103,7 @@ func Start(t testing.TB, mode Mode) *Server {
 	t.Cleanup(func() {
 		s.Stop()
 		for _, r := range s.Requests() {
-			if r.Err != nil {
+			if r.Err != nil && !s.rejectionsAllowed {
 				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.GetMessage())
 			}
 		}
@@ -211,6 +213,13 @@ func (s *Server) publish(t testing.TB, resources []proto.Message) {
 	if err := cache.SetSnapshot(t.Context(), NodeID, snapshot); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// AllowRejections says that the test has the server send what a client rejects.
+func (s *Server) AllowRejections() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rejectionsAllowed = true
 }
 
 // Requests returns what clients have asked for since Start, in order.

@@ -102,6 +102,17 @@ func budgets() []budget {
 			}
 		}
 	}
+	for _, when := range []struct{ response, text string }{
+		{"NACKed", "an invalid response when it is NACKed"},
+		{"ACKed", "a valid response when it is ACKed"},
+		{"unasked", "a valid response without end"},
+	} {
+		row := "Repeats/response=" + when.response
+		for _, variant := range []string{sotw, delta} {
+			all = append(all, budget{fmt.Sprintf("CPU time in a second in which the control plane repeats %s, %s", when.text, variantNames[variant]), 10, in("ms"),
+				of(row, variant, "cpu-ms/second"), of(row, grpcGo, "cpu-ms/second")})
+		}
+	}
 	hold := fleetRow(1_000, "hold")
 	many := fleetRow(10_000, "hold")
 	idle := func(peer string) measure {

@@ -26,6 +26,9 @@ the responses, and so what there is to subtract.`},
 	{"RetryPolicy/", "Retries", `A whole RPC of dynxds: without and with a retry policy on its route, and one that is retried twice, after 1 ms and
 after 2. A stream has ten messages each way.`},
 	{"Channels", "1,000 channels to one target", "In one process, each with one RPC; all at once."},
+	{"Repeats/", "A control plane that repeats itself", `A client process of its own, with one channel, whose control plane sends the same Cluster again: an invalid one when it
+is NACKed, as go-control-plane's server does; a valid one when it is ACKed; or a valid one without end, as fast as the client reads.
+CPU time is that of the client in one second.`},
 	{"Fleet/", "Many clusters", `A client process of its own; its CPU time, allocations and heap are those of that process, the bytes those
 that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest, for each cluster more than one. A change
 concerns that cluster: its endpoints (one more, one less), its Cluster (a limit of a circuit breaker), or its route, one
