@@ -49,7 +49,7 @@ func (u *update) remove(n wireName) {
 		return
 	}
 	u.findAbsent(n, &sc)
-	u.findAbsentMembers(n, &sc, false)
+	u.findAbsentMembers(n, &sc, membersKnown)
 	for _, s := range u.found {
 		switch {
 		case s.seen == u.number && n.scoped:
@@ -87,9 +87,21 @@ func (u *update) findAbsent(n wireName, sc *scope) {
 	}
 }
 
-// findAbsentMembers adds the members of collections to what was found. If enter is
-// set, it makes the member of a collection that it is not yet.
-func (u *update) findAbsentMembers(n wireName, sc *scope, enter bool) {
+// membersWanted says which members of collections findAbsentMembers is to find, beside
+// those that the collections have.
+type membersWanted int
+
+const (
+	// membersKnown: no others.
+	membersKnown membersWanted = iota
+	// membersDenied: no others, but their collections have an answer.
+	membersDenied
+	// membersFailed: others are made, and their collections have an answer.
+	membersFailed
+)
+
+// findAbsentMembers adds the members of collections to what was found.
+func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) {
 	first, name := u.types.collectionsOf(n.name)
 	for s := range first.siblings() {
 		if !u.types.knows(s) {
@@ -101,7 +113,12 @@ func (u *update) findAbsentMembers(n wireName, sc *scope, enter bool) {
 				u.found, known = append(u.found, m), true
 			}
 		}
-		if known || !enter || !sc.all && !(sc.exact && s.resource.constraints.Match(sc.parameters)) {
+		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
+		if !meant || wanted == membersKnown {
+			continue
+		}
+		u.failing = append(u.failing, s)
+		if known || wanted == membersDenied {
 			continue
 		}
 		m, err := u.enter(newcomer{s, Member{name, sc.parameters}})
@@ -136,12 +153,17 @@ func (u *update) report(e wireError) {
 		return
 	}
 	u.findAbsent(e.wireName, &sc)
+	failing := len(u.failing)
 	// The error of the preferred variant is none of the others that match, which a
 	// collection with the same constraints has.
 	if len(u.found) == 0 || sc.all || sc.exact {
-		u.findAbsentMembers(e.wireName, &sc, code != codes.NotFound)
+		wanted := membersFailed
+		if code == codes.NotFound {
+			wanted = membersDenied
+		}
+		u.findAbsentMembers(e.wireName, &sc, wanted)
 	}
-	if len(u.found) == 0 {
+	if len(u.found) == 0 && len(u.failing) == failing {
 		u.unasked++
 		return
 	}
@@ -153,6 +175,25 @@ func (u *update) report(e wireError) {
 		}
 		s.seen = u.number
 		u.failed(s, code, reason)
+	}
+	if code == codes.NotFound {
+		for _, s := range u.failing[failing:] {
+			s.resource.authority.heeds(u.ch, true, u.delivery)
+		}
+	}
+}
+
+// answerFailing notes that errors for members are the server's answer for their
+// collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
+// error for the collection as a whole, which stands until a resource or another error for
+// it comes. If the cache follows another server, errors that are not final do not count,
+// as with other resources.
+func (u *update) answerFailing() {
+	for _, s := range u.failing {
+		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
+		if !failed && s.resource.authority.inUse() == u.ch {
+			u.answer(s)
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ type CollectionWatcher interface {
 	MemberChanged(m Member, value any, err error, done func())
 	// CollectionChanged says how it stands with the collection as a whole. A
 	// nil err says that the server has answered: the members it had then have
-	// been told, and there may be none. Otherwise err is an *Error and says why
+	// been told, and there may be none. Errors for members are an answer too
+	// (xRFC TP3, "Wildcard Subscriptions and Glob Collections"). Otherwise err is an *Error and says why
 	// nothing is known of the collection; what was said of members is void.
 	CollectionChanged(err error, done func())
 	// AmbientError reports a fault that leaves what was said in use: of the

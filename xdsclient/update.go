@@ -111,6 +111,8 @@ type update struct {
 	contradictions int
 	// collections are those that the response answered for.
 	collections []*subscription
+	// failing are the collections for whose members the response has errors.
+	failing []*subscription
 
 	total, invalid, unchanged, decoded, serverErrors int
 	// unasked were dropped because nobody watches them, unmatched of them for their
@@ -400,6 +402,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 	if u.resp.fullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
 		u.deleteOthers()
 	}
+	u.answerFailing()
 	for _, s := range u.collections {
 		u.ch.cull(s, u.delivery)
 	}
