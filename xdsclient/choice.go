@@ -288,27 +288,6 @@ func (u *update) causeFor(other, asked *subscription, it *item) cause {
 	}
 }
 
-// standIn returns the subscription to the same name that has the preferred one of the
-// variants that match, or nil. A cache has to ask the server "before falling back to
-// using the one it already has" (xRFC TP2, "Matching Behavior and Best Practices").
-func (ts *typeState) standIn(s *subscription) (best *subscription) {
-	if !ts.locators || s.members != nil {
-		return nil
-	}
-	c := s.resource.constraints
-	for other := range ts.subs[s.resource.key.name].siblings() {
-		if other.state != subscriptionReceived || other.payload == nil || !c.Match(other.taken.parameters) {
-			continue
-		}
-		if best == nil {
-			best = other
-		} else if order, _ := c.Compare(other.taken.parameters, best.taken.parameters); order > 0 {
-			best = other
-		}
-	}
-	return best
-}
-
 // settleChoice reports an ambiguous choice when a subscription takes it.
 func (u *update) settleChoice(s *subscription) {
 	o := s.offer
