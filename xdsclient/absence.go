@@ -45,7 +45,7 @@ func (u *update) delete(s *subscription, reason error) {
 func (u *update) remove(n wireName) {
 	sc, err := u.scopeOf(n)
 	if err != nil {
-		u.blameError(fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		u.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
 		return
 	}
 	u.findAbsent(n, &sc)
@@ -149,7 +149,7 @@ func (u *update) report(e wireError) {
 	sc, err := u.scopeOf(e.wireName)
 	if err != nil {
 		u.nameless++
-		u.blameError(fmt.Sprintf("resource_errors[%d]", e.index), err)
+		u.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
 		return
 	}
 	u.findAbsent(e.wireName, &sc)
@@ -202,6 +202,14 @@ func (u *update) blameError(where string, err error) {
 	u.total++
 	u.invalid++
 	u.faults.add(where, err)
+}
+
+// refuseScope notes that it cannot be told which subscriptions a server means.
+func (u *update) refuseScope(n wireName, where string, err error) {
+	u.blameError(where, err)
+	if errors.Is(err, errPublished) {
+		u.refusePublished(n)
+	}
 }
 
 // failed notes that the server sent an error in place of a resource.

@@ -79,7 +79,7 @@ func (u *update) deny(e wireError) {
 
 // offer notes what a resource is offered to.
 func (u *update) offer(r wireResource) {
-	if len(r.name) == 0 {
+	if len(r.name) == 0 || u.published(&r) {
 		return
 	}
 	parameters, err := u.parametersOf(&r)
@@ -141,7 +141,7 @@ func (o *offer) contest(c dynparam.Constraints, index int, parameters dynparam.P
 // takes reports whether a subscription takes a resource, and, if not, whether it is
 // only because of a better one.
 func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
-	if !u.types.locators {
+	if !u.types.locators || it.published {
 		return true, false
 	}
 	o := s.offer

@@ -134,8 +134,11 @@ type item struct {
 	// parameters are those of the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
-	decoded    string
-	payload    *payload
+	// published says that the resource is in the published form of xRFC TP2. It is taken
+	// for one without parameters, which is for everybody who watches its name.
+	published bool
+	decoded   string
+	payload   *payload
 	// invalid says that the resource was counted among the invalid ones.
 	invalid bool
 }
