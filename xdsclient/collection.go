@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -80,10 +81,7 @@ func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(
 
 // isCollection reports whether a name in canonical form is that of a glob
 // collection: of the resources of a directory, and not of one of them.
-func isCollection(name string) bool {
-	path, _ := splitContext(name)
-	return strings.HasPrefix(name, newStylePrefix) && strings.HasSuffix(path, "/*")
-}
+func isCollection(name string) bool { return xdsname.IsCollection(name) }
 
 // splitContext splits a name in canonical form into its path and its context
 // parameters.
