@@ -55,8 +55,8 @@ func warnOfServers(cfg *bootstrap.Config, configured dynparam.ByType) {
 		plain := without(a.Servers)
 		switch {
 		case a.DynamicParameterConstraintsResource != "" && len(plain) > 0:
-			logger.Warningf("xDS bootstrap %s: of the management servers of %s, %s have not %s in server_features: while one of them is in use, resources are asked for without the constraints of DPDS resource %q",
-				cfg.Source, whose, strings.Join(plain, ", "), bootstrap.FeatureDynamicParameterConstraints, a.DynamicParameterConstraintsResource)
+			logger.Warningf("xDS bootstrap %s: %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are asked for without its constraints while one of these is in use: %s",
+				cfg.Source, whose, a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
 		case !slices.Equal(a.Servers, cfg.Servers):
 			warnOfOwn(whose, a.Servers)
 		}
