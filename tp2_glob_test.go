@@ -6,6 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
@@ -105,4 +109,62 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	seen.await(t, "c3{shards=5}", "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
 	m.Delete(t, clusterURL, in(tp2, clusterURL, "shards/c4"))
 	seen.await(t, "c3{shards=5}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
+}
+
+// answers is a watcher that keeps what is said of a collection as a whole, and of how many
+// members before.
+type answers struct {
+	members int
+	said    chan answered
+}
+
+type answered struct {
+	members int
+	err     error
+}
+
+func (w *answers) MemberChanged(_ xdsclient.Member, _ any, _ error, done func()) {
+	w.members++
+	done()
+}
+
+func (w *answers) CollectionChanged(err error, done func()) {
+	w.said <- answered{w.members, err}
+	done()
+}
+
+func (w *answers) AmbientError(_ xdsclient.Member, _ error, done func()) { done() }
+
+// xRFC TP3, "Wildcard Subscriptions and Glob Collections": a collection all of whose members
+// are in error has been answered. It is no timeout.
+func TestGlobWhoseMembersAreAllInError(t *testing.T) {
+	t.Parallel()
+	if variant != "delta" {
+		t.Skip("SotW has no glob collections")
+	}
+	m := newVariantMesh(t)
+	m.Update(t, func(tx *controlplane.Tx) {
+		for _, name := range []string{"c1", "c2"} {
+			tx.SetError(clusterURL, in(tp2, clusterURL, "broken/"+name), status.New(codes.Internal, "no"))
+		}
+	})
+	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := xdsclient.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	w := &answers{said: make(chan answered, 10)}
+	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, clusterURL, "broken/*"), w)()
+	select {
+	case got := <-w.said:
+		if got.err != nil || got.members != 2 {
+			t.Errorf("of the collection it was said %v after %d members, want no error after 2", got.err, got.members)
+		}
+	case <-testutils.Context(t).Done():
+		t.Fatal("nothing was said of the collection")
+	}
 }

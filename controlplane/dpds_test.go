@@ -395,6 +395,7 @@ func TestTx_DPDSFaults(t *testing.T) {
 		func(tx *controlplane.Tx) { tx.SetDPDS("*", of) },
 		func(tx *controlplane.Tx) { tx.SetDPDS("xdstp://a/T/*", of) },
 		func(tx *controlplane.Tx) { tx.SetDPDS("n", nil) },
+		func(tx *controlplane.Tx) { tx.SetDPDS("xdstp://a/envoy.config.listener.v3.Listener/n", of) }, // clients refuse it
 		func(tx *controlplane.Tx) { tx.SetNamedVariant("n", parameters("\xff", "x"), variant(rds, "x")) },
 		func(tx *controlplane.Tx) { tx.DeleteVariant(rds, "n", parameters("k", "\xff")) },
 		func(tx *controlplane.Tx) { tx.SetVariantError(rds, "n", nil, nil) },

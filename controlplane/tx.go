@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -94,11 +95,15 @@ func (tx *Tx) SetNamedVariant(name string, parameters map[string]string, m proto
 // replaced, or on [Store.RefreshDPDS], and only if their answer changed.
 //
 // The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no
-// such resource by way of a glob collection.
+// such resource by way of a glob collection. A name that they could not ask for it by, such
+// as one of another type, is a fault.
 func (tx *Tx) SetDPDS(name string, of Constraints) {
 	key, err := ofResource(name)
-	if name == "" {
+	switch {
+	case name == "":
 		err = errors.New("the name is empty")
+	case err == nil:
+		err = xdsname.CheckConstraintsMap(name)
 	}
 	if of == nil {
 		err = errors.Join(err, errors.New("the function is nil"))

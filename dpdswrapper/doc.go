@@ -43,6 +43,10 @@
 // it. The transport gives an answer in bounded time, so a scope does not wait for
 // ever.
 //
+// Constraints that choose nothing are warned of in the log: those for what is the type of
+// no resource (TP2's own text has two such names), and those for a server that does not
+// take any.
+//
 // # Moves
 //
 // When the constraints of a type change, each watch of the type is moved: a watch

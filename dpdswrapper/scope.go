@@ -31,6 +31,8 @@ type scope struct {
 	phase    scopePhase
 	// constraints are those of the DPDS resource.
 	constraints dynparam.ByType
+	// warned is what the log said last of the types of constraints.
+	warned string
 	// leave stops to watch the DPDS resource.
 	leave func()
 	// groups are the types in the order of their first watches, which is that of
@@ -121,7 +123,11 @@ func (s *scope) ResourceChanged(value any, err error, done func()) {
 	if err == nil {
 		constraints = value.(*xdsresource.DynamicParameterConstraintsMap).Constraints
 	}
-	moved := s.answer(constraints)
+	strange := strangeTypes(constraints)
+	moved, news := s.answer(constraints, strange)
+	if news && strange != "" {
+		logger.Warningf("DPDS resource %q has constraints that choose nothing: %s", s.resource, strange)
+	}
 	if err != nil {
 		logger.Warningf("Resources are asked for without the constraints of DPDS resource %q: %v", s.resource, err)
 	}
@@ -136,15 +142,17 @@ func (s *scope) AmbientError(err error, done func()) {
 	logger.Warningf("The constraints of DPDS resource %q stay as they were: %v", s.resource, err)
 }
 
-// answer takes the constraints of the DPDS resource. It returns the types whose
-// constraints changed, with the new ones.
-func (s *scope) answer(constraints dynparam.ByType) (moved string) {
+// answer takes the constraints of the DPDS resource, and what is to be said of their
+// types. It returns the types whose constraints changed, with the new ones, and whether
+// there is something else to be said than the last time.
+func (s *scope) answer(constraints dynparam.ByType, strange string) (moved string, news bool) {
 	w := s.wrapper
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	news, s.warned = strange != s.warned, strange
 	first := s.phase == scopeAsking
 	if s.phase == scopeClosed || !first && s.constraints.Equal(constraints) {
-		return ""
+		return "", news
 	}
 	s.phase, s.constraints = scopeAnswered, constraints
 	changed := s.review()
@@ -159,5 +167,5 @@ func (s *scope) answer(constraints dynparam.ByType) (moved string) {
 		changed = s.groups
 	}
 	w.apply(changed)
-	return b.String()
+	return b.String(), news
 }

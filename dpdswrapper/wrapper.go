@@ -57,6 +57,10 @@ func New(below xdsclient.LocatorClient) (*Wrapper, error) {
 		}
 	}
 	w.free = &scope{wrapper: w, phase: scopeAnswered}
+	warnOfServers(below.Bootstrap(), configured)
+	if strange := strangeTypes(configured); strange != "" {
+		logger.Warningf("xDS bootstrap %s: dynamic_parameter_constraints: %s", below.Bootstrap().Source, strange)
+	}
 	return w, nil
 }
 

@@ -45,11 +45,11 @@ func (u *update) delete(s *subscription, reason error) {
 func (u *update) remove(n wireName) {
 	sc, err := u.scopeOf(n)
 	if err != nil {
-		u.blameError(fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		u.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
 		return
 	}
 	u.findAbsent(n, &sc)
-	u.findAbsentMembers(n, &sc, false)
+	u.findAbsentMembers(n, &sc, membersKnown)
 	for _, s := range u.found {
 		switch {
 		case s.seen == u.number && n.scoped:
@@ -87,9 +87,21 @@ func (u *update) findAbsent(n wireName, sc *scope) {
 	}
 }
 
-// findAbsentMembers adds the members of collections to what was found. If enter is
-// set, it makes the member of a collection that it is not yet.
-func (u *update) findAbsentMembers(n wireName, sc *scope, enter bool) {
+// membersWanted says which members of collections findAbsentMembers is to find, beside
+// those that the collections have.
+type membersWanted int
+
+const (
+	// membersKnown: no others.
+	membersKnown membersWanted = iota
+	// membersDenied: no others, but their collections have an answer.
+	membersDenied
+	// membersFailed: others are made, and their collections have an answer.
+	membersFailed
+)
+
+// findAbsentMembers adds the members of collections to what was found.
+func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) {
 	first, name := u.types.collectionsOf(n.name)
 	for s := range first.siblings() {
 		if !u.types.knows(s) {
@@ -101,7 +113,12 @@ func (u *update) findAbsentMembers(n wireName, sc *scope, enter bool) {
 				u.found, known = append(u.found, m), true
 			}
 		}
-		if known || !enter || !sc.all && !(sc.exact && s.resource.constraints.Match(sc.parameters)) {
+		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
+		if !meant || wanted == membersKnown {
+			continue
+		}
+		u.failing = append(u.failing, s)
+		if known || wanted == membersDenied {
 			continue
 		}
 		m, err := u.enter(newcomer{s, Member{name, sc.parameters}})
@@ -132,16 +149,21 @@ func (u *update) report(e wireError) {
 	sc, err := u.scopeOf(e.wireName)
 	if err != nil {
 		u.nameless++
-		u.blameError(fmt.Sprintf("resource_errors[%d]", e.index), err)
+		u.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
 		return
 	}
 	u.findAbsent(e.wireName, &sc)
+	failing := len(u.failing)
 	// The error of the preferred variant is none of the others that match, which a
 	// collection with the same constraints has.
 	if len(u.found) == 0 || sc.all || sc.exact {
-		u.findAbsentMembers(e.wireName, &sc, code != codes.NotFound)
+		wanted := membersFailed
+		if code == codes.NotFound {
+			wanted = membersDenied
+		}
+		u.findAbsentMembers(e.wireName, &sc, wanted)
 	}
-	if len(u.found) == 0 {
+	if len(u.found) == 0 && len(u.failing) == failing {
 		u.unasked++
 		return
 	}
@@ -154,6 +176,25 @@ func (u *update) report(e wireError) {
 		s.seen = u.number
 		u.failed(s, code, reason)
 	}
+	if code == codes.NotFound {
+		for _, s := range u.failing[failing:] {
+			s.resource.authority.heeds(u.ch, true, u.delivery)
+		}
+	}
+}
+
+// answerFailing notes that errors for members are the server's answer for their
+// collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
+// error for the collection as a whole, which stands until a resource or another error for
+// it comes. If the cache follows another server, errors that are not final do not count,
+// as with other resources.
+func (u *update) answerFailing() {
+	for _, s := range u.failing {
+		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
+		if !failed && s.resource.authority.inUse() == u.ch {
+			u.answer(s)
+		}
+	}
 }
 
 // blameError notes a fault of an error that the server sent in place of a resource.
@@ -161,6 +202,14 @@ func (u *update) blameError(where string, err error) {
 	u.total++
 	u.invalid++
 	u.faults.add(where, err)
+}
+
+// refuseScope notes that it cannot be told which subscriptions a server means.
+func (u *update) refuseScope(n wireName, where string, err error) {
+	u.blameError(where, err)
+	if errors.Is(err, errPublished) {
+		u.refusePublished(n)
+	}
 }
 
 // failed notes that the server sent an error in place of a resource.

@@ -187,6 +187,7 @@ func (a *authority) begin(r *resource) {
 	}
 	a.inUse().reinstate(r, nil)
 	if r.link = nil; a.state == authorityLost {
+		a.borrow(r)
 		r.link = a.unreachable(r, a.failure())
 	}
 }
@@ -341,11 +342,15 @@ func (a *authority) serverUp(ch *serverChannel) {
 	}
 }
 
-// lose tells the watchers that no server can be reached.
+// lose tells the watchers that no server can be reached. What is missing is taken from
+// the cache if that has another variant of it that will do.
 func (a *authority) lose() {
 	a.state = authorityLost
 	failure := a.failure()
 	for _, r := range a.resources {
+		if len(r.watches) > 0 {
+			a.borrow(r)
+		}
 		r.linkDown(a.unreachable(r, failure))
 	}
 }

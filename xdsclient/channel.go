@@ -445,9 +445,14 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	if s.resource.authority.inUse() != ch || s.resource.cached() {
 		return
 	}
-	if other := ts.standIn(s); other != nil {
-		s.state = subscriptionReceived
-		ch.accept(s, other.payload, other.taken, nil)
+	if ts.locators {
+		if other := ts.standIn(s, (*subscription).sent); other != nil {
+			s.state = subscriptionReceived
+			ch.accept(s, other.payload, other.taken, nil)
+			return
+		}
+	}
+	if s.resource.authority.borrow(s.resource) {
 		return
 	}
 	kind, state := KindDoesNotExist, resourceMissing

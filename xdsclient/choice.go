@@ -79,7 +79,7 @@ func (u *update) deny(e wireError) {
 
 // offer notes what a resource is offered to.
 func (u *update) offer(r wireResource) {
-	if len(r.name) == 0 {
+	if len(r.name) == 0 || u.published(&r) {
 		return
 	}
 	parameters, err := u.parametersOf(&r)
@@ -141,7 +141,7 @@ func (o *offer) contest(c dynparam.Constraints, index int, parameters dynparam.P
 // takes reports whether a subscription takes a resource, and, if not, whether it is
 // only because of a better one.
 func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
-	if !u.types.locators {
+	if !u.types.locators || it.published {
 		return true, false
 	}
 	o := s.offer
@@ -286,27 +286,6 @@ func (u *update) causeFor(other, asked *subscription, it *item) cause {
 	default:
 		return causeNone
 	}
-}
-
-// standIn returns the subscription to the same name that has the preferred one of the
-// variants that match, or nil. A cache has to ask the server "before falling back to
-// using the one it already has" (xRFC TP2, "Matching Behavior and Best Practices").
-func (ts *typeState) standIn(s *subscription) (best *subscription) {
-	if !ts.locators || s.members != nil {
-		return nil
-	}
-	c := s.resource.constraints
-	for other := range ts.subs[s.resource.key.name].siblings() {
-		if other.state != subscriptionReceived || other.payload == nil || !c.Match(other.taken.parameters) {
-			continue
-		}
-		if best == nil {
-			best = other
-		} else if order, _ := c.Compare(other.taken.parameters, best.taken.parameters); order > 0 {
-			best = other
-		}
-	}
-	return best
 }
 
 // settleChoice reports an ambiguous choice when a subscription takes it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -21,7 +22,8 @@ type CollectionWatcher interface {
 	MemberChanged(m Member, value any, err error, done func())
 	// CollectionChanged says how it stands with the collection as a whole. A
 	// nil err says that the server has answered: the members it had then have
-	// been told, and there may be none. Otherwise err is an *Error and says why
+	// been told, and there may be none. Errors for members are an answer too
+	// (xRFC TP3, "Wildcard Subscriptions and Glob Collections"). Otherwise err is an *Error and says why
 	// nothing is known of the collection; what was said of members is void.
 	CollectionChanged(err error, done func())
 	// AmbientError reports a fault that leaves what was said in use: of the
@@ -79,10 +81,7 @@ func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(
 
 // isCollection reports whether a name in canonical form is that of a glob
 // collection: of the resources of a directory, and not of one of them.
-func isCollection(name string) bool {
-	path, _ := splitContext(name)
-	return strings.HasPrefix(name, newStylePrefix) && strings.HasSuffix(path, "/*")
-}
+func isCollection(name string) bool { return xdsname.IsCollection(name) }
 
 // splitContext splits a name in canonical form into its path and its context
 // parameters.

@@ -12,6 +12,10 @@ func (u *update) readParameters(it *item) {
 	if !u.types.locators {
 		return
 	}
+	if u.published(&it.wireResource) {
+		it.published, it.bare, it.heartbeat, it.err = true, false, false, errPublished
+		return
+	}
 	var err error
 	if it.parameters, err = u.parametersOf(&it.wireResource); err != nil {
 		it.unreadable, it.err = true, err

@@ -24,6 +24,9 @@ func (u *update) scopeOf(n wireName) (scope, error) {
 	if !n.scoped || !u.types.locators {
 		return scope{all: true}, nil
 	}
+	if isPublishedConstraints(n.constraints) {
+		return scope{}, errPublished
+	}
 	c, err := dynparam.Unmarshal(n.constraints)
 	if err != nil {
 		return scope{}, err

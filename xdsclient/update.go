@@ -119,6 +119,8 @@ type update struct {
 	contradictions int
 	// collections are those that the response answered for.
 	collections []*subscription
+	// failing are the collections for whose members the response has errors.
+	failing []*subscription
 
 	tally
 	// metered is what the metrics were told of.
@@ -137,8 +139,11 @@ type item struct {
 	// parameters are those of the wrapper. unreadable says that they cannot be read.
 	parameters dynparam.Parameters
 	unreadable bool
-	decoded    string
-	payload    *payload
+	// published says that the resource is in the published form of xRFC TP2. It is taken
+	// for one without parameters, which is for everybody who watches its name.
+	published bool
+	decoded   string
+	payload   *payload
 	// invalid says that the resource was counted among the invalid ones.
 	invalid bool
 }
@@ -406,6 +411,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 	if u.resp.fullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
 		u.deleteOthers()
 	}
+	u.answerFailing()
 	for _, s := range u.collections {
 		u.ch.cull(s, u.delivery)
 	}

@@ -1,8 +1,13 @@
 package xdsresource
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -16,6 +21,7 @@ var DynamicParameterConstraintsType = &xdsclient.ResourceType{
 	TypeURL: DynamicParameterConstraintsTypeURL,
 	Name:    "DynamicParameterConstraintsMap",
 	Decode:  decodeDynamicParameterConstraints,
+	Ignored: ignoredIn,
 }
 
 // DynamicParameterConstraintsMap is a DPDS resource: the constraints that the
@@ -23,6 +29,25 @@ var DynamicParameterConstraintsType = &xdsclient.ResourceType{
 type DynamicParameterConstraintsMap struct {
 	// Constraints are by the type of resource to subscribe to.
 	Constraints dynparam.ByType
+}
+
+// ignoredConstraints lists the constraints of a DPDS resource that choose nothing, as they
+// are for what is the type of no resource. A type that the program may have of its own is
+// not among them; see xdsname.CheckType.
+func ignoredConstraints(resource *anypb.Any) ([]Ignored, error) {
+	m, err := dynparam.UnmarshalMap(resource)
+	if err != nil {
+		return nil, err
+	}
+	var list []Ignored
+	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
+		if _, err := xdsname.CheckType(name); err != nil && len(list) < maxIgnored {
+			list = append(list, Ignored{
+				Path: fmt.Sprintf("resource_type_constraints[%s]", quote(name)), Reason: err.Error(), Severity: xdsclient.SeverityWarning,
+			})
+		}
+	}
+	return list, nil
 }
 
 // decodeDynamicParameterConstraints returns no name, as the message has none: a

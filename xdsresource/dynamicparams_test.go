@@ -88,6 +88,41 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 	}
 }
 
+// Constraints for what is the type of no resource choose nothing: they are ignored, and
+// shown as such. TP2's own text has two of them ("Sharding Endpoints" and "Selecting
+// Cluster Based on ACL").
+func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
+	t.Parallel()
+	for typeName, want := range map[string][]Ignored{
+		"envoy.config.route.v3.RouteConfiguration": nil,
+		"acme.v1.Thing": nil, // the program may have such a type
+		"envoy.config.cluster.v3.RouteConfiguration": {{
+			`resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
+			`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+		}},
+		dynparam.MapTypeName: {{
+			`resource_type_constraints["` + dynparam.MapTypeName + `"]`,
+			`found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+		}},
+	} {
+		resource := dpds(t, typeName, direct())
+		got, err := IgnoredFields(resource)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: ignored (-want +got):\n%s, %v", typeName, diff, err)
+		}
+		_, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := DynamicParameterConstraintsType.Ignored(resource, value); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
+			t.Errorf("%s: the type says that %v is ignored, want %v", typeName, said, want)
+		}
+	}
+	if _, err := IgnoredFields(&anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}); err == nil {
+		t.Error("what cannot be read has no error")
+	}
+}
+
 func FuzzDynamicParameterConstraintsMap(f *testing.F) {
 	f.Add(dpds(f, "envoy.config.listener.v3.Listener", direct()).Value)
 	f.Fuzz(func(t *testing.T, b []byte) {

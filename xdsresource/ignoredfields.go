@@ -27,11 +27,15 @@ import (
 // in the order of the messages' definitions. A field that occurs many times is listed once, at its
 // first place; one whose job another field of the message does is not listed. The list
 // has at most 100 entries. What the decoder left out for other reasons is in the Ignored
-// field of the decoded value.
+// field of the decoded value. Of a DPDS resource it lists the constraints for what is
+// the type of no resource.
 //
-// It is an error if the resource is of none of the four types or cannot be
+// It is an error if the resource is of none of the types of this package or cannot be
 // read.
 func IgnoredFields(resource *anypb.Any) ([]Ignored, error) {
+	if resource.GetTypeUrl() == DynamicParameterConstraintsTypeURL {
+		return ignoredConstraints(resource)
+	}
 	m := newMessage(resource.GetTypeUrl())
 	if m == nil {
 		return nil, fmt.Errorf("no resource type with type URL %s", quote(resource.GetTypeUrl()))

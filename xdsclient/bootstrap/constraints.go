@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // The limits that xdsclient/dynparam has for constraints. Those on size are its
@@ -20,6 +22,9 @@ const (
 	maxConstraintsSize = 64 << 10
 )
 
+// anyType stands for every type of resource.
+const anyType = "*"
+
 // parseClientConstraints checks the shape of DynamicParameterConstraints
 // messages in proto JSON form (TP2) and keeps them as they are: what they mean
 // is not this package's to know.
@@ -29,9 +34,7 @@ func parseClientConstraints(v jsonpath.Value) map[string]json.RawMessage {
 	}
 	constraints := make(map[string]json.RawMessage)
 	for name, entry := range v.Entries() {
-		if name == "" || strings.Contains(name, "/") {
-			entry.Fail(`expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found %s`, jsonpath.Quote(name))
-		}
+		checkTypeName(name, entry)
 		checkConstraints(entry)
 		constraints[name] = entry.Raw
 	}
@@ -39,6 +42,21 @@ func parseClientConstraints(v jsonpath.Value) map[string]json.RawMessage {
 		v.Fail("expected at most %d types, found %d", maxConstraintTypes, n)
 	}
 	return constraints
+}
+
+// checkTypeName reports what no resource is of, so that constraints for it choose nothing.
+// It does not know the types that the program may have of its own; see xdsname.CheckType.
+func checkTypeName(name string, v jsonpath.Value) {
+	if name == anyType {
+		return
+	}
+	_, err := xdsname.CheckType(name)
+	if err == nil && (name == "" || strings.Contains(name, "/")) {
+		err = fmt.Errorf("found %s", jsonpath.Quote(name))
+	}
+	if err != nil {
+		v.Fail(`expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", %v`, err)
+	}
 }
 
 func checkConstraints(v jsonpath.Value) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // Every fault a user can cause has its message here, as the user reads it.
@@ -22,6 +24,14 @@ func TestFaultMessages(t *testing.T) {
 	constraint := func(c string) string {
 		return with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [` + c + `]}}}}`)
 	}
+	able := `{"server_uri": "able", "channel_creds": ` + good + `, "server_features": ["dynamic_parameter_constraints"]}`
+	dpds := func(name string) string {
+		return fmt.Sprintf(`{"xds_servers": [%s], "authorities": {"a": {"dynamic_parameter_constraints_resource": %q}}}`, able, name)
+	}
+	const atDPDS = `authorities["a"].dynamic_parameter_constraints_resource: `
+	const dpdsName = `expected the name of a resource such as "xdstp://AUTHORITY/` + xdsname.ConstraintsMap + `/ID", `
+	const noFeature = `expected "dynamic_parameter_constraints" in server_features of a management server of the authority, found it in none: it would be asked for everything without the constraints`
+	const typeName = `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", `
 	const atConstraint = `dynamic_parameter_constraints["*"].key_constraints["env"].constraints[0]`
 
 	for _, test := range []struct {
@@ -103,8 +113,29 @@ func TestFaultMessages(t *testing.T) {
 			`authorities["a"].xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing`}},
 		{"servers of an authority of a wrong type", with(`"authorities": {"a": {"xds_servers": {}}}`), []string{
 			`authorities["a"].xds_servers: expected a list of management servers, found an object`}},
-		{"a constraints resource of an unknown authority", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://b/t/n"}}`), []string{
-			`authorities["a"].dynamic_parameter_constraints_resource: expected a resource of an authority listed in authorities, found authority "b"`}},
+		{"a constraints resource of an unknown authority", dpds("xdstp://b/" + xdsname.ConstraintsMap + "/n"), []string{
+			atDPDS + `expected a resource of an authority listed in authorities, found authority "b"`}},
+		{"a constraints resource of another type", dpds("xdstp://a/envoy.config.listener.v3.Listener/n"), []string{
+			atDPDS + dpdsName + `found the type "envoy.config.listener.v3.Listener"; did you mean "xdstp://a/` + xdsname.ConstraintsMap + `/n"?`}},
+		{"a collection as constraints resource", dpds("xdstp://a/" + xdsname.ConstraintsMap + "/*"), []string{
+			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `/*", which is the name of a collection`}},
+		{"a constraints resource without id", dpds("xdstp://a/" + xdsname.ConstraintsMap), []string{
+			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `": expected xdstp://AUTHORITY/TYPE/ID, found no id`}},
+		{"a constraints resource with a directive", dpds("xdstp://a/" + xdsname.ConstraintsMap + "/n#entry=x"), []string{
+			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `/n#entry=x": the directive entry is not supported, as list collections are not; name the resource itself`}},
+		{"a constraints resource with bad escapes", dpds("xdstp://a/" + xdsname.ConstraintsMap + "/%zz%"), []string{
+			atDPDS + dpdsName + `found "xdstp://a/` + xdsname.ConstraintsMap + `/%zz%": id: invalid URL escape "%zz"`}},
+		{"every resource as constraints resource", dpds("*"), []string{
+			atDPDS + dpdsName + `found "*": "*" asks for every resource and names none`}},
+		{"several faults of a constraints resource", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://b/t/n"}}`), []string{
+			atDPDS + dpdsName + `found the type "t"; did you mean "xdstp://b/` + xdsname.ConstraintsMap + `/n"?`,
+			atDPDS + `expected a resource of an authority listed in authorities, found authority "b"`,
+			atDPDS + noFeature}},
+		{"a constraints resource for servers without the feature", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "dpds"}}`), []string{atDPDS + noFeature}},
+		{"a constraints resource for other servers without the feature", `{"xds_servers": [` + able + `], "authorities": {"a": {"dynamic_parameter_constraints_resource": "dpds",
+			"xds_servers": [{"server_uri": "a", "channel_creds": ` + good + `}, {"server_uri": "b", "channel_creds": ` + good + `}]}}}`, []string{atDPDS + noFeature}},
+		{"a constraints resource for a faulty server", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "dpds", "xds_servers": [1]}}`), []string{
+			`authorities["a"].xds_servers[0]: expected an object, found a number`}},
 		{"a very long name", with(`"authorities": {"` + strings.Repeat("a", 1000) + `": 1}`), []string{
 			`authorities["` + strings.Repeat("a", 100) + `…"]: expected an object, found a number`}},
 
@@ -125,6 +156,16 @@ func TestFaultMessages(t *testing.T) {
 		{"constraints of a wrong type", with(`"dynamic_parameter_constraints": []`), []string{"dynamic_parameter_constraints: expected an object, found a list"}},
 		{"constraints for a type URL", with(`"dynamic_parameter_constraints": {"type.googleapis.com/T": {}}`), []string{
 			`dynamic_parameter_constraints["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found "type.googleapis.com/T"`}},
+		{"constraints for the URL of a known type", with(`"dynamic_parameter_constraints": {"type.googleapis.com/envoy.config.cluster.v3.Cluster": {}}`), []string{
+			`dynamic_parameter_constraints["type.googleapis.com/envoy.config.cluster.v3.Cluster"]: ` + typeName +
+				`found "type.googleapis.com/envoy.config.cluster.v3.Cluster", which is the type of no resource; did you mean "envoy.config.cluster.v3.Cluster"?`}},
+		{"constraints for types of no resource", with(`"dynamic_parameter_constraints": {"envoy.config.cluster.v3.RouteConfiguration": {}, "Listener": {}}`), []string{
+			`dynamic_parameter_constraints["envoy.config.cluster.v3.RouteConfiguration"]: ` + typeName +
+				`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+			`dynamic_parameter_constraints["Listener"]: ` + typeName + `found "Listener", which is the type of no resource; did you mean "envoy.config.listener.v3.Listener"?`}},
+		{"constraints for the constraints resource", with(`"dynamic_parameter_constraints": {"` + xdsname.ConstraintsMap + `": {}}`), []string{
+			`dynamic_parameter_constraints["` + xdsname.ConstraintsMap + `"]: ` + typeName +
+				`found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`}},
 		{"constraints of a type of a wrong type", with(`"dynamic_parameter_constraints": {"*": 1}`), []string{`dynamic_parameter_constraints["*"]: expected an object, found a number`}},
 		{"key constraints of a wrong type", with(`"dynamic_parameter_constraints": {"*": {"key_constraints": []}}`), []string{
 			`dynamic_parameter_constraints["*"].key_constraints: expected an object, found a list`}},

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // InMemory is what a bootstrap that Parse was given without a name is called.
@@ -88,7 +89,7 @@ func parseAuthorities(v jsonpath.Value, fallback []*Server) map[string]*Authorit
 	}
 	// Such a resource may belong to an authority further down in the document.
 	for _, name := range sortedKeys(resources) {
-		authorities[name].DynamicParameterConstraintsResource = parseConstraintsResource(resources[name], authorities)
+		authorities[name].DynamicParameterConstraintsResource = parseConstraintsResource(resources[name], authorities[name], authorities)
 	}
 	return authorities
 }
@@ -105,17 +106,27 @@ func parseAuthorityTemplate(v jsonpath.Value, authority string) string {
 	return template
 }
 
-// parseConstraintsResource reads the name of a resource that is asked for
-// before anything else of its authority. A failure to get it only means that
-// there are no constraints, so a name that cannot work has to be caught here.
-func parseConstraintsResource(v jsonpath.Value, authorities map[string]*Authority) string {
+// parseConstraintsResource reads the name of the resource that is asked for before anything
+// else of an authority. A failure to get it means that there are no constraints, so a name
+// that cannot work has to be caught here; and so have servers that would not take the
+// constraints, as what these are to keep from a client would reach it.
+func parseConstraintsResource(v jsonpath.Value, of *Authority, authorities map[string]*Authority) string {
 	name := v.Text()
-	in, isNew := authorityOf(name)
-	if !isNew {
-		return name
+	if name == "" {
+		return ""
 	}
-	if _, ok := authorities[in]; !ok {
-		v.Fail("expected a resource of an authority listed in authorities, found authority %s", jsonpath.Quote(in))
+	if err := xdsname.CheckConstraintsMap(name); err != nil {
+		v.Fail(`expected the name of a resource such as "xdstp://AUTHORITY/%s/ID", %v`, xdsname.ConstraintsMap, err)
+	}
+	if in, isNew := authorityOf(name); isNew {
+		if _, ok := authorities[in]; !ok {
+			v.Fail("expected a resource of an authority listed in authorities, found authority %s", jsonpath.Quote(in))
+		}
+	}
+	takes := func(s *Server) bool { return s == nil || s.HasFeature(FeatureDynamicParameterConstraints) }
+	if !slices.ContainsFunc(of.Servers, takes) {
+		v.Fail("expected %q in server_features of a management server of the authority, found it in none: it would be asked for everything without the constraints",
+			FeatureDynamicParameterConstraints)
 	}
 	return name
 }

@@ -35,7 +35,8 @@ const everything = `{
   },
   "authorities": {
     "xds.example.com": {
-      "xds_servers": [{"server_uri": "three:443", "channel_creds": [{"type": "insecure"}]}],
+      "xds_servers": [{"server_uri": "three:443", "channel_creds": [{"type": "insecure"}],
+        "server_features": ["dynamic_parameter_constraints"]}],
       "client_listener_resource_name_template": "xdstp://xds.example.com/envoy.config.listener.v3.Listener/grpc/%s?p=1",
       "dynamic_parameter_constraints_resource": "xdstp://other/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/me"
     },

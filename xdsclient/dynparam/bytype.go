@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
@@ -20,7 +21,7 @@ const (
 	// UnmarshalMap: anypb would use the wrong name, and find no message for this one.
 	MapTypeURL = "type.googleapis.com/" + MapTypeName
 	// MapTypeName is the name of that resource type.
-	MapTypeName = "envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap"
+	MapTypeName = xdsname.ConstraintsMap
 
 	// AnyType stands, in the constraints of a client's own, for every resource type.
 	AnyType = "*"
@@ -36,8 +37,10 @@ type ByType struct {
 
 // NewByType returns constraints by the name of the resource type, for example
 // "envoy.config.cluster.v3.Cluster". Those for [AnyType] hold for every type; where a
-// type has its own on the same key, these win. The error is a *[Faults]: a name that
-// is none, or more than [MaxTypes].
+// type has its own on the same key, these win. The error is a *[Faults]: more than
+// [MaxTypes], a name that is none, and one that is the type of no resource, with a
+// suggestion. A name that is not like any of xDS is no fault, as programs may have
+// resource types of their own.
 func NewByType(constraints map[string]Constraints) (ByType, error) {
 	var faults collector
 	if len(constraints) > MaxTypes {
@@ -45,7 +48,12 @@ func NewByType(constraints map[string]Constraints) (ByType, error) {
 	}
 	types := make(map[string]Constraints, len(constraints))
 	for _, name := range slices.Sorted(maps.Keys(constraints)) {
-		checkTypeName(name, true, (*path)(nil).entry(name), &faults)
+		at := (*path)(nil).entry(name)
+		if _, err := xdsname.CheckType(name); err != nil {
+			faults.add(at, expectedType+"%v", err)
+		} else {
+			checkTypeName(name, true, at, &faults)
+		}
 		if c := constraints[AnyType].Merge(constraints[name]); !c.IsZero() {
 			types[name] = c
 		}
@@ -56,7 +64,10 @@ func NewByType(constraints map[string]Constraints) (ByType, error) {
 	return ByType{types}, nil
 }
 
-const tooManyTypes = "expected at most %d types, found %d"
+const (
+	tooManyTypes = "expected at most %d types, found %d"
+	expectedType = `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", `
+)
 
 // checkTypeName reports what cannot be the name of a resource type.
 func checkTypeName(name string, wildcard bool, at *path, faults *collector) {
@@ -64,14 +75,15 @@ func checkTypeName(name string, wildcard bool, at *path, faults *collector) {
 	switch {
 	case name == AnyType && wildcard:
 	case name == AnyType, name == "", strings.Contains(name, "/"):
-		faults.add(at, `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found %s`, jsonpath.Quote(name))
+		faults.add(at, expectedType+"found %s", jsonpath.Quote(name))
 	}
 }
 
 // ByTypeFromProto returns the constraints in a DPDS resource, which it does not
 // keep. The error is a *[Faults] with paths such as
 // `resource_type_constraints["envoy.config.cluster.v3.Cluster"].key_constraints["env"]`:
-// what FromProto and NewByType refuse, and [AnyType], which the resource does not have.
+// what FromProto refuses, what NewByType refuses but for types of no resource, which
+// choose nothing, and [AnyType], which the resource does not have.
 func ByTypeFromProto(m *dynamicparametersv3.DynamicParameterConstraintsMap) (ByType, error) {
 	var faults collector
 	root := (*path)(nil).field("resource_type_constraints")
@@ -102,6 +114,10 @@ func (b ByType) For(resourceType string) Constraints {
 	}
 	return b.types[AnyType]
 }
+
+// Types returns the names of the types that have constraints of their own, in order,
+// [AnyType] included.
+func (b ByType) Types() []string { return slices.Sorted(maps.Keys(b.types)) }
 
 // Equal reports whether both have the same constraints for every type.
 func (b ByType) Equal(other ByType) bool {

@@ -61,9 +61,14 @@ func TestByType(t *testing.T) {
 
 func TestNewByTypeFaults(t *testing.T) {
 	t.Parallel()
-	_, err := NewByType(map[string]Constraints{"": {}, "type.googleapis.com/T": {}, AnyType: {}, "\xff": {}})
+	_, err := NewByType(map[string]Constraints{"": {}, "type.googleapis.com/T": {}, AnyType: {}, "\xff": {},
+		"envoy.config.cluster.v3.RouteConfiguration": exact("use_proxy", "true"), MapTypeName: {}, "acme.v1.Cluster": {}})
 	want := []string{
 		`[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found ""`,
+		`["envoy.config.cluster.v3.RouteConfiguration"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", ` +
+			`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+		`["` + MapTypeName + `"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", ` +
+			`found "` + MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
 		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "type.googleapis.com/T"`,
 		`["\xff"]: expected UTF-8, found other bytes`,
 	}

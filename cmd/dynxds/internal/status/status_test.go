@@ -20,8 +20,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,6 +61,12 @@ func TestShow(t *testing.T) {
 	t.Parallel()
 	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	at := timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	dpds, err := dynparam.MarshalMap(&dynamicparamspb.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
+		"envoy.config.cluster.v3.RouteConfiguration": {},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		given  string
 		answer *statuspb.ClientStatusResponse
@@ -80,6 +89,10 @@ func TestShow(t *testing.T) {
 					ErrorState: &adminpb.UpdateFailureState{Details: "type: is none"},
 				},
 				{
+					TypeUrl: dpds.GetTypeUrl(), Name: "dpds", ClientStatus: adminpb.ClientResourceStatus_ACKED,
+					VersionInfo: "8", LastUpdated: at, XdsConfig: dpds,
+				},
+				{
 					TypeUrl: "type.googleapis.com/other.Type", Name: "foreign", ClientStatus: adminpb.ClientResourceStatus_ACKED,
 					VersionInfo: "8", LastUpdated: at, XdsConfig: &anypb.Any{TypeUrl: "type.googleapis.com/other.Type"},
 				},
@@ -91,6 +104,8 @@ func TestShow(t *testing.T) {
     warning: ignored: transport_socket: this client does not act on the field
     ignored: connect_timeout: this client does not act on the field
     ignored: outlier_detection.split_external_local_origin_errors: this client does not act on the field
+  DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
+    warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
   Type foreign: ACKED, version "8" of 2026-01-02 03:04:05
     which fields are ignored cannot be told: no resource type with type URL "type.googleapis.com/other.Type"
 `},

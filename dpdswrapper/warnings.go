@@ -1,0 +1,74 @@
+package dpdswrapper
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// Constraints that choose nothing are no error for whoever watches: the resources come,
+// but not those that were meant. So the log warns of them.
+
+// strangeTypes says which types of constraints are no resource types of xDS, or returns "".
+func strangeTypes(constraints dynparam.ByType) string {
+	const limit = 10
+	var list []string
+	more := 0
+	for _, name := range constraints.Types() {
+		known, err := xdsname.CheckType(name)
+		switch {
+		case known && err == nil, name == dynparam.AnyType:
+			continue
+		case len(list) == limit:
+			more++
+		case err != nil:
+			list = append(list, err.Error())
+		default:
+			list = append(list, fmt.Sprintf("found %s, which is no resource type of xDS: they hold only if the program watches it with an xdsclient.ResourceType of its own", xdsname.Quote(name)))
+		}
+	}
+	if more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, "; ")
+}
+
+// warnOfServers warns of the management servers that would be asked for resources without
+// the constraints that there are for them.
+func warnOfServers(cfg *bootstrap.Config, configured dynparam.ByType) {
+	own := len(configured.Types()) > 0
+	warnOfOwn := func(whose string, servers []*bootstrap.Server) {
+		if plain := without(servers); own && len(plain) == len(servers) {
+			logger.Warningf("xDS bootstrap %s: no management server of %s (%s) has %s in server_features: dynamic_parameter_constraints and node_metadata_constraints choose nothing there",
+				cfg.Source, whose, strings.Join(plain, ", "), bootstrap.FeatureDynamicParameterConstraints)
+		}
+	}
+	warnOfOwn("old-style names", cfg.Servers)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
+		a := cfg.Authorities[name]
+		whose := "authority " + xdsname.Quote(name)
+		plain := without(a.Servers)
+		switch {
+		case a.DynamicParameterConstraintsResource != "" && len(plain) > 0:
+			logger.Warningf("xDS bootstrap %s: %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are asked for without its constraints while one of these is in use: %s",
+				cfg.Source, whose, a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
+		case !slices.Equal(a.Servers, cfg.Servers):
+			warnOfOwn(whose, a.Servers)
+		}
+	}
+}
+
+// without returns the servers that are not asked with constraints.
+func without(servers []*bootstrap.Server) (plain []string) {
+	for _, s := range servers {
+		if !s.HasFeature(bootstrap.FeatureDynamicParameterConstraints) {
+			plain = append(plain, s.URI)
+		}
+	}
+	return plain
+}

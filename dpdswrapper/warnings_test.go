@@ -1,0 +1,114 @@
+package dpdswrapper_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"github.com/dynxds/dynxds/dpdswrapper"
+	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// warns checks that there are n warnings with all of the texts.
+func warns(t *testing.T, n int, texts ...string) {
+	t.Helper()
+	if got := logged.count(texts...); got != n {
+		t.Errorf("there are %d warnings with %q, want %d", got, texts, n)
+	}
+}
+
+// fromServer are constraints as a DPDS resource may have them.
+func fromServer(t *testing.T, types ...string) dynparam.ByType {
+	t.Helper()
+	var text strings.Builder
+	for _, typ := range types {
+		fmt.Fprintf(&text, `resource_type_constraints { key: %q value { key_constraints { key: "k" value { constraints { value: "v" } } } } }`, typ)
+	}
+	m := new(dynamicparamspb.DynamicParameterConstraintsMap)
+	if err := prototext.Unmarshal([]byte(text.String()), m); err != nil {
+		t.Fatal(err)
+	}
+	return must(dynparam.ByTypeFromProto(m))
+}
+
+// TP2, "Selecting Cluster Based on ACL", has a type that no resource is of. What the
+// control plane wants to keep from the client by such constraints reaches it.
+func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
+	t.Parallel()
+	const id = "for-test-of-warnings"
+	f := newFixture(t, `"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://a/`+dynparam.MapTypeName+`/`+id+`"}}`)
+	const wrong = "envoy.config.cluster.v3.RouteConfiguration"
+	f.Watch(xdsresource.ListenerType, listenerA, new(above))
+	f.dpds(id, fromServer(t, listenerType, clusterType))
+	warns(t, 0, id)
+
+	f.dpds(id, fromServer(t, wrong, listenerType, "acme.v1.Thing"))
+	warns(t, 1, id, `"`+wrong+`"`, `did you mean "envoy.config.route.v3.RouteConfiguration"?`, `"acme.v1.Thing"`, "ResourceType")
+	warns(t, 0, id, `"`+listenerType+`"`)
+	// The others hold.
+	f.expect("+DPDS "+id, "[", "+Listener "+listenerA+" {k=v}", "]")
+
+	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
+	warns(t, 1, id, wrong) // it was said already
+	f.dpds(id, fromServer(t, dynparam.MapTypeName))
+	warns(t, 1, id, dynparam.MapTypeName+`", which is asked for without constraints`)
+	f.find("DPDS").change(nil, errGone)
+	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
+	warns(t, 2, id, wrong)
+}
+
+// wrapperOf makes a wrapper for a bootstrap.
+func wrapperOf(t *testing.T, text string) {
+	t.Helper()
+	cfg, err := bootstrap.Parse(t.Name(), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dpdswrapper.New(&fakeClient{t: t, cfg: cfg}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func serverEntry(uri string, features ...string) string {
+	return fmt.Sprintf(`{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["%s"]}`, uri, strings.Join(features, `", "`))
+}
+
+// A server that would be asked without the constraints is named, as an access rule must
+// not fail open in silence.
+func TestWarningOfServersWithoutConstraints(t *testing.T) {
+	t.Parallel()
+	const feature = "dynamic_parameter_constraints"
+	able, plain := serverEntry("able", feature), serverEntry("plain")
+	const dpds = `"dynamic_parameter_constraints_resource": "dpds"`
+	const own = `"dynamic_parameter_constraints": {"` + listenerType + `": {"key_constraints": {"k": {"constraints": [{"value": "v"}]}}}}`
+	for _, test := range []struct {
+		given, text string
+		want        []string
+	}{
+		{"all servers take DPDS", `{"xds_servers": [` + able + `], "authorities": {"a": {` + dpds + `}}}`, nil},
+		{"one does not", `{"xds_servers": [` + able + `, ` + plain + `], "authorities": {"a": {` + dpds + `}}}`,
+			[]string{`authority "a"`, "plain", `DPDS resource "dpds"`, feature}},
+		{"all servers take constraints", `{"xds_servers": [` + able + `], ` + own + `}`, nil},
+		{"none does", `{"xds_servers": [` + plain + `], ` + own + `}`, []string{"plain", "dynamic_parameter_constraints", "server_features"}},
+		{"none does, of an authority", `{"xds_servers": [` + able + `], "authorities": {"b": {"xds_servers": [` + plain + `]}}, ` + own + `}`,
+			[]string{`authority "b"`, "plain", "server_features"}},
+		{"nor those translated from metadata", `{"xds_servers": [` + plain + `], "node": {"metadata": {"env": "prod"}}, "node_metadata_constraints": ["env"]}`,
+			[]string{"plain", "node_metadata_constraints", "server_features"}},
+		{"there are no constraints", `{"xds_servers": [` + plain + `]}`, nil},
+		{"a type that may be the program's", `{"xds_servers": [` + able + `], "dynamic_parameter_constraints": {"acme.v1.Thing": {"key_constraints": {"k": {"constraints": [{"value": "v"}]}}}}}`,
+			[]string{`"acme.v1.Thing"`, "ResourceType"}},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			wrapperOf(t, test.text)
+			n := min(len(test.want), 1)
+			warns(t, n, append(test.want, "xDS bootstrap "+t.Name()+":")...)
+			warns(t, n, "xDS bootstrap "+t.Name()+":")
+		})
+	}
+}

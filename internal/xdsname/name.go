@@ -1,0 +1,382 @@
+// Package xdsname knows names: those of resources, old-style ones and those of xRFC TP1
+// ("xdstp:"), and those of resource types. It is for whoever reads names that people or
+// servers wrote: the bootstrap, constraints by type, and the cache. It does not know what
+// a name stands for, nor which servers have it.
+package xdsname
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Prefix starts the resource names of xRFC TP1. Every other name is an old-style one and
+// is what it is: opaque.
+const Prefix = "xdstp:"
+
+// MaxLength bounds a resource name, in bytes.
+const MaxLength = 8 << 10
+
+// Name is a resource name that is fit to be asked for.
+//
+// A new-style name is a URI,
+//
+//	xdstp://[authority]/type/id[?context parameters]
+//
+// and two of them are the same if their parts are, context parameters in any
+// order (xRFC TP1, "Normalization"; gRFC A47, "Resource Cache"). Text is the
+// spelling that stands for all of them: parts are percent-decoded and encoded
+// again with no more escapes than RFC 3986 asks for, parameters are sorted by
+// key, and of several with one key the last counts. It is the key of the cache,
+// and it is what servers are asked for, as by other gRPC clients: TP1 has servers
+// compare by parts, and a relay in between caches one resource, not one for each
+// spelling.
+type Name struct {
+	Text string
+	// NewStyle says that the name is one of xRFC TP1. Only such a name has what follows,
+	// decoded; the authority may be empty.
+	NewStyle        bool
+	Authority, Type string
+}
+
+// IsCollection reports whether a name in canonical form is that of a glob collection:
+// of the resources of a directory, and not of one of them (xRFC TP1, "Glob").
+func IsCollection(name string) bool {
+	path, _, _ := strings.Cut(name, "?")
+	return strings.HasPrefix(name, Prefix) && strings.HasSuffix(path, "/*")
+}
+
+// Parse takes a resource name apart. It allocates nothing for an old-style
+// name and for one in canonical spelling. An error says what is wrong with the
+// name; it does not repeat the name.
+func Parse(name string) (Name, error) {
+	switch {
+	case name == "":
+		return Name{}, errors.New("a resource needs a name")
+	case name == "*":
+		return Name{}, errors.New(`"*" asks for every resource and names none`)
+	case len(name) > MaxLength:
+		return Name{}, errNameTooLong
+	case !strings.HasPrefix(name, Prefix):
+		if !utf8.ValidString(name) {
+			return Name{}, errors.New("the name is not valid UTF-8")
+		}
+		return Name{Text: name}, nil
+	}
+	raw, err := splitParts(name)
+	if err != nil {
+		return Name{}, err
+	}
+	if !raw.canonical() {
+		if raw, err = raw.normalize(); err != nil {
+			return Name{}, err
+		}
+		if name = raw.String(); len(name) > MaxLength {
+			return Name{}, errNameTooLong
+		}
+	}
+	n := Name{Text: name, NewStyle: true}
+	// What is canonical can be decoded.
+	n.Authority, _ = url.PathUnescape(raw.authority)
+	n.Type, _ = url.PathUnescape(raw.typeName)
+	return n, nil
+}
+
+var errNameTooLong = fmt.Errorf("the name is longer than %d bytes", MaxLength)
+
+// nameParts are the parts of a new-style name, percent-encoded.
+type nameParts struct {
+	authority, typeName, id, context string
+	// hasContext says that there is a "?", even with nothing behind it.
+	hasContext bool
+	// bare says that there is no authority at all, which is the same as an
+	// empty one.
+	bare bool
+}
+
+// String puts the parts together again.
+func (p nameParts) String() string {
+	name := Prefix + "//" + p.authority + "/" + p.typeName + "/" + p.id
+	if p.hasContext {
+		name += "?" + p.context
+	}
+	return name
+}
+
+// splitParts finds the parts of a new-style name.
+func splitParts(name string) (nameParts, error) {
+	var p nameParts
+	rest := strings.TrimPrefix(name, Prefix)
+	if !strings.HasPrefix(rest, "/") {
+		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no // behind the scheme")
+	}
+	rest, directives, hasFragment := strings.Cut(rest, "#")
+	if hasFragment {
+		return p, refuseDirectives(directives)
+	}
+	rest, p.context, p.hasContext = strings.Cut(rest, "?")
+	rest, hasAuthority := strings.CutPrefix(rest, "//")
+	p.bare = !hasAuthority
+	var hasType bool
+	if p.authority, rest, hasType = strings.Cut(rest, "/"); !hasType {
+		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no type")
+	}
+	if p.typeName, p.id, _ = strings.Cut(rest, "/"); p.typeName == "" {
+		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no type")
+	}
+	if p.id == "" {
+		return p, errors.New("expected xdstp://AUTHORITY/TYPE/ID, found no id")
+	}
+	return p, nil
+}
+
+// refuseDirectives says why a name cannot be used that has processing
+// directives. They belong to locators; the name of a resource has none (xRFC
+// TP1, "URI-based xDS resource names").
+func refuseDirectives(directives string) error {
+	for directive := range strings.SplitSeq(directives, ",") {
+		switch key, _, _ := strings.Cut(directive, "="); key {
+		case "alt":
+			return errors.New("the directive alt is not supported, as in gRFC A47; give the authority further xds_servers in the xDS bootstrap instead")
+		case "entry":
+			return errors.New("the directive entry is not supported, as list collections are not; name the resource itself")
+		case "":
+		default:
+			return fmt.Errorf("the directive %s is unknown; the name of a resource has no directives", Quote(key))
+		}
+	}
+	return errors.New("the name of a resource has no # and no directives")
+}
+
+// namePart says which part of a name some text is, and so which characters stand
+// for themselves in it.
+type namePart int
+
+const (
+	partAuthority namePart = iota
+	partType
+	partID
+	partContext // a key or a value of a context parameter
+)
+
+// String names the part in errors.
+func (p namePart) String() string {
+	return [...]string{"authority", "type", "id", "context parameters"}[p]
+}
+
+// plain reports whether a character stands for itself in the part (RFC 3986,
+// section 3), and is thus not percent-encoded in the canonical spelling.
+func (p namePart) plain(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	}
+	switch c {
+	case '-', '.', '_', '~', '!', '$', '\'', '(', ')', '*', '+', ',', ';', ':', '@':
+		return true
+	case '&', '=':
+		return p != partContext
+	case '/':
+		return p == partID || p == partContext
+	case '?':
+		return p == partContext
+	case '[', ']':
+		return p == partAuthority
+	default:
+		return false
+	}
+}
+
+// canonical reports whether all parts are in canonical spelling.
+func (p *nameParts) canonical() bool {
+	return !p.bare && isCanonical(partAuthority, p.authority) && isCanonical(partType, p.typeName) && isCanonical(partID, p.id) &&
+		(!p.hasContext || isCanonicalContext(p.context))
+}
+
+// isCanonical reports whether encode(decode(text)) is text.
+func isCanonical(part namePart, text string) bool {
+	var char [utf8.UTFMax]byte // what was decoded of a character that is not ASCII
+	have, need := 0, 0
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c != '%' {
+			if need > 0 || !part.plain(c) {
+				return false
+			}
+			continue
+		}
+		if i+2 >= len(text) {
+			return false
+		}
+		high, ok1 := upperHex(text[i+1])
+		low, ok2 := upperHex(text[i+2])
+		if c = high<<4 | low; !ok1 || !ok2 || part.plain(c) {
+			return false
+		}
+		if i += 2; c < utf8.RuneSelf && need == 0 {
+			continue
+		}
+		if need == 0 {
+			need = runeLength(c)
+		}
+		if char[have] = c; have+1 < need {
+			have++
+			continue
+		}
+		if r, size := utf8.DecodeRune(char[:need]); r == utf8.RuneError && size == 1 || size != need {
+			return false
+		}
+		have, need = 0, 0
+	}
+	return need == 0
+}
+
+// upperHex returns the value of a hexadecimal digit in capitals.
+func upperHex(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10, true
+	default:
+		return 0, false
+	}
+}
+
+// runeLength is how many bytes a character has that begins with c; 1 if none
+// does.
+func runeLength(c byte) int {
+	switch {
+	case c >= 0xF0:
+		return 4
+	case c >= 0xE0:
+		return 3
+	case c >= 0xC0:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// isCanonicalContext reports whether context parameters are in canonical
+// spelling and order. It may err on the side of caution.
+func isCanonicalContext(context string) bool {
+	last := ""
+	for parameter := range strings.SplitSeq(context, "&") {
+		key, value, ok := strings.Cut(parameter, "=")
+		// The order is that of decoded keys.
+		if !ok || key <= last || strings.IndexByte(key, '%') >= 0 || !isCanonical(partContext, key) || !isCanonical(partContext, value) {
+			return false
+		}
+		last = key
+	}
+	return true
+}
+
+// normalize returns the parts in canonical spelling. An error says what is wrong
+// with each of them.
+func (p nameParts) normalize() (nameParts, error) {
+	var faults []string
+	must := func(text string, err error) string {
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+		return text
+	}
+	p.authority = must(recode(partAuthority, p.authority))
+	p.typeName = must(recode(partType, p.typeName))
+	p.id = must(recode(partID, p.id))
+	p.context = must(normalizeContext(p.context))
+	p.hasContext = p.context != ""
+	if len(faults) > 0 {
+		return nameParts{}, errors.New(strings.Join(faults, "; "))
+	}
+	return p, nil
+}
+
+// normalizeContext sorts the context parameters by their keys.
+func normalizeContext(context string) (string, error) {
+	type parameter struct{ key, value string }
+	var parameters []parameter
+	for text := range strings.SplitSeq(context, "&") {
+		if text == "" {
+			continue
+		}
+		rawKey, rawValue, _ := strings.Cut(text, "=")
+		key, err := decodePart(partContext, rawKey)
+		if err != nil {
+			return "", err
+		}
+		value, err := decodePart(partContext, rawValue)
+		if err != nil {
+			return "", err
+		}
+		if key == "" {
+			return "", fmt.Errorf("%s: there is one without a key", partContext)
+		}
+		parameters = append(parameters, parameter{key, value})
+	}
+	slices.SortStableFunc(parameters, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
+	var b strings.Builder
+	for i, p := range parameters {
+		if i+1 < len(parameters) && parameters[i+1].key == p.key {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('&')
+		}
+		encodePart(&b, partContext, p.key)
+		b.WriteByte('=')
+		encodePart(&b, partContext, p.value)
+	}
+	return b.String(), nil
+}
+
+// recode brings a part into canonical spelling.
+func recode(part namePart, text string) (string, error) {
+	decoded, err := decodePart(part, text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	encodePart(&b, part, decoded)
+	return b.String(), nil
+}
+
+func decodePart(part namePart, text string) (string, error) {
+	decoded, err := url.PathUnescape(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", part, err)
+	}
+	if !utf8.ValidString(decoded) {
+		return "", fmt.Errorf("%s: not valid UTF-8", part)
+	}
+	return decoded, nil
+}
+
+func encodePart(b *strings.Builder, part namePart, text string) {
+	const hex = "0123456789ABCDEF"
+	for i := range len(text) {
+		if c := text[i]; part.plain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
+		}
+	}
+}
+
+// Quote quotes part of a name for an error, without repeating all of a long one.
+func Quote(text string) string {
+	const limit = 100
+	if len(text) <= limit {
+		return fmt.Sprintf("%q", text)
+	}
+	end := limit
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%q", text[:end]+"…")
+}

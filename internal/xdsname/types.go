@@ -1,0 +1,97 @@
+package xdsname
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ConstraintsMap is the type of the resource that has the constraints for a client (xRFC
+// TP2, "Server-Specified Constraints").
+const ConstraintsMap = "envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap"
+
+// resourceTypes are the resource types of xDS, those that this client does not ask for
+// included: a program may.
+var resourceTypes = []string{
+	"envoy.config.cluster.v3.Cluster",
+	"envoy.config.cluster.v3.ClusterCollection",
+	"envoy.config.core.v3.TypedExtensionConfig",
+	"envoy.config.endpoint.v3.ClusterLoadAssignment",
+	"envoy.config.endpoint.v3.LbEndpoint",
+	"envoy.config.endpoint.v3.LbEndpointCollection",
+	"envoy.config.listener.v3.Listener",
+	"envoy.config.listener.v3.ListenerCollection",
+	"envoy.config.route.v3.RouteConfiguration",
+	"envoy.config.route.v3.ScopedRouteConfiguration",
+	"envoy.config.route.v3.VirtualHost",
+	"envoy.extensions.transport_sockets.tls.v3.Secret",
+	"envoy.service.runtime.v3.Runtime",
+}
+
+// CheckType finds a type name in constraints by type that cannot work: what is the type of no
+// resource. known says that the name is that of a type of xDS. Any other name may be that of
+// a type that the program watches resources of by itself (xdsclient.ResourceType), and is
+// no fault unless
+//
+//   - it is in the package of a type of xDS, which has no such resource;
+//   - it is in a package of Envoy's, or in none, and the message is called like a type of
+//     xDS, which is in another package.
+//
+// The error says what was found, and suggests what is meant.
+func CheckType(name string) (known bool, err error) {
+	if name == ConstraintsMap {
+		return true, fmt.Errorf("found %s, which is asked for without constraints (xRFC TP2, \"Non-Cacheability of DPDS\")", Quote(name))
+	}
+	if slices.Contains(resourceTypes, name) {
+		return true, nil
+	}
+	pkg, message := splitType(name)
+	var namesake string
+	var neighbours []string
+	for _, t := range resourceTypes {
+		p, m := splitType(t)
+		if strings.EqualFold(m, message) {
+			namesake = t
+		}
+		if p == pkg {
+			neighbours = append(neighbours, t)
+		}
+	}
+	switch {
+	case namesake != "" && (pkg == "" || strings.HasPrefix(pkg, "envoy.")):
+		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %q?", Quote(name), namesake)
+	case len(neighbours) > 0:
+		for i := range neighbours {
+			neighbours[i] = fmt.Sprintf("%q", neighbours[i])
+		}
+		return false, fmt.Errorf("found %s, which is the type of no resource; did you mean %s?", Quote(name), strings.Join(neighbours, " or "))
+	default:
+		return false, nil
+	}
+}
+
+// splitType splits the name of a type into its package and that of its message. The
+// prefix of a type URL does not matter.
+func splitType(name string) (pkg, message string) {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	i := strings.LastIndexByte(name, '.')
+	return name[:max(i, 0)], name[i+1:]
+}
+
+// CheckConstraintsMap finds a name that cannot be that of the resource with the constraints
+// of an authority. The error says what was found.
+func CheckConstraintsMap(name string) error {
+	n, err := Parse(name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("found %s: %w", Quote(name), err)
+	case IsCollection(n.Text):
+		return fmt.Errorf("found %s, which is the name of a collection", Quote(name))
+	case n.NewStyle && n.Type != ConstraintsMap:
+		parts, _ := splitParts(n.Text) // n.Text has all of them
+		parts.typeName = ConstraintsMap
+		return fmt.Errorf("found the type %s; did you mean %q?", Quote(n.Type), parts.String())
+	default:
+		return nil
+	}
+}

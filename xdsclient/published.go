@@ -1,0 +1,116 @@
+package xdsclient
+
+import (
+	"bytes"
+	"errors"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/internal/protofield"
+)
+
+// The published Envoy API has a later form of xRFC TP2 under the same field numbers:
+// parameters in ResourceLocator, and in Resource (field 8) a ResourceName with the
+// constraints that the resource is for. A server that speaks it does not understand the
+// locators of this client, and what it sends is the variant of somebody else. Read as the
+// dynamic parameters that the form of 2021-08 has in field 8, a ResourceName is one
+// parameter whose key is the name of the resource. By that the form is told apart.
+
+// errPublished says that a server speaks the published form.
+var errPublished = errors.New("the server speaks the published form of xRFC TP2 (Resource.resource_name with constraints), " +
+	"and this client, by the feature dynamic_parameter_constraints, that of 2021-08 (Resource.dynamic_parameters); " +
+	"remove dynamic_parameter_constraints from server_features of the server in the xDS bootstrap")
+
+// The fields of the published DynamicParameterConstraints, which is a tree: constraint,
+// or_constraints, and_constraints and not_constraints. That of 2021-08 has only field 1,
+// a map entry.
+const (
+	publishedConstraint = 1
+	publishedLast       = 4
+)
+
+// published reports whether a resource is in the published form. It gives the resource
+// its name if it has that in field 8 only.
+func (u *update) published(r *wireResource) bool {
+	if len(r.parameters) == 0 {
+		return false
+	}
+	f, _, err := protofield.Next(r.parameters)
+	if err != nil {
+		return false
+	}
+	var n wireName
+	if n.merge(f.Value) != nil || len(n.name) == 0 || !isPublishedTree(n.constraints) {
+		return false
+	}
+	if len(r.name) == 0 && u.asked(n.name) {
+		r.name = n.name
+	}
+	return bytes.Equal(r.name, n.name) || len(r.name) > 0 && sameName(string(r.name), string(n.name))
+}
+
+// isPublishedTree reports whether the bytes can be a published DynamicParameterConstraints.
+// The text of a dynamic parameter cannot, unless it begins with a control character or a
+// quotation mark that a field of the right length follows.
+func isPublishedTree(b []byte) bool {
+	for len(b) > 0 {
+		f, rest, err := protofield.Next(b)
+		if err != nil || f.Kind != protowire.BytesType || f.Number > publishedLast {
+			return false
+		}
+		b = rest
+	}
+	return true
+}
+
+// isPublishedConstraints reports whether the constraints by which a server names a
+// subscription are in the published form, and not in that of 2021-08. Where those have
+// KeyConstraints, these have text, or say only that the key exists (field 3).
+func isPublishedConstraints(b []byte) bool {
+	if len(b) == 0 || !isPublishedTree(b) {
+		return false
+	}
+	for len(b) > 0 {
+		f, rest, err := protofield.Next(b)
+		if err != nil || f.Number != publishedConstraint {
+			return err == nil
+		}
+		for entry := f.Value; len(entry) > 0; {
+			part, after, err := protofield.Next(entry)
+			if err != nil {
+				return false
+			}
+			if part.Number == 3 || part.Number == 2 && !isKeyConstraints(part.Value) {
+				return true
+			}
+			entry = after
+		}
+		b = rest
+	}
+	return false
+}
+
+// isKeyConstraints reports whether the bytes can be the KeyConstraints of the form of
+// 2021-08: constraints and invert.
+func isKeyConstraints(b []byte) bool {
+	for len(b) > 0 {
+		f, rest, err := protofield.Next(b)
+		if err != nil || f.Number != 2 && f.Number != 3 {
+			return false
+		}
+		b = rest
+	}
+	return true
+}
+
+// refusePublished tells the subscriptions to a name that the server says something of it in
+// the published form, so that nobody can tell to which of them.
+func (u *update) refusePublished(n wireName) {
+	u.findAbsent(n, &scope{all: true})
+	for _, s := range u.found {
+		if s.seen != u.number {
+			s.seen, s.state = u.number, subscriptionFailed
+			u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, errPublished))
+		}
+	}
+}
