@@ -3,6 +3,7 @@ package dpdswrapper_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
@@ -13,6 +14,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsresource"
 )
+
+// runs numbers the runs of tests (-count), which share a log.
+var runs atomic.Int64
 
 // warns checks that there are n warnings with all of the texts.
 func warns(t *testing.T, n int, texts ...string) {
@@ -40,7 +44,7 @@ func fromServer(t *testing.T, types ...string) dynparam.ByType {
 // control plane wants to keep from the client by such constraints reaches it.
 func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	t.Parallel()
-	const id = "for-test-of-warnings"
+	id := fmt.Sprintf("for-test-of-warnings-%d-", runs.Add(1))
 	f := newFixture(t, `"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://a/`+dynparam.MapTypeName+`/`+id+`"}}`)
 	const wrong = "envoy.config.cluster.v3.RouteConfiguration"
 	f.Watch(xdsresource.ListenerType, listenerA, new(above))
@@ -63,9 +67,9 @@ func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 }
 
 // wrapperOf makes a wrapper for a bootstrap.
-func wrapperOf(t *testing.T, text string) {
+func wrapperOf(t *testing.T, source, text string) {
 	t.Helper()
-	cfg, err := bootstrap.Parse(t.Name(), []byte(text))
+	cfg, err := bootstrap.Parse(source, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +109,11 @@ func TestWarningOfServersWithoutConstraints(t *testing.T) {
 	} {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			wrapperOf(t, test.text)
+			source := fmt.Sprintf("%s-%d", t.Name(), runs.Add(1))
+			wrapperOf(t, source, test.text)
 			n := min(len(test.want), 1)
-			warns(t, n, append(test.want, "xDS bootstrap "+t.Name()+":")...)
-			warns(t, n, "xDS bootstrap "+t.Name()+":")
+			warns(t, n, append(test.want, "xDS bootstrap "+source+":")...)
+			warns(t, n, "xDS bootstrap "+source+":")
 		})
 	}
 }
