@@ -20,7 +20,8 @@ as they are. docs/control-plane.md has their format.
 
 The folder is looked at again every --poll, and at once on SIGHUP. A change is
 checked as a whole and published at once, and only what changed is sent. A folder
-that has become faulty changes nothing: the log says what is wrong where.
+that has become faulty, or lost all its documents, changes nothing: the log says what
+is wrong where.
 
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`

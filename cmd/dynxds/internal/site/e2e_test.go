@@ -93,6 +93,14 @@ func (r *running) write(name, text string) {
 	}
 }
 
+// remove deletes a file of the folder.
+func (r *running) remove(name string) {
+	r.t.Helper()
+	if err := os.Remove(filepath.Join(r.dir, name)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // reload makes the control plane look at the folder.
 func (r *running) reload() {
 	r.t.Helper()
