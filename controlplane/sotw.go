@@ -75,7 +75,7 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 	}
 	rejected := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.tellRejected(sub, rejected)
+	p.tellRejected(sub, rejected, req.GetErrorDetail())
 	return false
 }
 
