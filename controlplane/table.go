@@ -96,7 +96,7 @@ func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange)
 		return
 	}
 	for sub := range a.subs {
-		sub.changed(sub.topicOf(key, a), a.choice != nil)
+		sub.changed(sub.topicOf(key, a), a.choice != nil, was)
 	}
 }
 
@@ -153,13 +153,13 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 		}
 		if sub.dialect == byNames {
 			if now != c.was {
-				sub.changed(topic{name: key}, now != nil)
+				sub.changed(topic{name: key}, now != nil, c.was)
 			}
 			continue
 		}
 		for _, change := range changes {
 			if change.touches(c.constraints) {
-				sub.changed(topic{key, markVariant + change.key}, change.now != nil)
+				sub.changed(topic{key, markVariant + change.key}, change.now != nil, change.was)
 			}
 		}
 	}
