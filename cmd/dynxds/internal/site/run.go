@@ -31,6 +31,9 @@ type Options struct {
 	Poll time.Duration
 	// Hurry makes it be looked at right now. It may be nil.
 	Hurry <-chan struct{}
+	// RemovalDelay bounds how long clients keep what was deleted and they are still
+	// subscribed to (controlplane.WithRemovalDelay). Zero is not at all.
+	RemovalDelay time.Duration
 	// Serve says where and how. Its Log is that of everything.
 	Serve serve.Options
 	// Ready is told the address once clients can come. It may be nil.
@@ -46,10 +49,13 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.Poll < 0 {
 		return errors.New("--poll is negative")
 	}
+	if opts.RemovalDelay < 0 {
+		return errors.New("--removal-delay is negative")
+	}
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
-	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log)
+	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log, controlplane.WithRemovalDelay(opts.RemovalDelay))
 	defer plane.rejections.Close()
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
@@ -83,18 +89,18 @@ type plane struct {
 	rejections *repeatlog.Log
 }
 
-func newPlane(dir, authority string, log *slog.Logger) *plane {
+func newPlane(dir, authority string, log *slog.Logger, opts ...controlplane.Option) *plane {
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
 	publisher := publish.New(p.store, authority, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
-	p.ads = controlplane.NewServer(p.store,
+	p.ads = controlplane.NewServer(p.store, append(opts,
 		controlplane.WithNodeConstraints(publisher.NodeConstraints),
 		controlplane.WithNotFoundErrors(),
 		controlplane.WithResourceWrapping(),
 		controlplane.WithNACKHandler(p.reject),
-	)
+	)...)
 	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, log: log}
 	return p
 }
