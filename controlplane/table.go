@@ -157,10 +157,19 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 			}
 			continue
 		}
+		inError := s.inError()
+		if inError {
+			sub.endWithdrawalsOf(key)
+		}
 		for _, change := range changes {
-			if change.touches(c.constraints) {
-				sub.changed(topic{key, markVariant + change.key}, change.now != nil, change.was)
+			if !change.touches(c.constraints) {
+				continue
 			}
+			deleted := change.was
+			if inError {
+				deleted = nil // the error is in its place
+			}
+			sub.changed(topic{key, markVariant + change.key}, change.now != nil, deleted)
 		}
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// DefaultRemovalDelay is twice the 15 s that gRPC clients wait for a resource: a client
-// that was told of new routes late, and waits for their Clusters, still has the old ones.
+// DefaultRemovalDelay is how long a deletion is kept from clients by default: twice the
+// 15 s that gRPC clients wait for a resource. A client that was told of new routes late, and
+// waits for their Clusters, still has the old ones.
 const DefaultRemovalDelay = 30 * time.Second
 
 // Bounds of what one stream keeps of deleted resources. Beyond them the oldest go.
@@ -26,10 +27,10 @@ const (
 // Told at once are, whatever the delay: the deletion of a Listener or of a DPDS
 // resource, to which nothing else leads; an error in place of a resource ([Tx.SetError],
 // [Tx.SetVariantError]); that no variant matches constraints that changed
-// ([Server.RefreshNodeConstraints]); and, to a client that subscribes after the deletion or
-// subscribes again, that the resource does not exist. So to take access away, set an
-// error or delete the Listener. A wildcard or a glob subscription cannot let go of a
-// single resource, and keeps it for the whole delay.
+// ([Server.RefreshNodeConstraints]); and, to a client that subscribes after the deletion,
+// subscribes again, or comes back on a new stream, that the resource does not exist. So to
+// take access away, set an error or delete the Listener. A wildcard or a glob subscription
+// cannot let go of a single resource, and keeps it for the whole delay.
 //
 // A stream keeps 10,000 deleted resources, of 32 MiB together, at most; the oldest go
 // first.
@@ -192,6 +193,14 @@ func (sub *subscription) asksAgain(tp topic) {
 	if sub.kept[tp] != nil {
 		sub.endWithdrawal(tp)
 	}
+}
+
+// endWithdrawalsOf ends those of the variants of a name, which is in error now. The caller
+// holds Store.mu.
+func (sub *subscription) endWithdrawalsOf(key nameKey) {
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.endWithdrawalsIf(func(tp topic, _ *entry) bool { return tp.name == key })
 }
 
 // endWithdrawalsIf ends those that end says. The caller holds stream.mu.

@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -401,5 +402,37 @@ func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
 		c.unsubscribe(cds, "old")
 		c.unsubscribe(eds, "old")
 		c.fence()
+	})
+}
+
+// An error in place of all variants takes away those that a collection has, and those that it keeps.
+func TestWithdrawal_NotOfVariantsOfWhatIsDenied(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		for _, collection := range []string{"*", in("d/*")} {
+			s := withdrawing(t, long)
+			c := open(s, "n")
+			if _, ok := c.wire.(*tp2SotW); ok && collection != "*" {
+				continue // SotW has no globs
+			}
+			for _, name := range []string{"d/x", "d/y"} {
+				s.setVariant(t, cds, in(name), name+"-a", "env", "a")
+				s.setVariant(t, cds, in(name), name+"-b", "env", "b")
+			}
+			all := c.subscribe(cds, collection, dynparam.Constraints{})
+			x, y := in("d/x")+"=d/x", in("d/y")+"=d/y"
+			before := fmt.Sprintf("%s-a %s-b %s-a %s-b", x, x, y, y)
+			c.wants(all, before)
+			s.deleteVariant(t, cds, in("d/x"), "env", "a")
+			c.wants(all, before)
+			s.update(t, func(tx *controlplane.Tx) {
+				tx.SetError(cds, in("d/x"), status.New(codes.PermissionDenied, "no"))
+				tx.SetError(cds, in("d/y"), status.New(codes.PermissionDenied, "no"))
+			})
+			c.settle()
+			if got := all.String(); strings.Contains(got, "-a") || strings.Contains(got, "-b") {
+				t.Errorf("the collection %q still has %q, which is denied", collection, got)
+			}
+		}
 	})
 }
