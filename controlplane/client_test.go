@@ -44,6 +44,8 @@ type testServer struct {
 func startServer(t testing.TB, opts ...controlplane.Option) *testServer {
 	t.Helper()
 	store := controlplane.NewStore()
+	// Most tests are about what is told, and do not wait for it.
+	opts = append([]controlplane.Option{controlplane.WithRemovalDelay(0)}, opts...)
 	control := controlplane.NewServer(store, opts...)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,18 +1,21 @@
 package controlplane
 
 // current returns what a subscription has under a topic, nil if there is nothing,
-// and unanswered if it is not known yet. The caller holds Store.mu, of which t is
+// and unanswered if it is not known yet. What was deleted it may have for a while. The caller holds Store.mu, of which t is
 // a table, and stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
 		e = t.slots[tp.name].find(parameters)
 	} else if sub.named(tp) {
-		return sub.answerTo(tp.name, t.asks[tp.name][sub.askKey(tp)].choice)
+		e = sub.answerTo(tp.name, t.asks[tp.name][sub.askKey(tp)].choice)
 	} else {
 		e = t.choose(t.slots[tp.name], sub.implicit)
 	}
-	if e != nil && e.computed != nil {
+	switch {
+	case e == nil:
+		return sub.kept[tp]
+	case e.computed != nil:
 		return nil // made only for those who ask by name
 	}
 	return e

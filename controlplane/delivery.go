@@ -47,7 +47,8 @@ func (r Reply) String() string {
 type NACK struct {
 	// Version and Nonce are the rejected response's.
 	Version, Nonce string
-	// Err is the client's error_detail, cut at 4 KiB and without details.
+	// Err is the client's error_detail without details, and in a ClientStatus cut at
+	// 4 KiB.
 	Err *status.Status
 }
 

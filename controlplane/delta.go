@@ -30,7 +30,7 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 	p.mu.Lock()
 	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.tellRejected(sub, rejected)
+	p.tellRejected(sub, rejected, req.GetErrorDetail())
 	return p.resubscribe(sub, sub.difference(
 		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
 		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),

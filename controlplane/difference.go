@@ -117,12 +117,16 @@ func (sub *subscription) dueDifference(t *table, change subscriptionChange, befo
 	if change.askedForAll {
 		sub.pending.all = true
 		sub.pending.allAgain = sub.pending.allAgain || again
+		sub.asksAgain(wildcardTopic)
 	}
 }
 
 // dueNamed makes a topic due that is subscribed by name. The wildcard is due as
 // a whole.
 func (sub *subscription) dueNamed(tp topic, again bool) {
+	if again {
+		sub.asksAgain(tp)
+	}
 	if !sub.isWildcard(tp) {
 		sub.pending.add(tp, again)
 	}

@@ -44,6 +44,11 @@
 // Clusters and assignments that the update ended, by deleting them or by an
 // error, disappear last of all.
 //
+// The order of responses does not say when a client has acted on them. So a resource
+// that is deleted from the store stays in the view of each stream whose client has it,
+// until the client unsubscribes or a delay has passed ([WithRemovalDelay], 30 s by
+// default). Errors are not delayed, nor are deletions of Listeners.
+//
 // # Errors
 //
 // [Tx.SetError] stores an error where a resource cannot be had (xRFC TP3). It is

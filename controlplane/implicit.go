@@ -100,11 +100,14 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 		t.leave(sub, key, before.Key())
 	}
 	sub.implicit, sub.asks = now, nil
+	sub.stream.mu.Lock()
+	sub.endWithdrawalsIf(func(_ topic, was *entry) bool { return !now.Match(was.parameters()) })
+	sub.stream.mu.Unlock()
 	for _, key := range t.covered(sub) {
 		s := t.slots[key]
 		was, _ := s.choose(before)
 		if is := t.choose(s, now); is != was {
-			sub.changed(topic{name: key}, is != nil)
+			sub.changed(topic{name: key}, is != nil, nil)
 		}
 	}
 }

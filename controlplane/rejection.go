@@ -4,6 +4,9 @@ import (
 	"net"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Rejection is a NACK and where it comes from.
@@ -14,15 +17,18 @@ type Rejection struct {
 	Node    *corepb.Node
 	Peer    net.Addr
 	TypeURL string
-	NACK    NACK
+	// NACK has the whole message, as long as the client sent it.
+	NACK NACK
 }
 
-// tellRejected tells the server's handler of a NACK; nil is none.
-func (s *stream) tellRejected(sub *subscription, nack *NACK) {
+// tellRejected tells the server's handler of a NACK; nil is none. detail is what the
+// client said.
+func (s *stream) tellRejected(sub *subscription, nack *NACK, detail *statuspb.Status) {
 	if nack == nil || s.rejected == nil {
 		return
 	}
 	r := Rejection{Stream: s.id, Node: s.node, TypeURL: sub.typeURL, NACK: *nack}
+	r.NACK.Err = status.New(codes.Code(detail.GetCode()), detail.GetMessage())
 	if s.peer != nil {
 		r.Peer = s.peer.Addr
 	}

@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -20,7 +21,9 @@ func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
 	sotw := s.open(t)
 	sotw.subscribe(rds, "a")
 	response := sotw.want(rds, "a")
-	sotw.nack(response, "", "bad domain", "a")
+	// The handler is told the whole of it, of which ClientStatus keeps 4 KiB.
+	bad := strings.Repeat("bad domain; ", 1000)
+	sotw.nack(response, "", bad, "a")
 	sotw.fence()
 	delta := s.openDelta(t)
 	delta.subscribe(rds, "a")
@@ -29,7 +32,7 @@ func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
 	delta.fence()
 
 	for _, want := range []struct{ message, nonce string }{
-		{"bad domain", response.GetNonce()}, {"worse domain", deltaResponse.GetNonce()},
+		{bad, response.GetNonce()}, {"worse domain", deltaResponse.GetNonce()},
 	} {
 		select {
 		case r := <-told:

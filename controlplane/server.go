@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"sync"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -98,7 +99,9 @@ type Server struct {
 	wrap        bool
 	noDelta     bool
 	tellAbsence bool
-	rejected    func(Rejection)
+	// removalDelay is for the deletion of what clients are subscribed to.
+	removalDelay time.Duration
+	rejected     func(Rejection)
 
 	// stop ends every stream when it is closed.
 	stop chan struct{}
@@ -120,6 +123,8 @@ func NewServer(store *Store, opts ...Option) *Server {
 		maxResponse: DefaultMaxResponseSize,
 		stop:        make(chan struct{}),
 		streams:     map[uint64]*stream{},
+
+		removalDelay: DefaultRemovalDelay,
 	}
 	for _, opt := range opts {
 		opt(s)
@@ -207,6 +212,7 @@ func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
 	s.lastID++
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, s.limits, from)
 	st.rejected, st.waits = s.rejected, &s.waits
+	st.withdrawals.delay = s.removalDelay
 	s.streams[st.id] = st
 	return st
 }

@@ -15,6 +15,9 @@ type slot struct {
 	parameters []dynparam.Parameters
 }
 
+// inError says whether an error stands in place of all variants.
+func (s *slot) inError() bool { return s != nil && len(s.entries) == 1 && s.entries[0].whole }
+
 func (s *slot) find(parameters string) *entry {
 	if i, ok := s.search(parameters); ok {
 		return s.entries[i]
@@ -144,7 +147,7 @@ func (d *draft) changes(s *slot) []variantChange {
 	for key, now := range d.variants {
 		add(key, s.find(key), now)
 	}
-	ended := s != nil && len(s.entries) == 1 && s.entries[0].whole && d.sets()
+	ended := s.inError() && d.sets()
 	if s != nil && (d.replaced || ended) {
 		for _, was := range s.entries {
 			key := was.parameters().Key()

@@ -32,6 +32,7 @@ type sotw struct {
 }
 
 func newSotW(s *stream, mayWrap, tellAbsence bool) *sotw {
+	s.withdrawals.completeOnly = !tellAbsence
 	return &sotw{stream: s, mayWrap: mayWrap, tellAbsence: tellAbsence, nonces: newNonces()}
 }
 
@@ -75,7 +76,7 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 	}
 	rejected := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.tellRejected(sub, rejected)
+	p.tellRejected(sub, rejected, req.GetErrorDetail())
 	return false
 }
 
@@ -109,7 +110,7 @@ func (p *sotw) collect() []batch {
 		}
 		b := batch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.telling == tellAll {
-			b.resources = subscribed(t, due.sub)
+			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
 			p.addRivals(t, &b)
 		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
@@ -140,6 +141,18 @@ func subscribed(t *table, sub *subscription) []*Resource {
 		}
 	}
 	return inOrder(found)
+}
+
+// withKept adds the resources that were deleted and that the client is still to have.
+// found is ordered by name, and stays as it is.
+func (p *sotw) withKept(sub *subscription, found []*Resource) []*Resource {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(sub.kept) == 0 {
+		return found
+	}
+	sub.dropUnsent(p.clusters)
+	return inOrder(slices.Concat(found, sub.keptResources()))
 }
 
 // inOrder orders resources by name, and has each once.

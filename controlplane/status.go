@@ -66,6 +66,9 @@ type TypeStatus struct {
 	// another error nor the resource was sent since, and the client is still
 	// subscribed. They are ordered by name.
 	Errors []ErrorStatus
+	// Kept are the names of resources that were deleted and that the client still has,
+	// in order, each once: it was not told yet (WithRemovalDelay).
+	Kept []string
 	// SentVersion and SentNonce are those of the last response, empty if none
 	// was sent. It may still be on its way. The version is that of the type
 	// (SotW) or of the store (delta) at that time.
@@ -145,6 +148,7 @@ func (sub *subscription) status() TypeStatus {
 		Names:        sub.sortedNames(),
 		Locators:     sub.locators(),
 		Errors:       sub.standingErrors(),
+		Kept:         sub.keptNames(),
 		SentVersion:  d.version,
 		SentNonce:    d.nonce,
 		Reply:        d.reply,
@@ -170,6 +174,16 @@ func (sub *subscription) standingErrors() []ErrorStatus {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
 	})
 	return errs
+}
+
+// keptNames returns the names in kept. The caller holds stream.mu.
+func (sub *subscription) keptNames() []string {
+	var names []string
+	for tp, was := range sub.kept {
+		names = append(names, sub.spelling(tp, was))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // locators returns the subscribed locators in order. The caller holds Store.mu.

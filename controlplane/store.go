@@ -197,6 +197,7 @@ func (s *Store) release(st *stream) {
 	st.released = true
 	st.mu.Lock()
 	subs := slices.Collect(maps.Values(st.subs))
+	st.dropWithdrawals()
 	st.mu.Unlock()
 	for _, sub := range subs {
 		t := s.tables[sub.typeURL]

@@ -53,6 +53,8 @@ type stream struct {
 	// to by locators.
 	implicit dynparam.ByType
 	subs     map[string]*subscription
+	// withdrawals are the deletions that the client is not told of yet.
+	withdrawals withdrawals
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
 }
@@ -69,7 +71,7 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 	return &stream{
 		id: id, protocol: protocol, store: store, of: of, limits: l, peer: p,
 		wake: make(chan struct{}, 1),
-		subs: map[string]*subscription{},
+		subs: map[string]*subscription{}, withdrawals: newWithdrawals(),
 	}
 }
 
@@ -215,6 +217,8 @@ func exchange[Req, Resp any](
 			return err
 		case <-stop:
 			return errClosed
+		case <-s.withdrawals.timer.C:
+			s.endWithdrawals()
 		case <-wake:
 			group.Go(func() { pushed <- v.push(wire.Send) })
 			wake = nil

@@ -80,6 +80,9 @@ type subscription struct {
 	// what is not here, the client knows nothing of. Topics of globs are here,
 	// too: with the collection's error, or with absence if it is in none.
 	told map[topic]*entry
+	// kept are the resources that the store has no more and the client is still to
+	// have; see WithRemovalDelay.
+	kept map[topic]*entry
 	// answers are what computed resources are for this client, and epoch counts
 	// how often it was said that they may be others by now.
 	answers  map[nameKey]answer
@@ -95,7 +98,7 @@ type pending struct {
 	// allAgain is that even of what the client was told already.
 	allAgain bool
 	// topics says of each topic whether it is due even if the client was told
-	// already.
+	// already, as it asked.
 	topics map[topic]bool
 }
 
@@ -304,11 +307,17 @@ func (sub *subscription) resourceName(tp topic, e *entry) *discoverypb.ResourceN
 }
 
 // changed notes that the topic is not what the client was told last. The store
-// calls it, for subscribed topics only.
-func (sub *subscription) changed(tp topic, exists bool) {
+// calls it, for subscribed topics only. deleted is what the store had, if the topic does
+// not exist because that was deleted.
+func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if exists {
+		sub.restore(tp)
+	} else if sub.withdraw(tp, deleted) {
+		return
+	}
 	switch {
 	case sub.telling == tellAll:
 		sub.pending.all = true
@@ -344,7 +353,9 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 		delete(sub.answers, tp.name)
 		delete(sub.told, tp)
 		delete(sub.pending.topics, tp)
+		sub.restore(tp)
 	}
+	maps.DeleteFunc(sub.kept, func(tp topic, was *entry) bool { return !sub.wants(tp, was) })
 	if sub.telling == tellDifference {
 		sub.dueDifference(t, change, before)
 	} else {
@@ -360,7 +371,8 @@ func (sub *subscription) dueState(change subscriptionChange) {
 		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
 	}
 	for tp := range change.added {
-		sub.pending.add(tp, false)
+		sub.asksAgain(tp)
+		sub.pending.add(tp, true)
 	}
 }
 

@@ -96,7 +96,7 @@ func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange)
 		return
 	}
 	for sub := range a.subs {
-		sub.changed(sub.topicOf(key, a), a.choice != nil)
+		sub.changed(sub.topicOf(key, a), a.choice != nil, was)
 	}
 }
 
@@ -153,14 +153,23 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 		}
 		if sub.dialect == byNames {
 			if now != c.was {
-				sub.changed(topic{name: key}, now != nil)
+				sub.changed(topic{name: key}, now != nil, c.was)
 			}
 			continue
 		}
+		inError := s.inError()
+		if inError {
+			sub.endWithdrawalsOf(key)
+		}
 		for _, change := range changes {
-			if change.touches(c.constraints) {
-				sub.changed(topic{key, markVariant + change.key}, change.now != nil)
+			if !change.touches(c.constraints) {
+				continue
 			}
+			deleted := change.was
+			if inError {
+				deleted = nil // the error is in its place
+			}
+			sub.changed(topic{key, markVariant + change.key}, change.now != nil, deleted)
 		}
 	}
 }

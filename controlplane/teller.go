@@ -139,6 +139,13 @@ func (w *teller) inOne(glob topic, e *entry) bool {
 }
 
 func (w *teller) openGlob(tp topic, again bool, opened map[topic]bool) {
+	// For the members, too, what the client is told is what there is.
+	for member := range w.sub.kept {
+		if member.name.collection == tp.name.collection {
+			w.sub.restore(member)
+			w.add(member, false)
+		}
+	}
 	was, known := w.sub.told[tp]
 	now := w.sub.current(w.t, tp)
 	switch {

@@ -185,13 +185,14 @@ func storable(name string) (nameKey, error) {
 }
 
 // Delete removes a resource with all its variants, or the error in its place, if
-// there is one.
+// there is one. Clients that have the resource are told later; see
+// [WithRemovalDelay].
 func (tx *Tx) Delete(typeURL, name string) {
 	tx.draft(typeURL, keyOf(name)).replace(nil)
 }
 
-// DeleteVariant removes the variant with these parameters, or the error in its
-// place, if there is one.
+// DeleteVariant is Delete for the variant with these parameters, or the error in its
+// place.
 func (tx *Tx) DeleteVariant(typeURL, name string, parameters map[string]string) {
 	p, err := dynparam.NewParameters(parameters)
 	if err != nil {

@@ -85,7 +85,8 @@ func GRPCOptions(opts ...grpc.ServerOption) FakeServerOption {
 	return func(o *fakeServerOptions) { o.grpc = append(o.grpc, opts...) }
 }
 
-// ControlPlaneOptions passes options to controlplane.NewServer.
+// ControlPlaneOptions passes options to controlplane.NewServer. Deletions are told at
+// once unless one of them is controlplane.WithRemovalDelay.
 func ControlPlaneOptions(opts ...controlplane.Option) FakeServerOption {
 	return func(o *fakeServerOptions) { o.control = append(o.control, opts...) }
 }
@@ -112,6 +113,7 @@ func KeepRequests(n int) FakeServerOption {
 // NewFakeServer starts a FakeServer. The caller has to Close it.
 func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 	f := &FakeServer{streams: map[uint64]*fakeStream{}, news: make(chan struct{}), opts: fakeServerOptions{keep: maxRecorded}}
+	f.opts.control = []controlplane.Option{controlplane.WithRemovalDelay(0)}
 	for _, opt := range opts {
 		opt(&f.opts)
 	}

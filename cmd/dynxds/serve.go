@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/controlplane"
 )
 
 const serveHelp = `Serves xDS (state of the world and delta) from a folder of YAML or JSON files:
@@ -20,7 +21,8 @@ as they are. docs/control-plane.md has their format.
 
 The folder is looked at again every --poll, and at once on SIGHUP. A change is
 checked as a whole and published at once, and only what changed is sent. A folder
-that has become faulty changes nothing: the log says what is wrong where.
+that has become faulty, or lost all its documents, changes nothing: the log says what
+is wrong where.
 
 SIGTERM and SIGINT drain: health says NOT_SERVING, clients are told to go
 elsewhere, and what is left after --grace is cut off.`
@@ -57,6 +59,8 @@ func newServe() *cobra.Command {
 	f.StringVar(&opts.Serve.ClientCA, "client-ca", "", "PEM file with the authorities that clients need a certificate of")
 	f.StringVar(&opts.Authority, "authority", "", "also serve xdstp: names under this authority, with dynamic parameters and DPDS")
 	f.DurationVar(&opts.Poll, "poll", site.DefaultPoll, "how often to look at the folder")
+	f.DurationVar(&opts.RemovalDelay, "removal-delay", controlplane.DefaultRemovalDelay,
+		"how long clients keep what was deleted, unless they let go of it before")
 	f.DurationVar(&opts.Serve.Grace, "grace", serve.DefaultGrace, "how long a drain waits for what is in flight")
 	f.StringVar(&format, "log-format", "text", "text or json")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")

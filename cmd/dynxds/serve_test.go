@@ -216,6 +216,7 @@ func TestServeFlags(t *testing.T) {
 		{"serve", "there are 0 arguments, and have to be one: dynxds serve DIR"},
 		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
 		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
+		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},
 		{"serve " + exampleMesh + " --log-level loud", `--log-level "loud"`},
 		{"serve " + exampleMesh + " --log-format xml", `--log-format "xml"`},
 		{"serve " + exampleMesh + " --listen nowhere", "--listen nowhere"},

@@ -23,6 +23,14 @@ type Content struct {
 	Files int
 }
 
+// Documents is how many documents there are; nil has none.
+func (c *Content) Documents() int {
+	if c == nil {
+		return 0
+	}
+	return len(c.Services) + len(c.Policies) + len(c.Denials) + len(c.Resources)
+}
+
 // Resource is an xDS resource as somebody wrote it.
 type Resource struct {
 	Source meshroute.Source

@@ -41,6 +41,9 @@ func New(dir string) *Reader {
 	return &Reader{dir: dir, files: map[string]*file{}, now: time.Now}
 }
 
+// Dir returns the folder's path, as it was given to New.
+func (r *Reader) Dir() string { return r.dir }
+
 // Read returns what the folder says now. If nothing changed since the last call it
 // returns the same pointers, be it content or error. An error that is about files'
 // text is a *strictyaml.Faults; then there is no content.

@@ -2,29 +2,61 @@ package serve
 
 import (
 	"log/slog"
+	"net"
 	"sync/atomic"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 )
+
+// ClientKey tells one client from others in the log: by its node and its host, as its
+// port is another one with each connection.
+func ClientKey(node string, peer net.Addr) string {
+	if peer == nil {
+		return node
+	}
+	host, _, err := net.SplitHostPort(peer.String())
+	if err != nil {
+		host = peer.String()
+	}
+	return node + " at " + host
+}
 
 // logged tells of the beginning and the end of each stream.
 func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	log := s.opts.Log.With("method", info.FullMethod)
+	attrs := []slog.Attr{slog.String("method", info.FullMethod)}
+	var addr net.Addr
 	if p, ok := peer.FromContext(stream.Context()); ok {
-		log = log.With("peer", p.Addr.String())
+		addr = p.Addr
+		log = log.With("peer", addr.String())
+		attrs = append(attrs, slog.String("peer", addr.String()))
 	}
 	began := time.Now()
 	client := &identified{ServerStream: stream, log: log}
 	log.Debug("stream begins")
 	err := handler(srv, client)
+	var id string
 	if node := client.node.Load(); node != nil {
-		log = log.With("node", *node)
+		id = *node
+		attrs = append(attrs, slog.String("node", id))
 	}
-	log.Info("stream ended", "lasted", time.Since(began).Round(time.Millisecond), "status", status.Code(err).String())
+	code := status.Code(err)
+	end := repeatlog.Event{
+		Level: slog.LevelInfo, Message: "stream ended",
+		Client: ClientKey(id, addr), Subject: info.FullMethod + " " + code.String(),
+		Attrs: append(attrs, slog.Duration("lasted", time.Since(began).Round(time.Millisecond)), slog.String("status", code.String())),
+	}
+	if code != codes.OK && code != codes.Canceled {
+		end.Text = status.Convert(err).Message() // for instance what is wrong with a request
+	}
+	s.ends.Add(end)
 	return err
 }
 

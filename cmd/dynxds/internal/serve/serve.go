@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/controlplane"
 )
 
@@ -33,6 +34,8 @@ type Server struct {
 	grpc     *grpc.Server
 	ads      *controlplane.Server
 	health   *health.Server
+	// ends is the log of streams that ended.
+	ends *repeatlog.Log
 	// release ends what the credentials hold.
 	release func()
 }
@@ -57,7 +60,7 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 		}
 		return nil, fmt.Errorf("--listen %s: %w", opts.Listen, err)
 	}
-	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), release: release}
+	s := &Server{opts: opts, listener: listener, ads: ads, health: health.NewServer(), ends: repeatlog.New(opts.Log), release: release}
 	s.grpc = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxRequest),
@@ -132,4 +135,5 @@ func (s *Server) drain() {
 	})
 	defer cut.Stop()
 	s.grpc.GracefulStop()
+	s.ends.Close()
 }

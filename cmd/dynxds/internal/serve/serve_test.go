@@ -3,8 +3,10 @@ package serve_test
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -241,5 +243,51 @@ func TestFaultyOptions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Given a client that opens a stream in a loop whose requests are faulty, then the log says what is
+// wrong with them, and that once; when the server drains it says how often.
+func TestAFlappingClientIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	r := start(t, serve.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	client := discoverypb.NewAggregatedDiscoveryServiceClient(r.dial(insecure.NewCredentials()))
+	const streams = 300
+	for range streams {
+		stream, err := client.StreamAggregatedResources(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "frontend-1"}}); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Fatalf("the stream ended with %v, want INVALID_ARGUMENT", err)
+		}
+	}
+	r.drain()
+	<-r.ended
+	var lines, ends int
+	for line := range strings.Lines(log.String()) {
+		if !strings.Contains(line, "stream ended") {
+			continue
+		}
+		lines++
+		repeated := 1
+		if _, number, ok := strings.Cut(strings.TrimSpace(line), "repeated="); ok {
+			repeated, _ = strconv.Atoi(number)
+		}
+		ends += repeated
+		for _, want := range []string{"node=frontend-1", "status=InvalidArgument", "type_url: empty"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("no %q in %s", want, line)
+			}
+		}
+	}
+	if ends != streams || lines < 2 || lines > 20 {
+		t.Errorf("the log tells of %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
 	}
 }

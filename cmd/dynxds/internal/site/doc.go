@@ -3,6 +3,6 @@
 //
 // Run joins the parts: folder.Reader reads, publish.Publisher fills the store of
 // a controlplane.Server, and serve.Server serves it. A Reloader asks the folder
-// again and again whether it changed. A folder that has become faulty changes
+// again and again whether it changed. A folder that has become faulty, or empty, changes
 // nothing: clients keep the last good state, and the log says what is wrong where.
 package site

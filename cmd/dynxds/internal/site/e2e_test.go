@@ -93,6 +93,23 @@ func (r *running) write(name, text string) {
 	}
 }
 
+// replace writes a file of the folder, whose old text is there until then.
+func (r *running) replace(name, text string) {
+	r.t.Helper()
+	r.write(".next", text)
+	if err := os.Rename(filepath.Join(r.dir, ".next"), filepath.Join(r.dir, name)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// remove deletes a file of the folder.
+func (r *running) remove(name string) {
+	r.t.Helper()
+	if err := os.Remove(filepath.Join(r.dir, name)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 // reload makes the control plane look at the folder.
 func (r *running) reload() {
 	r.t.Helper()
@@ -104,7 +121,7 @@ func (r *running) reload() {
 }
 
 // start runs a control plane over the files until the test ends.
-func start(t *testing.T, authority string, files map[string]string) *running {
+func start(t *testing.T, authority string, files map[string]string, change ...func(*site.Options)) *running {
 	t.Helper()
 	r := &running{t: t, dir: t.TempDir(), hurry: make(chan struct{}), log: &logBuffer{lines: make(chan struct{}, 1)}}
 	for name, text := range files {
@@ -116,6 +133,9 @@ func start(t *testing.T, authority string, files map[string]string) *running {
 		Dir: r.dir, Authority: authority, Poll: time.Hour, Hurry: r.hurry,
 		Serve: serve.Options{Listen: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(r.log, nil))},
 		Ready: func(addr net.Addr) { ready <- addr },
+	}
+	for _, f := range change {
+		f(&opts)
 	}
 	go func() { ended <- site.Run(ctx, opts) }()
 	select {

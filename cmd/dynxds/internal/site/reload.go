@@ -3,6 +3,7 @@ package site
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -17,8 +18,8 @@ type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
 	log       *slog.Logger
-	// begun: something was published, once.
-	begun bool
+	// published is what was published last, nil before that.
+	published *folder.Content
 	// content and readErr are what was read last.
 	content *folder.Content
 	readErr error
@@ -41,21 +42,30 @@ func (r *reloader) load(ctx context.Context) error {
 	wasFaulty := r.err != nil
 	r.content, r.readErr, r.err = content, err, err
 	var summary publish.Summary
-	if err == nil {
+	if err == nil && content.Documents() == 0 && r.published.Documents() > 0 {
+		r.err = r.emptied()
+	} else if err == nil {
 		summary, r.err = r.publisher.Publish(ctx, content)
 	}
 	if r.err != nil {
-		if r.begun {
+		if r.published != nil {
 			r.refuse(r.err)
 		}
 		return r.err
 	}
-	r.begun = true
+	r.published = content
 	if wasFaulty {
 		r.log.Info("the folder is right again")
 	}
 	r.tell(content, &summary, time.Since(began))
 	return nil
+}
+
+// emptied is the error of a folder that lost all its documents. It is more likely that a mount went
+// away, or that a deployment is half done, than that nothing is to be served.
+func (r *reloader) emptied() error {
+	return fmt.Errorf("the folder %s has no documents any more, and had %d: put them back, or restart the server to serve nothing",
+		r.folder.Dir(), r.published.Documents())
 }
 
 // nothingToRead is said of a folder that may be the wrong one.

@@ -60,6 +60,45 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: b
 	}
 }
 
+// Given a folder that was published, when all its documents are gone (its files were deleted or
+// emptied, as when a mount went away), then clients keep what they have, the log says so once, and
+// the folder is published again when documents are back.
+func TestAnEmptiedFolderIsAFault(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		empty func(*running)
+	}{
+		{"files deleted", func(r *running) { r.remove("services.yaml") }},
+		{"files emptied", func(r *running) { r.write("services.yaml", "# nothing\n") }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			r := start(t, "", map[string]string{"services.yaml": m.services()})
+			client := r.dial(plain, "frontend", "v1")
+			client.reaches("v1")
+			test.empty(r)
+			for range 3 {
+				r.reload()
+			}
+			r.logged("level=ERROR", "the folder is faulty; clients keep the last good state", r.dir, "no documents any more")
+			// A look is over when the next one begins.
+			r.reload()
+			if n := r.count("the folder is faulty"); n != 1 {
+				t.Errorf("the log says %d times that the folder is faulty, want once", n)
+			}
+			// A channel that is new, as one that is there may keep what it has of a deleted service.
+			r.dial(plain, "batch", "v1").reaches("v1")
+
+			r.write("services.yaml", m.services()+"---\nkind: Service\nname: third\n")
+			r.reload()
+			r.logged("the folder is right again")
+			r.logged("published", "version=2", "services=3", "removed=0")
+		})
+	}
+}
+
 // Given a folder without a file, then it is served, with a warning: it may be the
 // wrong one.
 func TestAnEmptyFolderIsWarnedOf(t *testing.T) {

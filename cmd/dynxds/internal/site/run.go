@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/controlplane"
 )
@@ -30,6 +31,9 @@ type Options struct {
 	Poll time.Duration
 	// Hurry makes it be looked at right now. It may be nil.
 	Hurry <-chan struct{}
+	// RemovalDelay bounds how long clients keep what was deleted and they are still
+	// subscribed to (controlplane.WithRemovalDelay). Zero is not at all.
+	RemovalDelay time.Duration
 	// Serve says where and how. Its Log is that of everything.
 	Serve serve.Options
 	// Ready is told the address once clients can come. It may be nil.
@@ -45,10 +49,14 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.Poll < 0 {
 		return errors.New("--poll is negative")
 	}
+	if opts.RemovalDelay < 0 {
+		return errors.New("--removal-delay is negative")
+	}
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
-	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log)
+	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log, controlplane.WithRemovalDelay(opts.RemovalDelay))
+	defer plane.rejections.Close()
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
 		return err
@@ -77,25 +85,34 @@ type plane struct {
 	store  *controlplane.Store
 	ads    *controlplane.Server
 	reload *reloader
+	// rejections is the log of NACKs.
+	rejections *repeatlog.Log
 }
 
-func newPlane(dir, authority string, log *slog.Logger) *plane {
-	p := &plane{store: controlplane.NewStore()}
+func newPlane(dir, authority string, log *slog.Logger, opts ...controlplane.Option) *plane {
+	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
 	publisher := publish.New(p.store, authority, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
-	p.ads = controlplane.NewServer(p.store,
+	p.ads = controlplane.NewServer(p.store, append(opts,
 		controlplane.WithNodeConstraints(publisher.NodeConstraints),
 		controlplane.WithNotFoundErrors(),
 		controlplane.WithResourceWrapping(),
-		controlplane.WithNACKHandler(func(r controlplane.Rejection) { logRejection(log, r) }),
-	)
+		controlplane.WithNACKHandler(p.reject),
+	)...)
 	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, log: log}
 	return p
 }
 
-func logRejection(log *slog.Logger, r controlplane.Rejection) {
-	log.Warn("a client rejects a response", "node", r.Node.GetId(), "peer", fmt.Sprint(r.Peer),
-		"type", r.TypeURL, "version", r.NACK.Version, "error", r.NACK.Err.Message())
+// reject logs a NACK.
+func (p *plane) reject(r controlplane.Rejection) {
+	p.rejections.Add(repeatlog.Event{
+		Level: slog.LevelWarn, Message: "a client rejects a response",
+		Client: serve.ClientKey(r.Node.GetId(), r.Peer), Subject: r.TypeURL, Text: r.NACK.Err.Message(),
+		Attrs: []slog.Attr{
+			slog.String("node", r.Node.GetId()), slog.String("peer", fmt.Sprint(r.Peer)),
+			slog.String("type", r.TypeURL), slog.String("version", r.NACK.Version),
+		},
+	})
 }

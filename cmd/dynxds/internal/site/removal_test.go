@@ -1,0 +1,121 @@
+package site_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// Given RPCs that routes lead to a service, when that is deleted while the routes move away from it,
+// in one change of the folder or right after, then no RPC fails of a client that believes
+// deletions at once, and the Clusters stay with who has not let go of them.
+func TestAServiceIsDeletedWhileRoutesMoveAway(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		backends := map[string]*testutils.Backend{}
+		service := func(name string) string {
+			if backends[name] == nil {
+				backends[name] = testutils.StartBackend(t, name)
+			}
+			return fmt.Sprintf("kind: Service\nname: %s\nendpoints: [{address: %q}]\n", name, backends[name].Addr())
+		}
+		// One file, replaced as a whole: the control plane may look at any time.
+		mesh := func(to string, services ...string) string {
+			text := service("backend") + fmt.Sprintf(`---
+kind: MeshHTTPRoute
+metadata: {name: move}
+spec:
+  targetRef: {kind: Mesh}
+  to:
+  - targetRef: {kind: MeshService, name: backend}
+    rules:
+    - backendRefs: [{kind: MeshService, name: %s, weight: 1}]
+`, to)
+			for _, name := range services {
+				text += "---\n" + service(name)
+			}
+			return text
+		}
+		r := start(t, kind.authority, map[string]string{"mesh.yaml": mesh("s0", "s0")},
+			func(o *site.Options) { o.RemovalDelay = time.Hour })
+		client := r.dial(kind, "frontend", "v1")
+		client.reaches("s0")
+		clusters := r.clusters()
+		first := clusters()
+		for i := range 6 {
+			last, next := fmt.Sprintf("s%d", i), fmt.Sprintf("s%d", i+1)
+			if i%2 == 0 {
+				r.replace("mesh.yaml", mesh(next, last, next))
+				r.reload()
+			}
+			r.replace("mesh.yaml", mesh(next, next))
+			r.reload()
+			client.reaches(next)
+			for _, name := range first {
+				if now := clusters(); !slices.Contains(now, name) {
+					t.Fatalf("the Clusters are %q, without %q, which a client still has", now, name)
+				}
+			}
+		}
+	})
+}
+
+// clusters returns a function that asks for all Clusters, on one stream, and returns their names.
+func (r *running) clusters() func() []string {
+	r.t.Helper()
+	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(testutils.Context(r.t))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	probes := 0
+	return func() []string {
+		r.t.Helper()
+		// A name that is new makes the server answer with all that there is.
+		probes++
+		probe := fmt.Sprintf("probe-%d", probes)
+		err := stream.Send(&discoverypb.DiscoveryRequest{
+			Node: &corepb.Node{Id: "watcher"}, TypeUrl: meshroute.ClusterType, ResourceNames: []string{"*", probe},
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for {
+			response, err := stream.Recv()
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			answered := false
+			for _, e := range response.GetResourceErrors() {
+				answered = answered || e.GetResourceName().GetName() == probe
+			}
+			if !answered {
+				continue
+			}
+			var names []string
+			for _, packed := range response.GetResources() {
+				cluster := new(clusterpb.Cluster)
+				if err := packed.UnmarshalTo(cluster); err != nil {
+					r.t.Fatal(err)
+				}
+				names = append(names, cluster.GetName())
+			}
+			return names
+		}
+	}
+}

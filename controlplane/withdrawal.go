@@ -1,0 +1,230 @@
+package controlplane
+
+import (
+	"maps"
+	"time"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// DefaultRemovalDelay is how long a deletion is kept from clients by default: twice the
+// 15 s that gRPC clients wait for a resource. A client that was told of new routes late, and
+// waits for their Clusters, still has the old ones.
+const DefaultRemovalDelay = 30 * time.Second
+
+// Bounds of what one stream keeps of deleted resources. Beyond them the oldest go.
+const (
+	maxWithdrawals     = 10_000
+	maxWithdrawalBytes = 32 << 20
+)
+
+// WithRemovalDelay bounds how long the deletion of a resource is kept from a stream
+// whose client has the resource and is still subscribed to it (make before break). A
+// client that moves on unsubscribes before that, and is told of nothing: it never sees a
+// resource go that its own configuration still leads to. Zero tells of deletions at once,
+// in the order of the package documentation. The default is [DefaultRemovalDelay].
+//
+// Told at once are, whatever the delay: the deletion of a Listener or of a DPDS
+// resource, to which nothing else leads; an error in place of a resource ([Tx.SetError],
+// [Tx.SetVariantError]); that no variant matches constraints that changed
+// ([Server.RefreshNodeConstraints]); and, to a client that subscribes after the deletion,
+// subscribes again, or comes back on a new stream, that the resource does not exist. So to
+// take access away, set an error or delete the Listener. A wildcard or a glob subscription
+// cannot let go of a single resource, and keeps it for the whole delay.
+//
+// A stream keeps 10,000 deleted resources, of 32 MiB together, at most; the oldest go
+// first.
+func WithRemovalDelay(d time.Duration) Option { return func(s *Server) { s.removalDelay = d } }
+
+// withdrawal is a resource that the store has no more and the client is still to have.
+type withdrawal struct {
+	sub   *subscription
+	topic topic
+	// was is what the store had last. The withdrawal is over when subscription.kept
+	// has something else under the topic.
+	was *entry
+	due time.Time
+}
+
+func (w *withdrawal) size() int { return w.was.resource.size() }
+
+// withdrawals are those of one stream. stream.mu guards them.
+type withdrawals struct {
+	// delay is zero or less if there are none.
+	delay time.Duration
+	// completeOnly: the client can be told of a removal only by a response that is
+	// complete (SotW without WithNotFoundErrors).
+	completeOnly bool
+	// queue is in the order of due, and has withdrawals that are over, too.
+	queue []withdrawal
+	// bytes is the size of the resources in queue.
+	bytes int
+	// timer fires when the first of queue is due.
+	timer *time.Timer
+}
+
+func newWithdrawals() withdrawals {
+	w := withdrawals{timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+// delaysRemoval says whether other resources lead to those of the type.
+func delaysRemoval(typeURL string) bool {
+	return typeURL != listenerType && typeURL != dynparam.MapTypeURL
+}
+
+// withdraw keeps for the client what the store has just deleted, and says whether it does.
+// was is nil if the end is not a deletion. The caller holds stream.mu.
+func (sub *subscription) withdraw(tp topic, was *entry) bool {
+	s := sub.stream
+	switch {
+	case s.withdrawals.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
+		return false
+	case sub.telling == tellChanged && s.withdrawals.completeOnly:
+		return false
+	case was.asResource() == nil || !sub.hasResource(tp):
+		return false
+	}
+	if sub.kept[tp] != nil {
+		return true // as a name and as a member of a collection
+	}
+	if sub.kept == nil {
+		sub.kept = map[topic]*entry{}
+	}
+	sub.kept[tp] = was
+	w := withdrawal{sub: sub, topic: tp, was: was, due: time.Now().Add(s.withdrawals.delay)}
+	s.withdrawals.queue = append(s.withdrawals.queue, w)
+	s.withdrawals.bytes += w.size()
+	if len(s.withdrawals.queue) == 1 {
+		s.rearm()
+	}
+	for len(s.withdrawals.queue) > maxWithdrawals || s.withdrawals.bytes > maxWithdrawalBytes {
+		s.endFirst() // the timer may find nothing due then, and is set again
+	}
+	return sub.kept[tp] != nil
+}
+
+// hasResource says whether the client was sent a resource under the topic, and does not
+// ask for it again. In SotW what a wildcard covers is taken to have been sent; of what was
+// not, see sotw.dropUnsent.
+func (sub *subscription) hasResource(tp topic) bool {
+	if sub.pending.topics[tp] || sub.pending.allAgain {
+		return false
+	}
+	told := sub.told[tp]
+	if sub.telling == tellDifference {
+		return told != nil && told.resource != nil
+	}
+	return told == nil
+}
+
+// restore ends a withdrawal without a word: the client has the resource again, or wants it
+// no more. The caller holds stream.mu.
+func (sub *subscription) restore(tp topic) { delete(sub.kept, tp) }
+
+// endWithdrawal makes it due that a resource is gone. The caller holds stream.mu.
+func (sub *subscription) endWithdrawal(tp topic) {
+	sub.restore(tp)
+	if sub.telling == tellAll {
+		sub.pending.all = true
+		if !sub.named(tp) {
+			return
+		}
+	}
+	sub.pending.add(tp, false)
+}
+
+// endFirst takes the oldest withdrawal off the queue, and ends it if it is not over. The
+// caller holds stream.mu.
+func (s *stream) endFirst() {
+	q := &s.withdrawals
+	first := q.queue[0]
+	q.queue[0] = withdrawal{}
+	q.queue = q.queue[1:]
+	q.bytes -= first.size()
+	if first.sub.kept[first.topic] == first.was {
+		first.sub.endWithdrawal(first.topic)
+		s.markDue(first.sub)
+	}
+}
+
+// rearm sets the timer to the first of the queue. The caller holds stream.mu.
+func (s *stream) rearm() {
+	q := &s.withdrawals
+	if len(q.queue) == 0 {
+		q.queue = nil
+		q.timer.Stop()
+		return
+	}
+	q.timer.Reset(time.Until(q.queue[0].due))
+}
+
+// endWithdrawals ends what is due. exchange calls it when the timer fires.
+func (s *stream) endWithdrawals() {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.released {
+		return
+	}
+	for now := time.Now(); len(s.withdrawals.queue) > 0 && !now.Before(s.withdrawals.queue[0].due); {
+		s.endFirst()
+	}
+	s.rearm()
+}
+
+// dropWithdrawals ends everything when the stream ends. The caller holds stream.mu.
+func (s *stream) dropWithdrawals() {
+	s.withdrawals.queue, s.withdrawals.bytes = nil, 0
+	s.withdrawals.timer.Stop()
+}
+
+// asksAgain is for what a client asks for once more: it is told what there is. The caller
+// holds stream.mu.
+func (sub *subscription) asksAgain(tp topic) {
+	if tp.name.isGlob() || sub.isWildcard(tp) {
+		sub.endWithdrawalsIf(func(member topic, was *entry) bool {
+			return sub.isWildcard(tp) || member.name.collection == tp.name.collection
+		})
+		return
+	}
+	if sub.kept[tp] != nil {
+		sub.endWithdrawal(tp)
+	}
+}
+
+// endWithdrawalsOf ends those of the variants of a name, which is in error now. The caller
+// holds Store.mu.
+func (sub *subscription) endWithdrawalsOf(key nameKey) {
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	sub.endWithdrawalsIf(func(tp topic, _ *entry) bool { return tp.name == key })
+}
+
+// endWithdrawalsIf ends those that end says. The caller holds stream.mu.
+func (sub *subscription) endWithdrawalsIf(end func(topic, *entry) bool) {
+	for tp, was := range sub.kept {
+		if end(tp, was) {
+			sub.endWithdrawal(tp)
+		}
+	}
+	sub.stream.markDue(sub)
+}
+
+// keptResources returns the deleted resources that belong into a complete response. The
+// caller holds stream.mu.
+func (sub *subscription) keptResources() []*Resource {
+	kept := make([]*Resource, 0, len(sub.kept))
+	for _, was := range sub.kept {
+		kept = append(kept, was.resource)
+	}
+	return kept
+}
+
+// dropUnsent ends the withdrawals of what was not in the last complete response, sent, which is
+// ordered by name. The caller holds stream.mu.
+func (sub *subscription) dropUnsent(sent []*Resource) {
+	maps.DeleteFunc(sub.kept, func(_ topic, was *entry) bool { return !hasName(sent, was.resource.name) })
+}

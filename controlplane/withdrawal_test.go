@@ -1,0 +1,438 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// A delay that does not pass in a test, and one that does.
+const long, short = time.Hour, 20 * time.Millisecond
+
+func withdrawing(t testing.TB, delay time.Duration, opts ...controlplane.Option) *testServer {
+	t.Helper()
+	return startServer(t, append(opts, controlplane.WithRemovalDelay(delay), controlplane.WithNotFoundErrors())...)
+}
+
+// resource returns one of a type.
+func resource(typeURL, name, version string) proto.Message {
+	switch typeURL {
+	case lds:
+		return xdsmsg.DefaultListener(name, version)
+	case rds:
+		return xdsmsg.RouteConfig(name, "*", xdsmsg.PrefixRoute("", version))
+	case cds:
+		return xdsmsg.EDSCluster(name, version)
+	default:
+		return xdsmsg.SimpleEndpoints(name, version+":1")
+	}
+}
+
+// referred are the types that other resources lead to.
+var referred = []string{rds, cds, eds}
+
+func eachReferred(t *testing.T, test func(t *testing.T, typeURL string)) {
+	for _, typeURL := range referred {
+		t.Run(typeURL[len("type.googleapis.com/envoy.config."):], func(t *testing.T) {
+			t.Parallel()
+			test(t, typeURL)
+		})
+	}
+}
+
+func TestWithdrawal_DeltaClientKeepsUntilItUnsubscribes(t *testing.T) {
+	t.Parallel()
+	eachReferred(t, func(t *testing.T, typeURL string) {
+		s := withdrawing(t, long)
+		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
+		c := s.openDelta(t)
+		c.subscribe(typeURL, "a", "b")
+		c.ack(c.want(typeURL, "a", "b"))
+		s.delete(t, typeURL, "a")
+		c.fence()
+		if got := c.typeStatus(s.control, typeURL).Kept; !slices.Equal(got, []string{"a"}) {
+			t.Errorf("the status has %q as kept, want a", got)
+		}
+		// Others go on.
+		s.set(t, resource(typeURL, "b", "2"))
+		c.want(typeURL, "b")
+		// To another client, and to this one once it has let go, it does not exist.
+		late := s.openDelta(t)
+		late.subscribe(typeURL, "a")
+		late.want(typeURL, "-a")
+		c.unsubscribe(typeURL, "a")
+		c.fence()
+		if got := c.typeStatus(s.control, typeURL).Kept; len(got) > 0 {
+			t.Errorf("the status has %q as kept after the client unsubscribed", got)
+		}
+		c.subscribe(typeURL, "a")
+		c.want(typeURL, "-a")
+	})
+}
+
+func TestWithdrawal_DeltaClientThatAsksAgainIsTold(t *testing.T) {
+	t.Parallel()
+	s := withdrawing(t, long)
+	s.set(t, append(clusters("d/a", "d/b"), cluster("a"))...)
+	c := s.openDelta(t)
+	c.subscribe(cds, "a", in("d/*"))
+	c.want(cds, "a", in("d/a"), in("d/b"))
+	s.delete(t, cds, "a", in("d/a"))
+	c.fence()
+	c.subscribe(cds, "a")
+	c.want(cds, "-a")
+	c.subscribe(cds, in("d/*"))
+	c.want(cds, in("d/b"), "-"+in("d/a"))
+	c.subscribe(cds, "*")
+	c.want(cds, in("d/b"))
+	s.delete(t, cds, in("d/b"))
+	c.fence()
+	c.subscribe(cds, "*")
+	c.want(cds, "-"+in("d/b"))
+	c.fence()
+}
+
+func TestWithdrawal_SotWClientKeepsUntilItUnsubscribes(t *testing.T) {
+	t.Parallel()
+	for _, typeURL := range []string{rds, eds} {
+		t.Run(typeURL, func(t *testing.T) {
+			t.Parallel()
+			s := withdrawing(t, long)
+			s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
+			c := s.open(t)
+			c.subscribe(typeURL, "a", "b")
+			c.ack(c.want(typeURL, "a", "b"), "a", "b")
+			s.delete(t, typeURL, "a")
+			c.fence()
+			s.set(t, resource(typeURL, "b", "2"))
+			b2 := c.want(typeURL, "b")
+			c.ack(b2, "b")
+			c.fence()
+			c.ack(b2, "a", "b")
+			wantErrors(t, c.recv(), typeURL, "!a")
+			late := s.open(t)
+			late.subscribe(typeURL, "a")
+			wantErrors(t, late.recv(), typeURL, "!a")
+		})
+	}
+}
+
+func wantErrors(t *testing.T, resp *discoverypb.DiscoveryResponse, typeURL string, want ...string) {
+	t.Helper()
+	if got := errorNames(resp.GetResourceErrors()); resp.GetTypeUrl() != typeURL || !slices.Equal(got, want) {
+		t.Errorf("a response of type %s with the errors %q, want %s with %q", resp.GetTypeUrl(), got, typeURL, want)
+	}
+}
+
+// Complete responses have the Cluster as long as it is kept.
+func TestWithdrawal_SotWClustersStayInResponses(t *testing.T) {
+	t.Parallel()
+	for _, wildcard := range []bool{false, true} {
+		t.Run(fmt.Sprintf("wildcard %v", wildcard), func(t *testing.T) {
+			t.Parallel()
+			s := withdrawing(t, long)
+			s.set(t, cluster("a"), cluster("b"))
+			c := s.open(t)
+			names := []string{"a", "b", "c", "d"}
+			if wildcard {
+				names = nil
+			}
+			c.subscribe(cds, names...)
+			first := c.want(cds, "a", "b")
+			c.ack(first, names...)
+			if !wildcard {
+				wantErrors(t, first, cds, "!c", "!d")
+			}
+			s.delete(t, cds, "a")
+			c.fence()
+			s.set(t, cluster("c"))
+			with := c.want(cds, "a", "b", "c")
+			wantErrors(t, with, cds)
+			c.ack(with, names...)
+			// What came and went between two responses was never sent.
+			s.set(t, cluster("d"))
+			wantErrors(t, c.want(cds, "a", "b", "c", "d"), cds)
+			if wildcard {
+				late := s.open(t)
+				late.subscribe(cds)
+				late.want(cds, "b", "c", "d")
+				return
+			}
+			c.subscribe(cds, "b", "c")
+			c.fence()
+			s.set(t, changed("b", "new"))
+			c.want(cds, "b", "c")
+			c.subscribe(cds, "a", "b", "c")
+			again := c.want(cds, "b", "c")
+			wantErrors(t, again, cds, "!a")
+		})
+	}
+}
+
+func TestWithdrawal_EndsWithTheDelay(t *testing.T) {
+	t.Parallel()
+	eachReferred(t, func(t *testing.T, typeURL string) {
+		s := withdrawing(t, short)
+		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
+		delta, sotw := s.openDelta(t), s.open(t)
+		delta.subscribe(typeURL, "a", "b")
+		delta.want(typeURL, "a", "b")
+		sotw.subscribe(typeURL, "a", "b")
+		sotw.want(typeURL, "a", "b")
+		for range 2 {
+			s.delete(t, typeURL, "a")
+			delta.want(typeURL, "-a")
+			end := sotw.recv()
+			wantErrors(t, end, typeURL, "!a")
+			if got := namesIn(t, end); typeURL == cds && !slices.Equal(got, []string{"b"}) {
+				t.Errorf("the Clusters are %q, want b", got)
+			}
+			sotw.ack(end, "a", "b")
+			s.set(t, resource(typeURL, "a", "2"))
+			delta.want(typeURL, "a")
+			if typeURL == cds {
+				sotw.want(typeURL, "a", "b")
+			} else {
+				sotw.want(typeURL, "a")
+			}
+		}
+	})
+}
+
+func TestWithdrawal_WildcardEndsWithTheDelay(t *testing.T) {
+	t.Parallel()
+	s := withdrawing(t, short)
+	s.set(t, append(clusters("d/a", "d/b"), cluster("a"))...)
+	wild, glob, sotw := s.openDelta(t), s.openDelta(t), s.open(t)
+	wild.subscribe(cds)
+	wild.want(cds, "a", in("d/a"), in("d/b"))
+	glob.subscribe(cds, in("d/*"))
+	glob.want(cds, in("d/a"), in("d/b"))
+	sotw.subscribe(cds)
+	sotw.want(cds, "a", in("d/a"), in("d/b"))
+	s.delete(t, cds, in("d/a"))
+	wild.want(cds, "-"+in("d/a"))
+	glob.want(cds, "-"+in("d/a"))
+	sotw.want(cds, "a", in("d/b"))
+}
+
+// A resource that is back is served, and nobody was told that it was gone.
+func TestWithdrawal_ResourceComesBack(t *testing.T) {
+	t.Parallel()
+	eachReferred(t, func(t *testing.T, typeURL string) {
+		s := withdrawing(t, long)
+		s.set(t, resource(typeURL, "a", "1"))
+		delta, sotw := s.openDelta(t), s.open(t)
+		delta.subscribe(typeURL, "a")
+		delta.want(typeURL, "a")
+		sotw.subscribe(typeURL, "a")
+		sotw.want(typeURL, "a")
+		s.delete(t, typeURL, "a")
+		s.set(t, resource(typeURL, "a", "1"))
+		delta.fence()
+		sotw.want(typeURL, "a")
+		s.delete(t, typeURL, "a")
+		s.set(t, resource(typeURL, "a", "2"))
+		delta.want(typeURL, "a")
+		sotw.want(typeURL, "a")
+	})
+}
+
+// Access that is taken away holds at once, and so does the end of what nothing leads to.
+func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
+	t.Parallel()
+	s := withdrawing(t, long)
+	denied := status.New(codes.PermissionDenied, "no")
+	for _, typeURL := range append([]string{lds}, referred...) {
+		s.set(t, resource(typeURL, "a", "1"), resource(typeURL, "b", "1"))
+		delta, sotw := s.openDelta(t), s.open(t)
+		delta.subscribe(typeURL, "a", "b")
+		delta.want(typeURL, "a", "b")
+		sotw.subscribe(typeURL, "a", "b")
+		sotw.want(typeURL, "a", "b")
+		s.update(t, func(tx *controlplane.Tx) { tx.SetError(typeURL, "a", denied) })
+		delta.want(typeURL, "!a")
+		wantErrors(t, sotw.recv(), typeURL, "!a")
+		// An error after the deletion ends the withdrawal.
+		if typeURL != lds {
+			s.delete(t, typeURL, "b")
+			delta.fence()
+			s.update(t, func(tx *controlplane.Tx) { tx.SetError(typeURL, "b", denied) })
+			delta.want(typeURL, "!b")
+			end := sotw.recv()
+			wantErrors(t, end, typeURL, "!b")
+			if got := namesIn(t, end); len(got) > 0 {
+				t.Errorf("%s: %q are sent beside the error", typeURL, got)
+			}
+			continue
+		}
+		s.delete(t, typeURL, "b")
+		delta.want(typeURL, "-b")
+		wantErrors(t, sotw.recv(), typeURL, "!b")
+	}
+}
+
+// A client whose node may see a variant no more does not keep it.
+func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
+	t.Parallel()
+	p := newPolicy("n", "direct")
+	s := withdrawing(t, long, controlplane.WithNodeConstraints(func(node *corepb.Node) dynparam.ByType {
+		byType, err := p.of(node)
+		if err == nil {
+			byType, err = dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.route.v3.RouteConfiguration": byType.For(lds)})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return byType
+	}))
+	for _, name := range []string{"a", "b"} {
+		s.setVariant(t, rds, name, "direct", "listener_type", "direct")
+	}
+	c := s.openDelta(t)
+	c.send(&deltaRequest{Node: tp2Node("n"), TypeUrl: rds, ResourceNamesSubscribe: []string{"a", "b"}})
+	c.recv()
+	s.deleteVariant(t, rds, "a", "listener_type", "direct")
+	c.fence()
+	p.set("n", "via_proxy")
+	s.control.RefreshNodeConstraints(nil)
+	c.want(rds, "-a", "-b")
+}
+
+// A client that DPDS moves has its variant until it subscribes to the next one.
+func TestWithdrawal_Variants(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		for _, typeURL := range referred {
+			s := withdrawing(t, long)
+			s.setVariant(t, typeURL, "r", "old", "env", "a")
+			s.setVariant(t, typeURL, "r", "new", "env", "b")
+			c := open(s, "n")
+			a := c.subscribe(typeURL, "r", exactly(t, "env", "a"))
+			c.wants(a, "old")
+			s.deleteVariant(t, typeURL, "r", "env", "a")
+			c.wants(a, "old")
+			b := c.move([]ask{{typeURL, "r", exactly(t, "env", "b")}}, []ask{a.ask})[0]
+			c.wants(b, "new")
+			// Both are gone; the one that was let go is told anew to who asks for it.
+			s.deleteVariant(t, typeURL, "r", "env", "b")
+			c.wants(b, "new")
+			a = c.subscribe(typeURL, "r", exactly(t, "env", "a"))
+			c.settle()
+			if got := a.String(); got == "old" || got == "new" {
+				t.Errorf("%s: a new subscription to what was deleted has %q", typeURL, got)
+			}
+			c.wants(b, "new")
+		}
+	})
+}
+
+// A client as gRPC C-core is one: its routes name a Cluster until it has taken in new ones, which it
+// does late. No Cluster, or endpoints of one, that its routes name may go before.
+func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
+	t.Parallel()
+	old := []proto.Message{cluster("old"), xdsmsg.SimpleEndpoints("old", "1.1.1.1:1")}
+	moved := []proto.Message{
+		resource(rds, "r", "new"), cluster("new"), xdsmsg.SimpleEndpoints("new", "2.2.2.2:2"),
+	}
+	end := func(s *testServer) {
+		s.set(t, moved...)
+		s.update(t, func(tx *controlplane.Tx) {
+			tx.Delete(cds, "old")
+			tx.Delete(eds, "old")
+		})
+	}
+	t.Run("SotW", func(t *testing.T) {
+		t.Parallel()
+		s := withdrawing(t, long)
+		s.set(t, append(old, resource(rds, "r", "old"))...)
+		c := s.open(t)
+		c.subscribe(rds, "r")
+		c.ack(c.want(rds, "r"), "r")
+		c.subscribe(cds, "old")
+		c.ack(c.want(cds, "old"), "old")
+		c.subscribe(eds, "old")
+		c.ack(c.want(eds, "old"), "old")
+		end(s)
+		routes := c.want(rds, "r")
+		c.fence()
+		// The ACK of the routes comes last.
+		c.subscribe(cds, "old", "new")
+		both := c.want(cds, "old", "new")
+		wantErrors(t, both, cds)
+		c.subscribe(eds, "old", "new")
+		assigned := c.want(eds, "new")
+		wantErrors(t, assigned, eds)
+		c.ack(routes, "r")
+		c.ack(both, "new")
+		c.ack(assigned, "new")
+		c.fence()
+		s.set(t, changed("new", "x"))
+		c.want(cds, "new")
+	})
+	t.Run("delta", func(t *testing.T) {
+		t.Parallel()
+		s := withdrawing(t, long)
+		s.set(t, append(old, resource(rds, "r", "old"))...)
+		c := s.openDelta(t)
+		for typeURL, name := range map[string]string{rds: "r", cds: "old", eds: "old"} {
+			c.subscribe(typeURL, name)
+			c.ack(c.want(typeURL, name))
+		}
+		end(s)
+		routes := c.want(rds, "r")
+		c.fence()
+		c.subscribe(cds, "new")
+		c.ack(c.want(cds, "new"))
+		c.subscribe(eds, "new")
+		c.ack(c.want(eds, "new"))
+		c.ack(routes)
+		c.unsubscribe(cds, "old")
+		c.unsubscribe(eds, "old")
+		c.fence()
+	})
+}
+
+// An error in place of all variants takes away those that a collection has, and those that it keeps.
+func TestWithdrawal_NotOfVariantsOfWhatIsDenied(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		for _, collection := range []string{"*", in("d/*")} {
+			s := withdrawing(t, long)
+			c := open(s, "n")
+			if _, ok := c.wire.(*tp2SotW); ok && collection != "*" {
+				continue // SotW has no globs
+			}
+			for _, name := range []string{"d/x", "d/y"} {
+				s.setVariant(t, cds, in(name), name+"-a", "env", "a")
+				s.setVariant(t, cds, in(name), name+"-b", "env", "b")
+			}
+			all := c.subscribe(cds, collection, dynparam.Constraints{})
+			x, y := in("d/x")+"=d/x", in("d/y")+"=d/y"
+			before := fmt.Sprintf("%s-a %s-b %s-a %s-b", x, x, y, y)
+			c.wants(all, before)
+			s.deleteVariant(t, cds, in("d/x"), "env", "a")
+			c.wants(all, before)
+			s.update(t, func(tx *controlplane.Tx) {
+				tx.SetError(cds, in("d/x"), status.New(codes.PermissionDenied, "no"))
+				tx.SetError(cds, in("d/y"), status.New(codes.PermissionDenied, "no"))
+			})
+			c.settle()
+			if got := all.String(); strings.Contains(got, "-a") || strings.Contains(got, "-b") {
+				t.Errorf("the collection %q still has %q, which is denied", collection, got)
+			}
+		}
+	})
+}
