@@ -7,6 +7,7 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -151,6 +152,7 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		listener:  listener,
 		authority: opts.Authority,
 		secure:    secure(opts),
+		usesXDS:   balancer.UsesXDS(opts.DialCreds, opts.CredsBundle),
 		metrics:   opts.MetricsRecorder,
 		policy:    config.DNSFallback,
 		record:    record,

@@ -66,10 +66,11 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // update takes over what the members know. While something in a new graph of
 // clusters has not answered, that which is in use stays and goes on to change.
 // Only the first one does not wait: its first cluster may well do without the
-// last one.
+// last one. Nor does a Cluster that begins to ask for security, of which that in use
+// has none.
 func (n *clusterNode) update() {
 	s, used, complete := n.next()
-	if inUse := n.answered() && n.state.Err == nil; inUse && !complete {
+	if inUse := n.answered() && n.state.Err == nil; inUse && !complete && !n.mustSecure(s.Cluster) {
 		n.become(n.refreshed())
 		return
 	}
@@ -84,6 +85,10 @@ func (n *clusterNode) update() {
 	if !n.become(s) && n.answered() != before {
 		n.graph.clusterChanged(n)
 	}
+}
+
+func (n *clusterNode) mustSecure(c *xdsresource.Cluster) bool {
+	return n.graph.usesXDS && c != nil && c.TransportSocket != nil
 }
 
 // next returns the state that the members give, which of them it is made from,

@@ -26,6 +26,8 @@ import (
 type graph struct {
 	client    xdsclient.Client
 	authority string
+	// usesXDS: the channel leaves the security of connections to the control plane.
+	usesXDS bool
 	// changed is called with mu held when the next snapshot would differ.
 	changed func()
 

@@ -32,6 +32,7 @@ type resolverConfig struct {
 	listener  string // the name of the Listener
 	authority string // the channel's authority, which chooses the virtual host
 	secure    bool   // the channel's credentials check the authority
+	usesXDS   bool   // the channel leaves the security of connections to the control plane
 	metrics   stats.MetricsRecorder
 	policy    bootstrap.DNSFallback
 	record    *channelRecord
@@ -72,6 +73,7 @@ func newResolver(c resolverConfig) *xdsResolver {
 		}),
 	}
 	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
+	r.graph.usesXDS = c.usesXDS
 	r.resume()
 	r.graph.start()
 	return r
