@@ -144,6 +144,7 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	}
 	detach := client.Attach(target.String(), opts.MetricsRecorder)
 	record := recordOf(channel.ClientConn())
+	usesXDS := balancer.UsesXDS(opts.DialCreds, opts.CredsBundle)
 	return newResolver(resolverConfig{
 		cc:        cc,
 		channel:   channel,
@@ -152,9 +153,10 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 		listener:  listener,
 		authority: opts.Authority,
 		secure:    secure(opts),
-		usesXDS:   balancer.UsesXDS(opts.DialCreds, opts.CredsBundle),
+		usesXDS:   usesXDS,
 		metrics:   opts.MetricsRecorder,
 		policy:    config.DNSFallback,
+		noDNS:     usesXDS && !config.DNSFallbackGiven,
 		record:    record,
 		dns:       newDNSSource(target, cc, opts, channel, record),
 	}), nil
@@ -171,8 +173,8 @@ func secure(opts grpcresolver.BuildOptions) bool {
 }
 
 // buildDNS builds the resolver of a channel in a process that has no bootstrap,
-// for which notConfigured is the error. A channel that xDS configured before
-// does not get one.
+// for which notConfigured is the error. A channel that xDS configured before, or that
+// leaves its security to the control plane, does not get one.
 func (b *builder) buildDNS(notConfigured error, target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
 	channel, err := grpcbridge.Attach(cc)
 	if err != nil {
@@ -181,6 +183,9 @@ func (b *builder) buildDNS(notConfigured error, target grpcresolver.Target, cc g
 	record := recordOf(channel.ClientConn())
 	if record.mode() == ModeXDS {
 		return nil, notConfigured
+	}
+	if balancer.UsesXDS(opts.DialCreds, opts.CredsBundle) {
+		return nil, fmt.Errorf("%w; %w", notConfigured, errCredentials)
 	}
 	source := newDNSSource(target, cc, opts, channel, record)
 	if err := source.start(notConfigured.Error()); err != nil {

@@ -53,7 +53,7 @@ func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts g
 		record:  record,
 		target:  target,
 		opts:    opts,
-		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1)},
+		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint()},
 	}
 }
 
@@ -122,13 +122,19 @@ func (d *dnsSource) serve() {
 		return
 	}
 	d.phase = dnsServing
+	d.runner.reason = d.reason
 	d.record.become(ModeDNS, d.reason)
 	d.channel.Publish(d.runner)
 }
 
 // explain adds to an error of DNS why DNS was asked at all.
 func (d *dnsSource) explain(err error) error {
-	return fmt.Errorf("%w; DNS was asked for %q because: %s", err, d.target.Endpoint(), d.reason)
+	return fmt.Errorf("%w%s", err, askedDNS(d.target.Endpoint(), d.reason))
+}
+
+// askedDNS is what is added to errors of a channel that DNS resolves.
+func askedDNS(endpoint, reason string) string {
+	return fmt.Sprintf("; DNS was asked for %q because: %s", endpoint, reason)
 }
 
 var errNoAddress = errors.New("DNS has no address for the target")

@@ -35,6 +35,7 @@ type resolverConfig struct {
 	usesXDS   bool   // the channel leaves the security of connections to the control plane
 	metrics   stats.MetricsRecorder
 	policy    bootstrap.DNSFallback
+	noDNS     bool // DNS is out of the question, whatever policy says: errCredentials
 	record    *channelRecord
 	dns       *dnsSource
 }
@@ -86,8 +87,13 @@ func (r *xdsResolver) resume() {
 	if before.Mode != ModeDNS {
 		return
 	}
-	err := errNeverDNS
-	if r.policy != bootstrap.DNSFallbackNever {
+	var err error
+	switch {
+	case r.noDNS:
+		err = errCredentials
+	case r.policy == bootstrap.DNSFallbackNever:
+		err = errNeverDNS
+	default:
 		err = r.fallBack(before.Reason)
 	}
 	if err != nil {
