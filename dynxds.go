@@ -11,21 +11,15 @@
 // link gRPC-Go's own xds package. Where there is no bootstrap, or the control
 // plane does not know the target, DNS resolves it.
 //
-// The package holds no logic. It registers the schemes (package resolver),
-// the load-balancing policies (balancer) and the HTTP filters (httpfilter)
-// with gRPC and with each other, and offers DialOptions for programs that
-// would rather pass something than import something.
+// The package holds no logic. It registers the schemes (package resolver), which
+// brings the load-balancing policies (balancer) and the HTTP filters
+// (httpfilter/builtin) along, and offers DialOptions for programs that would
+// rather pass something than import something.
 package dynxds
 
 import (
 	"google.golang.org/grpc"
 
-	_ "github.com/dynxds/dynxds/httpfilter/fault" // these register the filters
-	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
-	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
-	_ "github.com/dynxds/dynxds/httpfilter/rbac"
-	_ "github.com/dynxds/dynxds/httpfilter/router"
-	_ "github.com/dynxds/dynxds/httpfilter/statefulsession"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/dpdswrapper"
+	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -47,8 +48,9 @@ func EnvironmentBuilders() []grpcresolver.Builder { return builders(bootstrap.Fr
 // NewBuilder returns a resolver builder for the scheme "xds" whose bootstrap
 // is given in memory, for use with grpc.WithResolvers. Channels with equal
 // bootstraps share their connections to management servers, whether they were
-// built with it or configured by the environment. The error lists all faults
-// of the bootstrap.
+// built with it or configured by the environment. The built-in HTTP filters are
+// known, with or without the blank import of the module's root package. The error
+// lists all faults of the bootstrap.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
 	if err != nil {
