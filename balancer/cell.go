@@ -102,7 +102,7 @@ type aggregateChild struct {
 }
 
 func (a aggregateChild) Update(state *ClusterState) {
-	config := aggregate.Config{Err: a.root.configOf(state).Err}
+	config := aggregate.Config{Notes: state.Notes, Err: a.root.configOf(state).Err}
 	for _, u := range state.Underlying {
 		config.Underlying = append(config.Underlying, aggregate.Underlying{Name: u.Name, Config: a.root.configOf(u.State)})
 	}
@@ -111,7 +111,7 @@ func (a aggregateChild) Update(state *ClusterState) {
 
 // configOf is what the policy of one cluster takes.
 func (r *root) configOf(s *ClusterState) cluster.Config {
-	c := cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Err: s.Err}
+	c := cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Notes: s.Notes, Err: s.Err}
 	if c.Err == nil && r.mustSecure(s.Cluster) {
 		c.Err = errInsecure(s.Cluster)
 	}

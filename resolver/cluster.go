@@ -101,9 +101,9 @@ func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, com
 	w := newWalk(n)
 	w.visit(n.name)
 	if w.err != nil {
-		return balancer.ClusterState{Cluster: root.Cluster, Err: w.err}, w.seen, true
+		return balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, true
 	}
-	return balancer.ClusterState{Cluster: root.Cluster, Underlying: w.leaves}, w.seen, w.complete
+	return balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Underlying: w.leaves}, w.seen, w.complete
 }
 
 // refreshed returns the state in use with what has become of the clusters in it.
@@ -129,7 +129,7 @@ func (n *clusterNode) become(s balancer.ClusterState) bool {
 	return true
 }
 
-// equalStates compares but for ResolveNow, which goes with the Cluster.
+// equalStates compares but for ResolveNow and Notes, which go with the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {
 	if a.Cluster != b.Cluster || a.Endpoints != b.Endpoints || len(a.Underlying) != len(b.Underlying) {
 		return false
