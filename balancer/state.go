@@ -44,7 +44,7 @@ type ClusterState struct {
 	ResolveNow func()
 	// Notes words what is to be added to the errors of RPCs that find no endpoint: what
 	// is wrong with the resources, although they are in use (gRFC A88). It may be called
-	// from anywhere. nil: there is nothing to add.
+	// from anywhere, and return "". nil: there is nothing to add.
 	Notes fmt.Stringer
 	// Underlying has the clusters under an aggregate one, in order of preference
 	// (gRFC A37): none of them twice, and none of them an aggregate one itself

@@ -103,7 +103,7 @@ func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, com
 	if w.err != nil {
 		return balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, true
 	}
-	return balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Underlying: w.leaves}, w.seen, w.complete
+	return balancer.ClusterState{Cluster: root.Cluster, Notes: (*aggregateNotes)(n.members[n.name].notes), Underlying: w.leaves}, w.seen, w.complete
 }
 
 // refreshed returns the state in use with what has become of the clusters in it.

@@ -85,6 +85,18 @@ func (n *notes) ambient() []*ambient {
 	return all
 }
 
+// aggregateNotes are the notes of an aggregate cluster that has clusters under it. Theirs
+// say the rest.
+type aggregateNotes notes
+
+// String returns why a newer version of the Cluster is not in use, or "".
+func (n *aggregateNotes) String() string {
+	if a := n.cluster.ambient.Load(); a != nil && a.fault != nil {
+		return shorten(a.fault.Error())
+	}
+	return ""
+}
+
 func shorten(text string) string {
 	if len(text) <= maxFaultText {
 		return text
