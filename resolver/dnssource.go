@@ -106,6 +106,13 @@ func (d *dnsSource) end(last func()) {
 	}
 }
 
+// started reports whether DNS configures the channel, or is about to.
+func (d *dnsSource) started() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.phase == dnsStarted || d.phase == dnsServing
+}
+
 func (d *dnsSource) resolveNow(o grpcresolver.ResolveNowOptions) {
 	d.mu.Lock()
 	child := d.child
@@ -184,16 +191,4 @@ func (c dnsClientConn) NewAddress(addresses []grpcresolver.Address) {
 // ParseServiceConfig implements resolver.ClientConn.
 func (c dnsClientConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 	return c.d.cc.ParseServiceConfig(text)
-}
-
-// dnsOnly is the resolver of a channel without a control plane.
-type dnsOnly struct{ source *dnsSource }
-
-// ResolveNow implements resolver.Resolver.
-func (r dnsOnly) ResolveNow(o grpcresolver.ResolveNowOptions) { r.source.resolveNow(o) }
-
-// Close implements resolver.Resolver.
-func (r dnsOnly) Close() {
-	r.source.close()
-	r.source.channel.Detach()
 }

@@ -80,8 +80,9 @@ func newResolver(c resolverConfig) *xdsResolver {
 	return r
 }
 
-// resume goes on with DNS if that is what the channel had before it was idle:
-// RPCs do not wait anew for the control plane to say that it has nothing.
+// resume goes on with DNS if that is what the channel had before there was a bootstrap,
+// or before it was idle: RPCs do not wait anew for the control plane to say that it has
+// nothing. In the first case they run, and go on to until xDS can take over.
 func (r *xdsResolver) resume() {
 	before := r.record.read()
 	if before.Mode != ModeDNS {
@@ -89,6 +90,8 @@ func (r *xdsResolver) resume() {
 	}
 	var err error
 	switch {
+	case r.dns.started():
+		err = r.fallBack(before.Reason)
 	case r.noDNS:
 		err = errCredentials
 	case r.policy == bootstrap.DNSFallbackNever:
