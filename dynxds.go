@@ -9,7 +9,9 @@
 // RPCs on the channel are then routed, filtered and balanced as the control
 // plane says. The scheme "dynxds" means the same, for processes that also
 // link gRPC-Go's own xds package. Where there is no bootstrap, or the control
-// plane does not know the target, DNS resolves it.
+// plane does not know the target, DNS resolves it, but not on channels that leave
+// their security to the control plane (google.golang.org/grpc/credentials/xds).
+// Those send nothing in plaintext to a cluster that asks for more.
 //
 // The package holds no logic. It registers the schemes (package resolver), which
 // brings the load-balancing policies (balancer) and the HTTP filters

@@ -149,6 +149,14 @@ func TestMemberOfAnAggregateThatAsksForTLS(t *testing.T) {
 	untilFails(t, cc)
 	m.set(xdsmsg.AggregateCluster("c", "secret", "open"))
 	mustReach(t, cc, unary, open)
+	// What is under an aggregate cluster that asks is passed over with it.
+	m.set(xdsmsg.AggregateCluster("c", "middle"), xdsmsg.AggregateCluster("middle", "open"))
+	mustReach(t, cc, unary, open)
+	m.set(withSocket(xdsmsg.AggregateCluster("middle", "open"), tlsSocket()))
+	untilFails(t, cc)
+	other := testutils.StartBackend(t, "other")
+	m.set(append(clusterOf("other", other), xdsmsg.AggregateCluster("c", "middle", "other"))...)
+	mustReach(t, cc, unary, other)
 	if n := secret.Count(); n != 0 {
 		t.Errorf("%d RPCs went to the cluster that asks for TLS", n)
 	}

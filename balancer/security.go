@@ -20,11 +20,13 @@ func UsesXDS(creds credentials.TransportCredentials, bundle credentials.Bundle) 
 	return ok && x.UsesXDS()
 }
 
-// mustSecure reports whether a cluster asks for security that it has to have: RPCs are
-// not sent in plaintext instead.
-func (r *root) mustSecure(c *xdsresource.Cluster) bool {
-	return r.usesXDS && c != nil && c.TransportSocket != nil
+// MustSecure reports whether a cluster, which may be nil, asks for security that it has
+// to have on a channel for which UsesXDS holds: RPCs are not sent in plaintext instead.
+func MustSecure(usesXDS bool, c *xdsresource.Cluster) bool {
+	return usesXDS && c != nil && c.TransportSocket != nil
 }
+
+func (r *root) mustSecure(c *xdsresource.Cluster) bool { return MustSecure(r.usesXDS, c) }
 
 // anyMustSecure reports whether the cluster or one under it has to be secured.
 func (r *root) anyMustSecure(s *ClusterState) bool {

@@ -1,6 +1,8 @@
 package resolver
 
 import (
+	"slices"
+
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/xdsresource"
 )
@@ -70,7 +72,7 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // has none.
 func (n *clusterNode) update() {
 	s, used, complete := n.next()
-	if inUse := n.answered() && n.state.Err == nil; inUse && !complete && !n.mustSecure(s.Cluster) {
+	if inUse := n.answered() && n.state.Err == nil; inUse && !complete && !n.asksForSecurity(s) {
 		n.become(n.refreshed())
 		return
 	}
@@ -87,9 +89,13 @@ func (n *clusterNode) update() {
 	}
 }
 
-func (n *clusterNode) mustSecure(c *xdsresource.Cluster) bool {
-	return n.graph.usesXDS && c != nil && c.TransportSocket != nil
+// asksForSecurity reports whether the cluster or one in its list has to be secured.
+func (n *clusterNode) asksForSecurity(s balancer.ClusterState) bool {
+	return n.graph.mustSecure(s.Cluster) ||
+		slices.ContainsFunc(s.Underlying, func(u balancer.Underlying) bool { return n.graph.mustSecure(u.State.Cluster) })
 }
+
+func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return balancer.MustSecure(g.usesXDS, c) }
 
 // next returns the state that the members give, which of them it is made from,
 // and whether all of those have answered.
