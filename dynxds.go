@@ -9,24 +9,19 @@
 // RPCs on the channel are then routed, filtered and balanced as the control
 // plane says. The scheme "dynxds" means the same, for processes that also
 // link gRPC-Go's own xds package. Where there is no bootstrap, or the control
-// plane does not know the target, DNS resolves it.
+// plane does not know the target, DNS resolves it, but not on channels that leave
+// their security to the control plane (google.golang.org/grpc/credentials/xds).
+// Those send nothing in plaintext to a cluster that asks for more.
 //
-// The package holds no logic. It registers the schemes (package resolver),
-// the load-balancing policies (balancer) and the HTTP filters (httpfilter)
-// with gRPC and with each other, and offers DialOptions for programs that
-// would rather pass something than import something.
+// The package holds no logic. It registers the schemes (package resolver), which
+// brings the load-balancing policies (balancer) and the HTTP filters
+// (httpfilter/builtin) along, and offers DialOptions for programs that would
+// rather pass something than import something.
 package dynxds
 
 import (
 	"google.golang.org/grpc"
 
-	_ "github.com/dynxds/dynxds/httpfilter/cors" // these register the filters
-	_ "github.com/dynxds/dynxds/httpfilter/fault"
-	_ "github.com/dynxds/dynxds/httpfilter/headermutation"
-	_ "github.com/dynxds/dynxds/httpfilter/localratelimit"
-	_ "github.com/dynxds/dynxds/httpfilter/rbac"
-	_ "github.com/dynxds/dynxds/httpfilter/router"
-	_ "github.com/dynxds/dynxds/httpfilter/statefulsession"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"

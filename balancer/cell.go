@@ -83,28 +83,39 @@ func (c *cell) newPolicy() *policy {
 
 func (c *cell) build(_ *ClusterState, changed func()) switchover.Child[*ClusterState] {
 	if c.kind == aggregated {
-		return aggregateChild{aggregate.New(c.root.env, c.name, changed)}
+		return aggregateChild{aggregate.New(c.root.env, c.name, changed), c.root}
 	}
-	return singleChild{cluster.New(c.root.env, c.name, changed)}
+	return singleChild{cluster.New(c.root.env, c.name, changed), c.root}
 }
 
 // singleChild and aggregateChild turn a ClusterState into what the policies take.
-type singleChild struct{ *cluster.Policy }
+type singleChild struct {
+	*cluster.Policy
+	root *root
+}
 
-func (s singleChild) Update(state *ClusterState) { s.Policy.Update(state.single()) }
+func (s singleChild) Update(state *ClusterState) { s.Policy.Update(s.root.configOf(state)) }
 
-type aggregateChild struct{ *aggregate.Policy }
+type aggregateChild struct {
+	*aggregate.Policy
+	root *root
+}
 
 func (a aggregateChild) Update(state *ClusterState) {
-	config := aggregate.Config{Err: state.Err}
+	config := aggregate.Config{Notes: state.Notes, Err: a.root.configOf(state).Err}
 	for _, u := range state.Underlying {
-		config.Underlying = append(config.Underlying, aggregate.Underlying{Name: u.Name, Config: u.State.single()})
+		config.Underlying = append(config.Underlying, aggregate.Underlying{Name: u.Name, Config: a.root.configOf(u.State)})
 	}
 	a.Policy.Update(config)
 }
 
-func (s *ClusterState) single() cluster.Config {
-	return cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Err: s.Err}
+// configOf is what the policy of one cluster takes.
+func (r *root) configOf(s *ClusterState) cluster.Config {
+	c := cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Notes: s.Notes, Err: s.Err}
+	if c.Err == nil && r.mustSecure(s.Cluster) {
+		c.Err = errInsecure(s.Cluster)
+	}
+	return c
 }
 
 func (c *cell) update(config *ClusterState) {
@@ -127,6 +138,10 @@ func (c *cell) apply() {
 		c.policy = c.newPolicy()
 	}
 	c.policy.Update(c.config)
+	if c.root.anyMustSecure(c.config) {
+		// Nor does what served it before it asked for security.
+		c.policy.Finish()
+	}
 	c.publish()
 }
 

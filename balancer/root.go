@@ -25,7 +25,7 @@ type builder struct{}
 func (builder) Name() string { return Name }
 
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	r := &root{cc: cc}
+	r := &root{cc: cc, usesXDS: UsesXDS(opts.DialCreds, opts.CredsBundle)}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Linger: linger, Closing: new(atomic.Bool)}
 	return r
@@ -42,9 +42,12 @@ var errNoState = errors.New("dynxds: load-balancing policy " + Name +
 // until its deadline or until that other stream ends.
 const linger = time.Second
 
-// root is the policy. Its fields but cc, loop and env are for the loop.
+// root is the policy. Its fields but cc, usesXDS, loop and env are for the loop.
 type root struct {
-	cc   grpcbalancer.ClientConn
+	cc grpcbalancer.ClientConn
+	// usesXDS: the channel leaves the security of connections to the control plane.
+	usesXDS bool
+
 	loop *tree.Loop
 	env  *tree.Env
 

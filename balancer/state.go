@@ -1,6 +1,8 @@
 package balancer
 
 import (
+	"fmt"
+
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -40,6 +42,10 @@ type ClusterState struct {
 	// ResolveNow has the addresses of Endpoints looked up again, if they come from
 	// DNS. It does not wait and may be called from anywhere. nil: they do not.
 	ResolveNow func()
+	// Notes words what is to be added to the errors of RPCs that find no endpoint: what
+	// is wrong with the resources, although they are in use (gRFC A88). It may be called
+	// from anywhere, and return "". nil: there is nothing to add.
+	Notes fmt.Stringer
 	// Underlying has the clusters under an aggregate one, in order of preference
 	// (gRFC A37): none of them twice, and none of them an aggregate one itself
 	// unless it is not yet known to be.

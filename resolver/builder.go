@@ -7,7 +7,9 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/dpdswrapper"
+	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -31,8 +33,9 @@ func init() {
 
 // Register registers both schemes with gRPC, configured by the environment:
 // GRPC_XDS_BOOTSTRAP (a file) or else GRPC_XDS_BOOTSTRAP_CONFIG (its content).
-// The environment is read when a channel first needs it. Register is for init
-// functions; importing the module's root package calls it.
+// The environment is read when a channel needs it, and now and then for a channel that
+// finds no bootstrap there, or a faulty one. Register is for init functions; importing
+// the module's root package calls it.
 func Register() {
 	for _, b := range EnvironmentBuilders() {
 		grpcresolver.Register(b)
@@ -41,13 +44,14 @@ func Register() {
 
 // EnvironmentBuilders returns the builders of both schemes that Register
 // registers.
-func EnvironmentBuilders() []grpcresolver.Builder { return builders(bootstrap.FromEnv) }
+func EnvironmentBuilders() []grpcresolver.Builder { return builders(bootstrap.FromEnv, true) }
 
 // NewBuilder returns a resolver builder for the scheme "xds" whose bootstrap
 // is given in memory, for use with grpc.WithResolvers. Channels with equal
 // bootstraps share their connections to management servers, whether they were
-// built with it or configured by the environment. The error lists all faults
-// of the bootstrap.
+// built with it or configured by the environment. The built-in HTTP filters are
+// known, with or without the blank import of the module's root package. The error
+// lists all faults of the bootstrap.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
 	if err != nil {
@@ -61,13 +65,13 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 func NewBuilders(bootstrapJSON []byte) []grpcresolver.Builder {
 	return builders(sync.OnceValues(func() (*bootstrap.Config, error) {
 		return bootstrap.Parse(inMemory, bootstrapJSON)
-	}))
+	}), false)
 }
 
-func builders(config func() (*bootstrap.Config, error)) []grpcresolver.Builder {
+func builders(config func() (*bootstrap.Config, error), environment bool) []grpcresolver.Builder {
 	return []grpcresolver.Builder{
-		&builder{scheme: Scheme, config: config},
-		&builder{scheme: AliasScheme, config: config},
+		&builder{scheme: Scheme, config: config, environment: environment},
+		&builder{scheme: AliasScheme, config: config, environment: environment},
 	}
 }
 
@@ -94,6 +98,8 @@ const inMemory = "in-memory bootstrap"
 type builder struct {
 	scheme string
 	config func() (*bootstrap.Config, error)
+	// environment: config reads the environment, which changes.
+	environment bool
 }
 
 var _ grpcbridge.Builder = (*builder)(nil)
@@ -105,30 +111,60 @@ func (b *builder) Scheme() string { return b.scheme }
 func (*builder) BridgedToDynxds() {}
 
 // Build implements resolver.Builder. It starts to watch the target's Listener
-// and returns; a fault of the bootstrap or of the target is an error, which
-// the channel's RPCs fail with too. Without a bootstrap, DNS resolves the target.
+// and returns. A fault of the bootstrap or of the target is an error, which
+// the channel's RPCs fail with too; but if the bootstrap is that of the environment, it
+// may be mended while the channel is open, see pending. Without a bootstrap, DNS resolves
+// the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	r, err := b.build(target, cc, opts)
+	channel, err := grpcbridge.Attach(cc)
 	if err != nil {
-		err = fmt.Errorf("dynxds: cannot resolve %q: %w", target.String(), err)
+		return nil, err
+	}
+	record := recordOf(channel.ClientConn())
+	q := &request{
+		config: b.config, target: target, cc: cc, opts: opts, channel: channel,
+		record: record, dns: newDNSSource(target, cc, opts, channel, record),
+	}
+	r, err := q.resolve()
+	switch {
+	case err == nil:
+		return r, nil
+	case b.environment:
+		return newPending(q, err), nil
+	default:
+		err = q.failure(err)
 		grpcbridge.AttachFailed(cc, err)
 		return nil, err
 	}
-	return r, nil
 }
 
-func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	config, err := b.config()
-	if errors.Is(err, bootstrap.ErrNotConfigured) {
-		return b.buildDNS(err, target, cc, opts)
-	}
+// request is what a resolver is to be built for.
+type request struct {
+	config  func() (*bootstrap.Config, error)
+	target  grpcresolver.Target
+	cc      grpcresolver.ClientConn
+	opts    grpcresolver.BuildOptions
+	channel *grpcbridge.Channel
+	record  *channelRecord
+	dns     *dnsSource
+}
+
+// failure is err as RPCs see it.
+func (q *request) failure(err error) error {
+	return fmt.Errorf("dynxds: cannot resolve %q: %w", q.target.String(), err)
+}
+
+// resolve builds the resolver by the bootstrap that there is now. The error is
+// bootstrap.ErrNotConfigured if there is none.
+func (q *request) resolve() (*xdsResolver, error) {
+	config, err := q.config()
 	if err != nil {
 		return nil, err
 	}
-	if opts.DisableServiceConfig {
-		return nil, fmt.Errorf("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
+	if q.opts.DisableServiceConfig {
+		return nil, errors.New("grpc.WithDisableServiceConfig makes the channel ignore the load-balancing policy that xDS needs; dial without it")
 	}
-	listener, err := config.ListenerName(target.URL.Host, target.Endpoint())
+	listener, err := config.ListenerName(q.target.URL.Host, q.target.Endpoint())
 	if err != nil {
 		return nil, err
 	}
@@ -136,25 +172,22 @@ func (b *builder) build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if err != nil {
 		return nil, err
 	}
-	channel, err := grpcbridge.Attach(cc)
-	if err != nil {
-		release()
-		return nil, err
-	}
-	detach := client.Attach(target.String(), opts.MetricsRecorder)
-	record := recordOf(channel.ClientConn())
+	detach := client.Attach(q.target.String(), q.opts.MetricsRecorder)
+	usesXDS := balancer.UsesXDS(q.opts.DialCreds, q.opts.CredsBundle)
 	return newResolver(resolverConfig{
-		cc:        cc,
-		channel:   channel,
+		cc:        q.cc,
+		channel:   q.channel,
 		client:    client,
 		release:   func() { detach(); release() },
 		listener:  listener,
-		authority: opts.Authority,
-		secure:    secure(opts),
-		metrics:   opts.MetricsRecorder,
+		authority: q.opts.Authority,
+		secure:    secure(q.opts),
+		usesXDS:   usesXDS,
+		metrics:   q.opts.MetricsRecorder,
 		policy:    config.DNSFallback,
-		record:    record,
-		dns:       newDNSSource(target, cc, opts, channel, record),
+		noDNS:     usesXDS && !config.DNSFallbackGiven,
+		record:    q.record,
+		dns:       q.dns,
 	}), nil
 }
 
@@ -166,23 +199,4 @@ func secure(opts grpcresolver.BuildOptions) bool {
 		creds = opts.CredsBundle.TransportCredentials()
 	}
 	return creds != nil && creds.Info().SecurityProtocol != "insecure"
-}
-
-// buildDNS builds the resolver of a channel in a process that has no bootstrap,
-// for which notConfigured is the error. A channel that xDS configured before
-// does not get one.
-func (b *builder) buildDNS(notConfigured error, target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
-	channel, err := grpcbridge.Attach(cc)
-	if err != nil {
-		return nil, err
-	}
-	record := recordOf(channel.ClientConn())
-	if record.mode() == ModeXDS {
-		return nil, notConfigured
-	}
-	source := newDNSSource(target, cc, opts, channel, record)
-	if err := source.start(notConfigured.Error()); err != nil {
-		return nil, fmt.Errorf("%w; DNS cannot resolve the target either: %v", notConfigured, err)
-	}
-	return dnsOnly{source}, nil
 }

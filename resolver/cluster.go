@@ -1,6 +1,8 @@
 package resolver
 
 import (
+	"slices"
+
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/xdsresource"
 )
@@ -66,10 +68,11 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // update takes over what the members know. While something in a new graph of
 // clusters has not answered, that which is in use stays and goes on to change.
 // Only the first one does not wait: its first cluster may well do without the
-// last one.
+// last one. Nor does a Cluster that begins to ask for security, of which that in use
+// has none.
 func (n *clusterNode) update() {
 	s, used, complete := n.next()
-	if inUse := n.answered() && n.state.Err == nil; inUse && !complete {
+	if inUse := n.answered() && n.state.Err == nil; inUse && !complete && !n.asksForSecurity(s) {
 		n.become(n.refreshed())
 		return
 	}
@@ -86,6 +89,14 @@ func (n *clusterNode) update() {
 	}
 }
 
+// asksForSecurity reports whether the cluster or one in its list has to be secured.
+func (n *clusterNode) asksForSecurity(s balancer.ClusterState) bool {
+	return n.graph.mustSecure(s.Cluster) ||
+		slices.ContainsFunc(s.Underlying, func(u balancer.Underlying) bool { return n.graph.mustSecure(u.State.Cluster) })
+}
+
+func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return balancer.MustSecure(g.usesXDS, c) }
+
 // next returns the state that the members give, which of them it is made from,
 // and whether all of those have answered.
 func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, complete bool) {
@@ -96,9 +107,9 @@ func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, com
 	w := newWalk(n)
 	w.visit(n.name)
 	if w.err != nil {
-		return balancer.ClusterState{Cluster: root.Cluster, Err: w.err}, w.seen, true
+		return balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, true
 	}
-	return balancer.ClusterState{Cluster: root.Cluster, Underlying: w.leaves}, w.seen, w.complete
+	return balancer.ClusterState{Cluster: root.Cluster, Notes: (*aggregateNotes)(n.members[n.name].notes), Underlying: w.leaves}, w.seen, w.complete
 }
 
 // refreshed returns the state in use with what has become of the clusters in it.
@@ -124,7 +135,7 @@ func (n *clusterNode) become(s balancer.ClusterState) bool {
 	return true
 }
 
-// equalStates compares but for ResolveNow, which goes with the Cluster.
+// equalStates compares but for ResolveNow and Notes, which go with the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {
 	if a.Cluster != b.Cluster || a.Endpoints != b.Endpoints || len(a.Underlying) != len(b.Underlying) {
 		return false

@@ -32,6 +32,11 @@ func permits(policy bootstrap.DNSFallback, err error) bool {
 	}
 }
 
+// errCredentials is why DNS does not resolve the target of a channel that leaves the
+// security of its connections to the control plane.
+var errCredentials = errors.New("the channel's credentials, google.golang.org/grpc/credentials/xds, leave security to the control plane; " +
+	"if DNS may resolve its target all the same, say so with dns_fallback in the bootstrap")
+
 // publish hands a snapshot to the source of the channel's configuration that it
 // is due to:
 //
@@ -73,11 +78,14 @@ func (r *xdsResolver) refused(err error) {
 		return
 	}
 	if permits(r.policy, err) {
-		startErr := r.fallBack(err.Error())
+		startErr := errCredentials
+		if !r.noDNS {
+			startErr = r.fallBack(err.Error())
+		}
 		if startErr == nil {
 			return
 		}
-		err = fmt.Errorf("%w; DNS cannot take its place: %v", err, startErr)
+		err = fmt.Errorf("%w; DNS cannot take its place: %w", err, startErr)
 	}
 	r.record.undecided(err.Error())
 	logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), err)

@@ -53,7 +53,7 @@ func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts g
 		record:  record,
 		target:  target,
 		opts:    opts,
-		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1)},
+		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint()},
 	}
 }
 
@@ -106,6 +106,13 @@ func (d *dnsSource) end(last func()) {
 	}
 }
 
+// started reports whether DNS configures the channel, or is about to.
+func (d *dnsSource) started() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.phase == dnsStarted || d.phase == dnsServing
+}
+
 func (d *dnsSource) resolveNow(o grpcresolver.ResolveNowOptions) {
 	d.mu.Lock()
 	child := d.child
@@ -122,13 +129,19 @@ func (d *dnsSource) serve() {
 		return
 	}
 	d.phase = dnsServing
+	d.runner.reason = d.reason
 	d.record.become(ModeDNS, d.reason)
 	d.channel.Publish(d.runner)
 }
 
 // explain adds to an error of DNS why DNS was asked at all.
 func (d *dnsSource) explain(err error) error {
-	return fmt.Errorf("%w; DNS was asked for %q because: %s", err, d.target.Endpoint(), d.reason)
+	return fmt.Errorf("%w%s", err, askedDNS(d.target.Endpoint(), d.reason))
+}
+
+// askedDNS is what is added to errors of a channel that DNS resolves.
+func askedDNS(endpoint, reason string) string {
+	return fmt.Sprintf("; DNS was asked for %q because: %s", endpoint, reason)
 }
 
 var errNoAddress = errors.New("DNS has no address for the target")
@@ -178,16 +191,4 @@ func (c dnsClientConn) NewAddress(addresses []grpcresolver.Address) {
 // ParseServiceConfig implements resolver.ClientConn.
 func (c dnsClientConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 	return c.d.cc.ParseServiceConfig(text)
-}
-
-// dnsOnly is the resolver of a channel without a control plane.
-type dnsOnly struct{ source *dnsSource }
-
-// ResolveNow implements resolver.Resolver.
-func (r dnsOnly) ResolveNow(o grpcresolver.ResolveNowOptions) { r.source.resolveNow(o) }
-
-// Close implements resolver.Resolver.
-func (r dnsOnly) Close() {
-	r.source.close()
-	r.source.channel.Detach()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
@@ -26,6 +27,8 @@ import (
 type graph struct {
 	client    xdsclient.Client
 	authority string
+	// usesXDS: the channel leaves the security of connections to the control plane.
+	usesXDS bool
 	// changed is called with mu held when the next snapshot would differ.
 	changed func()
 
@@ -41,6 +44,8 @@ type graph struct {
 	// rds feeds the routes in use; nextRDS, if not nil, a RouteConfiguration
 	// that the Listener has moved on to and that has not answered yet.
 	rds, nextRDS *routeSource
+	// routes is that of rds, for notes.
+	routes atomic.Pointer[watch[*xdsresource.RouteConfiguration]]
 
 	// current is the configuration in use; next, if not nil, the one that
 	// takes its place when its clusters have answered. Both are nil, and err
@@ -143,7 +148,7 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 		g.listener = nil
 		g.rds.stop()
 		g.nextRDS.stop()
-		g.rds, g.nextRDS = nil, nil
+		g.useRoutes(nil)
 		g.withdraw(err)
 		return
 	}
@@ -152,7 +157,7 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 	case l.RouteConfig != nil:
 		g.rds.stop()
 		g.nextRDS.stop()
-		g.rds, g.nextRDS = nil, nil
+		g.useRoutes(nil)
 		g.route(l.RouteConfig)
 	case g.rds != nil && g.rds.name == l.RouteConfigName:
 		g.nextRDS.stop()
@@ -165,6 +170,16 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 	default:
 		g.nextRDS.stop()
 		g.nextRDS = g.newRouteSource(l.RouteConfigName)
+	}
+}
+
+// useRoutes makes s, which may be nil, feed the routes.
+func (g *graph) useRoutes(s *routeSource) {
+	g.rds, g.nextRDS = s, nil
+	if s == nil {
+		g.routes.Store(nil)
+	} else {
+		g.routes.Store(s.watch)
 	}
 }
 
@@ -184,7 +199,7 @@ func (g *graph) onRoutes(s *routeSource, rc *xdsresource.RouteConfiguration, err
 			return
 		}
 		g.rds.stop()
-		g.rds, g.nextRDS = s, nil
+		g.useRoutes(s)
 	}
 	if g.nextRDS != nil {
 		// The Listener has moved on: what changes here is in use for as long

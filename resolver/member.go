@@ -13,6 +13,7 @@ type member struct {
 	// changed is called when state is another one.
 	changed func()
 	cds     *watch[*xdsresource.Cluster]
+	notes   *notes
 	// source is nil while the endpoints come from nowhere but the Cluster, or
 	// there are none.
 	source endpointSource
@@ -35,6 +36,7 @@ type endpointSource interface {
 func newMember(g *graph, name string, changed func()) *member {
 	m := &member{graph: g, changed: changed, state: new(balancer.ClusterState)}
 	m.cds = newWatch(g, xdsresource.ClusterType, name, m.onCluster)
+	m.notes = &notes{graph: g, cluster: m.cds}
 	return m
 }
 
@@ -52,12 +54,17 @@ func (m *member) from(s endpointSource) {
 		m.source.stop()
 	}
 	m.source = s
+	if eds, ok := s.(*edsEndpoints); ok {
+		m.notes.endpoints.Store(eds.watch)
+	} else {
+		m.notes.endpoints.Store(nil)
+	}
 }
 
 func (m *member) onCluster(c *xdsresource.Cluster, err error) {
 	if err != nil {
 		m.from(nil)
-		m.become(balancer.ClusterState{Err: err})
+		m.become(balancer.ClusterState{Err: err, Notes: m.notes})
 		return
 	}
 	if m.source == nil || !m.source.follow(c) {
@@ -81,7 +88,7 @@ func (m *member) newSource(c *xdsresource.Cluster) endpointSource {
 func (m *member) resolved() { m.adopt(m.state.Cluster) }
 
 func (m *member) adopt(c *xdsresource.Cluster) {
-	s := balancer.ClusterState{Cluster: c}
+	s := balancer.ClusterState{Cluster: c, Notes: m.notes}
 	switch {
 	case c.Kind == xdsresource.ClusterStatic:
 		s.Endpoints = c.Inline

@@ -2,10 +2,13 @@ package resolver
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/decision"
@@ -19,6 +22,9 @@ import (
 type passOn struct {
 	channel *grpc.ClientConn
 	version uint64
+	// endpoint is what DNS resolves, and reason is why it does. They are set before
+	// RPCs are run.
+	endpoint, reason string
 
 	// running counts the RPCs inside: unary ones until they end, others until
 	// their stream is open.
@@ -110,7 +116,7 @@ func (p *passOn) Unary(ctx context.Context, method string, req, reply any, cc *g
 		return instead.Unary(ctx, method, req, reply, cc, invoker, opts)
 	}
 	defer p.leave()
-	return invoker(p.decide(ctx, method), method, req, reply, cc, opts...)
+	return p.explained(invoker(p.decide(ctx, method), method, req, reply, cc, opts...))
 }
 
 // Stream implements grpcbridge.Runner.
@@ -123,7 +129,27 @@ func (p *passOn) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return instead.Stream(ctx, desc, cc, method, streamer, opts)
 	}
 	defer p.leave()
-	return streamer(p.decide(ctx, method), desc, cc, method, opts...)
+	stream, err := streamer(p.decide(ctx, method), desc, cc, method, opts...)
+	return stream, p.explained(err)
+}
+
+// explained has an RPC's error say that DNS is in use and why, if it is for want of a
+// connection. gRPC does not tell such errors from those of servers; but for the latter
+// there is a connection.
+func (p *passOn) explained(err error) error {
+	if err == nil || p.channel.GetState() == connectivity.Ready {
+		return err
+	}
+	s := status.Convert(err).Proto()
+	switch codes.Code(s.GetCode()) {
+	case codes.Unavailable, codes.DeadlineExceeded:
+		if !strings.Contains(s.GetMessage(), p.reason) {
+			s.Message += askedDNS(p.endpoint, p.reason)
+		}
+		return status.ErrorProto(s)
+	default:
+		return err
+	}
 }
 
 func (p *passOn) decide(ctx context.Context, method string) *decision.Decision {

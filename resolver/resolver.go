@@ -32,8 +32,10 @@ type resolverConfig struct {
 	listener  string // the name of the Listener
 	authority string // the channel's authority, which chooses the virtual host
 	secure    bool   // the channel's credentials check the authority
+	usesXDS   bool   // the channel leaves the security of connections to the control plane
 	metrics   stats.MetricsRecorder
 	policy    bootstrap.DNSFallback
+	noDNS     bool // DNS is out of the question, whatever policy says: errCredentials
 	record    *channelRecord
 	dns       *dnsSource
 }
@@ -72,20 +74,29 @@ func newResolver(c resolverConfig) *xdsResolver {
 		}),
 	}
 	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
+	r.graph.usesXDS = c.usesXDS
 	r.resume()
 	r.graph.start()
 	return r
 }
 
-// resume goes on with DNS if that is what the channel had before it was idle:
-// RPCs do not wait anew for the control plane to say that it has nothing.
+// resume goes on with DNS if that is what the channel had before there was a bootstrap,
+// or before it was idle: RPCs do not wait anew for the control plane to say that it has
+// nothing. In the first case they run, and go on to until xDS can take over.
 func (r *xdsResolver) resume() {
 	before := r.record.read()
 	if before.Mode != ModeDNS {
 		return
 	}
-	err := errNeverDNS
-	if r.policy != bootstrap.DNSFallbackNever {
+	var err error
+	switch {
+	case r.dns.started():
+		err = r.fallBack(before.Reason)
+	case r.noDNS:
+		err = errCredentials
+	case r.policy == bootstrap.DNSFallbackNever:
+		err = errNeverDNS
+	default:
 		err = r.fallBack(before.Reason)
 	}
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
-	_ "github.com/dynxds/dynxds/httpfilter/router" // the Listeners have it
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"

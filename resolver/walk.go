@@ -63,9 +63,11 @@ func (w *walk) visit(name string) int {
 // below visits what is under the cluster, and returns the greatest height there.
 func (w *walk) below(name string) int {
 	state := w.node.member(name).state
-	if c := state.Cluster; c == nil || c.Kind != xdsresource.ClusterAggregate {
+	secured := w.node.graph.mustSecure(state.Cluster)
+	if c := state.Cluster; c == nil || c.Kind != xdsresource.ClusterAggregate || secured {
+		// One that asks for security, which it cannot have, has nothing below it.
 		w.leaves = append(w.leaves, balancer.Underlying{Name: name, State: state})
-		w.complete = w.complete && w.node.graph.isKnown(state)
+		w.complete = w.complete && (secured || w.node.graph.isKnown(state))
 		return 0
 	}
 	most := 0

@@ -1,6 +1,8 @@
 package resolver
 
 import (
+	"sync/atomic"
+
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -17,6 +19,8 @@ type watch[T any] struct {
 	cancel  func()
 	last    T
 	lastErr error
+	// ambient has the errors since the last answer; nil if there are none.
+	ambient atomic.Pointer[ambient]
 }
 
 type watchPhase int
@@ -53,6 +57,7 @@ func (w *watch[T]) err() error { return w.lastErr }
 // ResourceChanged implements xdsclient.Watcher.
 func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	defer done()
+	w.ambient.Store(nil)
 	w.graph.mu.Lock()
 	defer w.graph.mu.Unlock()
 	if w.graph.closed || w.phase == watchStopped {
@@ -67,5 +72,6 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 // AmbientError implements xdsclient.Watcher. What is in use stays in use.
 func (w *watch[T]) AmbientError(err error, done func()) {
 	defer done()
+	w.ambient.Store(w.ambient.Load().with(err))
 	logger.Warningf("%s %q stays as it was: %v", w.typ.Name, w.name, err)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -143,6 +144,9 @@ func (e *Error) Error() string {
 	fmt.Fprintf(&b, "; %s", e.Kind.wayOut())
 	return b.String()
 }
+
+// Time is when the server said what the error is about, or when the fault was found.
+func (e *Error) Time() time.Time { return e.stamp.time() }
 
 // several reports whether Server is a list. A URI has no white space.
 func (e *Error) several() bool { return strings.Contains(e.Server, " ") }

@@ -17,7 +17,7 @@ func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any,
 }
 
 func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
-	c := &Cluster{Name: pb.GetName()}
+	c := &Cluster{Name: pb.GetName(), TransportSocket: transportSocket(pb)}
 	if v.clusterType(pb, c); c.Kind == ClusterAggregate {
 		return c
 	}

@@ -97,12 +97,14 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 		"envoy.config.route.v3.RouteConfiguration": nil,
 		"acme.v1.Thing": nil, // the program may have such a type
 		"envoy.config.cluster.v3.RouteConfiguration": {{
-			`resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
-			`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+			Path:     `resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
+			Severity: xdsclient.SeverityWarning,
+			Reason:   `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
 		}},
 		dynparam.MapTypeName: {{
-			`resource_type_constraints["` + dynparam.MapTypeName + `"]`,
-			`found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+			Path:     `resource_type_constraints["` + dynparam.MapTypeName + `"]`,
+			Severity: xdsclient.SeverityWarning,
+			Reason:   `found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
 		}},
 	} {
 		resource := dpds(t, typeName, direct())

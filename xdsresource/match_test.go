@@ -76,7 +76,7 @@ func TestPathMatch(t *testing.T) {
 }
 
 func separatedMatch(prefix string) *routepb.RouteMatch {
-	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_PathSeparatedPrefix{matching.PathSeparatedPrefix: prefix}}
+	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}}
 }
 
 func TestPathSeparatedPrefixFaults(t *testing.T) {

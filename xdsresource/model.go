@@ -51,9 +51,9 @@ func (k ClusterKind) String() string { return clusterTypes[k] }
 // DNS reports whether the endpoints come from DNS.
 func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
 
-// Cluster is a validated Cluster. Those of type ClusterAggregate have a Name and
-// Underlying and nothing else: everything else is up to the clusters underlying
-// (gRFC A75).
+// Cluster is a validated Cluster. Those of type ClusterAggregate have a Name,
+// Underlying, and perhaps a TransportSocket: everything else is up to the clusters
+// underlying (gRFC A75).
 type Cluster struct {
 	Name string
 	Kind ClusterKind
@@ -73,6 +73,10 @@ type Cluster struct {
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
 	Underlying []string
+	// TransportSocket is the security that connections to the endpoints are to have.
+	// nil: the Cluster asks for none. Channels whose credentials do not leave security
+	// to the control plane ignore it (gRFC A29).
+	TransportSocket *TransportSocket
 	// LBPolicy is the name of the policy that picks among endpoints:
 	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
 	LBPolicy string

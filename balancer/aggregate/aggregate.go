@@ -25,8 +25,10 @@ import (
 type Config struct {
 	// Underlying has the clusters, the most preferred first, none of them twice.
 	Underlying []Underlying
+	// Notes words what is to be added to the errors of RPCs. nil: nothing.
+	Notes fmt.Stringer
 	// Err is why the aggregate cluster as a whole cannot be used. RPCs see its
-	// text as it is.
+	// text, and Notes.
 	Err error
 }
 
@@ -43,6 +45,7 @@ type Policy struct {
 	changed func()
 
 	phase phase
+	notes fmt.Stringer
 	// clusters is nil unless there are clusters, or were until the aggregate
 	// cluster had to be resolved again.
 	clusters *priority.Policy[cluster.Config]
@@ -67,12 +70,12 @@ func New(env *tree.Env, name string, changed func()) *Policy {
 // Update takes over what is now known. Clusters that were there before keep what
 // they have, in whatever order they are now.
 func (p *Policy) Update(c Config) {
+	p.notes = c.Notes
 	switch {
 	case c.Err != nil:
 		p.Close()
 		p.phase = unusable
-		// Not c.Err: a status error would end even the RPCs that wait for ready.
-		p.state = tree.Failing(errors.New(c.Err.Error()))
+		p.state = tree.FailingWith(c.Err, c.Notes)
 	case len(c.Underlying) == 0:
 		p.phase = resolving
 		p.state = tree.Waiting(connectivity.Connecting)
@@ -109,7 +112,7 @@ func (p *Policy) clustersChanged() {
 func (p *Policy) adopt() {
 	p.state = p.clusters.State()
 	if p.state.ConnectivityState == connectivity.TransientFailure {
-		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker}
+		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker, notes: p.notes}
 	}
 }
 
@@ -136,6 +139,7 @@ func (p *Policy) Close() {
 type failing struct {
 	aggregate string
 	child     balancer.Picker
+	notes     fmt.Stringer
 }
 
 // Pick implements balancer.Picker.
@@ -144,8 +148,14 @@ func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err == nil || err == balancer.ErrNoSubConnAvailable {
 		return result, err
 	}
-	if s, ok := status.FromError(err); ok {
-		return result, status.Errorf(s.Code(), "dynxds: no cluster of aggregate cluster %q works; of the last one: %s", f.aggregate, s.Message())
+	s, isStatus := status.FromError(err)
+	text := err.Error()
+	if isStatus {
+		text = s.Message()
 	}
-	return result, fmt.Errorf("dynxds: no cluster of aggregate cluster %q works; of the last one: %v", f.aggregate, err)
+	text = tree.Noted(fmt.Sprintf("dynxds: no cluster of aggregate cluster %q works; of the last one: %s", f.aggregate, text), f.notes)
+	if isStatus {
+		return result, status.Error(s.Code(), text)
+	}
+	return result, errors.New(text)
 }

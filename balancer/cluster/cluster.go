@@ -33,7 +33,10 @@ type Config struct {
 	// ResolveNow has the addresses of endpoints looked up again, if they come
 	// from DNS. It does not wait and may be called from anywhere. nil: they do not.
 	ResolveNow func()
-	// Err is why the cluster cannot be used. RPCs see its text as it is.
+	// Notes words what is to be added to the errors of RPCs that find no endpoint. nil:
+	// nothing.
+	Notes fmt.Stringer
+	// Err is why the cluster cannot be used. RPCs see its text, and Notes.
 	Err error
 }
 
@@ -90,13 +93,13 @@ func (p *Policy) Update(c Config) {
 	}
 	switch {
 	case c.Err != nil:
-		p.fail(plain(c.Err))
+		p.fail(c.Err)
 	case c.Cluster == nil || c.Endpoints == nil:
 		// Endpoints of the old resource are not for RPCs any more, but those
 		// of the new one may well be the same: their connections are kept.
 		p.phase = resolving
 		p.state = tree.Waiting(connectivity.Connecting)
-	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints:
+	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
 	default:
 		p.serve(c)
 	}
@@ -135,7 +138,7 @@ func (p *Policy) closePriorities() {
 func (p *Policy) fail(err error) {
 	p.Close()
 	p.phase = unusable
-	p.state = tree.Failing(err)
+	p.state = tree.FailingWith(err, p.config.Notes)
 }
 
 func (p *Policy) serve(c Config) {
@@ -225,13 +228,10 @@ func (p *Policy) adopt() {
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
 		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions, hostnames: p.hostnames,
+		notes: p.config.Notes,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }
 
 // errOnlySessions is what other RPCs see.
 var errOnlySessions = errors.New("none of its endpoints is HEALTHY or UNKNOWN; those that it has are for sessions only")
-
-// plain is err's text without its gRPC status, if it has one: a status error
-// would end even the RPCs that wait for ready.
-func plain(err error) error { return errors.New(err.Error()) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/loads"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/leaf"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/xdsclient/load"
@@ -33,6 +34,8 @@ type picker struct {
 	sessions *sessions
 	// hostnames are the authorities that some RPCs are to have.
 	hostnames hostnames
+	// notes are added to the errors of RPCs that find no endpoint; nil: nothing.
+	notes fmt.Stringer
 }
 
 // gate is what an RPC has to pass before an endpoint is picked for it. It is
@@ -175,8 +178,8 @@ func (p *picker) explain(err error) error {
 	if isStatus {
 		text = s.Message()
 	}
-	text = fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: %s",
-		p.cluster, p.endpoints, text)
+	text = tree.Noted(fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: %s",
+		p.cluster, p.endpoints, text), p.notes)
 	if isStatus {
 		return status.Error(codes.Unavailable, text)
 	}

@@ -92,6 +92,15 @@ func (p *Policy[C, K]) settle() {
 			return
 		}
 	}
+	p.Finish()
+}
+
+// Finish puts the child of the last configuration in the place of one that still serves
+// for it, whether it takes RPCs or not.
+func (p *Policy[C, K]) Finish() {
+	if p.coming == nil {
+		return
+	}
 	before := p.serving
 	p.serving, p.coming = p.coming, nil
 	before.policy.Close()

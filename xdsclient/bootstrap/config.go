@@ -47,6 +47,10 @@ type Config struct {
 	NodeMetadataConstraints []string
 	// DNSFallback says when a target may be resolved by DNS instead.
 	DNSFallback DNSFallback
+	// DNSFallbackGiven: the document has dns_fallback. If it has not, channels that
+	// leave the security of their connections to the control plane (gRFC A29) are not
+	// resolved by DNS.
+	DNSFallbackGiven bool
 
 	fingerprint string
 }

@@ -62,6 +62,7 @@ func (c *Config) parse(document jsonpath.Value) {
 	c.ClientConstraints = parseClientConstraints(top.Get("dynamic_parameter_constraints"))
 	c.NodeMetadataConstraints = parseMetadataConstraints(top.Get("node_metadata_constraints"), c.Node.GetMetadata())
 	c.DNSFallback = parseDNSFallback(top.Get("dns_fallback"))
+	c.DNSFallbackGiven = !top.Get("dns_fallback").Absent()
 }
 
 // parseAuthorities reads the authorities. fallback are the servers of those

@@ -13,6 +13,9 @@
 package tree
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +89,33 @@ func Waiting(s connectivity.State) balancer.State {
 		ConnectivityState: s,
 		Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
 	}
+}
+
+// FailingWith is Failing with notes, which are worded when an RPC fails. They may be nil.
+func FailingWith(err error, notes fmt.Stringer) balancer.State {
+	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: noted{err.Error(), notes}}
+}
+
+// noted is the picker of FailingWith.
+type noted struct {
+	text  string
+	notes fmt.Stringer
+}
+
+// Pick implements balancer.Picker.
+func (n noted) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	return balancer.PickResult{}, errors.New(Noted(n.text, n.notes))
+}
+
+// Noted adds notes, which may be nil, to the text of an error, unless it has them.
+func Noted(text string, notes fmt.Stringer) string {
+	if notes == nil {
+		return text
+	}
+	if more := notes.String(); !strings.Contains(text, more) {
+		text += " (" + more + ")"
+	}
+	return text
 }
 
 // Failing is the state of a policy that has nothing to offer. Its RPCs fail

@@ -1,0 +1,46 @@
+package resolver
+
+import (
+	"slices"
+	"testing"
+
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// A program that has no more than NewBuilder, and not the blank import of the module's
+// root, as this test's, knows the built-in filters.
+func TestNewBuilderIsWholeByItself(t *testing.T) {
+	t.Parallel()
+	const prefix = "type.googleapis.com/envoy.extensions.filters.http."
+	for _, filter := range []string{
+		"fault.v3.HTTPFault", "header_mutation.v3.HeaderMutation", "local_ratelimit.v3.LocalRateLimit",
+		"rbac.v3.RBAC", "router.v3.Router", "stateful_session.v3.StatefulSession",
+	} {
+		if !slices.Contains(httpfilter.TypeURLs(), prefix+filter) {
+			t.Errorf("no filter for %s", filter)
+		}
+	}
+	const name = "echo.example.com"
+	server, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b1")
+	server.Set(t,
+		xdsmsg.DefaultListener(name, "r", xdsmsg.Filter("fault", new(faultpb.HTTPFault))), xdsmsg.RouteConfig("r", name, xdsmsg.PrefixRoute("", "c")),
+		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))
+	builder, err := NewBuilder(server.Bootstrap(t.Name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	if got, err := invoke(testutils.Context(t), cc); err != nil || got != backend.ID() {
+		t.Errorf("answered by %q, %v", got, err)
+	}
+}

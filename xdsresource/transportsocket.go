@@ -1,0 +1,68 @@
+package xdsresource
+
+import (
+	"strings"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// TransportSocket is the security that a Cluster asks for on the connections to its
+// endpoints, where that is more than plaintext (gRFC A29; Cluster.transport_socket).
+type TransportSocket struct {
+	// Field is the field of the Cluster that asks for it: "transport_socket", or an
+	// entry of "transport_socket_matches".
+	Field string
+	// Name is the name of the transport socket. It may be empty.
+	Name string
+	// TypeName is the message type of its typed_config; empty if it has none.
+	TypeName string
+}
+
+// String says what is asked for, and where, for errors.
+func (s *TransportSocket) String() string {
+	text := s.Field + " " + quote(s.Name)
+	if s.TypeName != "" {
+		text += " (" + shorten(s.TypeName, maxQuotedLength) + ")"
+	}
+	return text
+}
+
+// transportSocket returns the first transport socket of a Cluster that is more than
+// plaintext, or nil. This client does not match endpoints against
+// transport_socket_matches, so each entry counts for all of them.
+func transportSocket(pb *clusterpb.Cluster) *TransportSocket {
+	at := (*path)(nil)
+	if s := pb.GetTransportSocket(); s != nil && !isPlaintext(s) {
+		return newTransportSocket(at.field("transport_socket"), s)
+	}
+	for i, match := range pb.GetTransportSocketMatches() {
+		if s := match.GetTransportSocket(); !isPlaintext(s) {
+			return newTransportSocket(at.item("transport_socket_matches", i), s)
+		}
+	}
+	return nil
+}
+
+func newTransportSocket(at *path, s *corepb.TransportSocket) *TransportSocket {
+	return &TransportSocket{Field: at.String(), Name: s.GetName(), TypeName: typeName(s)}
+}
+
+// The transport socket that is plaintext, by the type of its configuration and, if it
+// has none, by its name.
+const (
+	rawBufferType = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
+	rawBufferName = "envoy.transport_sockets.raw_buffer"
+)
+
+func isPlaintext(s *corepb.TransportSocket) bool {
+	if s.GetTypedConfig() == nil {
+		return s.GetName() == rawBufferName
+	}
+	return typeName(s) == rawBufferType
+}
+
+func typeName(s *corepb.TransportSocket) string {
+	url := s.GetTypedConfig().GetTypeUrl()
+	return url[strings.LastIndexByte(url, '/')+1:]
+}
