@@ -281,7 +281,9 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 // TestFiltersChangeWhileRPCsAreInFlight: filters are added, removed, reordered
 // and reconfigured; RPCs keep the chain they began with, none fails, and every
 // instance is closed once, after its last RPC.
-func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) { overLinksInTurn(t, filtersChangeWhileRPCsAreInFlight) }
+
+func filtersChangeWhileRPCsAreInFlight(t *testing.T) {
 	made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()
 	instances := func() (made, closed int64) {
 		return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0

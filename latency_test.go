@@ -1,0 +1,90 @@
+package dynxds_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// latency is how long messages between a client and a control plane take, in each
+// direction, over the slow link.
+const latency = 10 * time.Millisecond
+
+const (
+	loopback = "link=loopback"
+	slowLink = "link=10ms"
+)
+
+// overLinks runs a test of which no RPC fails with control planes on loopback, and behind a
+// link with latency: there a request of the client and a response of the control plane can
+// cross. newMesh tells which by the name of the test.
+func overLinks(t *testing.T, f func(t *testing.T)) {
+	t.Parallel()
+	overLinksInTurn(t, f)
+}
+
+// overLinksInTurn is overLinks for a test that is not parallel to others.
+func overLinksInTurn(t *testing.T, f func(t *testing.T)) {
+	t.Run(loopback, f)
+	t.Run(slowLink, f)
+}
+
+// linkOf returns the link that the test runs over, as an option of its control planes.
+func linkOf(t testing.TB) []testutils.FakeServerOption {
+	if !isUnder(t, slowLink) {
+		return nil
+	}
+	return []testutils.FakeServerOption{testutils.OverLink(testutils.NewLink(latency, latency))}
+}
+
+// isUnder reports whether the test is part of a sub-test of that name.
+func isUnder(t testing.TB, name string) bool {
+	return strings.Contains(t.Name()+"/", "/"+name+"/")
+}
+
+// DPDS moves a client to another variant, and the old one is deleted before the control
+// plane can have heard that the client subscribes to the new one. No RPC fails, as the
+// new one is there.
+func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) { overLinks(t, variantIsDeletedWhileTheClientMoves) }
+
+func variantIsDeletedWhileTheClientMoves(t *testing.T) {
+	t.Parallel()
+	m := newVariantMesh(t)
+	all := backends(t, "even", "odd")
+	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
+	for _, b := range all {
+		m.set(clusterOf(b.ID(), b)...)
+	}
+	turn := func(i int) string { return all[i%2].ID() }
+	add := func(i int) {
+		m.SetVariant(t, map[string]string{"turn": turn(i)}, routesTo(tp2Routes, turn(i)))
+	}
+	move := func(i int) {
+		c := constrain(t, routesURL, is("turn", turn(i)))
+		m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
+	}
+	add(0)
+	move(0)
+	cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
+	mustReach(t, cc, unary, all[0])
+	l := startLoad(t, cc)
+	for i := range 10 {
+		l.await(t, all[i%2])
+		add(i + 1)
+		move(i + 1)
+		// Less than a message takes over the link.
+		<-time.After(latency * 2 / 5)
+		m.Update(t, func(tx *controlplane.Tx) {
+			tx.DeleteVariant(routesURL, tp2Routes, map[string]string{"turn": turn(i)})
+		})
+	}
+	l.await(t, all[0])
+	l.stop(t)
+}
