@@ -56,6 +56,8 @@ func (u *update) remove(n wireName) {
 			continue
 		case s.seen == u.number:
 			u.contradiction(s)
+		case u.doubts(s, &sc):
+			continue
 		case s.resource.collection != nil:
 			u.exit(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.members != nil:
@@ -149,6 +151,9 @@ func (u *update) report(e wireError) {
 	for _, s := range u.found {
 		if s.seen == u.number {
 			u.contradiction(s)
+			continue
+		}
+		if u.doubts(s, &sc) {
 			continue
 		}
 		s.seen = u.number
