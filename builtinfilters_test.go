@@ -141,7 +141,9 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 // Built-in filters are added, removed, reordered and reconfigured while 100 RPCs
 // are in flight, half of them unary ones that wait in a filter and half streams.
 // None fails, and later RPCs meet the filters of the day.
-func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) { overLinks(t, builtInFiltersChangeWhileRPCsAreInFlight) }
+func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	overLinks(t, builtInFiltersChangeWhileRPCsAreInFlight)
+}
 
 func builtInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	t.Parallel()

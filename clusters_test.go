@@ -234,7 +234,9 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 }
 
 // The purpose of gRFC A37: EDS with DNS to fall back to.
-func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) { overLinks(t, aggregateFallsBackFromEDSToDNSAndReturns) }
+func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
+	overLinks(t, aggregateFallsBackFromEDSToDNSAndReturns)
+}
 
 func aggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 	t.Parallel()

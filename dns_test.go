@@ -206,7 +206,9 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 
 // TestTargetThatTheControlPlaneDoesNotKnow: one channel had its Listener, the
 // other comes after that was deleted.
-func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) { overLinks(t, targetThatTheControlPlaneDoesNotKnow) }
+func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
+	overLinks(t, targetThatTheControlPlaneDoesNotKnow)
+}
 
 func targetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 	t.Parallel()

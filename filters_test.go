@@ -281,7 +281,9 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 // TestFiltersChangeWhileRPCsAreInFlight: filters are added, removed, reordered
 // and reconfigured; RPCs keep the chain they began with, none fails, and every
 // instance is closed once, after its last RPC.
-func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) { overLinksInTurn(t, filtersChangeWhileRPCsAreInFlight) }
+func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	overLinksInTurn(t, filtersChangeWhileRPCsAreInFlight)
+}
 
 func filtersChangeWhileRPCsAreInFlight(t *testing.T) {
 	made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()

@@ -63,7 +63,9 @@ func rPCsFallBackAndReturn(t *testing.T) {
 
 // The same, where both control planes use the same names (config tears are
 // possible, failed RPCs are not).
-func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) { overLinks(t, rPCsFallBackAndReturnWithTheSameNames) }
+func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
+	overLinks(t, rPCsFallBackAndReturnWithTheSameNames)
+}
 
 func rPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 	t.Parallel()
@@ -81,7 +83,9 @@ func rPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 }
 
 // gRFC A71: what is cached stays in use. The secondary is not asked.
-func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) { overLinks(t, rPCsStayWhenThePrimaryIsLostLater) }
+func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
+	overLinks(t, rPCsStayWhenThePrimaryIsLostLater)
+}
 
 func rPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 	t.Parallel()
@@ -108,7 +112,9 @@ func rPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // gRFC A71: "mid-config update, such as when the control plane sends an updated
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
-func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) { overLinks(t, primaryLostInTheMiddleOfAnUpdate) }
+func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
+	overLinks(t, primaryLostInTheMiddleOfAnUpdate)
+}
 
 func primaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	t.Parallel()

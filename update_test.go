@@ -128,7 +128,9 @@ func controlPlaneRestartsUnderLoad(t *testing.T) {
 
 // TestControlPlaneGoesBeforeItHasSaidAll: RPCs go on as they did if the control
 // plane is lost between a resource and one that it refers to.
-func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) { overLinks(t, controlPlaneGoesBeforeItHasSaidAll) }
+func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
+	overLinks(t, controlPlaneGoesBeforeItHasSaidAll)
+}
 
 func controlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
 	t.Parallel()
@@ -281,7 +283,9 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 // TestConnectionsAreGivenUpUnderLongLivedStreams: a stream keeps the
 // connection that an update gives up open. RPCs that were on their way to the
 // connection must neither fail nor hang with it.
-func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) { overLinks(t, connectionsAreGivenUpUnderLongLivedStreams) }
+func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
+	overLinks(t, connectionsAreGivenUpUnderLongLivedStreams)
+}
 
 func connectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 	t.Parallel()
