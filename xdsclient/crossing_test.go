@@ -275,3 +275,43 @@ func TestNamesThatWereGivenUpAreBounded(t *testing.T) {
 		e.fault(KindDoesNotExist)
 	})
 }
+
+// What a server denies while nobody watches it, and the server has not been told so, is
+// asked for again by the next watch, which hears nothing of the denial: DPDS may move a
+// client away from a variant and back before its requests go out, and the variant be there
+// again.
+func TestDenialThatNobodyHears(t *testing.T) {
+	denials := map[string]func(*answer){
+		"removal":           gone("a", "env=prod"),
+		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a", "env=prod"),
+		"INTERNAL":          refuses(codes.Internal, "a", "env=prod"),
+	}
+	for how, deny := range denials {
+		for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
+			t.Run(fmt.Sprint(how, features), func(t *testing.T) {
+				overDesks(t, features, func(t *testing.T, d *desk) {
+					keeping := variantOf("keeps the stream open", "", "1")
+					d.watch("keeps the stream open")
+					_, stop := d.watch("a", "env=prod")
+					d.hears("+a{env=prod}", "+keeps the stream open")
+					d.says(variantOf("a", "env=prod", "1"), keeping)
+					d.hears()
+					stop()
+					d.says(deny, keeping)
+					again, _ := d.watch("a", "env=prod")
+					again.silent()
+					d.hears(d.again("a{env=prod}")...)
+					d.says(variantOf("a", "env=prod", "1"), keeping)
+					again.cluster("1")
+
+					// Without another watch it is given up.
+					_, stop = d.watch("b", "env=prod")
+					d.hears("+b{env=prod}")
+					stop()
+					d.says(gone("b", "env=prod"), variantOf("a", "env=prod", "1"), keeping)
+					d.hears("-b{env=prod}")
+				})
+			})
+		}
+	}
+}
