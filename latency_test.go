@@ -1,6 +1,7 @@
 package dynxds_test
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -101,4 +102,41 @@ func variantIsDeletedWhileTheClientMoves(t *testing.T) {
 			l.stop(t)
 		})
 	}
+}
+
+// DPDS moves a client on before it can have asked for the last variant, and each is deleted
+// soon after. No RPC fails, as the variant that DPDS says is there.
+func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
+	overLinks(t, dpdsMovesFasterThanMessagesTravel)
+}
+
+func dpdsMovesFasterThanMessagesTravel(t *testing.T) {
+	t.Parallel()
+	m := newVariantMesh(t)
+	all := backends(t, "0", "1", "2")
+	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
+	for _, b := range all {
+		m.set(clusterOf(b.ID(), b)...)
+	}
+	turn := func(i int) map[string]string { return map[string]string{"turn": all[i%3].ID()} }
+	offer := func(i int) {
+		m.SetVariant(t, turn(i), routesTo(tp2Routes, all[i%3].ID()))
+		c := constrain(t, routesURL, is("turn", turn(i)["turn"]))
+		m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
+	}
+	offer(0)
+	cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
+	mustReach(t, cc, unary, all[0])
+	l := startLoad(t, cc)
+	const moves = 200
+	for i := range moves {
+		offer(i + 1)
+		<-time.After(time.Duration(rand.Int64N(int64(latency))))
+		m.Update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(routesURL, tp2Routes, turn(i)) })
+		if i%20 == 0 {
+			l.await(t, all[(i+1)%3])
+		}
+	}
+	l.await(t, all[moves%3])
+	l.stop(t)
 }
