@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -112,31 +113,52 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 
 func dpdsMovesFasterThanMessagesTravel(t *testing.T) {
 	t.Parallel()
-	m := newVariantMesh(t)
-	all := backends(t, "0", "1", "2")
-	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
-	for _, b := range all {
-		m.set(clusterOf(b.ID(), b)...)
+	cluster, endpoints := in(tp2, clusterURL, "c"), in(tp2, endpointsURL, "e")
+	routesOf := func(b *testutils.Backend) string { return in(tp2, routesURL, b.ID()) }
+	// The variants of a type lead to a backend each.
+	for typeURL, variantFor := range map[string]func(b *testutils.Backend) proto.Message{
+		listenerURL:  func(b *testutils.Backend) proto.Message { return xdsmsg.DefaultListener(tp2Listener, routesOf(b)) },
+		routesURL:    func(b *testutils.Backend) proto.Message { return routesTo(tp2Routes, b.ID()) },
+		clusterURL:   func(b *testutils.Backend) proto.Message { return xdsmsg.EDSCluster(cluster, b.ID()) },
+		endpointsURL: func(b *testutils.Backend) proto.Message { return xdsmsg.SimpleEndpoints(endpoints, b.Addr()) },
+	} {
+		t.Run(typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
+			t.Parallel()
+			m := newVariantMesh(t)
+			all := backends(t, "0", "1", "2")
+			for _, b := range all {
+				m.set(append(clusterOf(b.ID(), b), routesTo(routesOf(b), b.ID()))...)
+			}
+			m.set(xdsmsg.EDSCluster(cluster, endpoints))
+			if typeURL != listenerURL {
+				m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
+			}
+			if typeURL != routesURL {
+				m.set(routesTo(tp2Routes, cluster))
+			}
+			turn := func(i int) map[string]string { return map[string]string{"turn": all[i%3].ID()} }
+			name := map[string]string{listenerURL: tp2Listener, routesURL: tp2Routes, clusterURL: cluster, endpointsURL: endpoints}[typeURL]
+			m.Delete(t, typeURL, name) // the variant without parameters
+			offer := func(i int) {
+				m.SetVariant(t, turn(i), variantFor(all[i%3]))
+				c := constrain(t, typeURL, is("turn", turn(i)["turn"]))
+				m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
+			}
+			offer(0)
+			cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
+			mustReach(t, cc, unary, all[0])
+			l := startLoad(t, cc)
+			const moves = 100
+			for i := range moves {
+				offer(i + 1)
+				<-time.After(time.Duration(rand.Int64N(int64(latency))))
+				m.Update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, turn(i)) })
+				if i%20 == 0 {
+					l.await(t, all[(i+1)%3])
+				}
+			}
+			l.await(t, all[moves%3])
+			l.stop(t)
+		})
 	}
-	turn := func(i int) map[string]string { return map[string]string{"turn": all[i%3].ID()} }
-	offer := func(i int) {
-		m.SetVariant(t, turn(i), routesTo(tp2Routes, all[i%3].ID()))
-		c := constrain(t, routesURL, is("turn", turn(i)["turn"]))
-		m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
-	}
-	offer(0)
-	cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
-	mustReach(t, cc, unary, all[0])
-	l := startLoad(t, cc)
-	const moves = 200
-	for i := range moves {
-		offer(i + 1)
-		<-time.After(time.Duration(rand.Int64N(int64(latency))))
-		m.Update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(routesURL, tp2Routes, turn(i)) })
-		if i%20 == 0 {
-			l.await(t, all[(i+1)%3])
-		}
-	}
-	l.await(t, all[moves%3])
-	l.stop(t)
 }
