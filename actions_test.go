@@ -335,7 +335,9 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 }
 
 // TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
-func TestMirrorUnderLoad(t *testing.T) {
+func TestMirrorUnderLoad(t *testing.T) { overLinks(t, mirrorUnderLoad) }
+
+func mirrorUnderLoad(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")

@@ -253,6 +253,10 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 // are in flight, half of them unary ones that wait in a filter and half streams.
 // None fails, and later RPCs meet the filters of the day.
 func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	overLinks(t, builtInFiltersChangeWhileRPCsAreInFlight)
+}
+
+func builtInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	ctx := testutils.Context(t)

@@ -97,7 +97,9 @@ func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
 // Endpoints, localities, priorities, weights and health change 100 times a second
 // under load, and backends come and go. No RPC fails, as one healthy endpoint is
 // always there.
-func TestChurnFailsNoRPC(t *testing.T) {
+func TestChurnFailsNoRPC(t *testing.T) { overLinks(t, churnFailsNoRPC) }
+
+func churnFailsNoRPC(t *testing.T) {
 	t.Parallel()
 	seed := *churnSeed
 	if seed == 0 {

@@ -125,7 +125,9 @@ func TestEveryClusterTypeServes(t *testing.T) {
 
 // A cluster changes from each type to each other one while RPCs run, and no RPC
 // fails.
-func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
+func TestClusterChangesItsTypeUnderLoad(t *testing.T) { overLinks(t, clusterChangesItsTypeUnderLoad) }
+
+func clusterChangesItsTypeUnderLoad(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	first := testutils.StartBackend(t, "first")
@@ -146,7 +148,9 @@ func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 
 // STRICT_DNS follows DNS without a connection that ends: backends come and go
 // while RPCs run, and no RPC fails.
-func TestStrictDNSFollowsDNS(t *testing.T) {
+func TestStrictDNSFollowsDNS(t *testing.T) { overLinks(t, strictDNSFollowsDNS) }
+
+func strictDNSFollowsDNS(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
@@ -231,6 +235,10 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 
 // The purpose of gRFC A37: EDS with DNS to fall back to.
 func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
+	overLinks(t, aggregateFallsBackFromEDSToDNSAndReturns)
+}
+
+func aggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	seen := new(connections)
@@ -272,7 +280,9 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 }
 
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
-func TestAggregateChangesUnderLoad(t *testing.T) {
+func TestAggregateChangesUnderLoad(t *testing.T) { overLinks(t, aggregateChangesUnderLoad) }
+
+func aggregateChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")

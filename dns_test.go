@@ -143,7 +143,9 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 
 // TestFromDNSToXDS: a channel starts while the control plane is away, moves to
 // it when it comes with the Listener, and does not return.
-func TestFromDNSToXDS(t *testing.T) {
+func TestFromDNSToXDS(t *testing.T) { overLinks(t, fromDNSToXDS) }
+
+func fromDNSToXDS(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, failOnDataErrors)
 	m.Stop()
@@ -205,6 +207,10 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 // TestTargetThatTheControlPlaneDoesNotKnow: one channel had its Listener, the
 // other comes after that was deleted.
 func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
+	overLinks(t, targetThatTheControlPlaneDoesNotKnow)
+}
+
+func targetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, failOnDataErrors)
 	byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")

@@ -70,7 +70,7 @@ func newMesh(t testing.TB, features ...string) *mesh {
 	if variant != "" {
 		features = append(features, variant)
 	}
-	return &mesh{FakeServer: testutils.StartFakeServer(t), t: t, features: features}
+	return &mesh{FakeServer: testutils.StartFakeServer(t, linkOf(t)...), t: t, features: features}
 }
 
 // set puts resources into the store in one update.
@@ -295,6 +295,10 @@ type load struct {
 
 // startLoad runs one loop for each of the kinds until the load is stopped.
 func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
+	t.Helper()
+	if !isUnder(t, loopback) && !isUnder(t, slowLink) {
+		t.Fatal("a test of which no RPC fails has to run over links with and without latency: see overLinks")
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{cancel: cancel, seen: map[string]int{}, changed: make(chan struct{})}
 	for _, k := range kinds {

@@ -168,7 +168,9 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 
 // gRFC A88, "Handling Data Errors": unless the bootstrap says otherwise, what the
 // control plane deletes stays in use.
-func TestDeletionFailsNoRPC(t *testing.T) {
+func TestDeletionFailsNoRPC(t *testing.T) { overLinks(t, deletionFailsNoRPC) }
+
+func deletionFailsNoRPC(t *testing.T) {
 	t.Parallel()
 	for _, deleted := range []struct{ what, typeURL, name string }{
 		{"listener", listenerURL, service},

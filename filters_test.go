@@ -282,6 +282,10 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 // and reconfigured; RPCs keep the chain they began with, none fails, and every
 // instance is closed once, after its last RPC.
 func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	overLinksInTurn(t, filtersChangeWhileRPCsAreInFlight)
+}
+
+func filtersChangeWhileRPCsAreInFlight(t *testing.T) {
 	made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()
 	instances := func() (made, closed int64) {
 		return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0

@@ -13,6 +13,10 @@ import (
 // away from it, and the client, which believes deletions at once (gRFC A88), does not hear of it as
 // long as its routes name the cluster. No RPC fails.
 func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
+	overLinks(t, deletedClusterServesUntilRoutesHaveMoved)
+}
+
+func deletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 	t.Parallel()
 	move := func(m *mesh, after *testutils.Backend) {
 		m.set(append(clusterOf("new", after), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
@@ -28,8 +32,8 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 		t.Run(order.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMesh(t, failOnDataErrors)
-			m.FakeServer = testutils.StartFakeServer(t, testutils.ControlPlaneOptions(
-				controlplane.WithRemovalDelay(time.Hour), controlplane.WithNotFoundErrors()))
+			m.FakeServer = testutils.StartFakeServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
+				controlplane.WithRemovalDelay(time.Hour), controlplane.WithNotFoundErrors()))...)
 			before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 			m.serve(service, "old", before)
 			cc := m.dial("xds:///" + service)

@@ -38,7 +38,9 @@ func dialWith(t testing.TB, target string, bootstrap []byte) *grpc.ClientConn {
 
 // gRFC A71: with the primary down at the start, RPCs go by the secondary's
 // resources; when it is back they go by its own again, and none fails.
-func TestRPCsFallBackAndReturn(t *testing.T) {
+func TestRPCsFallBackAndReturn(t *testing.T) { overLinks(t, rPCsFallBackAndReturn) }
+
+func rPCsFallBackAndReturn(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
@@ -62,6 +64,10 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 // The same, where both control planes use the same names (config tears are
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
+	overLinks(t, rPCsFallBackAndReturnWithTheSameNames)
+}
+
+func rPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
@@ -78,6 +84,10 @@ func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 
 // gRFC A71: what is cached stays in use. The secondary is not asked.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
+	overLinks(t, rPCsStayWhenThePrimaryIsLostLater)
+}
+
+func rPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	backend := testutils.StartBackend(t, "high")
@@ -103,6 +113,10 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
+	overLinks(t, primaryLostInTheMiddleOfAnUpdate)
+}
+
+func primaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")

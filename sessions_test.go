@@ -261,7 +261,9 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 
 // Sessions keep to their endpoint, and no RPC fails, while endpoints drain and
 // return, change their priority, and others come and go.
-func TestSessionsUnderUpdates(t *testing.T) {
+func TestSessionsUnderUpdates(t *testing.T) { overLinks(t, sessionsUnderUpdates) }
+
+func sessionsUnderUpdates(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	ctx := testutils.Context(t)

@@ -70,7 +70,9 @@ func (a apart) useProxy(value string) {
 // TP2, "Non-Cacheability of DPDS" and "Server-Specified Constraints": the DPDS resource
 // of another authority comes from that one's server, and before anything else is asked
 // of the cache. Its updates move RPCs, and none fails.
-func TestDPDSOfAnotherAuthority(t *testing.T) {
+func TestDPDSOfAnotherAuthority(t *testing.T) { overLinks(t, dPDSOfAnotherAuthority) }
+
+func dPDSOfAnotherAuthority(t *testing.T) {
 	t.Parallel()
 	a := newApart(t)
 	direct, proxy := a.serve()
@@ -106,7 +108,9 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // TP2, "Server-Specified Constraints": "if the client cannot obtain the configured DPDS
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
-func TestDPDSCannotBeObtained(t *testing.T) {
+func TestDPDSCannotBeObtained(t *testing.T) { overLinks(t, dPDSCannotBeObtained) }
+
+func dPDSCannotBeObtained(t *testing.T) {
 	t.Parallel()
 	failing := func(st *status.Status) func(*mesh) {
 		return func(m *mesh) {

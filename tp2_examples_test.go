@@ -102,7 +102,9 @@ func (m *mesh) tp2Endpoints() string {
 
 // TP2, "Sharding Endpoints": each client has its own subset, and the control plane
 // gives one of them another one without failing an RPC.
-func TestTP2ShardingEndpoints(t *testing.T) {
+func TestTP2ShardingEndpoints(t *testing.T) { overLinks(t, tP2ShardingEndpoints) }
+
+func tP2ShardingEndpoints(t *testing.T) {
 	t.Parallel()
 	m := newVariantMesh(t)
 	endpoints := m.tp2Endpoints()
@@ -134,7 +136,9 @@ func TestTP2ShardingEndpoints(t *testing.T) {
 // TP2, "Selecting Cluster Based on ACL": one client may go to the endpoints directly,
 // the other one goes through the proxy. Who is taken from the list moves, and what is
 // for nobody else is denied.
-func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
+func TestTP2SelectingClusterBasedOnACL(t *testing.T) { overLinks(t, tP2SelectingClusterBasedOnACL) }
+
+func tP2SelectingClusterBasedOnACL(t *testing.T) {
 	t.Parallel()
 	m := newVariantMesh(t)
 	all := backends(t, "direct", "proxy")
@@ -275,7 +279,9 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 
 // TP2, "Matching Ambiguity", the expected order of changes, under load: no RPC fails in
 // any of the four steps.
-func TestTP2TransitionInFourSteps(t *testing.T) {
+func TestTP2TransitionInFourSteps(t *testing.T) { overLinks(t, tP2TransitionInFourSteps) }
+
+func tP2TransitionInFourSteps(t *testing.T) {
 	t.Parallel()
 	m := newVariantMesh(t)
 	m.set(xdsmsg.DefaultListener(service, "routes"))

@@ -45,7 +45,9 @@ func TestInlineRouteConfiguration(t *testing.T) {
 
 // TestUpdatesUnderLoad: every kind of resource changes while RPCs run, and no
 // RPC fails.
-func TestUpdatesUnderLoad(t *testing.T) {
+func TestUpdatesUnderLoad(t *testing.T) { overLinks(t, updatesUnderLoad) }
+
+func updatesUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, update := range []struct {
 		name   string
@@ -104,7 +106,9 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 }
 
-func TestControlPlaneRestartsUnderLoad(t *testing.T) {
+func TestControlPlaneRestartsUnderLoad(t *testing.T) { overLinks(t, controlPlaneRestartsUnderLoad) }
+
+func controlPlaneRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
@@ -125,6 +129,10 @@ func TestControlPlaneRestartsUnderLoad(t *testing.T) {
 // TestControlPlaneGoesBeforeItHasSaidAll: RPCs go on as they did if the control
 // plane is lost between a resource and one that it refers to.
 func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
+	overLinks(t, controlPlaneGoesBeforeItHasSaidAll)
+}
+
+func controlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(m *mesh){
 		"routes to a new cluster": func(m *mesh) {
@@ -276,6 +284,10 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 // connection that an update gives up open. RPCs that were on their way to the
 // connection must neither fail nor hang with it.
 func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
+	overLinks(t, connectionsAreGivenUpUnderLongLivedStreams)
+}
+
+func connectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")

@@ -76,11 +76,20 @@ type computation struct {
 	epoch uint64
 }
 
-// compute makes what is due and has to be made for the stream's client. push
-// calls it before it takes what is due, as no lock may be held for it.
-func (s *stream) compute() {
+// collectComputed has collect take what is due, for a push. What has to be made for the
+// stream's client is made before, as no lock may be held for it. If there is something to
+// make when collect could begin, that comes first too: nothing else that changed may reach
+// the client before the constraints that it is to ask with.
+//
+// collect holds Store.mu for reading.
+func (s *stream) collectComputed(collect func()) {
 	for {
+		s.store.mu.RLock()
 		todo := s.computations()
+		if len(todo) == 0 {
+			collect()
+		}
+		s.store.mu.RUnlock()
 		if len(todo) == 0 {
 			return
 		}
@@ -100,9 +109,8 @@ func (s *stream) compute() {
 	}
 }
 
+// computations returns what is due and has to be made. The caller holds Store.mu.
 func (s *stream) computations() []computation {
-	s.store.mu.RLock()
-	defer s.store.mu.RUnlock()
 	if s.released {
 		return nil
 	}

@@ -39,8 +39,9 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 
 // push sends what is due, all of it from one state of the store.
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
-	p.compute()
-	all, version := p.collect()
+	var all []news
+	var version string
+	p.collectComputed(func() { all, version = p.collect() })
 	for _, n := range all {
 		for !n.empty() {
 			if err := send(p.response(&n, version)); err != nil {
@@ -51,10 +52,9 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 	return nil
 }
 
-// collect returns what is due, in push order, and the store's version.
+// collect returns what is due, in push order, and the store's version. The caller holds
+// Store.mu for reading.
 func (p *delta) collect() ([]news, string) {
-	p.store.mu.RLock()
-	defer p.store.mu.RUnlock()
 	var all []news
 	for _, due := range p.takeDue() {
 		t := p.store.tables[due.sub.typeURL]

@@ -92,6 +92,9 @@ func claim(name, version string) *entry {
 	return &entry{resource: &Resource{name: name, version: version}}
 }
 
+// claimed reports whether the entry is a claim.
+func (e *entry) claimed() bool { return e.resource != nil && e.resource.packed == nil }
+
 // dueDifference is due for delta. The caller holds stream.mu.
 func (sub *subscription) dueDifference(t *table, change subscriptionChange, before interest) {
 	forget := before.wildcard() && !sub.interest.wildcard()

@@ -454,3 +454,40 @@ func TestTx_Variants(t *testing.T) {
 		}
 	}
 }
+
+// What was stored after a DPDS resource does not reach the client before what is computed
+// for it: else a client would lose the variant that it is to leave, before it is told where
+// to go.
+func TestDPDSIsToldBeforeWhatCameLater(t *testing.T) {
+	t.Parallel()
+	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
+		const last = 3000
+		s := startServer(t)
+		store := func(i int) {
+			value := fmt.Sprintf("%06d", i)
+			s.update(t, func(tx *controlplane.Tx) {
+				tx.SetDPDS(dpdsName, newPolicy("n", value).of)
+			})
+			s.setVariant(t, rds, "r", value)
+		}
+		store(0)
+		c := open(s, "n")
+		dpds, r := c.subscribe(dynparam.MapTypeURL, dpdsName, unconstrained), c.subscribe(rds, "r", unconstrained)
+		c.settle()
+		var storing sync.WaitGroup
+		storing.Go(func() {
+			for i := range last {
+				store(i + 1)
+			}
+		})
+		defer storing.Wait()
+		for r.has != fmt.Sprintf("%06d", last) {
+			c.wire.take(c)
+			of, ok := learned(t, dpds, lds).Parameters()
+			value, has := of.Get("listener_type")
+			if !ok || !has || value < r.has {
+				t.Fatalf("the client has what was stored after the DPDS resource %s, and of that %v", r.has, of)
+			}
+		}
+	})
+}

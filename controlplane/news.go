@@ -16,21 +16,25 @@ type news struct {
 	sub       *subscription
 	resources []namedResource
 	// removed are names of which the client has nothing any more, and lost are
-	// single topics of names of which it has something left.
+	// single topics of a client that subscribes by locators.
 	removed []string
-	lost    []*discoverypb.ResourceName
+	lost    []namedLoss
 	errors  []namedError
 	// answer makes a response of it even if there is nothing in it: a new
 	// wildcard subscription is always answered.
 	answer bool
 }
 
-// namedResource and namedError come under the name that the client uses, the
-// latter with the constraints of the subscription if the client sends any.
+// namedResource, namedLoss and namedError come under the name that the client uses, the
+// latter two with the constraints of the subscription if the client sends any.
 type (
 	namedResource struct {
 		name     string
 		resource *Resource
+	}
+	namedLoss struct {
+		topic topic
+		of    *discoverypb.ResourceName
 	}
 	namedError struct {
 		topic topic
@@ -50,7 +54,9 @@ func (n *news) sort() {
 	})
 	slices.Sort(n.removed)
 	n.removed = slices.Compact(n.removed)
-	slices.SortFunc(n.lost, compareNames)
+	slices.SortFunc(n.lost, func(a, b namedLoss) int {
+		return cmp.Or(compareNames(a.of, b.of), strings.Compare(a.topic.which, b.topic.which))
+	})
 	sortErrors(n.errors)
 }
 
@@ -100,10 +106,10 @@ func (n *news) take(limit int) *discoverypb.DeltaDiscoveryResponse {
 		n.removed = n.removed[1:]
 	}
 	for len(n.lost) > 0 {
-		if !fits(envelopeSize + proto.Size(n.lost[0])) {
+		if !fits(envelopeSize + proto.Size(n.lost[0].of)) {
 			return resp
 		}
-		resp.RemovedResourceNames = append(resp.RemovedResourceNames, n.lost[0])
+		resp.RemovedResourceNames = append(resp.RemovedResourceNames, n.lost[0].of)
 		n.lost = n.lost[1:]
 	}
 	for len(n.errors) > 0 {

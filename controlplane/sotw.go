@@ -90,8 +90,9 @@ type batch struct {
 
 // push sends what is due, all of it from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
-	p.compute()
-	for _, b := range p.collect() {
+	var batches []batch
+	p.collectComputed(func() { batches = p.collect() })
+	for _, b := range batches {
 		if err := send(p.response(b)); err != nil {
 			return err
 		}
@@ -99,9 +100,8 @@ func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	return nil
 }
 
+// collect returns what is due, in push order. The caller holds Store.mu for reading.
 func (p *sotw) collect() []batch {
-	p.store.mu.RLock()
-	defer p.store.mu.RUnlock()
 	var batches []batch
 	for _, due := range p.takeDue() {
 		t := p.store.tables[due.sub.typeURL]

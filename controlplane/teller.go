@@ -266,16 +266,19 @@ func (w *teller) addRivals() {
 	}
 }
 
-// remove says in the widest terms that are true what the client has no more.
+// remove says what the client has no more. One that subscribes by locators is told of
+// each subscription by its constraints: a removal by name alone would also be for
+// subscriptions that are on their way to the server, which it says nothing of. Only a
+// claim that nothing stands for is told by name, as nobody knows which variant it was.
 func (w *teller) remove() {
 	for tp, was := range w.gone {
 		of := w.sub.resourceName(tp, was)
-		if w.anyLeft(tp) {
-			w.news.lost = append(w.news.lost, of)
-			w.repair(tp, was)
-		} else {
+		if w.sub.dialect == byNames || was.claimed() {
 			w.news.removed = append(w.news.removed, of.GetName())
+			continue
 		}
+		w.news.lost = append(w.news.lost, namedLoss{tp, of})
+		w.repair(tp, was)
 	}
 }
 
@@ -294,26 +297,4 @@ func (w *teller) repair(gone topic, was *entry) {
 	if w.sub.named(tp) && w.sub.current(w.t, tp) != nil {
 		w.sub.postpone(tp, true)
 	}
-}
-
-// anyLeft says whether the client has something under the name of a topic that is
-// gone.
-func (w *teller) anyLeft(gone topic) bool {
-	if w.sub.dialect == byNames {
-		return false
-	}
-	if gone.name.isGlob() {
-		return len(w.sub.topics[gone.name]) > 1
-	}
-	for tp := range w.sub.topics[gone.name] {
-		if w.sub.current(w.t, tp) != nil {
-			return true
-		}
-	}
-	for _, e := range w.t.entries(gone.name) {
-		if tp := variantTopic(gone.name, e.parameters()); w.sub.inGlob(tp, e) || w.sub.inWildcard(tp, e) {
-			return true
-		}
-	}
-	return false
 }

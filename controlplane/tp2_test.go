@@ -328,30 +328,51 @@ func TestTP2_UnusableConstraints(t *testing.T) {
 	check(t, len(incremental.GetResources()), incremental.GetResourceErrors())
 }
 
-// Where every subscription to a name has lost its resource, the removal is one
-// that any client understands; else it names the subscription.
+// A removal names the subscription that lost its resource, be it the last one to the name:
+// another one may be on its way, of which the server does not know yet.
 func TestTP2_DeltaRemovals(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	s.setVariant(t, rds, "r", "prod", "env", "prod")
-	s.setVariant(t, rds, "r", "test", "env", "test")
 	w := newTP2Delta(t, s, "n").(*tp2Delta)
-	prod, test := exactly(t, "env", "prod"), exactly(t, "env", "test")
-	w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{
-		ask{name: "r", constraints: prod}.message(), ask{name: "r", constraints: test}.message(),
-	}})
-	if got := len(w.recv().GetResources()); got != 2 {
-		t.Fatalf("%d resources", got)
-	}
-	s.deleteVariant(t, rds, "r", "env", "prod")
-	one := w.recv()
-	if len(one.GetRemovedResources()) > 0 || len(one.GetRemovedResourceNames()) != 1 ||
-		!proto.Equal(one.GetRemovedResourceNames()[0].GetDynamicParameterConstraints(), prod.ToProto()) {
-		t.Errorf("one of two is removed by %v", one)
-	}
-	s.deleteVariant(t, rds, "r", "env", "test")
-	if all := w.recv(); !slices.Equal(all.GetRemovedResources(), []string{"r"}) || len(all.GetRemovedResourceNames()) > 0 {
-		t.Errorf("the last one is removed by %v", all)
+	constraints := map[string]dynparam.Constraints{"prod": exactly(t, "env", "prod"), "test": exactly(t, "env", "test"), "": unconstrained}
+	for _, tt := range []struct {
+		name string
+		// asked has the constraints of the subscriptions, by their keys in constraints;
+		// the variants of the same parameters go one after the other, and lost is who
+		// has nothing any more after each.
+		asked, gone []string
+		lost        [][]string
+	}{
+		{"one", []string{"prod"}, []string{"prod"}, [][]string{{"prod"}}},
+		{"one after the other", []string{"prod", "test"}, []string{"prod", "test"}, [][]string{{"prod"}, {"test"}}},
+		{"without constraints", []string{""}, []string{"prod"}, [][]string{{""}}},
+		{"two at once", []string{"", "test"}, []string{"test"}, [][]string{{"", "test"}}},
+	} {
+		var locators []*discoverypb.ResourceLocator
+		for _, of := range tt.asked {
+			locators = append(locators, ask{name: tt.name, constraints: constraints[of]}.message())
+		}
+		for _, env := range tt.gone {
+			s.setVariant(t, rds, tt.name, env, "env", env)
+		}
+		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: rds, ResourceLocatorsSubscribe: locators})
+		if got := len(w.recv().GetResources()); got != len(tt.gone) {
+			t.Fatalf("%s: %d resources", tt.name, got)
+		}
+		for i, env := range tt.gone {
+			s.deleteVariant(t, rds, tt.name, "env", env)
+			resp := w.recv()
+			if len(resp.GetRemovedResources()) > 0 || len(resp.GetRemovedResourceNames()) != len(tt.lost[i]) {
+				t.Fatalf("%s: %q is removed by %v", tt.name, env, resp)
+			}
+			for j, of := range tt.lost[i] {
+				got := resp.GetRemovedResourceNames()[j]
+				if got.GetName() != tt.name || got.GetDynamicParameterConstraints() == nil ||
+					!proto.Equal(got.GetDynamicParameterConstraints(), constraints[of].ToProto()) {
+					t.Errorf("%s: %q is removed by %v, want the constraints %v", tt.name, env, resp, constraints[of])
+				}
+			}
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 	})
 	t.Run("beside a channel of dynxds", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t, gocp.AnyNames)
+		w := newWorld(t, gocp.AnyNames, nil)
 		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, w.control), "xds:///"+service))
 		rpcs.WaitForBackends(t, "blue")
 		w.control.Set(t, append(w.initial()[:3:3], w.endpoints("blue", w.green))...)

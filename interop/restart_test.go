@@ -41,9 +41,8 @@ func TestRestartOfTheControlPlane(t *testing.T) {
 				w.control.Set(t, w.moved()...)
 			},
 		} {
-			t.Run(name+", "+mode.String(), func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, mode)
+			overLinks(t, name+", "+mode.String(), func(t *testing.T, link *testutils.Link) {
+				w := newWorld(t, mode, link)
 				w.control.Stop()
 				w.load.WaitForBackends(t, "blue")
 				comesBack(t, w)

@@ -76,9 +76,8 @@ var updates = map[string]func(w *world) []step{
 func TestUpdatesWhileRPCsRun(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		for typ, steps := range updates {
-			t.Run(typ+", "+mode.String(), func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t, mode)
+			overLinks(t, typ+", "+mode.String(), func(t *testing.T, link *testutils.Link) {
+				w := newWorld(t, mode, link)
 				for _, s := range steps(w) {
 					t.Log(s.name)
 					w.control.Set(t, s.snapshot...)
@@ -101,7 +100,7 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			ctx := testutils.Context(t)
-			w := newWorld(t, mode)
+			w := newWorld(t, mode, nil)
 			w.control.AllowRejections()
 			faulty := cluster("blue", "blue")
 			faulty.EdsClusterConfig = nil
@@ -134,10 +133,9 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 // them and goes on to hear of the new one's.
 func TestWhatNothingRefersToIsGivenUp(t *testing.T) {
 	for _, mode := range gocp.Modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
+		overLinks(t, mode.String(), func(t *testing.T, link *testutils.Link) {
 			ctx := testutils.Context(t)
-			w := newWorld(t, mode)
+			w := newWorld(t, mode, link)
 			w.control.Set(t, listener("routes"), routes("routes", "green"),
 				cluster("blue", "blue"), cluster("green", "green"),
 				w.endpoints("blue", w.blue), w.endpoints("green", w.green))

@@ -3,6 +3,7 @@ package interop_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -31,12 +32,24 @@ type world struct {
 	load        *load.Load
 }
 
+// overLinks runs a test with the control plane on loopback, and behind a link with latency.
+func overLinks(t *testing.T, name string, f func(t *testing.T, link *testutils.Link)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(t, nil)
+	})
+	t.Run(name+", with latency", func(t *testing.T) {
+		t.Parallel()
+		f(t, testutils.NewLink(10*time.Millisecond, 10*time.Millisecond))
+	})
+}
+
 // newWorld starts all of it with the initial resources, and returns when the
-// RPCs are answered by blue.
-func newWorld(t *testing.T, mode gocp.Mode) *world {
+// RPCs are answered by blue. link may be nil.
+func newWorld(t *testing.T, mode gocp.Mode, link *testutils.Link) *world {
 	t.Helper()
 	w := &world{
-		control: gocp.Start(t, mode),
+		control: gocp.StartOver(t, mode, link),
 		blue:    testutils.StartBackend(t, "blue"),
 		green:   testutils.StartBackend(t, "green"),
 	}

@@ -1,6 +1,7 @@
 // Package testutils holds the parts that tests and the demo stand on: a control
-// plane with fault switches (FakeServer), a real gRPC backend (Backend), and a
-// deadline for a test (Context). A DNS server is in dnsserver. Everything runs on real sockets on loopback.
+// plane with fault switches (FakeServer), a real gRPC backend (Backend), a network with
+// latency (Link), and a deadline for a test (Context). A DNS server is in dnsserver.
+// Everything runs on real sockets on loopback.
 //
 // It is for tests and for cmd only. It imports no client code of the module but
 // xdsclient/dynparam, so that the client's own tests can use it.

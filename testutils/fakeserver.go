@@ -51,6 +51,7 @@ type FakeServer struct {
 	control         *controlplane.Server
 	refuse          error
 	refuseDelta     error
+	dropStale       bool
 	onRequest       func(Request) error
 	onResponse      func(uint64, *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
 	onDeltaResponse func(uint64, *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
@@ -74,6 +75,7 @@ type fakeServerOptions struct {
 	control []controlplane.Option
 	store   *controlplane.Store
 	loads   *controlplane.LoadReports
+	link    *Link
 	keep    int
 }
 
@@ -95,6 +97,12 @@ func ControlPlaneOptions(opts ...controlplane.Option) FakeServerOption {
 // with other servers.
 func OverStore(store *controlplane.Store) FakeServerOption {
 	return func(o *fakeServerOptions) { o.store = store }
+}
+
+// OverLink puts a link between the server and its clients, so that what they send each
+// other is delayed. Servers may share one.
+func OverLink(link *Link) FakeServerOption {
+	return func(o *fakeServerOptions) { o.link = link }
 }
 
 // CollectLoads makes the server offer LRS as well, which it does not otherwise. The
@@ -256,6 +264,9 @@ func (f *FakeServer) Restart() error {
 	if err != nil {
 		return fmt.Errorf("fake server: %w", err)
 	}
+	if f.opts.link != nil {
+		listener = f.opts.link.Listener(listener)
+	}
 	run := &serverRun{control: controlplane.NewServer(f.store, f.opts.control...)}
 	intercept := func(srv any, wire grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if !strings.HasPrefix(info.FullMethod, adsMethods) && !strings.HasPrefix(info.FullMethod, dpdsMethods) {
@@ -284,6 +295,9 @@ func (f *FakeServer) Restart() error {
 // Close stops the server and gives up its port.
 func (f *FakeServer) Close() {
 	f.Stop()
+	if f.opts.link != nil {
+		f.opts.link.Wait()
+	}
 	f.port.release()
 }
 

@@ -49,6 +49,19 @@ func (s *fakeStream) breakWith(err error) {
 
 // RecvMsg is the control plane reading a request.
 func (s *fakeStream) RecvMsg(m any) error {
+	for {
+		if err := s.receive(m); err != nil {
+			return err
+		}
+		if !s.dropped(m) {
+			s.hideInjected(m)
+			return nil
+		}
+	}
+}
+
+// receive reads the next request and records it.
+func (s *fakeStream) receive(m any) error {
 	if err := s.server.reads.pass(s.Context()); err != nil {
 		return err
 	}
@@ -70,12 +83,22 @@ func (s *fakeStream) RecvMsg(m any) error {
 	}
 	s.server.recorder.add(recorded)
 	if hook := s.server.requestHook(); hook != nil {
-		if err := hook(recorded); err != nil {
-			return err
-		}
+		return hook(recorded)
 	}
-	s.hideInjected(m)
 	return nil
+}
+
+// dropped reports whether the control plane is not to see a request: see
+// FakeServer.DropStaleRequests.
+func (s *fakeStream) dropped(m any) bool {
+	req, ok := m.(*discoverypb.DeltaDiscoveryRequest)
+	if !ok || !s.server.dropsStale() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nonce := req.GetResponseNonce()
+	return nonce != "" && (nonce != s.nonces[req.GetTypeUrl()] || req.GetErrorDetail() != nil)
 }
 
 // hideInjected turns the answer to a hand-made response into a plain
@@ -114,6 +137,9 @@ func (s *fakeStream) SendMsg(m any) error {
 		}
 		m = resp
 	case *discoverypb.DeltaDiscoveryResponse:
+		s.mu.Lock()
+		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
+		s.mu.Unlock()
 		if resp = edit(s.id, resp, s.server.deltaResponseHook()); resp == nil {
 			return nil
 		}

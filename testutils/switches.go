@@ -29,6 +29,22 @@ func (f *FakeServer) RefuseDelta(on bool) {
 	}
 }
 
+// DropStaleRequests has the server take no notice of a delta request with a nonce that is
+// not of the last response for its type, nor of a NACK, as Istio does: neither of the
+// answer, nor of the subscriptions that come with it. Such requests are recorded.
+// DropStaleRequests(false), the default, ends that.
+func (f *FakeServer) DropStaleRequests(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropStale = on
+}
+
+func (f *FakeServer) dropsStale() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dropStale
+}
+
 // BreakStreams ends every present ADS stream with err, also those that are
 // stalled. A nil err ends them with OK, as a server may.
 func (f *FakeServer) BreakStreams(err error) {

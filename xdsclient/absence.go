@@ -33,6 +33,9 @@ var (
 // delete notes that the server does not have a resource (gRFC A88, "Handling Data
 // Errors").
 func (u *update) delete(s *subscription, reason error) {
+	if u.unheard(s) {
+		return
+	}
 	s.state = subscriptionMissing
 	fault := u.fault(KindDoesNotExist, s.resource, reason)
 	u.ch.client.infof("%v", fault)
@@ -56,6 +59,8 @@ func (u *update) remove(n wireName) {
 			continue
 		case s.seen == u.number:
 			u.contradiction(s)
+		case u.doubts(s, &sc):
+			continue
 		case s.resource.collection != nil:
 			u.exit(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.members != nil:
@@ -173,6 +178,9 @@ func (u *update) report(e wireError) {
 			u.contradiction(s)
 			continue
 		}
+		if u.doubts(s, &sc) {
+			continue
+		}
 		s.seen = u.number
 		u.failed(s, code, reason)
 	}
@@ -197,6 +205,21 @@ func (u *update) answerFailing() {
 	}
 }
 
+// unheard forgets all that the server said of a resource that has variants, in place of
+// noting an error, if nobody watches it: the server has not been told so. Should a watch
+// begin before it is, it is asked again: the client may have moved away from the variant and
+// back, and the error be older than the latter.
+func (u *update) unheard(s *subscription) bool {
+	r := s.resource
+	if !u.types.locators || r.collection != nil || s.members != nil || len(r.watches) > 0 {
+		return false
+	}
+	u.types.unindex(s)
+	s.state, s.payload, s.taken, s.setback = subscriptionDoubted, nil, stamp{}, nil
+	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
+	return true
+}
+
 // blameError notes a fault of an error that the server sent in place of a resource.
 func (u *update) blameError(where string, err error) {
 	u.total++
@@ -214,6 +237,9 @@ func (u *update) refuseScope(n wireName, where string, err error) {
 
 // failed notes that the server sent an error in place of a resource.
 func (u *update) failed(s *subscription, code codes.Code, reason error) {
+	if u.unheard(s) {
+		return
+	}
 	s.state = subscriptionFailed
 	kind := KindServer
 	if code == codes.NotFound {

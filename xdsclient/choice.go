@@ -201,11 +201,10 @@ func (s *subscription) judge(parameters dynparam.Parameters) {
 	if s.offer == nil {
 		return
 	}
-	asked := s.state == subscriptionSending || s.state == subscriptionRequested
 	switch same := s.taken.parameters.Equal(parameters); {
 	case !same:
 		s.offer.doubted, s.offer.refuted = false, 0
-	case asked && s.offer.doubted:
+	case s.pending() && s.offer.doubted:
 		s.offer.doubted = false
 		s.offer.refuted = min(s.offer.refuted+1, maxRefuted)
 	}
@@ -278,8 +277,8 @@ func (u *update) causeInCollections(it *item) cause {
 // causeFor finds out about one that a resource is for. asked is what the server was
 // asked for: the subscription itself, or the collection of the member.
 func (u *update) causeFor(other, asked *subscription, it *item) cause {
-	switch pending := asked.state == subscriptionSending || asked.state == subscriptionRequested; {
-	case pending && other.payload != nil:
+	switch {
+	case asked.pending() && other.payload != nil:
 		return causeAnswer
 	case other.payload == nil, other.setback != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
 		return causeNews

@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 )
 
@@ -64,8 +65,7 @@ func (ts *typeState) crossed(number uint64) {
 	if len(ts.leftOut) > 0 {
 		ts.relist = true
 		for s := range ts.subs.all() {
-			pending := s.state == subscriptionSending || s.state == subscriptionRequested
-			if pending && s.asked == ts.heard && s.seen != number && s.repeats < maxRepeats && ts.rejoined(s) {
+			if s.pending() && s.asked == ts.heard && s.seen != number && s.repeats < maxRepeats && ts.rejoined(s) {
 				s.repeats++
 				s.repeat = true
 				ts.touch(s)
@@ -73,7 +73,85 @@ func (ts *typeState) crossed(number uint64) {
 		}
 		ts.leftOut = nil
 	}
+	ts.left = nil
 	ts.heard = number
+}
+
+// A removal or an error that names no constraints is for all subscriptions to a name that
+// the server knows of. If it was sent before the server read the request for one of them, it
+// is for those before only: a client that moves from one variant to another would take what
+// ends the old one for the answer to the new one. So such a denial of a subscription that
+// has not been answered is doubted, once, if the server may have known of another
+// subscription to the name: the server is asked again, and what it says next counts.
+
+// doubts reports whether a denial in the response is not to be believed of a subscription.
+func (u *update) doubts(s *subscription, sc *scope) bool {
+	ts := u.types
+	if !sc.all || !ts.locators || s.resource.collection != nil {
+		return false
+	}
+	switch {
+	case s.doubted == u.number:
+		return true // it said so before
+	case s.state == subscriptionUnsent && ts.knownBefore(s):
+		return true // it is asked for yet
+	case !s.pending() || s.doubted != 0 || !ts.knownBefore(s):
+		return false
+	}
+	s.doubted, s.repeat = u.number, true
+	ts.touch(s)
+	return true
+}
+
+// pending reports whether the server was asked for a subscription and has not answered.
+func (s *subscription) pending() bool {
+	return s.state == subscriptionSending || s.state == subscriptionRequested
+}
+
+// inDoubt reports whether the server is to be asked again about a subscription.
+func (s *subscription) inDoubt() bool {
+	return s.state == subscriptionDoubted || s.repeat && s.pending()
+}
+
+// knownBefore reports whether the server may have known of another subscription to the
+// name when it has not read the request for this one.
+func (ts *typeState) knownBefore(s *subscription) bool {
+	if s.request > 0 && s.request <= ts.read {
+		return false
+	}
+	if ts.left[s.resource.key.name] > ts.read || len(ts.left) == maxLeftOut {
+		return true
+	}
+	for other := range ts.subs[s.resource.key.name].siblings() {
+		if other.request > 0 && (s.request == 0 || other.request < s.request) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave notes which names a request gives up, or one of several subscriptions to them.
+func (ts *typeState) leave(subs []*subscription) {
+	if !ts.locators || len(subs) == 0 {
+		return
+	}
+	maps.DeleteFunc(ts.left, func(_ string, number uint64) bool { return number <= ts.read })
+	if ts.left == nil {
+		ts.left = make(map[string]uint64)
+	}
+	for _, s := range subs {
+		if len(ts.left) < maxLeftOut {
+			ts.left[s.resource.key.name] = ts.requests
+		}
+	}
+}
+
+// answers notes that the server has read the request for a subscription, and those before,
+// if what it sends cannot be for another one.
+func (ts *typeState) answers(s *subscription) {
+	if ts.locators && ts.incremental && s.pending() && !ts.knownBefore(s) {
+		ts.read = max(ts.read, s.request)
+	}
 }
 
 // missing calls f for what is in one list and not in another. Both are in order.

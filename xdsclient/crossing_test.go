@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -144,4 +145,173 @@ func TestRepeatedQuestionsComeToAnEnd(t *testing.T) {
 		pass(timeout / 2)
 		e.fault(KindDoesNotExist)
 	})
+}
+
+// A denial that names no constraints may have crossed the request for one of the
+// subscriptions to the name: then it is for those before only. It is believed of a new one
+// when the server repeats it.
+func TestDenialThatCrossesARequest(t *testing.T) {
+	withdrawals := map[string]func(*answer){
+		"removed_resources":                          func(r *answer) { r.RemovedResources = append(r.RemovedResources, "a") },
+		"removed_resource_names without constraints": gone("a"),
+		"NOT_FOUND":         refuses(codes.NotFound, "a"),
+		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a"),
+	}
+	for how, withdraw := range withdrawals {
+		t.Run(how, func(t *testing.T) {
+			overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
+				if how == "removed_resources" && !d.delta {
+					return // which SotW does not have
+				}
+				denied := func(e *ear) {
+					t.Helper()
+					if how == "PERMISSION_DENIED" {
+						e.fault(KindServer)
+					} else {
+						e.fault(KindDoesNotExist)
+					}
+				}
+				_, stop := d.watch("a", "env=prod")
+				d.hears("+a{env=prod}")
+				d.says(variantOf("a", "env=prod", "p"))
+				d.hears()
+
+				// The client moves, and what it moves from is deleted.
+				test, _ := d.watch("a", "env=test")
+				stop()
+				d.says(withdraw) // before the request goes out
+				test.silent()
+				d.hears("+a{env=test}", "-a{env=prod}")
+				d.says(withdraw)
+				test.silent()
+				d.hears(d.again("a{env=test}")...)
+				d.says(variantOf("a", "env=test", "t"))
+				test.cluster("t")
+				d.hears()
+				d.says(withdraw) // nothing is on its way
+				denied(test)
+
+				// The client gets another subscription, of which there is nothing.
+				late, _ := d.watch("a", "env=late")
+				d.hears("+a{env=late}")
+				d.says(withdraw)
+				late.silent()
+				d.hears(d.again("a{env=late}")...)
+				d.says(withdraw)
+				denied(late)
+				d.hears()
+			})
+		})
+	}
+}
+
+// A denial that names no constraints is believed at once where it cannot have crossed the
+// request: there was nothing under the name before, or the server has answered a later
+// request.
+func TestDenialThatCannotHaveCrossed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, true)
+		one, _ := d.watch("a", "env=prod")
+		two, _ := d.watch("a", "env=test")
+		d.listens()
+		d.says(gone("a"))
+		one.fault(KindDoesNotExist)
+		two.fault(KindDoesNotExist)
+		d.hears()
+
+		late, _ := d.watch("a", "env=late")
+		d.hears("+a{env=late}")
+		other, _ := d.watch("b", "env=prod")
+		d.hears("+b{env=prod}")
+		d.says(variantOf("b", "env=prod", "p"))
+		other.cluster("p")
+		d.says(gone("a"))
+		late.fault(KindDoesNotExist)
+		d.hears()
+
+		// Nor is it doubted because of a name that was given up long ago.
+		_, stop := d.watch("c", "env=prod")
+		d.hears("+c{env=prod}")
+		stop()
+		d.hears("-c{env=prod}")
+		newer, _ := d.watch("d", "env=prod")
+		d.hears("+d{env=prod}")
+		d.says(variantOf("d", "env=prod", "p"))
+		newer.cluster("p")
+		again, _ := d.watch("c", "env=test")
+		d.hears("+c{env=test}")
+		d.says(gone("c"))
+		again.fault(KindDoesNotExist)
+		d.hears()
+	})
+}
+
+// What is remembered of names that were given up is bounded.
+func TestNamesThatWereGivenUpAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, true)
+		d.watch("kept")
+		var stops []func()
+		for i := range maxLeftOut + 10 {
+			_, stop := d.watch(fmt.Sprint("c", i))
+			stops = append(stops, stop)
+		}
+		d.listens()
+		for _, stop := range stops {
+			stop()
+		}
+		d.listens()
+		ts := d.k.channel.types[0]
+		if n := len(ts.left); n != maxLeftOut {
+			t.Errorf("%d names are remembered, want %d", n, maxLeftOut)
+		}
+		// Any may have been one that is not remembered.
+		e, _ := d.watch("c0", "env=prod")
+		d.listens()
+		d.says(gone("c0"))
+		e.silent()
+		d.listens()
+		d.says(gone("c0"))
+		e.fault(KindDoesNotExist)
+	})
+}
+
+// What a server denies while nobody watches it, and the server has not been told so, is
+// asked for again by the next watch, which hears nothing of the denial: DPDS may move a
+// client away from a variant and back before its requests go out, and the variant be there
+// again.
+func TestDenialThatNobodyHears(t *testing.T) {
+	denials := map[string]func(*answer){
+		"removal":           gone("a", "env=prod"),
+		"PERMISSION_DENIED": refuses(codes.PermissionDenied, "a", "env=prod"),
+		"INTERNAL":          refuses(codes.Internal, "a", "env=prod"),
+	}
+	for how, deny := range denials {
+		for _, features := range [][]string{nil, {"fail_on_data_errors"}} {
+			t.Run(fmt.Sprint(how, features), func(t *testing.T) {
+				overDesks(t, features, func(t *testing.T, d *desk) {
+					keeping := variantOf("keeps the stream open", "", "1")
+					d.watch("keeps the stream open")
+					_, stop := d.watch("a", "env=prod")
+					d.hears("+a{env=prod}", "+keeps the stream open")
+					d.says(variantOf("a", "env=prod", "1"), keeping)
+					d.hears()
+					stop()
+					d.says(deny, keeping)
+					again, _ := d.watch("a", "env=prod")
+					again.silent()
+					d.hears(d.again("a{env=prod}")...)
+					d.says(variantOf("a", "env=prod", "1"), keeping)
+					again.cluster("1")
+
+					// Without another watch it is given up.
+					_, stop = d.watch("b", "env=prod")
+					d.hears("+b{env=prod}")
+					stop()
+					d.says(gone("b", "env=prod"), variantOf("a", "env=prod", "1"), keeping)
+					d.hears("-b{env=prod}")
+				})
+			})
+		}
+	}
 }

@@ -111,19 +111,22 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	}
 }
 
-// Envoy, service/discovery/v3/discovery.proto, DeltaDiscoveryRequest: each
-// response is answered with its own nonce.
+// Envoy, service/discovery/v3/discovery.proto, DeltaDiscoveryRequest: each response is
+// answered with its own nonce. Changes of the subscriptions have a request of their own,
+// without a nonce: Istio ignores the subscriptions in a request whose nonce is not that of
+// its last response, and in a NACK.
 func TestDeltaAnswersEachResponse(t *testing.T) {
 	t.Parallel()
 	types := newTestTypes()
 	k := newDeltaCore(t)
 	k.c.Watch(types.clusters, "a", &counter{})
-	k.c.Watch(types.clusters, "b", &counter{})
+	stop := k.c.Watch(types.clusters, "b", &counter{})
 	k.answer()
 	k.push(k.delta(types.clusters, "n1", has("a", "1", cluster("a", "x"))))
 	k.push(k.delta(types.clusters, "n2", has("a", "2", badCluster("a", "no")), has("b", "2", badCluster("b", "neither"))))
 	k.push(k.delta(types.clusters, "n3", has("a", "3", cluster("a", "y"))))
 	k.c.Watch(types.clusters, "c", &counter{})
+	stop()
 	var got []string
 	for {
 		r, fresh, _ := k.channel.nextRequest()
@@ -131,9 +134,12 @@ func TestDeltaAnswersEachResponse(t *testing.T) {
 			break
 		}
 		k.channel.sent(r.typeURL, fresh)
-		got = append(got, strings.Join(append([]string{r.nonce, r.fault}, r.subscribe.names...), "|"))
+		got = append(got, fmt.Sprint(r.nonce, "|", r.fault, "|", r.subscribe.names, "|", r.unsubscribe.names))
 	}
-	want := []string{"n1||c", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither`, "n3|"}
+	want := []string{
+		"n1||[]|[]", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither|[]|[]`, "n3||[]|[]",
+		"||[c]|[b]",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("answers are\n%q\nwant\n%q", got, want)
 	}

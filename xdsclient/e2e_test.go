@@ -15,9 +15,9 @@ import (
 // quick is a backoff for tests in real time.
 var quick = backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 100 * time.Millisecond}
 
-func quickClient(t *testing.T, server *testutils.FakeServer) *XDSClient {
+func quickClient(t *testing.T, server *testutils.FakeServer, features ...string) *XDSClient {
 	t.Helper()
-	c, err := New(parseBootstrap(t, server.Addr()), WithBackoff(quick))
+	c, err := New(parseBootstrap(t, server.Addr(), testutils.ServerFeatures(features...)), WithBackoff(quick))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,5 +134,41 @@ func TestNoWatchIsLostWhateverTheServerDoes(t *testing.T) {
 	}
 	for _, e := range ears {
 		e.untilCluster("final")
+	}
+}
+
+// A request whose nonce is not that of the last response is ignored: in SotW by the
+// protocol (Envoy, xDS protocol, "ACK and NACK"), over delta by servers like Istio. An ACK
+// or NACK may be lost by that; a subscription that is due with it is not.
+func TestSubscriptionOutlivesStaleAnswers(t *testing.T) {
+	t.Parallel()
+	for _, features := range [][]string{nil, {"delta"}} {
+		for _, rejected := range []bool{false, true} {
+			t.Run(fmt.Sprintf("features %q, rejected %t", features, rejected), func(t *testing.T) {
+				t.Parallel()
+				types := newTestTypes()
+				server := testutils.StartFakeServer(t)
+				server.DropStaleRequests(true)
+				c := quickClient(t, server, features...)
+				server.Set(t, cluster("a", "1"), cluster("b", "1"))
+				a, _ := listen(t, c, types.clusters, "a")
+				a.cluster("1")
+				server.MustWait(testutils.Context(t), t, testutils.ACKOf(types.clusters.TypeURL))
+				var b *ear
+				c.Batch(func() { // holds the requests until there are two answers
+					b, _ = listen(t, c, types.clusters, "b")
+					server.Set(t, cluster("a", "2"))
+					a.cluster("2")
+					if rejected {
+						server.Set(t, badCluster("a", "x"))
+						a.ambient(KindInvalid)
+					} else {
+						server.Set(t, cluster("a", "3"))
+						a.cluster("3")
+					}
+				})
+				b.cluster("1")
+			})
+		}
 	}
 }

@@ -57,6 +57,9 @@ type subscription struct {
 	repeat  bool
 	repeats int
 	asked   uint64
+	// request is the number of the first request of the stream that asked for it, or 0, and
+	// doubted that of the response whose denial was not believed, or 0. See update.doubts.
+	request, doubted uint64
 	// payload is the last valid version that this server sent, or nil, and setback
 	// what it said since if that is an error. The cache has both too, unless it
 	// follows another server.

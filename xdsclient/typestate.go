@@ -72,6 +72,11 @@ type typeState struct {
 	// last is the last response, and hold delays the answers to its repetitions.
 	last lastResponse
 	hold replyHold
+	// requests counts those that changed subscriptions, and read is the last of them
+	// that an incremental server is known to have read. left has the names that a
+	// subscription was given up of, with the number of the request. See update.doubts.
+	requests, read uint64
+	left           map[string]uint64
 	// probe has the first request keep one version to itself, so that the
 	// server has something to answer.
 	probe bool
@@ -215,19 +220,20 @@ func (ts *typeState) forgetVersion() {
 // begin prepares for a new stream, on which nothing was said yet.
 func (ts *typeState) begin() {
 	for s := range ts.subs.all() {
-		s.repeat = false
+		s.repeat, s.doubted, s.request = false, 0, 0
 		if s.offer != nil { // the next stream may be another server's
 			s.offer.doubted, s.offer.refuted = false, 0
 		}
 		switch {
 		case !s.wanted():
 			ts.drop(s)
-		case s.state == subscriptionSending || s.state == subscriptionRequested:
+		case s.pending():
 			s.state = subscriptionUnsent
 		}
 	}
 	ts.forgetVersion()
 	ts.nonce, ts.announced, ts.answered, ts.relist, ts.leftOut, ts.probe = "", false, false, false, nil, false
+	ts.requests, ts.read, ts.left = 0, 0, nil
 	ts.replies, ts.backlog = nil, 0
 	ts.last, ts.hold = lastResponse{}, replyHold{}
 }
@@ -254,14 +260,8 @@ func (ts *typeState) enqueueReply(r reply) bool {
 
 // takeReply has a request answer the response that waits longest for it.
 func (ts *typeState) takeReply(r *request) {
-	if ts.incremental {
-		r.nonce = ""
-	}
 	if len(ts.replies) == 0 {
 		ts.replies = nil
-		return
-	}
-	if due, _ := ts.replyDue(); ts.incremental && !due {
 		return
 	}
 	first := ts.replies[0]
@@ -278,15 +278,25 @@ func (ts *typeState) takeReply(r *request) {
 // next returns the request that is due, or nil, and the subscriptions it makes
 // known to the server. While changes of the subscriptions are held back, only
 // answers to responses are due, and they list what the last request did.
+//
+// In an incremental variant a request either answers a response or has changes of the
+// subscriptions. A server may take no notice of a request whose nonce is not that of its
+// last response, and the changes in it would be lost; without a nonce it cannot be stale.
 func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
+	due, _ := ts.replyDue()
+	if ts.incremental && ts.announced && due {
+		r = &request{typeURL: ts.typ.TypeURL}
+		ts.takeReply(r)
+		return r, nil
+	}
 	early := ts.relist && ts.announced && !ts.incremental
 	changed := (!ts.announced || len(ts.touched) > 0) && !held && !early
-	due, _ := ts.replyDue()
 	due = due || len(ts.replies) > 0 && early && len(ts.touched) > 0 && !held
 	if !changed && (!due || !ts.announced) {
 		return nil, nil
 	}
-	r = &request{typeURL: ts.typ.TypeURL, version: ts.version, nonce: ts.nonce}
+	r = &request{typeURL: ts.typ.TypeURL}
+	ts.requests++
 	news := false
 	switch {
 	case changed && ts.incremental:
@@ -294,20 +304,30 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 	case changed:
 		fresh, news = ts.listAll()
 	}
-	if !news && !due {
+	if !news && (!due || ts.incremental) {
 		return nil, nil
 	}
 	if !ts.announced && len(ts.listed.names) == 0 && len(r.subscribe.names) == 0 {
 		ts.replies, ts.backlog = nil, 0
 		return nil, nil
 	}
-	r.all = ts.listed
-	ts.takeReply(r)
+	if !ts.incremental {
+		r.version, r.nonce, r.all = ts.version, ts.nonce, ts.listed
+		ts.takeReply(r)
+	}
 	if news {
 		ts.disturb()
 	}
 	for _, s := range fresh {
-		s.state, s.asked, s.repeats = subscriptionSending, ts.heard, 0
+		if s.repeat {
+			s.repeat = false
+		} else {
+			s.repeats, s.doubted = 0, 0
+		}
+		s.state, s.asked = subscriptionSending, ts.heard
+		if s.request == 0 {
+			s.request = ts.requests
+		}
 	}
 	ts.announced, ts.relist = true, false
 	return r, fresh
@@ -329,7 +349,7 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 				left = append(left, s)
 			}
 			ts.drop(s)
-		case (s.state == subscriptionUnsent || s.state == subscriptionDoubted && ts.incremental) && ts.served(s):
+		case (s.state == subscriptionUnsent || ts.incremental && s.inDoubt()) && ts.served(s):
 			fresh = append(fresh, s)
 		}
 	}
@@ -338,6 +358,7 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 	}
 	slices.SortFunc(fresh, bySubscribed)
 	slices.SortFunc(left, bySubscribed)
+	ts.leave(left)
 	return fresh, left
 }
 

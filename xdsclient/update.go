@@ -263,6 +263,7 @@ func (u *update) once(s *subscription, it *item) bool {
 // collection, unless it is faulty and the cache follows another server: as with
 // other resources, that is no reason for this one to take over.
 func (u *update) received(s *subscription, it *item) {
+	u.types.answers(s)
 	s.state = subscriptionReceived
 	switch c := s.resource.collection; {
 	case c == nil:

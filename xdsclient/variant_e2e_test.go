@@ -23,7 +23,7 @@ import (
 func TestModelOfVariantsEndToEnd(t *testing.T) {
 	for _, variant := range []string{"SotW", "SotW of a type without full state", "delta"} {
 		for _, errors := range []bool{false, true} {
-			for seed := range uint64(10) {
+			for seed := range uint64(10) { // every other one over a link with latency
 				t.Run(fmt.Sprintf("%s, errors %t, seed %d", variant, errors, seed), func(t *testing.T) {
 					t.Parallel()
 					newModelEndToEnd(t, variant, errors, seed).run()
@@ -44,7 +44,13 @@ type modelEndToEnd struct {
 func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *modelEndToEnd {
 	t.Helper()
 	// In SotW a variant of a type without full state goes by an error alone.
-	server := testutils.StartFakeServer(t, testutils.ControlPlaneOptions(controlplane.WithNotFoundErrors()))
+	r := rand.New(rand.NewPCG(seed, 11))
+	opts := []testutils.FakeServerOption{testutils.ControlPlaneOptions(controlplane.WithNotFoundErrors())}
+	if seed%2 == 1 {
+		delay := func() time.Duration { return time.Duration(r.Int64N(int64(5 * time.Millisecond))) }
+		opts = append(opts, testutils.OverLink(testutils.NewLink(delay(), delay())))
+	}
+	server := testutils.StartFakeServer(t, opts...)
 	features := []string{"dynamic_parameter_constraints", "fail_on_data_errors"}
 	if variant == "delta" {
 		features = append(features, "delta")
@@ -56,7 +62,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 	t.Cleanup(c.Close)
 	e := &modelEndToEnd{server: server, news: make(chan struct{}, 1)}
 	e.model = &model{
-		t: t, r: rand.New(rand.NewPCG(seed, 11)), client: c, types: newTestTypes(), collections: variant == "delta", errors: errors,
+		t: t, r: r, client: c, types: newTestTypes(), collections: variant == "delta", errors: errors,
 		resources: modelResources(), world: make(map[string]map[string]worldVariant),
 		heard: func() {
 			select {

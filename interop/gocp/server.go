@@ -76,6 +76,7 @@ type Request struct {
 type Server struct {
 	mode Mode
 	addr *testutils.Address
+	link *testutils.Link
 
 	// life serialises Stop and Restart.
 	life sync.Mutex
@@ -96,12 +97,18 @@ type Server struct {
 // Start starts a Server that has no snapshot yet, so that it leaves every
 // request open. It is stopped when the test ends; the test fails if a client
 // has rejected a response by then, unless AllowRejections was called.
-func Start(t testing.TB, mode Mode) *Server {
+func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
+
+// StartOver is Start for a Server behind a link, if link is not nil.
+func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
-	s := &Server{mode: mode, addr: testutils.ReserveAddress(t), news: make(chan struct{})}
+	s := &Server{mode: mode, addr: testutils.ReserveAddress(t), link: link, news: make(chan struct{})}
 	s.Restart(t)
 	t.Cleanup(func() {
 		s.Stop()
+		if link != nil {
+			link.Wait()
+		}
 		for _, r := range s.Requests() {
 			if r.Err != nil && !s.rejectionsAllowed {
 				t.Errorf("the client rejected %s: %v", r.TypeURL, r.Err.GetMessage())
@@ -149,6 +156,9 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	listener, err := s.addr.Listen()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if s.link != nil {
+		listener = s.link.Listener(listener)
 	}
 
 	cache := cachev3.NewSnapshotCache(s.mode == ADSMode, cachev3.IDHash{}, nil)

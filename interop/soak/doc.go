@@ -1,7 +1,8 @@
 // Package soak keeps clients of dynxds under load for as long as it is told,
 // while everything around them misbehaves: the control plane restarts, stalls,
-// lies and sends garbage, errors and changes, DPDS moves clients from variant to
-// variant, and backends come and go.
+// lies and sends garbage, errors and changes, its messages and those to it take time,
+// more or less from round to round, DPDS moves clients from variant to variant, and
+// backends come and go.
 //
 // What has to hold:
 //

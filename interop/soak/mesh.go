@@ -32,8 +32,10 @@ var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, 
 // never does, and the third, which misbehaves too, is asked for DPDS alone.
 type mesh struct {
 	control, second, policy *testutils.FakeServer
-	backends                []*backend
-	channels                []*channel
+	// links are those between the control planes and the clients.
+	links    []*testutils.Link
+	backends []*backend
+	channels []*channel
 }
 
 // backend is a backend, and when it broke its connections.
@@ -55,12 +57,13 @@ type channel struct {
 }
 
 func newMesh(t testing.TB) *mesh {
-	store := controlplane.NewStore()
-	m := &mesh{
-		control: testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100)),
-		second:  testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100)),
-		policy:  testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100)),
+	store, m := controlplane.NewStore(), new(mesh)
+	start := func() *testutils.FakeServer {
+		link := new(testutils.Link)
+		m.links = append(m.links, link)
+		return testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100), testutils.OverLink(link))
 	}
+	m.control, m.second, m.policy = start(), start(), start()
 	for i := range backends {
 		m.backends = append(m.backends, &backend{Backend: testutils.StartBackend(t, fmt.Sprint(i)), sure: true})
 	}

@@ -26,6 +26,8 @@ const (
 	maxPause = 25 * time.Millisecond
 	// longestUndo is how many operations may come before one is undone.
 	longestUndo = 15
+	// maxLatency is the longest delay of a message between a client and a control plane.
+	maxLatency = 20 * time.Millisecond
 )
 
 // run is one run, driven by one goroutine.
@@ -94,13 +96,14 @@ func Run(t testing.TB, seed uint64, duration time.Duration) {
 	r.measure(methods)
 }
 
-// round does operations and lets the mesh settle. In every other round the control
+// round draws latencies, does operations and lets the mesh settle. In every other round the control
 // plane lies at times: then clients need not hear of changes in the order in
 // which they were made.
 func (r *run) round() {
 	r.rounds++
 	r.lying = r.rounds%2 == 0
 	r.trace = nil
+	r.drawLatencies()
 	r.judgeOrder(!r.lying)
 	for range opsPerRound {
 		r.step()
@@ -110,6 +113,19 @@ func (r *run) round() {
 		if err := c.faulty(); err != nil {
 			r.t.Errorf("round %d: %v\nThe operations of the round:\n%s", r.rounds, err, strings.Join(r.trace, "\n"))
 		}
+	}
+}
+
+// drawLatencies has the links delay messages, in every third round not.
+func (r *run) drawLatencies() {
+	for i, link := range r.links {
+		toServer, toClient := time.Duration(r.Int64N(int64(maxLatency))), time.Duration(r.Int64N(int64(maxLatency)))
+		if r.rounds%3 == 0 {
+			toServer, toClient = 0, 0
+		}
+		link.SetDelay(toServer, toClient)
+		r.trace = append(r.trace, fmt.Sprintf("%s messages to control plane %d take %v, from it %v",
+			time.Now().Format("15:04:05.000"), i, toServer, toClient))
 	}
 }
 

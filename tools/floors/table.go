@@ -97,7 +97,7 @@ var rooms = []room{
 		holds: "the root: the blank import; `DialOptions`",
 		never: "hold logic"},
 	{floor: 8, folders: []string{"testutils"},
-		holds: "fault switches around `controlplane`; test backends; a DNS server; message builders",
+		holds: "fault switches around `controlplane`; a link with latency; test backends; a DNS server; message builders",
 		never: "import the client, but for `xdsclient/dynparam`",
 		only:  []string{"controlplane", "proto", "xdsclient/dynparam"}},
 	{floor: 9, folders: []string{"examples"},
