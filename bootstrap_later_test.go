@@ -71,6 +71,10 @@ func TestABootstrapThatComesLater(t *testing.T) {
 // A channel that DNS resolves because there was no bootstrap moves to xDS, and no RPC
 // fails of that, whatever the bootstrap says of DNS.
 func TestABootstrapThatComesLaterMovesFromDNS(t *testing.T) {
+	overLinksInTurn(t, aBootstrapThatComesLaterMovesFromDNS)
+}
+
+func aBootstrapThatComesLaterMovesFromDNS(t *testing.T) {
 	for _, fallback := range []string{"never", "not_found"} {
 		t.Run(fallback, func(t *testing.T) {
 			t.Setenv("GRPC_XDS_BOOTSTRAP", "")
