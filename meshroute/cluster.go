@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,10 +16,8 @@ import (
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	httppb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -117,34 +114,19 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 	}, nil
 }
 
-// httpOptionsKey is where Envoy looks for the protocol of endpoints: HTTP/2, as they
-// are gRPC servers.
-const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-
 func (n naming) cluster(s subset) *clusterpb.Cluster {
-	c := &clusterpb.Cluster{
+	return &clusterpb.Cluster{
 		Name:                 n.resource(clusterName, s.id),
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
 			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.id),
 		},
-		ConnectTimeout: durationpb.New(5 * time.Second),
-		LbPolicy:       clusterpb.Cluster_ROUND_ROBIN,
+		LbPolicy: clusterpb.Cluster_ROUND_ROBIN,
+		// Envoy speaks HTTP/1.1 without it. Its successor, HttpProtocolOptions, is an
+		// extension, which not every tool that shows Clusters can print.
+		//lint:ignore SA1019 the successor is what grpcdebug cannot print
+		Http2ProtocolOptions: &corepb.Http2ProtocolOptions{},
 	}
-	options := &httppb.HttpProtocolOptions{
-		UpstreamProtocolOptions: &httppb.HttpProtocolOptions_ExplicitHttpConfig_{
-			ExplicitHttpConfig: &httppb.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &httppb.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-					Http2ProtocolOptions: &corepb.Http2ProtocolOptions{},
-				},
-			},
-		},
-	}
-	// A message without maps and text can always be packed.
-	if packed, err := anypb.New(options); err == nil {
-		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: packed}
-	}
-	return c
 }
 
 // group is the endpoints of one locality and priority.
