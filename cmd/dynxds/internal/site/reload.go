@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
@@ -16,6 +17,7 @@ import (
 type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
+	decoder   decoder
 	log       *slog.Logger
 	// begun: something was published, once.
 	begun bool
@@ -73,7 +75,7 @@ func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took 
 		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
 			"clients", summary.Late)
 	}
-	r.tellReports(summary.Reports)
+	r.tellReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))
 }
 
 // refuse logs why the folder is not published, each fault by itself.

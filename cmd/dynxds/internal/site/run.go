@@ -91,7 +91,7 @@ func newPlane(dir, authority string, log *slog.Logger) *plane {
 		controlplane.WithResourceWrapping(),
 		controlplane.WithNACKHandler(func(r controlplane.Rejection) { logRejection(log, r) }),
 	)
-	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, log: log}
+	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, decoder: decoder{store: p.store}, log: log}
 	return p
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
@@ -24,7 +25,8 @@ func (v *Validation) Warning() string {
 	return ""
 }
 
-// Err is an error if clients would get errors in place of resources.
+// Err is an error if clients would get errors in place of resources, or resources that
+// they reject.
 func (v *Validation) Err() error {
 	n := 0
 	for _, r := range v.Reports {
@@ -35,17 +37,19 @@ func (v *Validation) Err() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("clients would get errors in place of resources, for %d reasons", n)
+	return fmt.Errorf("clients would get errors in place of resources, or reject what they get, for %d reasons", n)
 }
 
-// Validate reads a folder and builds what Run would serve, and serves nothing. The
-// error has every reason for which Run would not.
+// Validate reads a folder, builds what Run would serve, and decodes it as clients do. It
+// serves nothing. The error has every reason for which Run would not.
 func Validate(dir, authority string) (*Validation, error) {
 	loaded, err := load(dir, authority)
 	if err != nil {
 		return nil, err
 	}
-	return &Validation{Content: loaded.content, Reports: loaded.summary.Reports}, nil
+	rejected := loaded.reload.decoder.all(loaded.content, loaded.reload.publisher.Mesh())
+	reports := slices.Concat(loaded.summary.Reports, rejected)
+	return &Validation{Content: loaded.content, Reports: reports}, nil
 }
 
 // loaded is a folder that was put into a store nobody is connected to.
