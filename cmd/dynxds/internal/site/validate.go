@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
@@ -23,6 +24,16 @@ func (v *Validation) Warning() string {
 		return nothingToRead
 	}
 	return ""
+}
+
+// ByClients returns the kinds of clients that reports are about, in order, and the
+// reports of each. Those about all clients come first, under "".
+func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute.Report) {
+	reports = make(map[string][]meshroute.Report)
+	for _, r := range v.Reports {
+		reports[r.Clients] = append(reports[r.Clients], r)
+	}
+	return slices.Sorted(maps.Keys(reports)), reports
 }
 
 // Err is an error if clients would get errors in place of resources, or resources that

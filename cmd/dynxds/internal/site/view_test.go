@@ -1,13 +1,16 @@
 package site_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -60,6 +63,41 @@ spec:
 				t.Error(err)
 			} else if cluster, ok := m.(*clusterpb.Cluster); ok && len(cluster.GetTypedExtensionProtocolOptions()) > 0 {
 				t.Errorf("the Cluster %s has %v", item.Name, cluster.GetTypedExtensionProtocolOptions())
+			}
+		}
+	}
+}
+
+// Given what only some clients take, then each is shown what the server chooses for it.
+func TestEachKindOfClientIsShownItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, `
+kind: Service
+name: echo
+endpoints: [{address: "host:80"}, {address: "10.0.0.1:80"}]
+---
+kind: MeshHTTPRoute
+name: redirect
+spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{matches: [{path: {prefix: /old.S}}], filters: [{requestRedirect: {hostname: new}}]}]}]}
+`)
+	for _, authority := range []string{"", "mesh"} {
+		for implementation, want := range map[meshroute.Implementation]struct{ redirect, host bool }{
+			meshroute.Dynxds: {true, true}, meshroute.GRPCGo: {false, true}, meshroute.OtherGRPC: {false, false}, meshroute.Envoy: {true, false},
+		} {
+			items, err := site.Resources(site.View{Dir: dir, Authority: authority, Implementation: implementation, Service: "echo"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text bytes.Buffer
+			if err := site.PrintJSON(&text, items); err != nil {
+				t.Fatal(err)
+			}
+			redirect, host := strings.Contains(text.String(), "host_redirect"), strings.Contains(text.String(), `"address":"host"`)
+			if redirect != want.redirect || host != want.host {
+				t.Errorf("authority %q, implementation %d: redirect %t, host name %t, want %+v:\n%s", authority, implementation, redirect, host, want, text.String())
+			}
+			if dead := strings.Contains(text.String(), "redirects-are-not-followed"); dead == want.redirect {
+				t.Errorf("authority %q, implementation %d: a Cluster in place of the redirect: %t", authority, implementation, dead)
 			}
 		}
 	}
