@@ -132,10 +132,13 @@ func (v ValueMatch) header() *routepb.HeaderMatcher {
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}
 		to.InvertMatch = v.Type == Absent
 	case Prefix:
+		//lint:ignore SA1019 the oldest form
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: v.Value}
 	case RegularExpression:
+		//lint:ignore SA1019 the oldest form
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex(v.Value)}
 	default:
+		//lint:ignore SA1019 the oldest form
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_ExactMatch{ExactMatch: v.Value}
 	}
 	return to

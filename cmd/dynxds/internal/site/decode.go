@@ -50,7 +50,6 @@ func (d *decoder) all(content *folder.Content, mesh *meshroute.Mesh) []meshroute
 // Listeners of services with filters. What is made of policies is not among it, so
 // that a change costs what changed.
 func (d *decoder) written(content *folder.Content, mesh *meshroute.Mesh) []meshroute.Report {
-	from := origins(content, mesh)
 	names := make(map[[2]string]bool)
 	for _, r := range content.Resources {
 		names[[2]string{r.Any.GetTypeUrl(), r.Name}] = true
@@ -61,9 +60,10 @@ func (d *decoder) written(content *folder.Content, mesh *meshroute.Mesh) []meshr
 		}
 	}
 	if len(names) == 0 {
+		d.said = nil
 		return nil
 	}
-	return d.reports(from, func(typeURL, name string) bool { return names[[2]string{typeURL, name}] })
+	return d.reports(origins(content, mesh), func(typeURL, name string) bool { return names[[2]string{typeURL, name}] })
 }
 
 // origin is where a resource was written: its type, its name, and the key of its
