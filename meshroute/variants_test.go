@@ -96,7 +96,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	outcomes := make(map[string]int)
-	for range 40 {
+	for range 20 {
 		in := randomInput(r)
 		m := mustBuild(t, in, nil)
 		for _, s := range in.Services {
