@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	grpcresolver "google.golang.org/grpc/resolver"
@@ -78,22 +79,43 @@ func (f *folder) write(name, text string) {
 func (f *folder) reload(name, text, message string) {
 	f.t.Helper()
 	f.write(name, text)
+	f.lookAgain(message)
+}
+
+// lookAgain has the folder looked at, and returns when the log says what came of it.
+func (f *folder) lookAgain(messages ...string) {
+	f.t.Helper()
 	if err := f.process.Process.Signal(syscall.SIGHUP); err != nil {
 		f.t.Fatal(err)
 	}
-	f.logged(message)
+	f.logged(messages...)
 }
 
-// logged waits for a line of the log with the message.
-func (f *folder) logged(message string) string {
+// logged waits for a line of the log with one of the messages.
+func (f *folder) logged(messages ...string) string {
 	f.t.Helper()
-	for f.log.Scan() {
-		if strings.Contains(f.log.Text(), fmt.Sprintf(`"msg":%q`, message)) {
-			return f.log.Text()
+	// The log ends with the process.
+	deadline := time.AfterFunc(testutils.TestTimeout, func() { _ = f.process.Process.Kill() })
+	defer deadline.Stop()
+	for f.scan() {
+		for _, message := range messages {
+			if strings.Contains(f.log.Text(), fmt.Sprintf(`"msg":%q`, message)) {
+				return f.log.Text()
+			}
 		}
 	}
-	f.t.Fatalf("the log of dynxds serve ended without %q", message)
+	f.t.Fatalf("the log of dynxds serve ended without %q", messages)
 	return ""
+}
+
+// scan reads a line of the log. That a client rejects what it gets fails the test.
+func (f *folder) scan() bool {
+	f.t.Helper()
+	more := f.log.Scan()
+	if strings.Contains(f.log.Text(), "a client rejects a response") {
+		f.t.Errorf("%s", f.log.Text())
+	}
+	return more
 }
 
 // drain ends the process.
@@ -101,7 +123,7 @@ func (f *folder) drain() {
 	if err := f.process.Process.Signal(syscall.SIGTERM); err != nil {
 		f.t.Error(err)
 	}
-	for f.log.Scan() {
+	for f.scan() {
 		// It must not wait for its log to be read.
 	}
 	if err := f.process.Wait(); err != nil {

@@ -164,6 +164,11 @@ func (b *builder) compileDestinations() {
 			keys[key] = true
 		}
 	}
+	for _, r := range m.resources {
+		if r.names {
+			keys[AddressesKey] = true
+		}
+	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
 		b.faults.Add(Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
 	}

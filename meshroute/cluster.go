@@ -7,9 +7,9 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
-	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,11 +17,11 @@ import (
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	httppb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // serviceResources are what a service has whatever the routes to it.
@@ -34,6 +34,8 @@ type serviceResources struct {
 	list    []*Resource
 	// empty has the ids of subsets without an endpoint.
 	empty map[string]bool
+	// names says that the addresses of endpoints are host names in part.
+	names bool
 }
 
 // compileService returns the Listener of a service, and a Cluster and a
@@ -47,14 +49,49 @@ func compileService(n naming, s *Service, subsets []subset) (*serviceResources, 
 	}
 	r.add(ListenerType, listener.GetName(), listener)
 	for _, sub := range append([]subset{newSubset(s.Name, nil)}, subsets...) {
-		cluster, assignment := n.cluster(sub), n.assignment(s, sub)
+		cluster := n.cluster(sub)
 		r.add(ClusterType, cluster.GetName(), cluster)
-		r.add(EndpointsType, assignment.GetClusterName(), assignment)
-		if len(assignment.GetEndpoints()) == 0 {
-			r.empty[sub.id] = true
+		if err := r.addEndpoints(n, s, sub); err != nil {
+			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// addEndpoints adds the ClusterLoadAssignment of a subset. If it has host names, clients
+// that would reject these get a variant without them.
+func (r *serviceResources) addEndpoints(n naming, s *Service, sub subset) error {
+	assignment := n.assignment(s, sub, (*Endpoint).isAny)
+	r.add(EndpointsType, assignment.GetClusterName(), assignment)
+	if len(assignment.GetEndpoints()) == 0 {
+		r.empty[sub.id] = true
+	}
+	if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.tags) && !e.isIP() }) {
+		return nil
+	}
+	r.names = true
+	r.add(EndpointsType, assignment.GetClusterName(), n.assignment(s, sub, (*Endpoint).isIP))
+	for i, values := range []map[string]string{{SpecificityKey: "0"}, {SpecificityKey: "1", AddressesKey: ipAddresses}} {
+		var err error
+		if r.list[len(r.list)-2+i].Parameters, err = dynparam.NewParameters(values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadID is the id of the Cluster of a service that has no endpoints. No subset has it,
+// as there is no "=" in it. It is part of the errors that some clients give RPCs.
+func deadID(service string) string { return service + ";redirects-are-not-followed" }
+
+// deadCluster returns the Cluster and its assignment.
+func (n naming) deadCluster(service string) []*Resource {
+	cluster := n.cluster(subset{id: deadID(service)})
+	name := cluster.GetEdsClusterConfig().GetServiceName()
+	return []*Resource{
+		{TypeURL: ClusterType, Name: cluster.GetName(), Message: cluster},
+		{TypeURL: EndpointsType, Name: name, Message: &endpointpb.ClusterLoadAssignment{ClusterName: name}},
+	}
 }
 
 func (r *serviceResources) add(typeURL, name string, m proto.Message) {
@@ -117,34 +154,19 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 	}, nil
 }
 
-// httpOptionsKey is where Envoy looks for the protocol of endpoints: HTTP/2, as they
-// are gRPC servers.
-const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-
 func (n naming) cluster(s subset) *clusterpb.Cluster {
-	c := &clusterpb.Cluster{
+	return &clusterpb.Cluster{
 		Name:                 n.resource(clusterName, s.id),
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
 			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.id),
 		},
-		ConnectTimeout: durationpb.New(5 * time.Second),
-		LbPolicy:       clusterpb.Cluster_ROUND_ROBIN,
+		LbPolicy: clusterpb.Cluster_ROUND_ROBIN,
+		// Envoy speaks HTTP/1.1 without it. Its successor, HttpProtocolOptions, is an
+		// extension, which not every tool that shows Clusters can print.
+		//lint:ignore SA1019 the successor is what grpcdebug cannot print
+		Http2ProtocolOptions: &corepb.Http2ProtocolOptions{},
 	}
-	options := &httppb.HttpProtocolOptions{
-		UpstreamProtocolOptions: &httppb.HttpProtocolOptions_ExplicitHttpConfig_{
-			ExplicitHttpConfig: &httppb.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &httppb.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-					Http2ProtocolOptions: &corepb.Http2ProtocolOptions{},
-				},
-			},
-		},
-	}
-	// A message without maps and text can always be packed.
-	if packed, err := anypb.New(options); err == nil {
-		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: packed}
-	}
-	return c
 }
 
 // group is the endpoints of one locality and priority.
@@ -162,13 +184,22 @@ func (g group) compare(o group) int {
 	)
 }
 
-// assignment returns the endpoints of a subset. A locality weighs as much as its
-// endpoints together, so that the weights of endpoints count across localities.
-func (n naming) assignment(s *Service, sub subset) *endpointpb.ClusterLoadAssignment {
+func (e *Endpoint) isAny() bool { return true }
+
+// isIP reports whether the host is an IP address.
+func (e *Endpoint) isIP() bool {
+	host, _, _ := splitAddress(e.Address)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Zone() == ""
+}
+
+// assignment returns the endpoints of a subset that are wanted. A locality weighs as much
+// as its endpoints together, so that the weights of endpoints count across localities.
+func (n naming) assignment(s *Service, sub subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if !e.has(sub.tags) {
+		if !e.has(sub.tags) || !wanted(e) {
 			continue
 		}
 		key := group{e.Locality, e.Priority}

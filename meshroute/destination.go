@@ -23,7 +23,10 @@ type compiled struct {
 	digest   [sha256.Size]byte
 	variants *variants
 	// missing stands in the place of the Listener of a service that there is not.
-	missing  *Resource
+	missing *Resource
+	// dead are the Cluster without endpoints that stands for what a client cannot do,
+	// and its assignment, if routes lead there.
+	dead     []*Resource
 	findings []finding
 }
 
@@ -73,6 +76,9 @@ func (c *compiler) compile() *compiled {
 	for _, d := range c.denials {
 		b.conditions = append(b.conditions, conditionOf(d.Clients))
 	}
+	if c.anyRule(Rule.beyondGRPC) {
+		b.conditions = append(b.conditions, condition{map[string]string{RoutesKey: grpcRoutes}})
+	}
 	root, ok := b.build()
 	if ok {
 		r.variants, ok = unfold(name, root)
@@ -81,7 +87,20 @@ func (c *compiler) compile() *compiled {
 		r.variants, _ = unfold(name, &node{outcome: tooMany()})
 	}
 	r.findings = c.findings(!ok)
+	if c.anyRule(func(rule Rule) bool { return redirects(rule.Filters) }) {
+		r.dead = c.naming.deadCluster(c.service)
+	}
 	return r
+}
+
+func (c *compiler) anyRule(has func(Rule) bool) bool {
+	return slices.ContainsFunc(c.parts, func(p part) bool { return slices.ContainsFunc(p.policy.To[p.to].Rules, has) })
+}
+
+// beyondGRPC reports whether a rule has what clients that know only the routes of gRFC
+// A28 would reject or misread.
+func (r Rule) beyondGRPC() bool {
+	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m Match) bool { return len(m.Methods)+len(m.Query) > 0 })
 }
 
 // absent is the result for a service that policies speak of and that there is not.
@@ -112,21 +131,27 @@ func (c *compiler) policyNames() string {
 	return strings.Join(names, ", ")
 }
 
-// leaf is that of treeBuilder: first the parts are counted, then the denials.
+// leaf is that of treeBuilder: first the parts are counted, then the denials, then what
+// the client's implementation knows of routes.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
 	var parts []part
+	table := routeTable{naming: c.naming, service: c.service}
 	for _, i := range holding {
-		if i >= len(c.parts) {
-			return c.denied(c.denials[i-len(c.parts)])
+		switch denial := i - len(c.parts); {
+		case denial < 0:
+			parts = append(parts, c.parts[i])
+		case denial < len(c.denials):
+			return c.denied(c.denials[denial])
+		default:
+			table.grpc = true
 		}
-		parts = append(parts, c.parts[i])
 	}
 	merged := mergeParts(parts)
 	if err := c.missing(merged); err != nil {
 		return &outcome{err: err}, "missing " + err.Message(), len(merged.Rules)
 	}
 	// Rules may differ in what makes no difference to routes.
-	routes := routeTable{c.naming, c.service}.configuration(merged)
+	routes := table.configuration(merged)
 	packed, err := proto.MarshalOptions{Deterministic: true}.Marshal(routes)
 	if err != nil {
 		// Only text that is not UTF-8 could fail, and Parse accepts none.
@@ -150,7 +175,7 @@ func (c *compiler) missing(m Merged) *status.Status {
 	for i := range m.Rules {
 		r := &m.Rules[i]
 		for j := range r.BackendRefs {
-			if name := r.BackendRefs[j].Name; !c.known(name) && !r.redirects() {
+			if name := r.BackendRefs[j].Name; !c.known(name) && !redirects(r.Filters) {
 				problems = append(problems, fmt.Sprintf("policy %s sends requests to service %q", r.BackendRefsFrom.Policy.Name, name))
 			}
 		}
@@ -169,6 +194,6 @@ func (c *compiler) missing(m Merged) *status.Status {
 }
 
 // redirects reports whether requests go to no backend.
-func (r *MergedRule) redirects() bool {
-	return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == RequestRedirect })
+func redirects(filters []Filter) bool {
+	return slices.ContainsFunc(filters, func(f Filter) bool { return f.Type == RequestRedirect })
 }

@@ -30,4 +30,10 @@
 // the constraints of a client depend on its tags alone: policies come and go, and
 // nobody has to subscribe anew, unless policies name a tag that none has named before
 // (see [ConstraintsFor]).
+//
+// # Implementations
+//
+// Clients of other implementations than dynxds reject, or misread, some of what policies
+// and services can say. [Client.Implementation] keeps that from them: in the parameters
+// [RoutesKey] and [AddressesKey], which are like tags that the client cannot choose.
 package meshroute

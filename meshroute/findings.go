@@ -3,9 +3,10 @@ package meshroute
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
@@ -98,28 +99,42 @@ func (b *builder) report() {
 
 func (b *builder) reportService(s *Service) {
 	for i := range s.Endpoints {
-		host, _, _ := splitAddress(s.Endpoints[i].Address)
-		if _, err := netip.ParseAddr(host); err != nil {
-			b.mesh.reports = append(b.mesh.reports, Report{Severity: Note, Source: s.Source, Path: fmt.Sprintf("endpoints[%d].address", i),
-				Message: fmt.Sprintf("%q is a name; Envoy and gRPC in languages other than Go take IP addresses only", host)})
+		if !s.Endpoints[i].isIP() {
+			host, _, _ := splitAddress(s.Endpoints[i].Address)
+			b.mesh.reports = append(b.mesh.reports, Report{
+				Severity: Warning, Clients: IPClients, Source: s.Source, Path: fmt.Sprintf("endpoints[%d].address", i),
+				Message: fmt.Sprintf("%q is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint", host)})
+		}
+	}
+	for i, f := range s.Filters {
+		if name := f.GetTypedConfig().MessageName(); !f.GetIsOptional() && !universalFilters[name] {
+			b.mesh.reports = append(b.mesh.reports, Report{
+				Severity: Warning, Clients: GRPCClients, Source: s.Source, Path: fmt.Sprintf("filters[%d]", i),
+				Message: fmt.Sprintf("other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without", name)})
 		}
 	}
 }
 
+// universalFilters are those that every gRPC client with xDS has.
+var universalFilters = map[protoreflect.FullName]bool{
+	"envoy.extensions.filters.http.fault.v3.HTTPFault": true,
+	"envoy.extensions.filters.http.router.v3.Router":   true,
+}
+
 func (b *builder) reportRule(p *Policy, to, rule int) {
 	r := &p.To[to].Rules[rule]
-	add := func(s Severity, field, message string) {
-		f := finding{severity: s, to: to, rule: rule, field: field, message: message}
+	add := func(s Severity, field, clients, message string) {
+		f := finding{severity: s, clients: clients, to: to, rule: rule, field: field, message: message}
 		b.mesh.reports = append(b.mesh.reports, f.at(p))
 	}
 	for i := range r.Matches {
-		r.Matches[i].limits(add)
+		r.Matches[i].limits(func(s Severity, clients, message string) { add(s, "matches", clients, message) })
 	}
 	for i := range r.Filters {
-		r.Filters[i].limits(func(s Severity, message string) { add(s, fmt.Sprintf("filters[%d]", i), message) })
+		r.Filters[i].limits(func(s Severity, clients, message string) { add(s, fmt.Sprintf("filters[%d]", i), clients, message) })
 	}
 	for i := range r.BackendRefs {
-		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), message) })
+		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
 	}
 }
 
@@ -130,61 +145,62 @@ func (b *builder) reportSubset(ref *BackendRef, add func(message string)) {
 }
 
 // limits reports what of a match gRPC clients make something else of.
-func (m *Match) limits(add func(s Severity, field, message string)) {
+func (m *Match) limits(add func(s Severity, clients, message string)) {
 	if len(m.Methods) > 0 {
 		if slices.Contains(m.Methods, "POST") {
-			add(Note, "matches", "every RPC has the method POST, so methods makes no difference; gRPC-Go's own xds never matches a rule that has it")
+			add(Note, "", "every RPC has the method POST, so methods makes no difference")
 		} else {
-			add(Warning, "matches", "every RPC has the method POST, so no RPC matches "+strings.Join(m.Methods, ", "))
+			add(Warning, "", "every RPC has the method POST, so no RPC matches "+strings.Join(m.Methods, ", "))
 		}
 	}
 	segments := strings.Count(m.Path.Value, "/")
 	switch {
 	case m.Path.Type == Exact && segments != 2, m.Path.Type == Prefix && segments > 2:
-		add(Warning, "matches", fmt.Sprintf("the path of an RPC is /package.Service/Method, so no RPC matches %s %s", m.Path.Type, m.Path.Value))
+		add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method, so no RPC matches %s %s", m.Path.Type, m.Path.Value))
 	}
 	for _, h := range m.Headers {
 		if strings.HasSuffix(h.Name, "-bin") && h.Type != Absent {
-			add(Warning, "matches", fmt.Sprintf("gRPC takes headers whose names end in -bin for absent, so no RPC matches %q", h))
+			add(Warning, "", fmt.Sprintf("gRPC takes headers whose names end in -bin for absent, so no RPC matches %q", h))
 		}
 	}
 	if len(m.Query) > 0 {
-		add(Warning, "matches", "the path of an RPC has no query, so no RPC matches queryParams")
+		add(Warning, "", "the path of an RPC has no query, so no RPC matches queryParams")
 	}
 }
 
 // limits reports what of a filter gRPC clients do not do.
-func (f *Filter) limits(add func(s Severity, message string)) {
+func (f *Filter) limits(add func(s Severity, clients, message string)) {
 	const others = "; other gRPC clients ignore it"
 	switch f.Type {
 	case RequestRedirect:
-		add(Warning, "gRPC clients do not follow redirects: RPCs end with an error that names the place")
+		add(Warning, "", "gRPC clients do not follow redirects: RPCs end with an error that names the place")
+		add(Note, GRPCClients, "gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint")
 	case RequestMirror:
-		add(Note, "dynxds and Envoy send copies"+others)
+		add(Note, GRPCClients, "dynxds and Envoy send copies"+others)
 	case URLRewrite:
 		if f.Rewrite.Hostname != "" {
-			add(Note, "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
+			add(Note, "", "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
 		}
 		if f.Rewrite.Path != nil {
-			add(Note, "dynxds and Envoy rewrite the path"+others)
+			add(Note, GRPCClients, "dynxds and Envoy rewrite the path"+others)
 		}
 		if p := f.Rewrite.Path; p != nil && p.Full && strings.Count(p.Value, "/") != 2 {
-			add(Warning, fmt.Sprintf("the path of an RPC is /package.Service/Method; no gRPC server has %s", p.Value))
+			add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method; no gRPC server has %s", p.Value))
 		}
 	default:
 		f.headerLimits(add)
-		add(Note, "dynxds and Envoy edit headers"+others)
+		add(Note, GRPCClients, "dynxds and Envoy edit headers"+others)
 	}
 }
 
-func (f *Filter) headerLimits(add func(s Severity, message string)) {
+func (f *Filter) headerLimits(add func(s Severity, clients, message string)) {
 	side := headeredit.Request
 	if f.Type == ResponseHeaderModifier {
 		side = headeredit.Response
 	}
 	check := func(name string) {
 		if _, err := headeredit.Name(side, name); err != nil {
-			add(Warning, "gRPC clients leave this out: "+err.Error())
+			add(Warning, "", "gRPC clients leave this out: "+err.Error())
 		}
 	}
 	for _, h := range slices.Concat(f.Headers.Set, f.Headers.Add) {

@@ -4,7 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // What gRPC cannot express, and what goes wrong, is reported where it is written.
@@ -17,7 +22,7 @@ func TestReports(t *testing.T) {
 	}{
 		{"nothing to say", "{matches: [{path: {type: Prefix, value: /p.S}}], backendRefs: [{kind: MeshService, name: s}]}", nil},
 		{"methods with POST", "{matches: [{methods: [GET, POST]}]}", []string{
-			"note: " + at + "matches: every RPC has the method POST, so methods makes no difference; gRPC-Go's own xds never matches a rule that has it"}},
+			"note: " + at + "matches: every RPC has the method POST, so methods makes no difference"}},
 		{"methods without", "{matches: [{methods: [PUT, GET]}]}", []string{"warning: " + at + "matches: every RPC has the method POST, so no RPC matches GET, PUT"}},
 		{"paths that no RPC has", "{matches: [{path: {exact: /a}}, {path: {prefix: /a/b/c}}]}", []string{
 			"warning: " + at + "matches: the path of an RPC is /package.Service/Method, so no RPC matches Exact /a",
@@ -26,7 +31,8 @@ func TestReports(t *testing.T) {
 		{"binary headers", "{matches: [{headers: [{name: a-bin, type: Present}]}, {headers: [{name: b-bin, type: Absent}]}]}", []string{
 			`warning: ` + at + `matches: gRPC takes headers whose names end in -bin for absent, so no RPC matches "a-bin Present"`}},
 		{"a redirect", "{filters: [{requestRedirect: {hostname: h}}]}", []string{
-			"warning: " + at + "filters[0]: gRPC clients do not follow redirects: RPCs end with an error that names the place"}},
+			"warning: " + at + "filters[0]: gRPC clients do not follow redirects: RPCs end with an error that names the place",
+			"note: " + at + "filters[0]: gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint"}},
 		{"a mirror", "{filters: [{requestMirror: {backendRef: {kind: MeshService, name: s}}}]}", []string{
 			"note: " + at + "filters[0]: dynxds and Envoy send copies; other gRPC clients ignore it"}},
 		{"a rewrite", "{filters: [{urlRewrite: {hostname: h, path: {replaceFullPath: /a}}}]}", []string{
@@ -70,7 +76,16 @@ func TestReports(t *testing.T) {
 
 func TestReports_OnServicesAndDestinations(t *testing.T) {
 	t.Parallel()
-	s := &Service{Name: "s", Source: Source{"s.yaml", 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}}
+	filter := func(m proto.Message, optional bool) *hcmpb.HttpFilter {
+		packed, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &hcmpb.HttpFilter{Name: "f", IsOptional: optional, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: packed}}
+	}
+	s := &Service{Name: "s", Source: Source{"s.yaml", 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}, Filters: []*hcmpb.HttpFilter{
+		filter(&faultpb.HTTPFault{}, false), filter(&headerpb.HeaderMutation{}, true), filter(&headerpb.HeaderMutation{}, false),
+	}}
 	p := newPolicy("p", TargetRef{}, To{Rules: []Rule{{}}}, toService("gone", Rule{}))
 	var got []string
 	for _, r := range mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil).Reports() {
@@ -78,7 +93,8 @@ func TestReports_OnServicesAndDestinations(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{
 		`p.yaml:1: error: policy p: spec.to[1].targetRef: the mesh has no service "gone"`,
-		`s.yaml:2: note: endpoints[1].address: "host" is a name; Envoy and gRPC in languages other than Go take IP addresses only`,
+		`s.yaml:2: warning: endpoints[1].address: "host" is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint`,
+		`s.yaml:2: warning: filters[2]: other gRPC clients than those of dynxds that do not have the filter envoy.extensions.filters.http.header_mutation.v3.HeaderMutation reject the Listener; with is_optional they do without`,
 	}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -40,7 +40,7 @@ func (m *Mesh) resourcesOf(name string) []*Resource {
 	if d == nil {
 		return nil
 	}
-	list := d.variants.list
+	list := slices.Concat(d.variants.list, d.dead)
 	if d.missing != nil {
 		return append([]*Resource{d.missing}, list...)
 	}
@@ -119,16 +119,22 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	if len(keys) == 0 {
 		return dynparam.ByType{}, nil
 	}
-	all := make([]dynparam.KeyConstraints, 0, len(keys)+1)
+	byType := make(map[string][]dynparam.KeyConstraints, 2)
 	for _, key := range keys {
-		all = append(all, dynparam.Require(key, dynparam.Value(c.tag(key))))
+		name := routeConfigurationName
+		if key == AddressesKey {
+			name = endpointsName
+		}
+		byType[name] = append(byType[name], dynparam.Require(key, dynparam.Value(c.Tag(key))))
 	}
-	all = append(all, dynparam.Require(SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))
-	constraints, err := dynparam.New(all...)
-	if err != nil {
-		return dynparam.ByType{}, err
+	all := make(map[string]dynparam.Constraints, len(byType))
+	for name, list := range byType {
+		var err error
+		if all[name], err = dynparam.New(append(list, dynparam.Require(SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))...); err != nil {
+			return dynparam.ByType{}, err
+		}
 	}
-	return dynparam.NewByType(map[string]dynparam.Constraints{routeConfigurationName: constraints})
+	return dynparam.NewByType(all)
 }
 
 // Keys returns the tags of clients that make a difference somewhere, in order: those

@@ -197,6 +197,8 @@ func ReadTags(v strictyaml.Value) map[string]string {
 		switch key {
 		case SpecificityKey:
 			field.Fault("rename the tag", "%q is what variants of resources are ordered by, and cannot be a tag", key)
+		case RoutesKey, AddressesKey:
+			field.Fault("rename the tag", "%q says what a client's implementation takes, and cannot be a tag", key)
 		case ServiceKey:
 			field.Fault("use kind MeshService or MeshServiceSubset with a name", "%q is the service itself, and cannot be a tag", key)
 		}

@@ -52,6 +52,9 @@ func TestParse_Faults(t *testing.T) {
 		{"the reserved tag", "name: a\nspec:\n  targetRef: {kind: MeshSubset, tags: {specificity: b}}\n  to: [{targetRef: {kind: Mesh}, rules: [{}]}]\n", []string{
 			`f:3: spec.targetRef.tags.specificity: "specificity" is what variants of resources are ordered by, and cannot be a tag; rename the tag`,
 		}},
+		{"the tag that implementations decide", "name: a\nspec:\n  targetRef: {kind: MeshSubset, tags: {xds_routes: b}}\n  to: [{targetRef: {kind: Mesh}, rules: [{}]}]\n", []string{
+			`f:3: spec.targetRef.tags.xds_routes: "xds_routes" says what a client's implementation takes, and cannot be a tag; rename the tag`,
+		}},
 		{"the service as a tag", "name: a\nspec:\n  targetRef: {kind: MeshSubset, tags: {service: b}}\n  to: [{targetRef: {kind: Mesh}, rules: [{}]}]\n", []string{
 			`f:3: spec.targetRef.tags.service: "service" is the service itself, and cannot be a tag; use kind MeshService or MeshServiceSubset with a name`,
 		}},

@@ -102,7 +102,7 @@ func (r TargetRef) Selects(c Client) bool {
 		return false
 	}
 	for key, value := range r.Tags {
-		if c.tag(key) != value {
+		if c.Tag(key) != value {
 			return false
 		}
 	}

@@ -46,6 +46,9 @@ func randomMatch(r *rand.Rand) Match {
 	if r.IntN(4) == 0 {
 		m.Methods = pick(r, [][]string{{"GET"}, {"POST"}, {"GET", "POST"}})
 	}
+	if r.IntN(8) == 0 {
+		m.Query = []ValueMatch{{Name: "q", Value: "x"}}
+	}
 	for r.IntN(3) == 0 {
 		h := ValueMatch{Name: pick(r, []string{"h", "i"}), Type: MatchType(r.IntN(5))}
 		if h.Type <= RegularExpression {
@@ -107,14 +110,18 @@ func randomPolicies(r *rand.Rand, n int) []*Policy {
 }
 
 // worldClients has a client for each combination of services and tags that the
-// world has, and of ones that it does not.
+// world has, and of ones that it does not, of dynxds and of another implementation.
 func worldClients() []Client {
 	var clients []Client
 	for _, s := range []string{"", "a", "b", "c", "unheard"} {
 		for _, env := range []string{"", "dev", "prod", "unheard"} {
 			for _, version := range []string{"", "v1", "v2", "v3", "unheard"} {
 				for _, zone := range []string{"", "x"} {
-					clients = append(clients, Client{Service: s, Tags: map[string]string{"env": env, "version": version, "zone": zone, "more": "y"}})
+					for _, implementation := range []Implementation{Dynxds, OtherGRPC} {
+						clients = append(clients, Client{
+							Service: s, Tags: map[string]string{"env": env, "version": version, "zone": zone, "more": "y"}, Implementation: implementation,
+						})
+					}
 				}
 			}
 		}

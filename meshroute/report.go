@@ -18,6 +18,14 @@ const (
 
 var severityNames = []string{"note", "warning", "error"}
 
+// The kinds of clients that reports are about.
+const (
+	// GRPCClients are those whose Implementation is GRPCGo or OtherGRPC.
+	GRPCClients = "gRPC clients other than those of dynxds"
+	// IPClients are those whose Implementation is OtherGRPC or Envoy.
+	IPClients = "Envoy, and gRPC clients in languages other than Go"
+)
+
 // String returns the severity in lower case.
 func (s Severity) String() string { return severityNames[s] }
 
@@ -25,6 +33,8 @@ func (s Severity) String() string { return severityNames[s] }
 // gRPC cannot express is reported, and never left out in silence.
 type Report struct {
 	Severity Severity
+	// Clients are those that it is about, such as GRPCClients; empty: all.
+	Clients string
 	// Policy is the name of the policy, or empty.
 	Policy string
 	// Source is the rule, the policy or the service.
@@ -54,6 +64,7 @@ func (r Report) String() string {
 // policies that say the same at different lines have the same findings.
 type finding struct {
 	severity Severity
+	clients  string
 	policy   string
 	// rule is -1 if the destination as a whole is meant.
 	to, rule int
@@ -64,13 +75,13 @@ type finding struct {
 // at makes a report of a finding on a policy.
 func (f *finding) at(p *Policy) Report {
 	if f.rule < 0 {
-		return Report{f.severity, p.Name, p.Source, fmt.Sprintf("spec.to[%d].targetRef", f.to), f.message}
+		return Report{f.severity, f.clients, p.Name, p.Source, fmt.Sprintf("spec.to[%d].targetRef", f.to), f.message}
 	}
 	path := fmt.Sprintf("spec.to[%d].rules[%d]", f.to, f.rule)
 	if f.field != "" {
 		path += "." + f.field
 	}
 	return Report{
-		Severity: f.severity, Policy: p.Name, Source: Origin{p, f.to, f.rule}.Source(), Path: path, Message: f.message,
+		Severity: f.severity, Clients: f.clients, Policy: p.Name, Source: Origin{p, f.to, f.rule}.Source(), Path: path, Message: f.message,
 	}
 }

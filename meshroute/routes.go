@@ -1,6 +1,7 @@
 package meshroute
 
 import (
+	"slices"
 	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -13,12 +14,18 @@ import (
 type routeTable struct {
 	naming  naming
 	service string
+	// grpc says that the routes are for clients that know only those of gRFC A28.
+	grpc bool
 }
 
 func (t routeTable) configuration(m Merged) *routepb.RouteConfiguration {
 	host := &routepb.VirtualHost{Name: t.service, Domains: []string{"*"}}
 	for _, r := range m.routes() {
-		if !r.unreachable {
+		possible := true
+		if t.grpc {
+			r.match, possible = r.match.forGRPC()
+		}
+		if possible && !r.unreachable {
 			host.Routes = append(host.Routes, t.routes(r)...)
 		}
 	}
@@ -84,14 +91,28 @@ func regexPath(pattern string) *routepb.RouteMatch {
 
 func regex(pattern string) *matcherpb.RegexMatcher { return &matcherpb.RegexMatcher{Regex: pattern} }
 
-// conditions adds all but the path.
+// forGRPC returns the match without conditions that RPCs meet anyhow, and false if no
+// RPC meets it: they are POST, and have no query. Clients that know only the routes of
+// gRFC A28 take :method for a header that is not there, and some of them a rule with
+// queryParams for one without.
+func (m *Match) forGRPC() (*Match, bool) {
+	if len(m.Query) > 0 || len(m.Methods) > 0 && !slices.Contains(m.Methods, "POST") {
+		return m, false
+	}
+	simple := *m
+	simple.Methods = nil
+	return &simple, true
+}
+
+// conditions adds all but the path. Conditions on headers are in the oldest form that
+// says the same: string_match is not known to every client.
 func (m *Match) conditions(to *routepb.RouteMatch) {
 	switch len(m.Methods) {
 	case 0:
 	case 1:
-		to.Headers = append(to.Headers, stringHeader(":method", exactText(m.Methods[0])))
+		to.Headers = append(to.Headers, ValueMatch{":method", Exact, m.Methods[0]}.header())
 	default:
-		to.Headers = append(to.Headers, stringHeader(":method", regexText(strings.Join(m.Methods, "|"))))
+		to.Headers = append(to.Headers, ValueMatch{":method", RegularExpression, strings.Join(m.Methods, "|")}.header())
 	}
 	for _, h := range m.Headers {
 		to.Headers = append(to.Headers, h.header())
@@ -105,37 +126,31 @@ func (m *Match) conditions(to *routepb.RouteMatch) {
 }
 
 func (v ValueMatch) header() *routepb.HeaderMatcher {
-	if v.Type == Present || v.Type == Absent {
-		return &routepb.HeaderMatcher{
-			Name:                 v.Name,
-			HeaderMatchSpecifier: &routepb.HeaderMatcher_PresentMatch{PresentMatch: true},
-			InvertMatch:          v.Type == Absent,
-		}
-	}
-	return stringHeader(v.Name, v.text())
-}
-
-func stringHeader(name string, m *matcherpb.StringMatcher) *routepb.HeaderMatcher {
-	return &routepb.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routepb.HeaderMatcher_StringMatch{StringMatch: m}}
-}
-
-func (v ValueMatch) text() *matcherpb.StringMatcher {
+	to := &routepb.HeaderMatcher{Name: v.Name}
 	switch v.Type {
+	case Present, Absent:
+		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}
+		to.InvertMatch = v.Type == Absent
 	case Prefix:
-		return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: v.Value}}
+		//lint:ignore SA1019 the oldest form
+		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: v.Value}
 	case RegularExpression:
-		return regexText(v.Value)
+		//lint:ignore SA1019 the oldest form
+		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex(v.Value)}
 	default:
-		return exactText(v.Value)
+		//lint:ignore SA1019 the oldest form
+		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_ExactMatch{ExactMatch: v.Value}
 	}
+	return to
 }
 
-func exactText(value string) *matcherpb.StringMatcher {
-	return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: value}}
-}
-
-func regexText(pattern string) *matcherpb.StringMatcher {
-	return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: regex(pattern)}}
+// text is for query parameters, which have no older form, and of which Exact and
+// RegularExpression are the types.
+func (v ValueMatch) text() *matcherpb.StringMatcher {
+	if v.Type == RegularExpression {
+		return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: regex(v.Value)}}
+	}
+	return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: v.Value}}
 }
 
 // action sets what happens to requests that match.
@@ -157,11 +172,25 @@ func (t routeTable) action(to *routepb.Route, r *MergedRule, s span) {
 			forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies,
 				&routepb.RouteAction_RequestMirrorPolicy{Cluster: t.cluster(f.Mirror)})
 		case RequestRedirect:
-			to.Action = &routepb.Route_Redirect{Redirect: f.Redirect.action(s)}
+			if t.grpc {
+				// Some clients reject all routes if one of them redirects.
+				to.Action = t.nowhere()
+			} else {
+				to.Action = &routepb.Route_Redirect{Redirect: f.Redirect.action(s)}
+			}
 		case URLRewrite:
 			f.Rewrite.rewrite(forward, s)
 		}
 	}
+}
+
+// nowhere is for requests that a client cannot do as a rule says: they fail with
+// UNAVAILABLE. It is a Cluster without endpoints, as not every client takes an action
+// other than route.
+func (t routeTable) nowhere() *routepb.Route_Route {
+	return &routepb.Route_Route{Route: &routepb.RouteAction{
+		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.naming.resource(clusterName, deadID(t.service))},
+	}}
 }
 
 func (t routeTable) cluster(ref *BackendRef) string {

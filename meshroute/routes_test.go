@@ -119,8 +119,8 @@ func (m *Match) fits(path string, headers metadata.MD) bool {
 	return true
 }
 
-// The property that translation is for: an RPC meets, in dynxds, the rule that the
-// record and the precedence say.
+// The property that translation is for: an RPC meets the rule that the record and the
+// precedence say, also by the routes for clients of other implementations.
 func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
@@ -144,7 +144,7 @@ func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 		}
 		in.Policies = []*Policy{newPolicy("p", TargetRef{}, toService("s", rules...))}
 		m := mustBuild(t, in, nil)
-		host := hostFor(t, m.Routes(Client{}, "s"))
+		host, other := hostFor(t, m.Routes(Client{}, "s")), hostFor(t, m.Routes(Client{Implementation: OtherGRPC}, "s"))
 		merged, _ := m.Merged(Client{}, "s")
 		for range 30 {
 			path, md := pick(r, paths), metadata.MD{}
@@ -162,9 +162,11 @@ func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 					break
 				}
 			}
-			got := clusterOf(t, host.Route(matching.RPC{Method: path, Metadata: func() metadata.MD { return md }}))
-			if got != want {
-				t.Fatalf("an RPC for %s with %v goes to %s, want %s, by\n%v", path, md, got, want, merged)
+			for _, host := range []*xdsresource.VirtualHost{host, other} {
+				got := clusterOf(t, host.Route(matching.RPC{Method: path, Metadata: func() metadata.MD { return md }}))
+				if got != want {
+					t.Fatalf("an RPC for %s with %v goes to %s, want %s, by\n%v", path, md, got, want, merged)
+				}
 			}
 			hits[want]++
 		}

@@ -21,8 +21,8 @@ type Service struct {
 
 // Endpoint is one instance of a service.
 type Endpoint struct {
-	// Address is "host:port". Clients other than dynxds and gRPC-Go need an IP
-	// address.
+	// Address is "host:port". Clients whose Implementation takes IP addresses only are
+	// not given an endpoint whose host is a name.
 	Address string
 	// Hostname is what auto_host_rewrite and TLS may use. It may be empty.
 	Hostname string

@@ -60,7 +60,7 @@ type node struct {
 // find returns the resource for a client.
 func (n *node) find(c Client) *Resource {
 	for n.outcome == nil {
-		next, ok := n.branches[c.tag(n.key)]
+		next, ok := n.branches[c.Tag(n.key)]
 		if !ok {
 			next = n.other
 		}

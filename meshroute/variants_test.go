@@ -87,7 +87,7 @@ func bruteForce(in Input, c Client, name string) string {
 	if err := compiler.missing(merged); err != nil {
 		return err.Code().String() + " " + err.Message()
 	}
-	return describe(&Resource{Message: routeTable{naming{in.Authority}, name}.configuration(merged)})
+	return describe(&Resource{Message: routeTable{naming{in.Authority}, name, c.Tag(RoutesKey) != ""}.configuration(merged)})
 }
 
 // The property that variants are for: whatever the policies, every client gets, by
@@ -96,7 +96,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	outcomes := make(map[string]int)
-	for range 40 {
+	for range 20 {
 		in := randomInput(r)
 		m := mustBuild(t, in, nil)
 		for _, s := range in.Services {
@@ -131,10 +131,11 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 func checkSmallest(t *testing.T, m *Mesh, name string) {
 	t.Helper()
 	want := make(map[string]bool)
-	for _, key := range []string{ServiceKey, "env", "version", "zone"} {
+	for _, key := range []string{ServiceKey, "env", "version", "zone", RoutesKey} {
 		first := make(map[string]string)
 		for _, c := range worldClients() {
 			rest := Client{Service: c.Service, Tags: maps.Clone(c.Tags)}
+			rest.Tags[RoutesKey] = c.Tag(RoutesKey)
 			if key == ServiceKey {
 				rest.Service = "*"
 			} else {

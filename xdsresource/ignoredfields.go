@@ -295,8 +295,9 @@ var usedKeys = map[protoreflect.FullName]fieldNames{
 var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.listener.v3.Listener":    {"name", "api_listener"},
 	"envoy.config.listener.v3.ApiListener": {"api_listener"},
+	// A name for statistics, which is there as Envoy wants one, asks for nothing.
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
-		"rds", "route_config", "common_http_protocol_options", "http_filters",
+		"stat_prefix", "rds", "route_config", "common_http_protocol_options", "http_filters",
 		"xff_num_trusted_hops", "original_ip_detection_extensions",
 	},
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter": {"name", "typed_config", "config_discovery", "is_optional", "disabled"},
@@ -345,8 +346,10 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"regex_rewrite", "response_code", "strip_query",
 	},
 
+	// gRPC speaks HTTP/2 anyhow, so that http2_protocol_options is there is true.
+	"envoy.config.core.v3.Http2ProtocolOptions": {},
 	"envoy.config.cluster.v3.Cluster": {
-		"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
+		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config",
 	},

@@ -64,7 +64,6 @@ func TestIgnoredFields(t *testing.T) {
 			}),
 			[]note{
 				{"traffic_direction", is},
-				{hcmPath + ".stat_prefix", is},
 				{hcmPath + ".route_config.validate_clusters", is},
 				{hcmPath + ".common_http_protocol_options.idle_timeout", is},
 			},
@@ -358,7 +357,7 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"
 	hcm := validManager(t)
-	hcm.StatPrefix = "x"
+	hcm.ServerName = "x"
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
 		TypedConfig: &anypb.Any{TypeUrl: unknownURL},
 	}}}, hcm.HttpFilters...)
@@ -372,7 +371,7 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 		want     []note
 	}{
 		{ListenerType, apiListener(t, hcm), []note{
-			{hcmPath + ".stat_prefix", is},
+			{hcmPath + ".server_name", is},
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},
 		{RouteConfigurationType, routeConfig(hashed), []note{

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
@@ -15,6 +17,10 @@ file and let GRPC_XDS_BOOTSTRAP name that:
 With --authority, as "dynxds serve" has it too, the client dials
 xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.`
 
+// tlsNote is for clients that have no credentials of type tls, and do not start.
+const tlsNote = "note: clients of dynxds and gRPC-Go know the channel_creds \"tls\"; " +
+	"grpc-js and C-core 1.51 know only insecure and google_default, and find no credentials in this file"
+
 func newBootstrap() *cobra.Command {
 	var opts bootstrapfile.Options
 	cmd := &cobra.Command{
@@ -26,6 +32,9 @@ func newBootstrap() *cobra.Command {
 			text, err := opts.JSON()
 			if err != nil {
 				return err
+			}
+			if opts.TLS {
+				fmt.Fprintln(cmd.ErrOrStderr(), tlsNote)
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err

@@ -122,6 +122,11 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
+// raw is a document with a resource of a type of Envoy's configuration.
+func raw(typeName, body string) string {
+	return "\nkind: Resource\nresource:\n  \"@type\": type.googleapis.com/envoy.config." + typeName + "\n  " + body + "\n"
+}
+
 // Given folders, then validate says what is wrong by exit status and with lines.
 func TestValidate(t *testing.T) {
 	t.Parallel()
@@ -141,6 +146,35 @@ spec: {to: [{targetRef: {kind: MeshService, name: nobody}, rules: [{backendRefs:
 kind: Service
 name: a
 `, 1, "clients would get errors in place of resources"},
+		{"a Listener without a router", raw("listener.v3.Listener", `name: l
+  api_listener: {api_listener: {"@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, rds: {route_config_name: r, config_source: {ads: {}}}}}`),
+			1, "a.yaml:2: error: Listener l: clients reject it: api_listener.api_listener.http_filters"},
+		{"routes whose weights are 0", raw("route.v3.RouteConfiguration", `name: r
+  virtual_hosts: [{name: h, domains: ["*"], routes: [{match: {prefix: ""}, route: {weighted_clusters: {clusters: [{name: a, weight: 0}]}}}]}]`),
+			1, "a.yaml:2: error: RouteConfiguration r: clients reject it: virtual_hosts[0].routes[0].route.weighted_clusters"},
+		{"EDS without a source", raw("cluster.v3.Cluster", "name: c\n  type: EDS"), 1, "a.yaml:2: error: Cluster c: clients reject it: eds_cluster_config"},
+		{"a resource with two names", raw("cluster.v3.Cluster", "name: c\n  type: EDS\n  eds_cluster_config: {eds_config: {ads: {}}}") + "name: d\n",
+			1, `a.yaml:2: error: Cluster d: clients do not find it, as the name in the message is "c"`},
+		{"a Listener of a server", raw("listener.v3.Listener", "name: l\n  address: {socket_address: {address: 0.0.0.0, port_value: 80}}"),
+			0, "a.yaml:2: warning: Listener l: it has no api_listener"},
+		{"what only some clients take", `
+kind: Service
+name: a
+endpoints: [{address: "host:80"}]
+---
+kind: MeshHTTPRoute
+name: p
+spec: {to: [{targetRef: {kind: Mesh}, rules: [{filters: [{requestRedirect: {hostname: h}}]}]}]}
+`, 0, `RPCs end with an error that names the place
+Envoy, and gRPC clients in languages other than Go:
+  DIR/a.yaml:2: warning: endpoints[0].address: "host" is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint
+gRPC clients other than those of dynxds:
+  DIR/a.yaml:8: note: policy p: spec.to[0].rules[0].filters[0]: gRPC clients other than those of dynxds are not told the place`},
+		{"a service with a filter that clients do not have", `
+kind: Service
+name: a
+filters: [{name: b, typed_config: {"@type": type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.Filter}}]
+`, 1, "a.yaml:2: error: Listener a: clients reject it: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +183,7 @@ name: a
 				write(t, dir, "a.yaml", test.file)
 			}
 			stdout, stderr, exit := run(t, "validate", dir)
-			if exit != test.exit || !strings.Contains(stdout+stderr, test.want) {
+			if exit != test.exit || !strings.Contains(strings.ReplaceAll(stdout+stderr, dir, "DIR"), test.want) {
 				t.Errorf("exit status %d with\n%s%s\nwant %d with %q", exit, stdout, stderr, test.exit, test.want)
 			}
 		})
@@ -172,6 +206,7 @@ func TestRender(t *testing.T) {
 			[]string{"cluster: backend;version=v2", "kind: Resource", "key: x-from"}, "backend;version=v1"},
 		{"--client service=frontend,version=v2 --service backend --authority mesh --output json",
 			[]string{`"name":"xdstp://mesh/envoy.config.route.v3.RouteConfiguration/backend","dynamicParameters":{`}, `"kind":"Resource","name":"backend`},
+		{"--client service=frontend,version=v2 --service backend --kind grpc", []string{"cluster: backend;version=v2"}, "backend;version=v1"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
@@ -233,6 +268,7 @@ func TestServeFlags(t *testing.T) {
 		{"bootstrap --server localhost:1 --metadata frontend", `"frontend" is not of the form key=value`},
 		{"validate no-such-folder", "no-such-folder"},
 		{"bootstrap", "--server is missing"},
+		{"render . --kind java", `--kind "java"`},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()

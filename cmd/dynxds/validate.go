@@ -14,9 +14,10 @@ func newValidate() *cobra.Command {
 		Use:   "validate DIR",
 		Short: "Check a folder that serve is to serve",
 		Long: `Reads a folder as "dynxds serve" does, and prints what is wrong with it, each
-fault with its file and line, and what policies say that gRPC clients cannot do.
-The exit status is 0 only if it could be served and no client would get an error
-in the place of a resource.`,
+fault with its file and line, and what it says that clients cannot do, by kind of
+client. What would be served is decoded as clients of dynxds decode it. The exit
+status is 0 only if it could be served, no client would get an error in the place
+of a resource, and no client of dynxds would reject one.`,
 		Args:              oneArgument,
 		ValidArgsFunction: oneFolder,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,8 +29,16 @@ in the place of a resource.`,
 			if warning := v.Warning(); warning != "" {
 				fmt.Fprintf(out, "%s: warning: %s\n", args[0], warning)
 			}
-			for _, report := range v.Reports {
-				fmt.Fprintln(out, report)
+			kinds, reports := v.ByClients()
+			for _, kind := range kinds {
+				indent := ""
+				if kind != "" {
+					fmt.Fprintf(out, "%s:\n", kind)
+					indent = "  "
+				}
+				for _, report := range reports[kind] {
+					fmt.Fprintf(out, "%s%s\n", indent, report)
+				}
 			}
 			if err := v.Err(); err != nil {
 				return err

@@ -68,7 +68,7 @@ var rooms = []room{
 		never: "import the client, but for floors 0 and 1"},
 	{floor: 2, folders: []string{"meshroute"},
 		holds: "MeshHTTPRoute policies: parsed, merged, translated to resources and their variants",
-		never: "do I/O, import the client", imports: []string{"os", "google.golang.org/grpc"}},
+		never: "do I/O, import the client, but for floors 0 and 1", imports: []string{"os", "google.golang.org/grpc"}},
 	{floor: 3, folders: []string{"internal/decision"},
 		holds: "what one RPC was given; how a picker gets at it",
 		never: "route anything", imports: []string{"github.com/envoyproxy/..."}},

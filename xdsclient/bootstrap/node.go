@@ -15,11 +15,20 @@ import (
 //   - envoy.lb.does_not_support_overprovisioning: priorities fail over when no
 //     endpoint is left, not when less than 1/1.4 of them are (gRFC A27);
 //   - xds.config.resource-in-sotw: resources wrapped in
-//     envoy.service.discovery.v3.Resource are understood in SotW responses.
+//     envoy.service.discovery.v3.Resource are understood in SotW responses;
+//   - [ClientFeature].
 var clientFeatures = []string{
 	"envoy.lb.does_not_support_overprovisioning",
 	"xds.config.resource-in-sotw",
+	ClientFeature,
 }
+
+// ClientFeature in Node.client_features says that the client is one of dynxds: it
+// evaluates conditions on the method and the query of a request, does what routes say
+// beyond gRFC A28 (redirects, mirrors, rewrites, header edits), and resolves host names
+// that stand for endpoints. Other gRPC clients reject some of that and misread the rest,
+// so "dynxds serve" keeps it from clients that do not have the feature.
+const ClientFeature = "dynxds.client"
 
 // maxMetadataDepth bounds how deeply metadata nests. Servers in C++ refuse
 // messages nested more than 100 deep, and a level of metadata costs three.

@@ -94,7 +94,7 @@ func TestParseEveryKey(t *testing.T) {
 		Metadata:             metadata,
 		UserAgentName:        "dynxds",
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: "0.1.0"},
-		ClientFeatures:       []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"},
+		ClientFeatures:       []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw", "dynxds.client"},
 	}
 	if diff := cmp.Diff(wantNode, c.Node, protocmp.Transform()); diff != "" {
 		t.Errorf("node (-want +got):\n%s", diff)

@@ -26,7 +26,9 @@ type Options struct {
 	CA, Cert, Key string
 	// NodeID and NodeCluster say who the client is.
 	NodeID, NodeCluster string
-	// Locality is "region/zone/sub-zone", of which the end may be left out.
+	// Locality is "region/zone/sub-zone", of which the end may be left out. The
+	// bootstrap has a locality in any case, if need be an empty one: grpc-js fails
+	// every RPC without.
 	Locality string
 	// Metadata are strings of the node's metadata.
 	Metadata map[string]string
@@ -61,7 +63,7 @@ type (
 	node struct {
 		ID       string            `json:"id,omitempty"`
 		Cluster  string            `json:"cluster,omitempty"`
-		Locality *locality         `json:"locality,omitempty"`
+		Locality locality          `json:"locality"`
 		Metadata map[string]string `json:"metadata,omitempty"`
 	}
 	locality struct {
@@ -142,12 +144,9 @@ func (o *Options) features() []string {
 	return append(slices.Clone(o.Features), needed)
 }
 
-func (o *Options) locality() *locality {
-	if o.Locality == "" {
-		return nil
-	}
+func (o *Options) locality() locality {
 	parts := append(strings.Split(o.Locality, "/"), "", "")
-	return &locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
+	return locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
 }
 
 func (o *Options) creds() creds {

@@ -67,7 +67,8 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	}
 }
 
-// Given a server alone, then the bootstrap has nothing that was not asked for.
+// Given a server alone, then the bootstrap has nothing that was not asked for, but
+// for the locality without which grpc-js fails every RPC.
 func TestTheLeastBootstrap(t *testing.T) {
 	t.Parallel()
 	opts := bootstrapfile.Options{Servers: []string{"localhost:18000"}, NodeID: "a"}
@@ -87,7 +88,8 @@ func TestTheLeastBootstrap(t *testing.T) {
     }
   ],
   "node": {
-    "id": "a"
+    "id": "a",
+    "locality": {}
   }
 }
 `

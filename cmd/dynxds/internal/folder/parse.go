@@ -19,8 +19,11 @@ func parse(path string, info os.FileInfo, data []byte, at time.Time) *file {
 
 // read adds one document to the file's content, or its faults to the file's.
 func (f *file) read(document strictyaml.Value) {
-	// Kuma's own form of a policy has a type in place of a kind.
 	kind := document.Peek("kind")
+	if !kind.Present() && faultOfBareResource(document) {
+		return
+	}
+	// Kuma's own form of a policy has a type in place of a kind.
 	if !kind.Present() {
 		kind = document.Peek("type")
 	}

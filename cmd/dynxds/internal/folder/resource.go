@@ -1,11 +1,14 @@
 package folder
 
 import (
+	"fmt"
+
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/meshroute"
 )
 
 // readResource reads a raw xDS resource:
@@ -51,4 +54,42 @@ func nameOf(m proto.Message) string {
 		}
 	}
 	return ""
+}
+
+// bareFields are fields, as YAML and as JSON of protobuf have them, that only one type
+// of resource has.
+var bareFields = map[string]string{
+	"filter_chains": meshroute.ListenerType, "filterChains": meshroute.ListenerType,
+	"api_listener": meshroute.ListenerType, "apiListener": meshroute.ListenerType,
+	"virtual_hosts": meshroute.RouteConfigurationType, "virtualHosts": meshroute.RouteConfigurationType,
+	"eds_cluster_config": meshroute.ClusterType, "edsClusterConfig": meshroute.ClusterType,
+	"load_assignment": meshroute.ClusterType, "loadAssignment": meshroute.ClusterType,
+	"connect_timeout": meshroute.ClusterType, "connectTimeout": meshroute.ClusterType,
+	"lb_policy": meshroute.ClusterType, "lbPolicy": meshroute.ClusterType,
+	"cluster_name": meshroute.EndpointsType, "clusterName": meshroute.EndpointsType,
+}
+
+// faultOfBareResource finds an xDS resource, or Envoy's list of them, that somebody
+// pasted as it is. The suggestion shows the wrapper that it needs.
+func faultOfBareResource(document strictyaml.Value) bool {
+	const wrapper = `write {kind: Resource, resource: {"@type": %s, …}}`
+	if list := document.Peek("resources"); list.IsList() {
+		document.Fault(fmt.Sprintf(wrapper, "its type")+", a document for each",
+			"the document is a list of xDS resources without kind")
+		return true
+	}
+	typeURL := ""
+	if packed := document.Peek("@type"); packed.IsText() {
+		typeURL = packed.Text()
+	}
+	for field, of := range bareFields {
+		if typeURL == "" && document.Peek(field).Present() {
+			typeURL = of
+		}
+	}
+	if typeURL == "" {
+		return false
+	}
+	document.Fault(fmt.Sprintf(wrapper, typeURL), "the document is an xDS resource without kind")
+	return true
 }

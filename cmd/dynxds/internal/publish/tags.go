@@ -92,7 +92,7 @@ func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
 	for name, keys := range t.written {
 		values := map[string]string{}
 		for _, key := range keys {
-			if value := tagOf(c, key); value != "" {
+			if value := c.Tag(key); value != "" {
 				values[key] = value
 			}
 		}
@@ -102,13 +102,6 @@ func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
 	}
 	byType, err := dynparam.NewByType(written)
 	return byType.Merge(mesh), err
-}
-
-func tagOf(c meshroute.Client, key string) string {
-	if key == meshroute.ServiceKey {
-		return c.Service
-	}
-	return c.Tags[key]
 }
 
 // typeName returns the name of a type from its URL.

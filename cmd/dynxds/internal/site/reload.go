@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
@@ -17,6 +18,7 @@ import (
 type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
+	decoder   decoder
 	log       *slog.Logger
 	// published is what was published last, nil before that.
 	published *folder.Content
@@ -83,7 +85,7 @@ func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took 
 		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
 			"clients", summary.Late)
 	}
-	r.tellReports(summary.Reports)
+	r.tellReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))
 }
 
 // refuse logs why the folder is not published, each fault by itself.

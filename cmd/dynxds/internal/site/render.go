@@ -20,6 +20,8 @@ type View struct {
 	Authority string
 	// Tags are those of the client, its service among them.
 	Tags map[string]string
+	// Implementation is whose xDS client it is; the zero value is dynxds.
+	Implementation meshroute.Implementation
 	// Service limits the view to what a channel to that service gets. Empty: all.
 	Service string
 }
@@ -30,7 +32,7 @@ func (v *View) node() *corepb.Node {
 	for key, value := range v.Tags {
 		fields[key] = structpb.NewStringValue(value)
 	}
-	return &corepb.Node{Metadata: &structpb.Struct{Fields: fields}}
+	return v.Implementation.Announce(&corepb.Node{Metadata: &structpb.Struct{Fields: fields}})
 }
 
 // Item is one resource that a client gets, or the error in its place.

@@ -101,7 +101,7 @@ func newPlane(dir, authority string, log *slog.Logger, opts ...controlplane.Opti
 		controlplane.WithResourceWrapping(),
 		controlplane.WithNACKHandler(p.reject),
 	)...)
-	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, log: log}
+	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, decoder: decoder{store: p.store}, log: log}
 	return p
 }
 

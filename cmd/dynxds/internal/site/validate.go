@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
@@ -24,7 +26,18 @@ func (v *Validation) Warning() string {
 	return ""
 }
 
-// Err is an error if clients would get errors in place of resources.
+// ByClients returns the kinds of clients that reports are about, in order, and the
+// reports of each. Those about all clients come first, under "".
+func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute.Report) {
+	reports = make(map[string][]meshroute.Report)
+	for _, r := range v.Reports {
+		reports[r.Clients] = append(reports[r.Clients], r)
+	}
+	return slices.Sorted(maps.Keys(reports)), reports
+}
+
+// Err is an error if clients would get errors in place of resources, or resources that
+// they reject.
 func (v *Validation) Err() error {
 	n := 0
 	for _, r := range v.Reports {
@@ -35,17 +48,19 @@ func (v *Validation) Err() error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("clients would get errors in place of resources, for %d reasons", n)
+	return fmt.Errorf("clients would get errors in place of resources, or reject what they get, for %d reasons", n)
 }
 
-// Validate reads a folder and builds what Run would serve, and serves nothing. The
-// error has every reason for which Run would not.
+// Validate reads a folder, builds what Run would serve, and decodes it as clients do. It
+// serves nothing. The error has every reason for which Run would not.
 func Validate(dir, authority string) (*Validation, error) {
 	loaded, err := load(dir, authority)
 	if err != nil {
 		return nil, err
 	}
-	return &Validation{Content: loaded.content, Reports: loaded.summary.Reports}, nil
+	rejected := loaded.reload.decoder.all(loaded.content, loaded.reload.publisher.Mesh())
+	reports := slices.Concat(loaded.summary.Reports, rejected)
+	return &Validation{Content: loaded.content, Reports: reports}, nil
 }
 
 // loaded is a folder that was put into a store nobody is connected to.

@@ -1,0 +1,49 @@
+package site_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	testpb "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// Given clients of dynxds, however they subscribe, when the folder comes to have what only
+// they take, a host name for an endpoint and a redirect, then they get it, and no RPC
+// fails but those that are redirected.
+func TestOurClientsGetWhatOnlyTheyTake(t *testing.T) {
+	t.Parallel()
+	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
+		v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
+		service := func(address string) string {
+			return fmt.Sprintf("kind: Service\nname: backend\nendpoints: [{address: %q}]\n", address)
+		}
+		r := start(t, kind.authority, map[string]string{"mesh.yaml": service(v1.Addr())})
+		c := r.dial(kind, "frontend", "v1")
+		c.reaches("v1")
+
+		_, port, err := net.SplitHostPort(v2.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write("mesh.yaml", service("localhost:"+port)+`---
+kind: MeshHTTPRoute
+name: redirect
+spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {exact: `+emptyCall+`}}], filters: [{requestRedirect: {hostname: elsewhere}}]}]}]}
+`)
+		r.reload()
+		c.reaches("v2")
+		ctx := testutils.Context(t)
+		for ctx.Err() == nil {
+			if _, err = c.EmptyCall(ctx, &testpb.Empty{}); err != nil {
+				break
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("a redirected RPC ended with %v, want an error that says where to", err)
+		}
+	})
+}

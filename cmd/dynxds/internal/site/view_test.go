@@ -1,0 +1,104 @@
+package site_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+
+	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// folderOf is a folder with one file.
+func folderOf(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "mesh.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Given a service and policies, then what is served has no field that a client
+// ignores, and no extension that tools which show resources cannot print.
+func TestNothingServedIsIgnored(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, `
+kind: Service
+name: echo
+endpoints:
+- {address: "10.0.0.1:80", tags: {version: v1}, locality: {zone: b}, weight: 3, hostname: one}
+- {address: "10.0.0.2:80", priority: 2, health: Draining}
+---
+kind: MeshHTTPRoute
+name: split
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: echo}
+    rules:
+    - matches: [{path: {prefix: /p.S}, headers: [{name: a, value: b}, {name: c, type: Prefix, value: d}, {name: e, type: RegularExpression, value: f}]}]
+      filters: [{requestHeaderModifier: {set: [{name: x, value: y}]}}]
+      backendRefs: [{kind: MeshServiceSubset, name: echo, tags: {version: v1}, weight: 9}, {kind: MeshService, name: echo, weight: 1}]
+`)
+	for _, authority := range []string{"", "mesh"} {
+		items, err := site.Resources(site.View{Dir: dir, Authority: authority})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(items) != 6 {
+			t.Errorf("%d resources are served, want a Listener, routes, and two Clusters with their endpoints", len(items))
+		}
+		for _, item := range items {
+			packed := item.Resource.Any()
+			ignored, err := xdsresource.IgnoredFields(packed)
+			if err != nil || len(ignored) > 0 {
+				t.Errorf("of %s clients ignore %v, error %v", item.Name, ignored, err)
+			}
+			if m, err := packed.UnmarshalNew(); err != nil {
+				t.Error(err)
+			} else if cluster, ok := m.(*clusterpb.Cluster); ok && len(cluster.GetTypedExtensionProtocolOptions()) > 0 {
+				t.Errorf("the Cluster %s has %v", item.Name, cluster.GetTypedExtensionProtocolOptions())
+			}
+		}
+	}
+}
+
+// Given what only some clients take, then each is shown what the server chooses for it.
+func TestEachKindOfClientIsShownItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := folderOf(t, `
+kind: Service
+name: echo
+endpoints: [{address: "host:80"}, {address: "10.0.0.1:80"}]
+---
+kind: MeshHTTPRoute
+name: redirect
+spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{matches: [{path: {prefix: /old.S}}], filters: [{requestRedirect: {hostname: new}}]}]}]}
+`)
+	for _, authority := range []string{"", "mesh"} {
+		for implementation, want := range map[meshroute.Implementation]struct{ redirect, host bool }{
+			meshroute.Dynxds: {true, true}, meshroute.GRPCGo: {false, true}, meshroute.OtherGRPC: {false, false}, meshroute.Envoy: {true, false},
+		} {
+			items, err := site.Resources(site.View{Dir: dir, Authority: authority, Implementation: implementation, Service: "echo"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text bytes.Buffer
+			if err := site.PrintJSON(&text, items); err != nil {
+				t.Fatal(err)
+			}
+			redirect, host := strings.Contains(text.String(), "host_redirect"), strings.Contains(text.String(), `"address":"host"`)
+			if redirect != want.redirect || host != want.host {
+				t.Errorf("authority %q, implementation %d: redirect %t, host name %t, want %+v:\n%s", authority, implementation, redirect, host, want, text.String())
+			}
+			if dead := strings.Contains(text.String(), "redirects-are-not-followed"); dead == want.redirect {
+				t.Errorf("authority %q, implementation %d: a Cluster in place of the redirect: %t", authority, implementation, dead)
+			}
+		}
+	}
+}
