@@ -27,8 +27,9 @@ const (
 	// MaxRemoved is how many children that the configuration no longer names
 	// are kept for RetentionTime; the one removed first goes first. gRFC A56
 	// sets no bound, which would let a control plane that renames its
-	// localities all the time fill the client with connections.
-	MaxRemoved = 8
+	// localities all the time fill the client with connections. With one child
+	// kept beside the one in use, an endpoint has two.
+	MaxRemoved = 1
 )
 
 var errEmpty = errors.New("no priority is configured")
@@ -81,14 +82,22 @@ func (p *Policy[C]) Update(entries []Entry[C]) {
 		}
 	}
 	for name, c := range p.children {
-		if !named[name] && c.removal == 0 {
-			p.removals++
-			c.removal = p.removals
-			p.deactivate(c)
+		if !named[name] && c.removal == 0 && c != p.current {
+			p.remove(c)
 		}
 	}
-	p.choose()
+	if c := p.current; c != nil && !named[c.name] && c.removal == 0 {
+		p.remove(c) // Last, as it is the one to keep.
+	}
+	// Before children are created, which may take up the connections.
 	p.evict()
+	p.choose()
+}
+
+func (p *Policy[C]) remove(c *child[C]) {
+	p.removals++
+	c.removal = p.removals
+	p.deactivate(c)
 }
 
 // State implements tree.Policy.
