@@ -83,7 +83,7 @@ func (c *cell) newPolicy() *policy {
 
 func (c *cell) build(_ *ClusterState, changed func()) switchover.Child[*ClusterState] {
 	if c.kind == aggregated {
-		return aggregateChild{aggregate.New(c.root.env, c.name, changed)}
+		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed)}
 	}
 	return singleChild{cluster.New(c.root.env, c.name, changed)}
 }
@@ -93,12 +93,32 @@ type singleChild struct{ *cluster.Policy }
 
 func (s singleChild) Update(state *ClusterState) { s.Policy.Update(state.single()) }
 
-type aggregateChild struct{ *aggregate.Policy }
+type aggregateChild struct {
+	*aggregate.Policy
+	last *Underlying
+}
 
-func (a aggregateChild) Update(state *ClusterState) {
+// Update costs what changed, unless the list of clusters is another one.
+func (a *aggregateChild) Update(state *ClusterState) {
+	before, now := a.last, state.Underlying
+	if state.Err != nil {
+		now = nil
+	}
+	a.last = now
+	if before != nil && now != nil && now.sameNames(before) {
+		var changed []aggregate.Underlying
+		now.States.Diff(before.States, func(name string, _, s *ClusterState, _, _ bool) {
+			changed = append(changed, aggregate.Underlying{Name: name, Config: s.single()})
+		})
+		a.Policy.Refresh(changed)
+		return
+	}
 	config := aggregate.Config{Err: state.Err}
-	for _, u := range state.Underlying {
-		config.Underlying = append(config.Underlying, aggregate.Underlying{Name: u.Name, Config: u.State.single()})
+	if now != nil {
+		for _, name := range now.Names {
+			s, _ := now.States.Get(name)
+			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: s.single()})
+		}
 	}
 	a.Policy.Update(config)
 }

@@ -143,9 +143,10 @@ func describeCluster(name string, c *balancer.ClusterState) string {
 	case c.Err != nil:
 		return fmt.Sprintf("%s=!%v", name, c.Err)
 	case c.Underlying != nil:
-		parts := make([]string, len(c.Underlying))
-		for i, u := range c.Underlying {
-			parts[i] = describeCluster(u.Name, u.State)
+		parts := make([]string, len(c.Underlying.Names))
+		for i, name := range c.Underlying.Names {
+			s, _ := c.Underlying.States.Get(name)
+			parts[i] = describeCluster(name, s)
 		}
 		return fmt.Sprintf("%s=%v", name, parts)
 	case c.Endpoints == nil:
