@@ -84,6 +84,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string][]xdsclient.Watcher{}}}
+	t.Cleanup(func() { names.forget(t) }) // After the graph is closed.
 	f.graph = newGraph(f.fakeClient, "L", "authority", func() { f.changes++ })
 	f.graph.start()
 	return f
