@@ -24,7 +24,7 @@ interop: ## Run the tests against peers (go-control-plane's server, gRPC-Go's xd
 # How often and how long each benchmark runs. Those with a process of their own
 # (FLEET) take seconds for each operation of a peer.
 BENCHCOUNT ?= 5
-FLEET := Fleet|Channels|Repeats
+FLEET := Fleet|Channels|Repeats|Members
 # Benchmarks of single packages, which have no peer.
 PARTS := ^Benchmark(Select|Filters|DecodeRoutes|PatchRoutes|Match)$$
 PARTSOF := ./configselector ./xdsresource ./xdsclient/dynparam

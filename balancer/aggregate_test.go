@@ -14,16 +14,27 @@ import (
 )
 
 // over is an aggregate cluster.
-func over(underlying ...balancer.Underlying) *balancer.ClusterState {
+func over(underlying ...underlying) *balancer.ClusterState {
+	list := new(balancer.Underlying)
+	states := list.States.Edit()
+	for _, u := range underlying {
+		list.Names = append(list.Names, u.name)
+		states.Set(u.name, u.state)
+	}
+	list.States = states.Map()
 	return &balancer.ClusterState{
 		Cluster:    &xdsresource.Cluster{Name: "A", Kind: xdsresource.ClusterAggregate},
-		Underlying: underlying,
+		Underlying: list,
 	}
 }
 
-func under(name string, addrs ...string) balancer.Underlying {
-	return balancer.Underlying{Name: name, State: serving(addrs...)}
+// underlying is a cluster under an aggregate one.
+type underlying struct {
+	name  string
+	state *balancer.ClusterState
 }
+
+func under(name string, addrs ...string) underlying { return underlying{name, serving(addrs...)} }
 
 func (tr *tree) expectOpen(t *testing.T, when string, want ...string) {
 	t.Helper()

@@ -83,7 +83,7 @@ func (c *cell) newPolicy() *policy {
 
 func (c *cell) build(_ *ClusterState, changed func()) switchover.Child[*ClusterState] {
 	if c.kind == aggregated {
-		return aggregateChild{aggregate.New(c.root.env, c.name, changed), c.root}
+		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed), root: c.root}
 	}
 	return singleChild{cluster.New(c.root.env, c.name, changed), c.root}
 }
@@ -99,12 +99,31 @@ func (s singleChild) Update(state *ClusterState) { s.Policy.Update(s.root.config
 type aggregateChild struct {
 	*aggregate.Policy
 	root *root
+	last *Underlying
 }
 
-func (a aggregateChild) Update(state *ClusterState) {
-	config := aggregate.Config{Notes: state.Notes, Err: a.root.configOf(state).Err}
-	for _, u := range state.Underlying {
-		config.Underlying = append(config.Underlying, aggregate.Underlying{Name: u.Name, Config: a.root.configOf(u.State)})
+// Update costs what changed, unless the list of clusters is another one.
+func (a *aggregateChild) Update(state *ClusterState) {
+	before, now := a.last, state.Underlying
+	err := a.root.configOf(state).Err
+	if err != nil {
+		now = nil
+	}
+	a.last = now
+	if before != nil && now != nil && now.sameNames(before) {
+		var changed []aggregate.Underlying
+		now.States.Diff(before.States, func(name string, _, s *ClusterState, _, _ bool) {
+			changed = append(changed, aggregate.Underlying{Name: name, Config: a.root.configOf(s)})
+		})
+		a.Policy.Refresh(changed)
+		return
+	}
+	config := aggregate.Config{Notes: state.Notes, Err: err}
+	if now != nil {
+		for _, name := range now.Names {
+			s, _ := now.States.Get(name)
+			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: a.root.configOf(s)})
+		}
 	}
 	a.Policy.Update(config)
 }

@@ -2,12 +2,12 @@ package balancer
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/pmap"
 )
@@ -27,7 +27,7 @@ func (builder) Name() string { return Name }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	r := &root{cc: cc, usesXDS: UsesXDS(opts.DialCreds, opts.CredsBundle)}
 	r.loop = tree.NewLoop(r.settle)
-	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Linger: linger, Closing: new(atomic.Bool)}
+	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger)}
 	return r
 }
 
@@ -39,7 +39,8 @@ var errNoState = errors.New("dynxds: load-balancing policy " + Name +
 // linger covers the moment between the pick of a connection and the opening of
 // the RPC's stream on it. gRPC-Go 1.85 has a fault there: if the connection is
 // shut down in that moment while another stream keeps it open, the RPC hangs
-// until its deadline or until that other stream ends.
+// until its deadline or until that other stream ends. Within that time a connection
+// is taken up again if its endpoint comes back (package conns).
 const linger = time.Second
 
 // root is the policy. Its fields but cc, usesXDS, loop and env are for the loop.
@@ -90,7 +91,7 @@ func (r *root) ExitIdle() { r.loop.Post(r.exitIdle) }
 // connections go on to their end.
 func (r *root) Close() {
 	r.loop.Do(func() {
-		r.env.Closing.Store(true)
+		r.env.Conns.Close()
 		for _, c := range r.cells.All {
 			c.close()
 		}

@@ -2,7 +2,6 @@ package balancer
 
 import (
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/credentials"
 
@@ -30,8 +29,15 @@ func (r *root) mustSecure(c *xdsresource.Cluster) bool { return MustSecure(r.use
 
 // anyMustSecure reports whether the cluster or one under it has to be secured.
 func (r *root) anyMustSecure(s *ClusterState) bool {
-	return r.mustSecure(s.Cluster) ||
-		r.usesXDS && slices.ContainsFunc(s.Underlying, func(u Underlying) bool { return r.mustSecure(u.State.Cluster) })
+	if !r.usesXDS || s.Underlying == nil {
+		return r.mustSecure(s.Cluster)
+	}
+	for _, underlying := range s.Underlying.States.All {
+		if r.mustSecure(underlying.Cluster) {
+			return true
+		}
+	}
+	return r.mustSecure(s.Cluster)
 }
 
 // errInsecure is what RPCs to a cluster fail with that has to be secured.

@@ -46,19 +46,31 @@ type ClusterState struct {
 	// is wrong with the resources, although they are in use (gRFC A88). It may be called
 	// from anywhere, and return "". nil: there is nothing to add.
 	Notes fmt.Stringer
-	// Underlying has the clusters under an aggregate one, in order of preference
-	// (gRFC A37): none of them twice, and none of them an aggregate one itself
-	// unless it is not yet known to be.
-	Underlying []Underlying
+	// Underlying has the clusters under an aggregate one.
+	Underlying *Underlying
 	// Err is why the cluster cannot be used. It names the resource, the
 	// server and the node.
 	Err error
 }
 
-// Underlying is one cluster under an aggregate cluster.
+// Underlying has the clusters under an aggregate cluster. It is immutable, and shares
+// with the one before what did not change.
 type Underlying struct {
-	Name  string
-	State *ClusterState
+	// Names are in order of preference (gRFC A37): none of them twice, and none of
+	// them an aggregate cluster itself unless it is not yet known to be. It is the
+	// same slice as before if they are the same.
+	Names []string
+	// States has the state of each.
+	States pmap.Map[*ClusterState]
+}
+
+// Same reports whether u and o are one list with the same states.
+func (u *Underlying) Same(o *Underlying) bool {
+	return u == o || u != nil && o != nil && u.sameNames(o) && u.States.Same(o.States)
+}
+
+func (u *Underlying) sameNames(o *Underlying) bool {
+	return len(u.Names) == len(o.Names) && (len(u.Names) == 0 || &u.Names[0] == &o.Names[0])
 }
 
 type stateKey struct{}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,6 +39,8 @@ type order struct {
 	// each of which the RPC is made once.
 	Peer     string
 	Channels int
+	// DNS is the server that "dial" has the process ask, if there is one.
+	DNS string
 	// Method is the RPC; Want is who has to answer it, for "await".
 	Method, Want string
 }
@@ -48,7 +51,7 @@ type usage struct {
 	CPU                          time.Duration
 	Allocs, AllocBytes, Decoded  uint64
 	Heap, Stacks                 uint64
-	Goroutines                   int
+	Goroutines, MostGoroutines   int   // MostGoroutines since the dial
 	ElapsedUntilAnswer, Answered int64 // nanoseconds; nanoseconds since 1970
 	Err                          string
 }
@@ -143,6 +146,7 @@ func (c *benchClient) held() usage {
 type benchProgram struct {
 	channels []*grpc.ClientConn
 	out      *json.Encoder
+	most     atomic.Int64 // goroutines
 }
 
 // runBenchProgram returns the exit status.
@@ -154,6 +158,7 @@ func runBenchProgram() int {
 			return 0
 		}
 		u, err := p.obey(o)
+		u.MostGoroutines = int(p.most.Load())
 		if err != nil {
 			u.Err = err.Error()
 		}
@@ -188,6 +193,10 @@ func (p *benchProgram) dial(o order) (usage, error) {
 	if o.Peer == grpcGo {
 		scheme = resolver.Scheme // Go initializes gRPC-Go's xds after dynxds.
 	}
+	if o.DNS != "" {
+		useDNS(o.DNS)
+	}
+	go p.watchGoroutines()
 	begin := time.Now()
 	errs := make([]error, o.Channels)
 	var all sync.WaitGroup
@@ -211,6 +220,13 @@ func (p *benchProgram) dial(o order) (usage, error) {
 		}
 	}
 	return u, nil
+}
+
+// watchGoroutines runs as long as the process does.
+func (p *benchProgram) watchGoroutines() {
+	for range time.Tick(5 * time.Millisecond) {
+		p.most.Store(max(p.most.Load(), int64(runtime.NumGoroutine())))
+	}
 }
 
 // await makes RPCs until the right backend answers.

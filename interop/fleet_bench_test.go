@@ -317,7 +317,11 @@ func report(b *testing.B, figures map[string]float64) {
 }
 
 // backend is a server at n addresses that answers every RPC with its name.
-func (f *fleet) backend(b *testing.B, name string, n int) (addrs []string) {
+func (f *fleet) backend(b *testing.B, name string, n int) []string {
+	return f.backendAt(b, "127.0.0.1:0", name, n)
+}
+
+func (f *fleet) backendAt(b *testing.B, addr, name string, n int) (addrs []string) {
 	server := grpc.NewServer(grpc.StatsHandler(countConnections{open: &f.connections}),
 		grpc.ReadBufferSize(1<<10), grpc.WriteBufferSize(1<<10),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -328,7 +332,7 @@ func (f *fleet) backend(b *testing.B, name string, n int) (addrs []string) {
 		}))
 	var serving sync.WaitGroup
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/xdsresource"
 )
 
@@ -23,7 +24,10 @@ type clusterNode struct {
 
 	// members has the cluster itself and what is under it.
 	members map[string]*member
-	// partial: not everything in state.Underlying has answered.
+	// list has the clusters in state.Underlying; nil unless there are any. next is what
+	// takes its place when everything in it has answered; nil if there is no such.
+	list, next *leaves
+	// partial: not everything in list had answered when it came into use, or has since.
 	partial bool
 
 	// state is what the balancer gets to see.
@@ -41,7 +45,7 @@ func (n *clusterNode) start() { n.member(n.name) }
 func (n *clusterNode) member(name string) *member {
 	m := n.members[name]
 	if m == nil {
-		m = newMember(n.graph, name, n.update)
+		m = newMember(n.graph, name, n.memberChanged)
 		n.members[name] = m
 		m.start()
 	}
@@ -65,85 +69,125 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 	return s.Endpoints != nil || s.Err != nil && !g.willSayMore(s.Err)
 }
 
-// update takes over what the members know. While something in a new graph of
-// clusters has not answered, that which is in use stays and goes on to change.
-// Only the first one does not wait: its first cluster may well do without the
-// last one. Nor does a Cluster that begins to ask for security, of which that in use
-// has none.
-func (n *clusterNode) update() {
-	s, used, complete := n.next()
-	if inUse := n.answered() && n.state.Err == nil; inUse && !complete && !n.asksForSecurity(s) {
-		n.become(n.refreshed())
+// memberChanged takes over what a member knows; before is what it knew. What is known
+// of a cluster with endpoints costs the same however many others there are: only if
+// there are other clusters under one is the graph of them walked again.
+func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
+	if m.name == n.name || !slices.Equal(n.under(before), n.under(m.state)) {
+		n.rebuild(m)
 		return
 	}
-	before := n.answered()
-	n.partial = !complete
-	for name, m := range n.members {
-		if !used[name] {
-			m.stop()
-			delete(n.members, name)
+	known := n.isKnown(m.state)
+	n.list.answer(m.name, known)
+	n.next.answer(m.name, known)
+	if n.next.complete() {
+		n.use(n.next)
+		return
+	}
+	n.refresh(m)
+}
+
+// under returns what is under the cluster, nil unless it is an aggregate one. One that
+// asks for security, which it cannot have, has nothing under it.
+func (n *clusterNode) under(s *balancer.ClusterState) []string {
+	if s.Cluster == nil || s.Cluster.Kind != xdsresource.ClusterAggregate || n.graph.mustSecure(s.Cluster) {
+		return nil
+	}
+	return s.Cluster.Underlying
+}
+
+// isKnown reports whether it is known what RPCs to a member that is a leaf can expect: of
+// one that asks for security, whatever its endpoints are.
+func (n *clusterNode) isKnown(s *balancer.ClusterState) bool {
+	return n.graph.mustSecure(s.Cluster) || n.graph.isKnown(s)
+}
+
+// rebuild walks the graph of clusters again, as m leads to others. While something in
+// the new one has not answered, that which is in use stays and goes on to change. Only
+// the first one does not wait: its first cluster may well do without the last one. Nor
+// does one in which m begins to ask for security, which that in use may lack.
+func (n *clusterNode) rebuild(m *member) {
+	root := n.members[n.name].state
+	if n.under(root) == nil {
+		if n.inUse() && !n.isKnown(root) {
+			n.next = nil
+			return
+		}
+		n.list, n.next = nil, nil
+		n.become(*root, map[string]bool{n.name: true}, false)
+		return
+	}
+	w := newWalk(n)
+	w.visit(n.name)
+	switch {
+	case w.err != nil:
+		n.list, n.next = nil, nil
+		n.become(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, false)
+	case n.inUse() && !w.leaves.complete() && !n.graph.mustSecure(m.state.Cluster):
+		n.next = w.leaves
+		n.refresh(m)
+	default:
+		n.use(w.leaves)
+	}
+}
+
+// inUse reports whether there is something to go on with until there is a successor.
+func (n *clusterNode) inUse() bool { return n.answered() && n.state.Err == nil }
+
+// use puts a list into use.
+func (n *clusterNode) use(l *leaves) {
+	n.list, n.next = l, nil
+	var none pmap.Map[*balancer.ClusterState]
+	states := none.Edit()
+	for _, name := range l.names {
+		states.Set(name, n.members[name].state)
+	}
+	n.become(balancer.ClusterState{
+		Cluster:    n.members[n.name].state.Cluster,
+		Notes:      (*aggregateNotes)(n.members[n.name].notes),
+		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
+	}, l.seen, !l.complete())
+}
+
+// refresh takes over what has become of a cluster of the list in use. One that has
+// answered stays what it was if it is not known any more what it is.
+func (n *clusterNode) refresh(m *member) {
+	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.isKnown(m.state) {
+		return
+	}
+	s := *n.state
+	states := s.Underlying.States.Edit()
+	states.Set(m.name, m.state)
+	s.Underlying = &balancer.Underlying{Names: s.Underlying.Names, States: states.Map()}
+	n.become(s, nil, n.partial && !n.list.complete())
+}
+
+// become makes s the state. seen has the members that it needs; nil: all of them.
+func (n *clusterNode) become(s balancer.ClusterState, seen map[string]bool, partial bool) {
+	if seen != nil {
+		for name, m := range n.members {
+			if !seen[name] {
+				m.stop()
+				delete(n.members, name)
+			}
 		}
 	}
-	if !n.become(s) && n.answered() != before {
+	before := n.answered()
+	changed := !equalStates(&s, n.state)
+	n.partial = partial
+	if changed {
+		n.state = &s
+	}
+	if changed || n.answered() != before {
 		n.graph.clusterChanged(n)
 	}
 }
 
-// asksForSecurity reports whether the cluster or one in its list has to be secured.
-func (n *clusterNode) asksForSecurity(s balancer.ClusterState) bool {
-	return n.graph.mustSecure(s.Cluster) ||
-		slices.ContainsFunc(s.Underlying, func(u balancer.Underlying) bool { return n.graph.mustSecure(u.State.Cluster) })
-}
-
+// mustSecure reports whether a Cluster asks for security that the channel has to give it.
 func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return balancer.MustSecure(g.usesXDS, c) }
-
-// next returns the state that the members give, which of them it is made from,
-// and whether all of those have answered.
-func (n *clusterNode) next() (s balancer.ClusterState, used map[string]bool, complete bool) {
-	root := n.members[n.name].state
-	if root.Cluster == nil || root.Cluster.Kind != xdsresource.ClusterAggregate {
-		return *root, map[string]bool{n.name: true}, n.graph.isKnown(root)
-	}
-	w := newWalk(n)
-	w.visit(n.name)
-	if w.err != nil {
-		return balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, true
-	}
-	return balancer.ClusterState{Cluster: root.Cluster, Notes: (*aggregateNotes)(n.members[n.name].notes), Underlying: w.leaves}, w.seen, w.complete
-}
-
-// refreshed returns the state in use with what has become of the clusters in it.
-func (n *clusterNode) refreshed() balancer.ClusterState {
-	s := *n.state
-	s.Underlying = nil
-	for _, u := range n.state.Underlying {
-		if m := n.members[u.Name]; m != nil && n.graph.isKnown(m.state) {
-			u.State = m.state
-		}
-		s.Underlying = append(s.Underlying, u)
-	}
-	return s
-}
-
-// become reports whether s is another state than the one before.
-func (n *clusterNode) become(s balancer.ClusterState) bool {
-	if equalStates(&s, n.state) {
-		return false
-	}
-	n.state = &s
-	n.graph.clusterChanged(n)
-	return true
-}
 
 // equalStates compares but for ResolveNow and Notes, which go with the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {
-	if a.Cluster != b.Cluster || a.Endpoints != b.Endpoints || len(a.Underlying) != len(b.Underlying) {
-		return false
-	}
-	for i := range a.Underlying {
-		if a.Underlying[i] != b.Underlying[i] {
-			return false
-		}
-	}
-	return a.Err == b.Err || a.Err != nil && b.Err != nil && a.Err.Error() == b.Err.Error()
+	return a.Cluster == b.Cluster && a.Endpoints == b.Endpoints && a.Underlying.Same(b.Underlying) &&
+		(a.Err == b.Err || a.Err != nil && b.Err != nil && a.Err.Error() == b.Err.Error())
 }

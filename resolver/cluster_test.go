@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestAClusterOfAnotherTypeTakesOverWhenItHasEndpoints(t *testing.T) {
 	names.answer(t, "other-type.fake:80", "10.0.0.1:80")
 	f.expect("R: a=10.0.0.1:80")
 	f.answer("Cluster a", eds("b"), nil)
-	names.awaitEnd(t, "other-type.fake:80")
+	names.expectEnd(t, "other-type.fake:80")
 	f.expect("R: a=10.0.0.1:80")
 	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
 	f.expect("R: a=2")
@@ -90,7 +91,7 @@ func TestStrictDNSIsAnEndpointForEachAddress(t *testing.T) {
 	f.expect("R: a=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80,127.0.0.9:80")
 	t.Run("names that stay are not looked up anew", func(t *testing.T) {
 		f.answer("Cluster a", inlined("a", strictDNS, "strict2.fake:80"), nil)
-		names.awaitEnd(t, "strict1.fake:80")
+		names.expectEnd(t, "strict1.fake:80")
 		f.expect("R: a=10.0.0.3:80")
 	})
 	t.Run("but for another refresh rate", func(t *testing.T) {
@@ -105,6 +106,40 @@ func TestStrictDNSIsAnEndpointForEachAddress(t *testing.T) {
 		names.answer(t, "strict3.fake:80", "10.0.0.4:80")
 		f.expect("R: a=10.0.0.4:80")
 	})
+}
+
+// To make endpoints of all names costs something for each: the answers for a cluster
+// of many wait for each other, but for the first one and the last.
+func TestAnswersForManyNamesAreTakenTogether(t *testing.T) {
+	t.Parallel()
+	const n = 600
+	f := routed(t, "a")
+	many := make([]string, n)
+	for i := range many {
+		many[i] = fmt.Sprintf("many%d.fake:80", i)
+	}
+	changes := func() int {
+		f.graph.mu.Lock()
+		defer f.graph.mu.Unlock()
+		return f.changes
+	}
+	f.answer("Cluster a", inlined("a", strictDNS, many...), nil)
+	before, begin := changes(), time.Now()
+	names.answer(t, many[0], "10.0.0.1:80")
+	if got := changes() - before; got != 1 {
+		t.Errorf("the first answer made %d changes, want 1", got)
+	}
+	for i, name := range many[1:] {
+		names.answer(t, name, fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
+	}
+	const spacing = n * 100 * time.Microsecond
+	if got, most := changes()-before, 2+int(time.Since(begin)/spacing); got > most {
+		t.Errorf("%d answers made %d changes, want no more than %d", n, got, most)
+	}
+	a, _ := f.graph.snapshot().clusters.Get("a")
+	if got := len(a.Endpoints.Localities[0].Endpoints); got != n {
+		t.Errorf("after the last answer there are %d endpoints, want %d", got, n)
+	}
 }
 
 func TestDNSThatFails(t *testing.T) {
@@ -168,7 +203,7 @@ func TestLookUpsEndWithTheGraph(t *testing.T) {
 	cc := names.watcher(t, "end.fake:80")
 	f.seen = f.changes
 	f.graph.close()
-	names.awaitEnd(t, "end.fake:80")
+	names.expectEnd(t, "end.fake:80")
 	cc.ReportError(errors.New("too late"))
 	f.expectNothing()
 }

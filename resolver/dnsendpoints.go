@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/xdsresource"
 )
@@ -18,11 +20,18 @@ type dnsEndpoints struct {
 	cluster *xdsresource.Cluster
 	names   map[string]*dnsName
 	stopped bool
-	// endpoints and err are what is known.
+	// endpoints and err are what is known. silent counts the names that have not been
+	// answered.
 	endpoints *xdsresource.Endpoints
 	err       error
-	// asked has what resolveNow asks.
-	asked atomic.Pointer[[]*lookup.Watch]
+	silent    int
+	// resolved is when endpoints were last made; timer runs until they are made next,
+	// if answers wait for that.
+	resolved time.Time
+	timer    *time.Timer
+	// asked has what resolveNow asks, and when it last did.
+	asked   atomic.Pointer[[]*lookup.Watch]
+	askedAt atomic.Int64 // in Unix nanoseconds
 }
 
 // dnsName is one name and what DNS says of it.
@@ -60,40 +69,93 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 		watches = append(watches, n.watch)
 	}
 	d.asked.Store(&watches)
+	d.askedAt.Store(0)
+	d.silent = 0
+	for _, n := range d.names {
+		if !n.result.Answered() {
+			d.silent++
+		}
+	}
 	d.resolve()
 	return true
 }
 
 func (d *dnsEndpoints) start(name string) *dnsName {
 	n := &dnsName{}
-	n.watch, n.result = lookup.Start(name, d.cluster.RefreshRate, func(r lookup.Result) {
+	limits := lookup.Limits{Least: grpcbridge.MinResolutionInterval(), Refresh: d.cluster.RefreshRate}
+	n.watch, n.result = lookup.Start(name, limits, func(r lookup.Result) {
 		d.member.graph.mu.Lock()
 		defer d.member.graph.mu.Unlock()
 		// A result may be on its way when the watch is stopped.
 		if !d.stopped && d.names[name] == n {
-			n.result = r
-			d.resolve()
-			d.member.resolved()
+			d.answered(n, r)
 		}
 	})
 	return n
 }
 
+// answered takes an answer of DNS. To make endpoints of all names costs something for
+// each, so that in a cluster of many the answers wait for each other: but for the first
+// that there is anything to serve from, and the last.
+func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
+	if !n.result.Answered() {
+		d.silent--
+	}
+	n.result = r
+	wait := d.spacing() - time.Since(d.resolved)
+	switch {
+	case wait <= 0 || d.silent == 0 || d.endpoints == nil && r.Err == nil:
+		d.publish()
+	case d.timer == nil:
+		d.timer = time.AfterFunc(wait, func() {
+			d.member.graph.mu.Lock()
+			defer d.member.graph.mu.Unlock()
+			if !d.stopped && d.timer != nil {
+				d.publish()
+			}
+		})
+	}
+}
+
+func (d *dnsEndpoints) publish() {
+	d.resolve()
+	d.member.resolved()
+}
+
+// fewNames is how many names a cluster may have for nothing to wait.
+const fewNames = 100
+
+// spacing is the least time from one list of endpoints to the next: none for a cluster
+// of a few names, and some ten times what a list takes for one of many.
+func (d *dnsEndpoints) spacing() time.Duration {
+	const each, most = 100 * time.Microsecond, time.Second
+	if len(d.names) <= fewNames {
+		return 0
+	}
+	return min(most, time.Duration(len(d.names))*each)
+}
+
 // resolve makes endpoints of what DNS has said so far. A name that has no address
 // is left out as long as another one has.
 func (d *dnsEndpoints) resolve() {
+	d.stopTimer()
+	d.resolved = time.Now()
 	d.endpoints, d.err = nil, nil
 	e := d.cluster.Resolved(func(name string) []string { return d.names[name].result.Addresses })
 	if len(e.Localities) > 0 || len(d.names) == 0 {
 		d.endpoints = e
 		return
 	}
-	for _, n := range d.names {
-		if !n.result.Answered() {
-			return
-		}
+	if d.silent == 0 {
+		d.err = d.failure()
 	}
-	d.err = d.failure()
+}
+
+func (d *dnsEndpoints) stopTimer() {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
 }
 
 // maxListedNames bounds the names in an error.
@@ -118,9 +180,17 @@ func (d *dnsEndpoints) failure() error {
 // known implements endpointSource.
 func (d *dnsEndpoints) known() (*xdsresource.Endpoints, error) { return d.endpoints, d.err }
 
-// resolveNow has all names looked up again. It takes no lock of the graph's.
+// resolveNow has all names looked up again. If connections to a cluster of many fail
+// together, it asks once in a while: those that go on failing ask again. It takes no
+// lock of the graph's.
 func (d *dnsEndpoints) resolveNow() {
-	for _, w := range *d.asked.Load() {
+	const while = 100 * time.Millisecond
+	watches := *d.asked.Load()
+	now, before := time.Now().UnixNano(), d.askedAt.Load()
+	if len(watches) > fewNames && (now-before < int64(while) || !d.askedAt.CompareAndSwap(before, now)) {
+		return
+	}
+	for _, w := range watches {
 		w.ResolveNow()
 	}
 }
@@ -128,6 +198,7 @@ func (d *dnsEndpoints) resolveNow() {
 // stop implements endpointSource.
 func (d *dnsEndpoints) stop() {
 	d.stopped = true
+	d.stopTimer()
 	for _, n := range d.names {
 		n.watch.Stop()
 	}

@@ -7,20 +7,24 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // names is the DNS of names that end in ".fake:80", in the place of gRPC's, which
 // resolves the others. The test says what it answers and when, so that nothing
 // happens on another goroutine than the test's. Tests use names of their own.
-var names = &fakeDNS{Builder: grpcresolver.Get("dns"), conns: map[string]grpcresolver.ClientConn{}, news: make(chan struct{})}
+var names = &fakeDNS{Builder: grpcresolver.Get("dns"), conns: map[string]grpcresolver.ClientConn{}, asked: map[string]int{}, used: map[string][]string{}, news: make(chan struct{})}
 
 type fakeDNS struct {
 	grpcresolver.Builder
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// conns are those of the last look-ups, asked counts the others.
 	conns map[string]grpcresolver.ClientConn
 	asked map[string]int
+	// used has the names of each test.
+	used map[string][]string
 	// news is closed and replaced at each change.
 	news chan struct{}
 }
@@ -30,8 +34,16 @@ func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if !strings.HasSuffix(name, ".fake:80") {
 		return d.Builder.Build(target, cc, opts)
 	}
-	d.change(func() { d.conns[name] = cc })
-	return fakeName{d, name}, nil
+	if !lookup.Watched(name) {
+		return fakeName{}, nil
+	}
+	d.change(func() {
+		if d.conns[name] != nil {
+			d.asked[name]++
+		}
+		d.conns[name] = cc
+	})
+	return fakeName{}, nil
 }
 
 func (d *fakeDNS) change(f func()) {
@@ -64,8 +76,22 @@ func (d *fakeDNS) await(t *testing.T, what string, ok func() bool) {
 // watcher returns who looks up the name, once there is somebody.
 func (d *fakeDNS) watcher(t *testing.T, name string) (cc grpcresolver.ClientConn) {
 	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	d.change(func() { d.used[test] = append(d.used[test], name) })
 	d.await(t, name+" is looked up", func() bool { cc = d.conns[name]; return cc != nil })
 	return cc
+}
+
+// forget is the end of a test, whose look-ups are over.
+func (d *fakeDNS) forget(t *testing.T) {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	d.change(func() {
+		for _, name := range d.used[test] {
+			delete(d.conns, name)
+			delete(d.asked, name)
+		}
+		delete(d.used, test)
+	})
 }
 
 // answer is an answer of DNS.
@@ -81,25 +107,16 @@ func (d *fakeDNS) answer(t *testing.T, name string, addresses ...string) {
 	}
 }
 
-// awaitEnd returns when the name is not looked up any more.
-func (d *fakeDNS) awaitEnd(t *testing.T, name string) {
+// expectEnd checks that the name is not looked up any more.
+func (d *fakeDNS) expectEnd(t *testing.T, name string) {
 	t.Helper()
-	d.await(t, name+" is not looked up any more", func() bool { return d.conns[name] == nil })
+	if lookup.Watched(name) {
+		t.Errorf("%s is still looked up", name)
+	}
 }
 
-// fakeName is the look-up of one name.
-type fakeName struct {
-	d    *fakeDNS
-	name string
-}
+// fakeName is one look-up of a name.
+type fakeName struct{}
 
-func (n fakeName) ResolveNow(grpcresolver.ResolveNowOptions) {
-	n.d.change(func() {
-		if n.d.asked == nil {
-			n.d.asked = map[string]int{}
-		}
-		n.d.asked[n.name]++
-	})
-}
-
-func (n fakeName) Close() { n.d.change(func() { delete(n.d.conns, n.name) }) }
+func (fakeName) ResolveNow(grpcresolver.ResolveNowOptions) {}
+func (fakeName) Close()                                    {}

@@ -84,6 +84,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string][]xdsclient.Watcher{}}}
+	t.Cleanup(func() { names.forget(t) }) // After the graph is closed.
 	f.graph = newGraph(f.fakeClient, "L", "authority", func() { f.changes++ })
 	f.graph.start()
 	return f
@@ -143,9 +144,10 @@ func describeCluster(name string, c *balancer.ClusterState) string {
 	case c.Err != nil:
 		return fmt.Sprintf("%s=!%v", name, c.Err)
 	case c.Underlying != nil:
-		parts := make([]string, len(c.Underlying))
-		for i, u := range c.Underlying {
-			parts[i] = describeCluster(u.Name, u.State)
+		parts := make([]string, len(c.Underlying.Names))
+		for i, name := range c.Underlying.Names {
+			s, _ := c.Underlying.States.Get(name)
+			parts[i] = describeCluster(name, s)
 		}
 		return fmt.Sprintf("%s=%v", name, parts)
 	case c.Endpoints == nil:

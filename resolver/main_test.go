@@ -10,11 +10,13 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/grpclog"
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/dns"
 )
 
 func TestMain(m *testing.M) {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(logged, io.Discard, io.Discard))
 	grpcresolver.Register(names)
+	dns.SetMinResolutionInterval(0)
 	goleak.VerifyTestMain(m)
 }
 

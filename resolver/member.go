@@ -10,8 +10,9 @@ import (
 // graph's lock.
 type member struct {
 	graph *graph
-	// changed is called when state is another one.
-	changed func()
+	name  string
+	// changed is called when state is another one than before.
+	changed func(m *member, before *balancer.ClusterState)
 	cds     *watch[*xdsresource.Cluster]
 	notes   *notes
 	// source is nil while the endpoints come from nowhere but the Cluster, or
@@ -33,8 +34,8 @@ type endpointSource interface {
 	stop()
 }
 
-func newMember(g *graph, name string, changed func()) *member {
-	m := &member{graph: g, changed: changed, state: new(balancer.ClusterState)}
+func newMember(g *graph, name string, changed func(*member, *balancer.ClusterState)) *member {
+	m := &member{graph: g, name: name, changed: changed, state: new(balancer.ClusterState)}
 	m.cds = newWatch(g, xdsresource.ClusterType, name, m.onCluster)
 	m.notes = &notes{graph: g, cluster: m.cds}
 	return m
@@ -107,8 +108,9 @@ func (m *member) adopt(c *xdsresource.Cluster) {
 
 func (m *member) become(s balancer.ClusterState) {
 	if !equalStates(&s, m.state) {
+		before := m.state
 		m.state = &s
-		m.changed()
+		m.changed(m, before)
 	}
 }
 

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/dynxds/dynxds/balancer"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // maxClusterDepth is how many clusters there may be from an aggregate cluster to
@@ -28,13 +25,55 @@ type walk struct {
 	seen    map[string]bool
 	heights map[string]int
 
-	leaves   []balancer.Underlying
-	complete bool // all of them have answered
-	err      error
+	leaves *leaves
+	err    error
 }
 
+// leaves are the clusters with endpoints under an aggregate cluster, as a walk has
+// found them. A nil leaves is one that there is not.
+type leaves struct {
+	// names are in order of preference.
+	names []string
+	// answered has each of them, and whether it has answered; unanswered counts those
+	// that have not.
+	answered   map[string]bool
+	unanswered int
+	// seen has all clusters that the walk visited.
+	seen map[string]bool
+}
+
+func (l *leaves) add(name string, answered bool) {
+	l.names = append(l.names, name)
+	l.answered[name] = answered
+	if !answered {
+		l.unanswered++
+	}
+}
+
+// answer notes whether a cluster has answered, if it is one of l's.
+func (l *leaves) answer(name string, answered bool) {
+	if l == nil || !l.has(name) || l.answered[name] == answered {
+		return
+	}
+	l.answered[name] = answered
+	if answered {
+		l.unanswered--
+	} else {
+		l.unanswered++
+	}
+}
+
+func (l *leaves) has(name string) bool {
+	_, ok := l.answered[name]
+	return ok
+}
+
+// complete reports whether all have answered.
+func (l *leaves) complete() bool { return l != nil && l.unanswered == 0 }
+
 func newWalk(n *clusterNode) *walk {
-	return &walk{node: n, seen: make(map[string]bool), heights: make(map[string]int), complete: true}
+	seen := make(map[string]bool)
+	return &walk{node: n, seen: seen, heights: make(map[string]int), leaves: &leaves{answered: make(map[string]bool), seen: seen}}
 }
 
 // visit returns the height of a cluster. It does nothing after an error.
@@ -63,15 +102,13 @@ func (w *walk) visit(name string) int {
 // below visits what is under the cluster, and returns the greatest height there.
 func (w *walk) below(name string) int {
 	state := w.node.member(name).state
-	secured := w.node.graph.mustSecure(state.Cluster)
-	if c := state.Cluster; c == nil || c.Kind != xdsresource.ClusterAggregate || secured {
-		// One that asks for security, which it cannot have, has nothing below it.
-		w.leaves = append(w.leaves, balancer.Underlying{Name: name, State: state})
-		w.complete = w.complete && (secured || w.node.graph.isKnown(state))
+	underlying := w.node.under(state)
+	if underlying == nil {
+		w.leaves.add(name, w.node.isKnown(state))
 		return 0
 	}
 	most := 0
-	for _, underlying := range state.Cluster.Underlying {
+	for _, underlying := range underlying {
 		most = max(most, w.visit(underlying))
 	}
 	return most

@@ -3,9 +3,11 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsresource"
 )
@@ -231,10 +233,44 @@ func TestWhatDoesNotChangeUnderAnAggregateKeepsItsPointer(t *testing.T) {
 	before, _ := f.graph.snapshot().clusters.Get("A")
 	f.answer("Cluster C", inlined("C", static, "C2"), nil)
 	after, _ := f.graph.snapshot().clusters.Get("A")
-	if before.Underlying[0] != after.Underlying[0] {
+	stateOf := func(s *balancer.ClusterState, name string) *balancer.ClusterState {
+		u, _ := s.Underlying.States.Get(name)
+		return u
+	}
+	if &before.Underlying.Names[0] != &after.Underlying.Names[0] {
+		t.Error("the list was rebuilt, though the clusters in it are the same")
+	}
+	if stateOf(before, "B") != stateOf(after, "B") {
 		t.Error("the state of a cluster was rebuilt, though nothing of it changed")
 	}
-	if before.Underlying[1] == after.Underlying[1] {
+	if stateOf(before, "C") == stateOf(after, "C") {
 		t.Error("the state of the changed cluster is the same")
+	}
+}
+
+// What is known of one cluster under an aggregate one costs the same, however many
+// others there are: no walk, no new list.
+func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
+	const members, answers, limit = 5000, 100, 30_000
+	f := routed(t, "A")
+	names := make([]string, members)
+	for i := range names {
+		names[i] = fmt.Sprint("m", i)
+	}
+	f.answer("Cluster A", aggregate(names...), nil)
+	f.give(names...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range answers {
+		f.answer("Cluster m7", inlined("m7", static, fmt.Sprint(i)), nil)
+		f.graph.snapshot()
+	}
+	runtime.ReadMemStats(&after)
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / answers; bytes > limit {
+		t.Errorf("an answer allocates %d bytes, want %d at most", bytes, limit)
+	}
+	s, _ := f.graph.snapshot().clusters.Get("A")
+	if u, _ := s.Underlying.States.Get("m7"); describeCluster("m7", u) != "m7=99" {
+		t.Errorf("the last answer is %s", describeCluster("m7", u))
 	}
 }

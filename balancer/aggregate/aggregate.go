@@ -88,13 +88,24 @@ func (p *Policy) serve(underlying []Underlying) {
 	if p.clusters == nil {
 		p.clusters = priority.New(p.env, p.build, p.clustersChanged)
 	}
+	p.clusters.Update(entries(underlying))
+	p.phase = serving
+	p.adopt()
+}
+
+// Refresh takes over what is now known of some of the clusters that the last Update
+// had. Those that have not had their turn yet cost next to nothing.
+func (p *Policy) Refresh(changed []Underlying) {
+	p.clusters.Refresh(entries(changed))
+	p.adopt()
+}
+
+func entries(underlying []Underlying) []priority.Entry[cluster.Config] {
 	entries := make([]priority.Entry[cluster.Config], len(underlying))
 	for i, u := range underlying {
 		entries[i] = priority.Entry[cluster.Config]{Name: u.Name, Config: u.Config}
 	}
-	p.clusters.Update(entries)
-	p.phase = serving
-	p.adopt()
+	return entries
 }
 
 func (p *Policy) build(name string, changed func()) priority.Child[cluster.Config] {

@@ -19,6 +19,9 @@ type names struct {
 	// of is the names that each locality's priorities had last time. More than
 	// one priority may hold endpoints of one locality.
 	of map[xdsresource.LocalityID][]string
+	// before is what of was before its last change of localities: a locality that comes
+	// back finds the policy that the priorities have kept.
+	before map[xdsresource.LocalityID][]string
 	// made counts the names given so far.
 	made int
 }
@@ -50,17 +53,34 @@ func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []prio
 			},
 		})
 	}
+	if !sameLocalities(of, n.of) {
+		n.before = n.of
+	}
 	n.of = of
 	return entries
 }
 
-// choose returns the first name that one of the localities had and that is not
-// taken, or else a new name.
+func sameLocalities(a, b map[xdsresource.LocalityID][]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for id := range a {
+		if _, ok := b[id]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// choose returns the first name that one of the localities has, or had before, and
+// that is not taken, or else a new name.
 func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool) string {
-	for i := range localities {
-		for _, name := range n.of[localities[i].ID] {
-			if !taken[name] {
-				return name
+	for _, of := range []map[xdsresource.LocalityID][]string{n.of, n.before} {
+		for i := range localities {
+			for _, name := range of[localities[i].ID] {
+				if !taken[name] {
+					return name
+				}
 			}
 		}
 	}

@@ -121,16 +121,14 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 		c.policy.subConnChanged(sc, s, listener)
 	}
 	var err error
-	//lint:ignore SA1019 the addresses of one endpoint are the policy's business
-	if sc.SubConn, err = c.ClientConn.NewSubConn(addrs, opts); err != nil {
+	if sc.Conn, err = c.env.Conns.Open(addrs, opts); err != nil {
 		return nil, err
 	}
 	if len(addrs) == 1 {
 		sc.register()
 	}
 	if !c.remember(sc) {
-		sc.health.Close()
-		sc.SubConn.Shutdown()
+		sc.Release()
 		return nil, errClosed
 	}
 	sc.host.Add()

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/leaf"
@@ -112,7 +113,7 @@ type fixture struct {
 func newSpied(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{cc: lbtest.NewClientConn(lbtest.NewNetwork()), loop: tree.NewLoop(func() {})}
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc}
+	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
 	f.loop.Do(func() { f.leaf = leaf.New(env, "spy", leaf.ForLocality, func() { f.changes++ }) })
 	f.spy = <-built
 	t.Cleanup(func() { f.loop.Do(f.leaf.Close) })
@@ -173,7 +174,8 @@ func TestLeafThatCannotBeBuilt(t *testing.T) {
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
 			loop := tree.NewLoop(func() {})
-			env := &tree.Env{Loop: loop, ClientConn: lbtest.NewClientConn(lbtest.NewNetwork())}
+			cc := lbtest.NewClientConn(lbtest.NewNetwork())
+			env := &tree.Env{Loop: loop, ClientConn: cc, Conns: conns.New(cc, loop.Post, 0)}
 			loop.Do(func() {
 				l := leaf.New(env, tc.policy, leaf.ForLocality, func() {})
 				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")

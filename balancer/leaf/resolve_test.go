@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/leaf"
@@ -22,7 +23,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 		network := lbtest.NewNetwork()
 		cc, loop := lbtest.NewClientConn(network), tree.NewLoop(func() {})
 		var asked atomic.Int32
-		env := &tree.Env{Loop: loop, ClientConn: cc, ResolveNow: func() { asked.Add(1) }}
+		env := &tree.Env{Loop: loop, ClientConn: cc, Conns: conns.New(cc, loop.Post, 0), ResolveNow: func() { asked.Add(1) }}
 		var p *leaf.Policy
 		loop.Do(func() { p = leaf.New(env, "spy", leaf.ForLocality, func() {}) })
 		defer func() { loop.Do(p.Close); synctest.Wait() }()

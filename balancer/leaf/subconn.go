@@ -9,19 +9,20 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/health"
 	"github.com/dynxds/dynxds/balancer/internal/hosts"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
 // SubConn is a SubConn as the policy sees it. When the policy shuts it down it
-// reports nothing more, but it stays open for Env.Linger, or for as long as
-// sessions use it (package hosts).
+// reports nothing more, but it stays open for a moment (package conns), or for as
+// long as sessions use it (package hosts).
 //
 // Picks of the leaf return it as it is; the cluster's picker calls Begin and gives
 // gRPC its own SubConn back with Unwrap.
 type SubConn struct {
-	balancer.SubConn
+	*conns.Conn
 	env  *tree.Env
 	conn *clientConn // nil: no policy's
 	// addr is where it connects to; the first one, if there are several.
@@ -48,8 +49,7 @@ type SubConn struct {
 func Open(env *tree.Env, address string) error {
 	s := &SubConn{env: env, addr: address}
 	var err error
-	//lint:ignore SA1019 there is one address
-	s.SubConn, err = env.ClientConn.NewSubConn([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
+	s.Conn, err = env.Conns.Open([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { s.host.Report(state.ConnectivityState) },
 	})
 	if err != nil {
@@ -57,11 +57,10 @@ func Open(env *tree.Env, address string) error {
 	}
 	s.register()
 	if !s.host.Own() {
-		s.health.Close()
-		s.SubConn.Shutdown()
+		s.Release()
 		return nil
 	}
-	s.SubConn.Connect()
+	s.Connect()
 	return nil
 }
 
@@ -102,15 +101,10 @@ func (s *SubConn) retire() {
 	}
 }
 
-// Release has gRPC shut the SubConn down in a while. If the whole tree is closed
-// before that, gRPC does it by itself.
+// Release gives the connection up, for others to take up in the next moment.
 func (s *SubConn) Release() {
 	s.health.Close()
-	if s.env.Linger == 0 || s.env.Ends() {
-		s.SubConn.Shutdown()
-		return
-	}
-	s.env.Loop.Post(func() { s.env.Loop.After(s.env.Linger, s.SubConn.Shutdown) })
+	s.Conn.Shutdown()
 }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is

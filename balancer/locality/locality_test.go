@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/locality"
@@ -33,7 +34,7 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc}
+	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
 	publish := func() { f.cc.UpdateState(f.policy.State()) }
 	f.loop.Do(func() { f.policy = locality.New(env, publish) })
 	return f

@@ -38,9 +38,11 @@ func (c *child[C]) usable() bool {
 
 func (c *child[C]) connecting() bool { return c.state == connectivity.Connecting }
 
-// create makes the child of one entry, which has time to connect from now on.
-func (p *Policy[C]) create(e Entry[C]) *child[C] {
+// create makes the child of the i-th entry, which has time to connect from now on.
+func (p *Policy[C]) create(i int) *child[C] {
+	e := p.entries[i]
 	c := &child[C]{name: e.Name, state: connectivity.Connecting}
+	p.order[i] = c
 	c.policy = p.build(e.Name, func() { p.childChanged(c) })
 	p.children[e.Name] = c
 	p.startFailover(c)
@@ -91,5 +93,8 @@ func (p *Policy[C]) destroy(c *child[C]) {
 	c.stopFailover()
 	c.retention.Stop()
 	delete(p.children, c.name)
+	if i, ok := p.index[c.name]; ok {
+		p.order[i] = nil
+	}
 	c.policy.Close()
 }

@@ -27,8 +27,9 @@ const (
 	// MaxRemoved is how many children that the configuration no longer names
 	// are kept for RetentionTime; the one removed first goes first. gRFC A56
 	// sets no bound, which would let a control plane that renames its
-	// localities all the time fill the client with connections.
-	MaxRemoved = 8
+	// localities all the time fill the client with connections. With one child
+	// kept beside the one in use, an endpoint has two.
+	MaxRemoved = 1
 )
 
 var errEmpty = errors.New("no priority is configured")
@@ -54,7 +55,12 @@ type Policy[C any] struct {
 	build   func(name string, changed func()) Child[C]
 	changed func()
 
-	entries  []Entry[C]
+	entries []Entry[C]
+	// index has the places of the entries by their names, order the children of the
+	// entries; nil for those whose turn has not come. children has all, also those that
+	// the configuration no longer names.
+	index    map[string]int
+	order    []*child[C]
 	children map[string]*child[C]
 	// current is the child whose state is the Policy's; nil if there is none.
 	current *child[C]
@@ -70,25 +76,56 @@ func New[C any](env *tree.Env, build func(name string, changed func()) Child[C],
 
 // Update makes the priorities those of entries, the most preferred first.
 func (p *Policy[C]) Update(entries []Entry[C]) {
-	p.entries = entries
-	named := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		named[e.Name] = true
+	p.entries, p.order = entries, make([]*child[C], len(entries))
+	p.index = make(map[string]int, len(entries))
+	for i, e := range entries {
+		p.index[e.Name] = i
 		if c, ok := p.children[e.Name]; ok {
+			p.order[i] = c
 			c.removal = 0
 			c.policy.Update(e.Config)
 			p.observe(c)
 		}
 	}
-	for name, c := range p.children {
-		if !named[name] && c.removal == 0 {
-			p.removals++
-			c.removal = p.removals
-			p.deactivate(c)
+	for _, c := range p.children {
+		if !p.names(c) && c.removal == 0 && c != p.current {
+			p.remove(c)
+		}
+	}
+	if c := p.current; c != nil && !p.names(c) && c.removal == 0 {
+		p.remove(c) // Last, as it is the one to keep.
+	}
+	// Before children are created, which may take up the connections.
+	p.evict()
+	p.choose()
+}
+
+// Refresh gives some of the priorities another configuration.
+func (p *Policy[C]) Refresh(changed []Entry[C]) {
+	for _, e := range changed {
+		i, ok := p.index[e.Name]
+		if !ok {
+			continue
+		}
+		p.entries[i] = e
+		if c := p.order[i]; c != nil {
+			c.policy.Update(e.Config)
+			p.observe(c)
 		}
 	}
 	p.choose()
-	p.evict()
+}
+
+// names reports whether the configuration names the child.
+func (p *Policy[C]) names(c *child[C]) bool {
+	_, ok := p.index[c.name]
+	return ok
+}
+
+func (p *Policy[C]) remove(c *child[C]) {
+	p.removals++
+	c.removal = p.removals
+	p.deactivate(c)
 }
 
 // State implements tree.Policy.
@@ -113,7 +150,7 @@ func (p *Policy[C]) Close() {
 	for _, c := range p.children {
 		p.destroy(c)
 	}
-	p.entries, p.current = nil, nil
+	p.entries, p.index, p.order, p.current = nil, nil, nil, nil
 }
 
 // childChanged is the news of one child. It is news of the Policy only if it
@@ -134,10 +171,9 @@ func (p *Policy[C]) reconsider(c *child[C]) {
 // choose is gRFC A56, "Algorithm for Choosing a Priority". It gives the same
 // result however often it runs.
 func (p *Policy[C]) choose() {
-	for i, e := range p.entries {
-		c, ok := p.children[e.Name]
-		if !ok {
-			c = p.create(e)
+	for i, c := range p.order {
+		if c == nil {
+			c = p.create(i)
 		}
 		c.retention.Stop()
 		c.retention = nil
@@ -157,8 +193,8 @@ func (p *Policy[C]) choose() {
 // lastResort is the first child that is still connecting, else the last one.
 func (p *Policy[C]) lastResort() *child[C] {
 	var c *child[C]
-	for _, e := range p.entries {
-		if c = p.children[e.Name]; c.connecting() {
+	for _, c = range p.order {
+		if c.connecting() {
 			return c
 		}
 	}
@@ -166,8 +202,8 @@ func (p *Policy[C]) lastResort() *child[C] {
 }
 
 func (p *Policy[C]) deactivateFrom(first int) {
-	for _, e := range p.entries[first:] {
-		if c, ok := p.children[e.Name]; ok {
+	for _, c := range p.order[first:] {
+		if c != nil {
 			p.deactivate(c)
 		}
 	}

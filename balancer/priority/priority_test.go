@@ -379,3 +379,27 @@ func TestCloseEndsChildrenAndTimers(t *testing.T) {
 		}
 	})
 }
+
+// A child whose turn has not come costs nothing when its configuration changes.
+func TestRefreshReachesOnlyWhatIsThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.initial["a"], f.initial["b"] = ready, ready
+		f.update("a", "b", "c")
+		f.loop.Do(func() {
+			f.policy.Refresh([]priority.Entry[string]{{Name: "a", Config: "a"}, {Name: "b", Config: "b"}, {Name: "unknown"}})
+		})
+		if n := f.children["a"].updates; n != 2 {
+			t.Errorf("the child in use had %d updates, want 2", n)
+		}
+		if want := []string{"a"}; !slices.Equal(f.built, want) {
+			t.Errorf("children %v were built, want %v", f.built, want)
+		}
+		f.set("a", failed)
+		if n := f.children["b"].updates; n != 1 {
+			t.Errorf("the child whose turn came had %d updates, want 1, with the latest configuration", n)
+		}
+	})
+}

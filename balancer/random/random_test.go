@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/random"
@@ -26,7 +27,9 @@ func TestRandom(t *testing.T) {
 		loop := tree.NewLoop(func() {})
 		var p *random.Policy
 		publish := func() { cc.UpdateState(p.State()) }
-		loop.Do(func() { p = random.New(&tree.Env{Loop: loop, ClientConn: cc}, publish) })
+		loop.Do(func() {
+			p = random.New(&tree.Env{Loop: loop, ClientConn: cc, Conns: conns.New(cc, loop.Post, 0)}, publish)
+		})
 		defer func() { loop.Do(p.Close); synctest.Wait() }()
 		update := func(addrs ...string) {
 			var endpoints []xdsresource.Endpoint

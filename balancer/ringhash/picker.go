@@ -4,36 +4,30 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/balancer/shard"
 	"github.com/dynxds/dynxds/internal/decision"
 )
 
 // errNoHash ends the pick of an RPC that the interceptors have not seen.
 var errNoHash = errors.New("the RPC has no hash: it did not go through the dynxds interceptors")
 
-// picker is immutable but for what it has asked for.
+// picker is immutable. The states of the endpoints that it leads to are not: one that
+// changes does not make another picker.
 type picker struct {
-	ring   ring
-	states []endpointState
+	ring    ring
+	members []*shard.Member
 	// header is the header to hash, or empty.
 	header string
-	// connecting says that an endpoint is CONNECTING.
-	connecting bool
-	// connect has an endpoint connected, given by its index. It does not wait.
-	connect func(endpoint int)
-}
-
-type endpointState struct {
-	state  connectivity.State
-	picker balancer.Picker
-	// asked is set by the pick that has the endpoint connected.
-	asked *atomic.Bool
+	// connecting says whether an endpoint is CONNECTING.
+	connecting func() bool
+	// connect has an endpoint connected. It does not wait.
+	connect func(*shard.Member)
 }
 
 // Pick goes to the first endpoint from the hash on that is READY or may become
@@ -58,9 +52,9 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 	first := p.ring.find(hash)
 	for i := range p.ring {
 		e := p.at(first + i)
-		switch s := &p.states[e]; s.state {
+		switch s := p.members[e].State(); s.ConnectivityState {
 		case connectivity.Ready:
-			return s.picker.Pick(info)
+			return s.Picker.Pick(info)
 		case connectivity.Idle:
 			p.ask(e)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
@@ -68,20 +62,20 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
 	}
-	return p.states[p.at(first)].picker.Pick(info)
+	return p.members[p.at(first)].State().Picker.Pick(info)
 }
 
 // pickRandom is for RPCs without the header. It prefers what is READY and has
 // at most one endpoint connected (gRFC A76).
 func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
 	first := p.ring.find(rand.Uint64())
-	asked := p.connecting
+	asked := p.connecting()
 	for i := range p.ring {
 		e := p.at(first + i)
-		switch s := &p.states[e]; {
-		case s.state == connectivity.Ready:
-			return s.picker.Pick(info)
-		case s.state == connectivity.Idle && !asked:
+		switch s := p.members[e].State(); {
+		case s.ConnectivityState == connectivity.Ready:
+			return s.Picker.Pick(info)
+		case s.ConnectivityState == connectivity.Idle && !asked:
 			p.ask(e)
 			asked = true
 		}
@@ -89,16 +83,16 @@ func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error)
 	if asked {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	return p.states[p.at(first)].picker.Pick(info)
+	return p.members[p.at(first)].State().Picker.Pick(info)
 }
 
 // at returns the endpoint of the i-th entry, counted round and round.
 func (p *picker) at(i int) int { return p.ring[i%len(p.ring)].endpoint }
 
 func (p *picker) ask(endpoint int) {
-	asked := p.states[endpoint].asked
-	if !asked.Load() && asked.CompareAndSwap(false, true) {
-		p.connect(endpoint)
+	m := p.members[endpoint]
+	if !m.Asked.Load() && m.Asked.CompareAndSwap(false, true) {
+		p.connect(m)
 	}
 }
 

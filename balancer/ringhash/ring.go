@@ -26,6 +26,9 @@ type entry struct {
 	endpoint int
 }
 
+// is reports whether r and o are one ring. It does not compare the entries.
+func (r ring) is(o ring) bool { return len(r) == len(o) && (len(r) == 0 || &r[0] == &o[0]) }
+
 // newRing lays out endpoints, of which there is at least one. The size is what
 // gives the endpoint of least weight a whole number of entries, within the
 // bounds of c (gRFC A42).

@@ -9,7 +9,6 @@ package ringhash
 import (
 	"errors"
 	"slices"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -32,6 +31,7 @@ type Policy struct {
 	configErr error
 	endpoints []xdsresource.Endpoint // those on the ring
 	ring      ring
+	picker    *picker // of ring
 	state     balancer.State
 }
 
@@ -47,8 +47,9 @@ func New(env *tree.Env, changed func()) *Policy {
 // xdsresource.ParseRingHash. The same as before leave the ring as it is.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.set.Update(endpoints)
+	members := slices.Clone(p.set.Members())
 	usable := make([]xdsresource.Endpoint, 0, len(endpoints))
-	for _, m := range p.set.Members() {
+	for _, m := range members {
 		usable = append(usable, m.Endpoint())
 	}
 	if p.ring == nil || config != p.text || !slices.EqualFunc(usable, p.endpoints, xdsresource.Endpoint.Equal) {
@@ -58,6 +59,10 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 		if len(usable) > 0 && p.configErr == nil {
 			p.ring = newRing(usable, p.config)
 		}
+	}
+	if p.picker == nil || p.config.RequestHashHeader != p.picker.header || !slices.Equal(members, p.picker.members) ||
+		!p.ring.is(p.picker.ring) {
+		p.picker = p.newPicker(members)
 	}
 	p.refresh()
 }
@@ -77,7 +82,7 @@ func (p *Policy) ExitIdle() {
 // Close implements tree.Policy.
 func (p *Policy) Close() { p.set.Close() }
 
-func (p *Policy) memberChanged() {
+func (p *Policy) memberChanged(*shard.Member) {
 	p.refresh()
 	p.changed()
 }
@@ -98,7 +103,7 @@ func (p *Policy) refresh() {
 		// it must find out by itself when it works again (gRFC A61).
 		p.connectOne()
 	}
-	p.state = balancer.State{ConnectivityState: s, Picker: p.newPicker()}
+	p.state = balancer.State{ConnectivityState: s, Picker: p.picker}
 }
 
 // aggregate is gRFC A42, "Aggregated Connectivity State".
@@ -121,43 +126,30 @@ func (p *Policy) aggregate() connectivity.State {
 
 // connectOne connects the first idle endpoint unless one is connecting.
 func (p *Policy) connectOne() {
-	var idle *shard.Member
-	for _, m := range p.set.Members() {
-		switch m.State().ConnectivityState {
-		case connectivity.Connecting:
-			return
-		case connectivity.Idle:
-			if idle == nil {
-				idle = m
-			}
-		}
+	if p.set.Connecting() {
+		return
 	}
-	if idle != nil {
-		idle.Connect()
+	if m := p.set.FirstIdle(); m != nil {
+		m.Connect()
 	}
 }
 
-func (p *Policy) newPicker() *picker {
-	members := slices.Clone(p.set.Members())
-	pick := &picker{ring: p.ring, states: make([]endpointState, len(members)), header: p.config.RequestHashHeader}
-	asked := make([]atomic.Bool, len(members))
-	for i, m := range members {
-		s := m.State()
-		pick.states[i] = endpointState{state: s.ConnectivityState, picker: s.Picker, asked: &asked[i]}
-		pick.connecting = pick.connecting || s.ConnectivityState == connectivity.Connecting
+func (p *Policy) newPicker(members []*shard.Member) *picker {
+	return &picker{
+		ring: p.ring, members: members, header: p.config.RequestHashHeader, connecting: p.set.Connecting,
+		connect: func(m *shard.Member) {
+			// From a goroutine, as the loop's queue has a lock and a pick takes none.
+			go p.env.Loop.Post(func() { p.connect(m) })
+		},
 	}
-	pick.connect = func(i int) {
-		// From a goroutine, as the loop's queue has a lock and a pick takes none.
-		go p.env.Loop.Post(func() { p.connect(members[i]) })
-	}
-	return pick
 }
 
 // connect is what a pick asked for, maybe a while ago.
 func (p *Policy) connect(m *shard.Member) {
-	if !slices.Contains(p.set.Members(), m) || m.State().ConnectivityState != connectivity.Idle {
+	m.Asked.Store(false)
+	if m.Index() < 0 || m.State().ConnectivityState != connectivity.Idle {
 		return
 	}
 	m.Connect()
-	p.memberChanged()
+	p.memberChanged(m)
 }

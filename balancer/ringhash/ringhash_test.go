@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/balancer/ringhash"
@@ -34,7 +35,7 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc}
+	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
 	f.loop.Do(func() { f.policy = ringhash.New(env, func() { f.cc.UpdateState(f.policy.State()) }) })
 	return f
 }

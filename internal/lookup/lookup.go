@@ -1,28 +1,25 @@
 // Package lookup finds the addresses of host names, as the endpoints of clusters
 // need them: for as long as somebody watches a name, and once for all watchers of
-// the process. A name that is watched costs two goroutines, one of them gRPC's.
+// the process.
 //
-// The look-ups are those of gRPC's resolver "dns", from gRPC's registry, with its
-// limits: it looks a name up again when it is asked to, no more often than every
-// 30 seconds (dns.SetMinResolutionInterval), and by itself after a failure. The
-// addresses go to the resolver's graph. This package knows nothing of clusters,
-// and reads no service config from DNS: package dnsconfig does.
+// The look-ups are those of gRPC's resolver "dns", from gRPC's registry: each one
+// builds a resolver, takes its first answer, and closes it. So a name that is watched
+// costs no goroutine between its look-ups, and there are at most MaxLookups of them
+// at a time. When a name is looked up again is decided as gRPC does: when somebody
+// asks, but no sooner after a look-up than the minimum says; and after a failure with
+// growing intervals. The addresses go to the resolver's graph. This package knows
+// nothing of clusters, and reads no service config from DNS: package dnsconfig does.
 package lookup
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/grpclog"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
 )
 
 var logger = grpclog.Component("dynxds")
@@ -48,12 +45,9 @@ var lookups = struct {
 	byName map[string]*lookup
 }{byName: make(map[string]*lookup)}
 
-// lookup is the look-up of one name. Its goroutine lives as long as somebody
-// watches the name.
+// lookup is one name.
 type lookup struct {
 	name string
-	// again has room for one request to look the name up again.
-	again chan struct{}
 	// over is closed when nobody watches any more.
 	over chan struct{}
 
@@ -61,6 +55,7 @@ type lookup struct {
 	mu      sync.Mutex
 	result  Result
 	watches map[*Watch]struct{}
+	schedule
 }
 
 // Watch is one interest in a name. Its methods may be called from anywhere and do
@@ -68,23 +63,32 @@ type lookup struct {
 type Watch struct {
 	lookup  *lookup // nil if the name is an address
 	changed func(Result)
-	refresh time.Duration
-
-	mu    sync.Mutex
-	timer *time.Timer // nil if there is no refresh, or the Watch is stopped
+	limits  Limits
 }
 
-// minRefresh is the shortest interval of requests. gRPC's resolver has a longer
-// one of its own, unless the program has changed that.
+// Limits say how often a name is looked up.
+type Limits struct {
+	// Least is the least time from one look-up to the next (gRPC's
+	// dns.SetMinResolutionInterval).
+	Least time.Duration
+	// Refresh is how often the name is looked up even if nobody asks, in any case no
+	// more often than each second and than Least says. 0: only if somebody asks.
+	Refresh time.Duration
+}
+
+// minRefresh is the shortest interval of look-ups that nobody asks for.
 const minRefresh = time.Second
 
 // Start has a name, "host:port", looked up until Stop. It returns what is known
-// already. changed is called, from one goroutine and with no lock held, when the
+// already. changed is called, one call at a time and with no lock held, when the
 // addresses are others, in whatever order, or there are none for another reason;
-// it may be called once more while Stop runs. If refresh is above 0, the name is
-// looked up that often even if nobody asks.
-func Start(name string, refresh time.Duration, changed func(Result)) (*Watch, Result) {
-	w := &Watch{changed: changed, refresh: max(refresh, minRefresh)}
+// it may be called once more while Stop runs. Of several limits for one name, the
+// shortest times count.
+func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
+	if limits.Refresh > 0 {
+		limits.Refresh = max(limits.Refresh, minRefresh)
+	}
+	w := &Watch{changed: changed, limits: limits}
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		if _, err := netip.ParseAddr(host); err == nil {
 			return w, Result{Addresses: []string{name}}
@@ -94,50 +98,38 @@ func Start(name string, refresh time.Duration, changed func(Result)) (*Watch, Re
 	defer lookups.mu.Unlock()
 	l := lookups.byName[name]
 	if l == nil {
-		l = &lookup{name: name, again: make(chan struct{}, 1), over: make(chan struct{}), watches: make(map[*Watch]struct{})}
+		l = &lookup{name: name, over: make(chan struct{}), watches: make(map[*Watch]struct{})}
 		lookups.byName[name] = l
-		go l.run()
 	}
 	w.lookup = l
-	if refresh > 0 {
-		w.mu.Lock()
-		w.timer = time.AfterFunc(w.refresh, w.refreshed)
-		w.mu.Unlock()
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watches[w] = struct{}{}
+	l.limitLocked()
+	if l.phase == fresh {
+		l.enqueueLocked()
+	} else {
+		l.planLocked()
+	}
 	return w, l.result
 }
 
-// ResolveNow has the name looked up again, soon.
+// Watched reports whether somebody watches the name. It is for tests.
+func Watched(name string) bool {
+	lookups.mu.Lock()
+	defer lookups.mu.Unlock()
+	return lookups.byName[name] != nil
+}
+
+// ResolveNow has the name looked up again, as soon as the limits permit it.
 func (w *Watch) ResolveNow() {
-	if w.lookup == nil {
-		return
-	}
-	select {
-	case w.lookup.again <- struct{}{}:
-	default:
+	if w.lookup != nil {
+		w.lookup.ask()
 	}
 }
 
-func (w *Watch) refreshed() {
-	w.ResolveNow()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.timer != nil {
-		w.timer.Reset(w.refresh)
-	}
-}
-
-// Stop ends the Watch, and the look-up if nobody else watches the name.
+// Stop ends the Watch, and the look-ups if nobody else watches the name.
 func (w *Watch) Stop() {
-	w.mu.Lock()
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
-	}
-	w.mu.Unlock()
 	if w.lookup == nil {
 		return
 	}
@@ -145,7 +137,6 @@ func (w *Watch) Stop() {
 	defer lookups.mu.Unlock()
 	if w.lookup.leave(w) {
 		delete(lookups.byName, w.lookup.name)
-		close(w.lookup.over)
 	}
 }
 
@@ -153,30 +144,18 @@ func (w *Watch) Stop() {
 func (l *lookup) leave(w *Watch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, watched := l.watches[w]
+	if _, watched := l.watches[w]; !watched {
+		return false
+	}
 	delete(l.watches, w)
-	return watched && len(l.watches) == 0
-}
-
-// run owns gRPC's resolver. Nobody else calls that: it may call back from within
-// Build, and its Close waits for such a call to return.
-func (l *lookup) run() {
-	target := resolver.Target{URL: url.URL{Scheme: "dns", Path: "/" + l.name}}
-	r, err := resolver.Get("dns").Build(target, clientConn{l}, resolver.BuildOptions{DisableServiceConfig: true})
-	if err != nil {
-		l.answer(nil, err)
-		<-l.over
-		return
+	l.limitLocked()
+	if len(l.watches) > 0 {
+		l.planLocked()
+		return false
 	}
-	defer r.Close()
-	for {
-		select {
-		case <-l.again:
-			r.ResolveNow(resolver.ResolveNowOptions{})
-		case <-l.over:
-			return
-		}
-	}
+	l.endLocked()
+	close(l.over)
+	return true
 }
 
 // answer takes an answer of DNS. Addresses stay in use until there are others:
@@ -219,43 +198,4 @@ func (r Result) same(o Result) bool {
 	slices.Sort(a)
 	slices.Sort(b)
 	return r.Answered() && (r.Err == nil) == (o.Err == nil) && slices.Equal(a, b)
-}
-
-// clientConn is what gRPC's resolver reports to.
-type clientConn struct{ l *lookup }
-
-// UpdateState implements resolver.ClientConn. An error has the resolver try
-// again by itself.
-func (c clientConn) UpdateState(s resolver.State) error {
-	var addresses []string
-	for _, e := range s.Endpoints {
-		for _, a := range e.Addresses {
-			addresses = append(addresses, a.Addr)
-		}
-	}
-	if len(s.Endpoints) == 0 {
-		for _, a := range s.Addresses {
-			addresses = append(addresses, a.Addr)
-		}
-	}
-	c.l.answer(addresses, nil)
-	if len(addresses) == 0 {
-		return balancer.ErrBadResolverState
-	}
-	return nil
-}
-
-// ReportError implements resolver.ClientConn.
-func (c clientConn) ReportError(err error) { c.l.answer(nil, err) }
-
-// NewAddress implements resolver.ClientConn.
-//
-// Deprecated: resolvers call UpdateState.
-func (c clientConn) NewAddress(addresses []resolver.Address) {
-	_ = c.UpdateState(resolver.State{Addresses: addresses})
-}
-
-// ParseServiceConfig implements resolver.ClientConn. There is none to parse.
-func (c clientConn) ParseServiceConfig(string) *serviceconfig.ParseResult {
-	return &serviceconfig.ParseResult{Err: fmt.Errorf("the look-up of %q takes no service config", c.l.name)}
 }

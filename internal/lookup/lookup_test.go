@@ -10,7 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 	"go.uber.org/goleak"
-	grpcdns "google.golang.org/grpc/resolver/dns"
+	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/testutils"
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(underZone{m}) }
 type underZone struct{ m *testing.M }
 
 func (u underZone) Run() int {
-	grpcdns.SetMinResolutionInterval(time.Millisecond)
+	grpcresolver.Register(fakes)
 	var err error
 	if zone, err = dnsserver.New(); err != nil {
 		panic(err)
@@ -48,7 +48,7 @@ func start(t *testing.T, name string, refresh time.Duration) watched {
 	t.Helper()
 	w := watched{results: make(chan lookup.Result, 100)}
 	var known lookup.Result
-	w.Watch, known = lookup.Start(name, refresh, func(r lookup.Result) { w.results <- r })
+	w.Watch, known = lookup.Start(name, lookup.Limits{Least: time.Millisecond, Refresh: refresh}, func(r lookup.Result) { w.results <- r })
 	t.Cleanup(w.Stop)
 	if known.Answered() {
 		w.results <- known

@@ -93,7 +93,7 @@ func (m Map[V]) All(yield func(string, V) bool) {
 // and m. It skips, at the cost of one comparison, every shard the two share. Two
 // that differ in their numbers of shards share none.
 func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, has bool)) {
-	if m.is(old) {
+	if m.Same(old) {
 		return
 	}
 	a, b := old.widened(len(m.shards)), m.widened(len(old.shards))
@@ -119,8 +119,8 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 	}
 }
 
-// is reports whether the two are one map.
-func (m Map[V]) is(other Map[V]) bool {
+// Same reports whether the two are one map. It does not compare what they hold.
+func (m Map[V]) Same(other Map[V]) bool {
 	return len(m.shards) == len(other.shards) && (len(m.shards) == 0 || &m.shards[0] == &other.shards[0])
 }
 

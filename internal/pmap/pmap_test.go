@@ -107,7 +107,7 @@ func TestEditsThatChangeNothingReturnTheMapItself(t *testing.T) {
 	b := m.Edit()
 	b.Set(key(7), 7)
 	b.Delete("not there")
-	if got := b.Map(); !got.is(m) {
+	if got := b.Map(); !got.Same(m) {
 		t.Error("the result is another map")
 	}
 	k := key(7)
@@ -300,7 +300,7 @@ func TestReadersDoNotSeeEdits(t *testing.T) {
 				b.Set(key(i), -w)
 				b.Delete(key(i / 2))
 			}
-			if b.Map().is(m) {
+			if b.Map().Same(m) {
 				t.Error("no change")
 			}
 		})

@@ -113,6 +113,23 @@ func budgets() []budget {
 				of(row, variant, "cpu-ms/second"), of(row, grpcGo, "cpu-ms/second")})
 		}
 	}
+	for _, m := range []struct {
+		kind string
+		n    int
+		noun string
+	}{
+		{"aggregate", 500, "cluster under an aggregate one"},
+		{"static", 10_000, "endpoint of a STATIC cluster with ring hash"},
+		{"random", 1_000, "endpoint of a STATIC cluster with random"},
+		{"dns", 1_000, "name of a STRICT_DNS cluster"},
+	} {
+		row := func(n int) string { return fmt.Sprintf("Members/%s/members=%d/cost", m.kind, n) }
+		growth := func(peer string) measure {
+			return combine(of(row(10*m.n), peer, "cpu-us/member"), of(row(m.n), peer, "cpu-us/member"), by)
+		}
+		all = append(all, budget{fmt.Sprintf("CPU time of each %s, at %s ÷ at %s", m.noun, group(10*m.n), group(m.n)), 1.5, plainNumber, growth(sotw), growth(grpcGo)})
+	}
+	all = append(all, budget{"goroutines while 10,000 names are looked up", 1000, plainNumber, of("Members/dns/members=10000/cost", sotw, "most-goroutines"), none})
 	hold := fleetRow(1_000, "hold")
 	many := fleetRow(10_000, "hold")
 	idle := func(peer string) measure {

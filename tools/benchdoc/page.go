@@ -35,6 +35,9 @@ concerns that cluster: its endpoints (one more, one less), its Cluster (a limit 
 of as many in one RouteConfiguration; "none" sends all Clusters once more, unchanged, under another version. For the delay
 RPCs are sent to another backend by each of the three. It is the time from the change in the control plane to
 the end of the first RPC that goes by it, with RPCs 0.2 ms apart.`},
+	{"Members/", "One big cluster", `What each member costs a client process of its own, from the dial until it is at rest: a cluster under an aggregate one,
+an endpoint of a STATIC cluster with ring hash (which connects to those that RPCs are for) or random (which connects to all),
+a name of a STRICT_DNS cluster. gRPC-Go's xds takes neither STATIC nor STRICT_DNS.`},
 	{"Select/", "Routing, without the RPC", `What a unary RPC costs between the application and gRPC: the route, the cluster, the decision for the balancer. By
 what the routes match, and how many there are.`},
 	{"Filters/", "HTTP filters, without the RPC", "The same with 0, 1 and 5 filters that do nothing; counted: one of them has a Close, on all cores."},

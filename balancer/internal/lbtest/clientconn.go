@@ -26,13 +26,15 @@ type ClientConn struct {
 
 	mu       sync.Mutex
 	subConns []*SubConn
+	made     map[string]int // SubConns by address
+	most     map[string]int // the most at one time
 	states   []balancer.State
 	news     chan struct{} // closed at the next UpdateState
 }
 
 // NewClientConn returns a ClientConn on n.
 func NewClientConn(n *Network) *ClientConn {
-	cc := &ClientConn{network: n, serializer: tree.NewLoop(func() {}), news: make(chan struct{})}
+	cc := &ClientConn{made: make(map[string]int), most: make(map[string]int), network: n, serializer: tree.NewLoop(func() {}), news: make(chan struct{})}
 	n.join(cc)
 	return cc
 }
@@ -58,6 +60,14 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	cc.subConns = append(cc.subConns, sc)
+	cc.made[sc.Addr]++
+	open := 0
+	for _, other := range cc.subConns {
+		if other.Addr == sc.Addr {
+			open++
+		}
+	}
+	cc.most[sc.Addr] = max(cc.most[sc.Addr], open)
 	return sc, nil
 }
 
@@ -141,6 +151,14 @@ func (cc *ClientConn) Open() []string {
 	}
 	slices.Sort(addrs)
 	return addrs
+}
+
+// Made returns how many SubConns to the address there ever were, and the most that
+// there were at one time.
+func (cc *ClientConn) Made(addr string) (made, most int) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return cc.made[addr], cc.most[addr]
 }
 
 func (cc *ClientConn) subConnsTo(addr string) []*SubConn {

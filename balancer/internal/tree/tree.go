@@ -16,13 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/health"
 	"github.com/dynxds/dynxds/balancer/internal/hosts"
 )
@@ -31,17 +30,13 @@ import (
 type Env struct {
 	// Loop is what the tree runs on.
 	Loop *Loop
-	// ClientConn makes the SubConns. Policies do not call its UpdateState:
-	// that is for the root.
+	// ClientConn is the channel. Policies do not call its UpdateState, which is for
+	// the root, and have Conns make SubConns.
 	ClientConn balancer.ClientConn
+	// Conns opens the connections.
+	Conns *conns.Pool
 	// Options are handed to the policies that gRPC's registry builds.
 	Options balancer.BuildOptions
-	// Linger is how long a connection that a policy gives up stays open for
-	// RPCs that were sent its way a moment before.
-	Linger time.Duration
-	// Closing is set when the whole tree ends, and connections with it. nil:
-	// never.
-	Closing *atomic.Bool
 	// ResolveNow asks for the addresses of endpoints to be looked up again. It
 	// does not wait and may be called from anywhere. nil: nobody looks them up.
 	ResolveNow func()
@@ -66,9 +61,6 @@ func (e *Env) Resolve() {
 		e.ResolveNow()
 	}
 }
-
-// Ends reports whether the whole tree ends.
-func (e *Env) Ends() bool { return e.Closing != nil && e.Closing.Load() }
 
 // Policy is one node of the tree. How it is updated differs from policy to
 // policy; the rest does not. All methods are called on the Loop.

@@ -1,0 +1,254 @@
+package balancer_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/xdsresource"
+)
+
+// with returns a cluster with another policy among its endpoints.
+func with(policy string, c *balancer.ClusterState) *balancer.ClusterState {
+	c.Cluster.LBPolicy = policy
+	return c
+}
+
+// in moves the endpoints of a cluster to a zone.
+func in(zone string, c *balancer.ClusterState) *balancer.ClusterState {
+	c.Endpoints.Localities[0].ID.Zone = zone
+	return c
+}
+
+// flips are what a control plane may change all the time. Each says what is there
+// after the i-th change; the cluster of an even change has the endpoints a:1 and a:2,
+// that of an odd one those of other, if there are any.
+var flips = []struct {
+	name  string
+	other []string
+	state func(i int) (cluster string, changes map[string]*balancer.ClusterState)
+}{
+	{"a route, between two clusters", []string{"b:1", "b:2"}, func(i int) (string, map[string]*balancer.ClusterState) {
+		if i%2 == 0 {
+			return "a", map[string]*balancer.ClusterState{"a": serving("a:1", "a:2"), "b": nil}
+		}
+		return "b", map[string]*balancer.ClusterState{"a": nil, "b": serving("b:1", "b:2")}
+	}},
+	{"a route, between two clusters of the same endpoints", nil, func(i int) (string, map[string]*balancer.ClusterState) {
+		if i%2 == 0 {
+			return "a", map[string]*balancer.ClusterState{"a": serving("a:1", "a:2"), "b": nil}
+		}
+		return "b", map[string]*balancer.ClusterState{"a": nil, "b": serving("a:1", "a:2")}
+	}},
+	{"the name of a cluster", nil, func(i int) (string, map[string]*balancer.ClusterState) {
+		name, before := fmt.Sprint("c", i), fmt.Sprint("c", i-1)
+		return name, map[string]*balancer.ClusterState{name: serving("a:1", "a:2"), before: nil}
+	}},
+	{"the endpoints of a cluster", []string{"b:1", "b:2"}, func(i int) (string, map[string]*balancer.ClusterState) {
+		if i%2 == 0 {
+			return "c", map[string]*balancer.ClusterState{"c": serving("a:1", "a:2")}
+		}
+		return "c", map[string]*balancer.ClusterState{"c": serving("b:1", "b:2")}
+	}},
+	{"the endpoints of a pick_first cluster", []string{"b:1"}, func(i int) (string, map[string]*balancer.ClusterState) {
+		if i%2 == 0 {
+			return "c", map[string]*balancer.ClusterState{"c": with("pick_first", serving("a:1", "a:2"))}
+		}
+		return "c", map[string]*balancer.ClusterState{"c": with("pick_first", serving("b:1", "b:2"))}
+	}},
+	{"the endpoints of a random cluster", []string{"b:1", "b:2"}, func(i int) (string, map[string]*balancer.ClusterState) {
+		if i%2 == 0 {
+			return "c", map[string]*balancer.ClusterState{"c": with(xdsresource.PolicyRandom, serving("a:1", "a:2"))}
+		}
+		return "c", map[string]*balancer.ClusterState{"c": with(xdsresource.PolicyRandom, serving("b:1", "b:2"))}
+	}},
+	{"the policy of a cluster", nil, func(i int) (string, map[string]*balancer.ClusterState) {
+		policy := []string{"round_robin", xdsresource.PolicyRandom}[i%2]
+		return "c", map[string]*balancer.ClusterState{"c": with(policy, serving("a:1", "a:2"))}
+	}},
+	{"the zone of the endpoints", nil, func(i int) (string, map[string]*balancer.ClusterState) {
+		return "c", map[string]*balancer.ClusterState{"c": in(fmt.Sprint(i%2), serving("a:1", "a:2"))}
+	}},
+	{"the zone of the endpoints, another one each time", nil, func(i int) (string, map[string]*balancer.ClusterState) {
+		return "c", map[string]*balancer.ClusterState{"c": in(fmt.Sprint(i), serving("a:1", "a:2"))}
+	}},
+}
+
+// However often it changes where RPCs go, an endpoint has two connections at most:
+// one that was given up is taken up again when its endpoint comes back.
+func TestConnectionsThatWereGivenUpAreTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	for _, f := range flips {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTree()
+				defer tr.close()
+				for i := range 200 {
+					cluster, changes := f.state(i)
+					if err := tr.update(changes); err != nil {
+						t.Fatal(err)
+					}
+					tr.pick(cluster)
+					synctest.Wait()
+					addr, err := tr.pick(cluster)
+					if want := (i%2 == 0 || f.other == nil); err != nil || (addr[0] == 'a') != want {
+						t.Fatalf("after change %d a pick goes to %q (error %v)", i, addr, err)
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				for _, addr := range append([]string{"a:1"}, f.other...) {
+					if made, most := tr.cc.Made(addr); made < 1 || made > 2 || most > 2 {
+						t.Errorf("%d connections to %s were made, %d at one time; want no more than 2", made, addr, most)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A connection is not kept for longer than it lingers, and none that has failed is.
+func TestConnectionsLingerOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		a := map[string]*balancer.ClusterState{"c": serving("a:1")}
+		b := map[string]*balancer.ClusterState{"c": serving("b:1")}
+		both := map[string]*balancer.ClusterState{"c": serving("b:1", "lost:1", "refused:1")}
+		tr.network.Set("refused:1", lbtest.Refused)
+		for _, changes := range []map[string]*balancer.ClusterState{a, b, a, both} {
+			tr.update(changes)
+			tr.pick("c")
+			synctest.Wait()
+			time.Sleep(balancer.Linger / 2)
+		}
+		tr.update(b)
+		tr.network.Set("lost:1", lbtest.Refused)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a:1", "b:1"}, tr.cc.Open()); diff != "" {
+			t.Errorf("connections half a linger later (-want +got):\n%s", diff)
+		}
+		time.Sleep(balancer.Linger / 2)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"b:1"}, tr.cc.Open()); diff != "" {
+			t.Errorf("connections a linger later (-want +got):\n%s", diff)
+		}
+		if made, _ := tr.cc.Made("a:1"); made != 1 {
+			t.Errorf("%d connections to a:1 were made, want 1", made)
+		}
+	})
+}
+
+// A connection that takes longer than the time between two changes comes about.
+func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTree()
+		defer tr.close()
+		tr.network.Set("a:1", lbtest.Silent)
+		for i := range 10 {
+			tr.update(map[string]*balancer.ClusterState{"c": serving([]string{"a:1", "b:1"}[i%2])})
+			tr.pick("c")
+			synctest.Wait()
+		}
+		tr.update(map[string]*balancer.ClusterState{"c": serving("a:1")})
+		synctest.Wait()
+		tr.network.Set("a:1", lbtest.Up)
+		synctest.Wait()
+		tr.reach(t, "c", "a:1")
+		if made, _ := tr.cc.Made("a:1"); made != 1 {
+			t.Errorf("%d connections were made, want 1", made)
+		}
+	})
+}
+
+// TestFlippingOverRealConnections counts what the system counts: connections that
+// backends accept, goroutines and file descriptors. It is not parallel because of
+// the latter.
+func TestFlippingOverRealConnections(t *testing.T) {
+	const backends, changes = 10, 100
+	var sets [2][]string
+	var servers []*server
+	for i := range 2 * backends {
+		s := startServer(t, fmt.Sprint(i%2))
+		servers = append(servers, s)
+		sets[i%2] = append(sets[i%2], s.addr)
+	}
+	for _, tc := range []struct {
+		name  string
+		state func(i int) (string, map[string]*balancer.ClusterState)
+	}{
+		{"the route", func(i int) (string, map[string]*balancer.ClusterState) {
+			name, before := fmt.Sprint(i%2), fmt.Sprint((i+1)%2)
+			return name, map[string]*balancer.ClusterState{name: serving(sets[i%2]...), before: nil}
+		}},
+		{"the endpoints", func(i int) (string, map[string]*balancer.ClusterState) {
+			return "c", map[string]*balancer.ClusterState{"c": serving(sets[i%2]...)}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, s := range servers {
+				s.conns.Store(0)
+			}
+			ch := dial(t)
+			first, state := tc.state(0)
+			ch.publish(first, state)
+			ch.expect("0")
+			stop := make(chan struct{})
+			var callers sync.WaitGroup
+			for range 4 {
+				callers.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						if _, err := ch.call(); err != nil {
+							t.Errorf("an RPC failed: %v", err)
+							return
+						}
+					}
+				})
+			}
+			var goroutines, files int
+			for i := 1; i <= changes; i++ {
+				name, state := tc.state(i)
+				ch.publish(name, state)
+				ch.expect(fmt.Sprint(i % 2))
+				if i == 4 || i == changes {
+					before, filesBefore := goroutines, files
+					goroutines, files = runtime.NumGoroutine(), openFiles()
+					// Of both ends of each connection.
+					if i == changes && (goroutines > 2*before || files > 2*filesBefore) {
+						t.Errorf("%d goroutines and %d files after %d changes; after 4 there were %d and %d",
+							goroutines, files, i, before, filesBefore)
+					}
+				}
+			}
+			close(stop)
+			callers.Wait()
+			for i, s := range servers {
+				if n := s.conns.Load(); n > 2 {
+					t.Errorf("backend %d accepted %d connections, want 2 at most", i, n)
+				}
+			}
+			ch.cc.Close()
+		})
+	}
+}
+
+// openFiles is 0 where the system does not say.
+func openFiles() int {
+	files, _ := os.ReadDir("/proc/self/fd")
+	return len(files)
+}

@@ -1,0 +1,19 @@
+package grpcbridge
+
+import (
+	"time"
+	_ "unsafe" // for go:linkname
+
+	_ "google.golang.org/grpc/resolver/dns" // has the setter
+)
+
+// What google.golang.org/grpc/resolver/dns.SetMinResolutionInterval sets.
+//
+//go:linkname minResolutionInterval google.golang.org/grpc/internal/resolver/dns.MinResolutionInterval
+var minResolutionInterval time.Duration
+
+// MinResolutionInterval returns the least time from one look-up of a name in DNS to
+// the next: 30 s, unless the program has called dns.SetMinResolutionInterval. gRPC has
+// a setter for it and nothing that reads it. If a future gRPC has it no longer, it is
+// 0, and names are looked up as often as connections fail.
+func MinResolutionInterval() time.Duration { return minResolutionInterval }

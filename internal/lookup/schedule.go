@@ -1,0 +1,200 @@
+package lookup
+
+import (
+	"container/list"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// MaxLookups is how many names are looked up at one time. Others wait for their turn.
+const MaxLookups = 100
+
+// queue holds the names that wait for their turn. Its goroutines live as long as there
+// are any.
+var queue struct {
+	mu      sync.Mutex
+	waiting list.List // of *lookup
+	workers int
+}
+
+// schedule is when a name is looked up. Guarded by lookup.mu.
+type schedule struct {
+	phase  phase
+	limits Limits
+	// asked: it is to be looked up as soon as the limits permit it.
+	asked bool
+	// last is when the last look-up ended; retry is when the next one begins, after
+	// failures.
+	last, retry time.Time
+	failures    int
+	// timer runs until the next look-up, if there is to be one.
+	timer *time.Timer
+	// place is where the name is in the queue. Guarded by queue.mu.
+	place *list.Element
+}
+
+type phase int
+
+const (
+	fresh   phase = iota // it was never looked up
+	resting              // between two look-ups
+	queued               // it waits for its turn
+	running              // it is being looked up
+	ended                // nobody watches it
+)
+
+// Intervals after failures are those of gRPC (connection-backoff.md).
+const (
+	firstRetry = 1600 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+	growth     = 1.6
+	jitter     = 0.2
+)
+
+// limitLocked makes the limits those of the watches together.
+func (l *lookup) limitLocked() {
+	first := true
+	var limits Limits
+	for w := range l.watches {
+		if first || w.limits.Least < limits.Least {
+			limits.Least = w.limits.Least
+		}
+		if r := w.limits.Refresh; r > 0 && (limits.Refresh == 0 || r < limits.Refresh) {
+			limits.Refresh = r
+		}
+		first = false
+	}
+	l.limits = limits
+}
+
+func (l *lookup) ask() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.asked {
+		l.asked = true
+		l.planLocked()
+	}
+}
+
+// planLocked sets the timer for the next look-up, or begins it.
+func (l *lookup) planLocked() {
+	if l.phase != resting {
+		return
+	}
+	var next time.Time
+	switch {
+	case l.failures > 0:
+		next = l.retry
+	case l.asked:
+		next = l.last.Add(l.limits.Least)
+	case l.limits.Refresh > 0:
+		next = l.last.Add(max(l.limits.Refresh, l.limits.Least))
+	default:
+		l.stopTimerLocked()
+		return
+	}
+	wait := time.Until(next)
+	switch {
+	case wait <= 0:
+		l.enqueueLocked()
+	case l.timer == nil:
+		l.timer = time.AfterFunc(wait, l.due)
+	default:
+		l.timer.Reset(wait)
+	}
+}
+
+func (l *lookup) stopTimerLocked() {
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+}
+
+// due is called by the timer, maybe too early.
+func (l *lookup) due() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planLocked()
+}
+
+func (l *lookup) enqueueLocked() {
+	l.stopTimerLocked()
+	l.phase, l.asked = queued, false
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	l.place = queue.waiting.PushBack(l)
+	if queue.workers < MaxLookups {
+		queue.workers++
+		go work()
+	}
+}
+
+// work looks names up until none waits.
+func work() {
+	for l := next(); l != nil; l = next() {
+		if l.begin() {
+			l.finish(l.run())
+		}
+	}
+}
+
+// next returns the name whose turn it is; nil ends the worker.
+func next() *lookup {
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	first := queue.waiting.Front()
+	if first == nil {
+		queue.workers--
+		return nil
+	}
+	l := queue.waiting.Remove(first).(*lookup)
+	l.place = nil
+	return l
+}
+
+func (l *lookup) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase != queued {
+		return false
+	}
+	l.phase = running
+	return true
+}
+
+func (l *lookup) finish(ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase != running {
+		return
+	}
+	l.phase, l.last = resting, time.Now()
+	if ok {
+		l.failures = 0
+	} else {
+		l.retry = l.last.Add(retryAfter(l.failures))
+		l.failures++
+	}
+	l.planLocked()
+}
+
+// retryAfter returns how long to wait after the given number of failures in a row.
+func retryAfter(failures int) time.Duration {
+	wait := float64(firstRetry)
+	for ; failures > 0 && wait < float64(lastRetry); failures-- {
+		wait *= growth
+	}
+	return time.Duration(min(wait, float64(lastRetry)) * (1 + jitter*(2*rand.Float64()-1)))
+}
+
+func (l *lookup) endLocked() {
+	l.phase = ended
+	l.stopTimerLocked()
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	if l.place != nil {
+		queue.waiting.Remove(l.place)
+		l.place = nil
+	}
+}
