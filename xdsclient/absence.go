@@ -15,11 +15,11 @@ import (
 // deleteOthers deletes what the server had and has no more, as the response with
 // its full state shows. What it never had may just be later than the response
 // (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
-// Resource Does Not Exist"). In place of what it has an error for, it sends
-// nothing (xRFC TP3, "Protocol Behavior").
+// Resource Does Not Exist"), and of what no request has listed yet it knows nothing. In
+// place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
 func (u *update) deleteOthers() {
 	for s := range u.types.subs.all() {
-		if s.state == subscriptionReceived && s.seen != u.number {
+		if s.state == subscriptionReceived && s.seen != u.number && s.request > 0 {
 			u.delete(s, errDeleted)
 		}
 	}

@@ -77,6 +77,17 @@ func (ts *typeState) crossed(number uint64) {
 	ts.heard = number
 }
 
+// unlist notes, before an answer that lists what the last request did, that the server will
+// take what was sent for a subscription since as not subscribed to. It has to be asked for
+// as any other, and a full state without it says nothing.
+func (ts *typeState) unlist() {
+	for s := range ts.touched {
+		if s.request == 0 && s.state == subscriptionReceived {
+			s.state = subscriptionUnsent
+		}
+	}
+}
+
 // A removal or an error that names no constraints is for all subscriptions to a name that
 // the server knows of. If it was sent before the server read the request for one of them, it
 // is for those before only: a client that moves from one variant to another would take what

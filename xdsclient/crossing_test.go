@@ -315,3 +315,55 @@ func TestDenialThatNobodyHears(t *testing.T) {
 		}
 	}
 }
+
+// Envoy, xDS protocol, "Deleting Resources": the full state is that of the names which the
+// server was told of. It says nothing of one that is watched by now, even if a response had it
+// for an earlier subscription.
+func TestFullStateBeforeTheRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, false, "fail_on_data_errors")
+		d.watch("kept")
+		_, stop := d.watch("a", "env=prod")
+		d.hears("+a{env=prod}", "+kept")
+		d.says(variantOf("a", "env=prod", "1"))
+		stop()
+		d.hears("-a{env=prod}")
+		prod, _ := d.watch("a", "env=prod")
+		d.says(variantOf("a", "env=prod", "1"))
+		prod.cluster("1")
+		d.says() // of kept alone
+		prod.silent()
+		d.hears("+a{env=prod}")
+		d.says()
+		prod.fault(KindDoesNotExist)
+	})
+}
+
+// An answer that lists the names of the last request, without one that is watched by now and
+// that the response had, has the server leave it out of the full state.
+func TestFullStateOfAnOlderList(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDesk(t, false, "fail_on_data_errors")
+		_, stop := d.watch("a", "env=prod")
+		d.hears("+a{env=prod}")
+		d.says(variantOf("a", "env=prod", "1"))
+		d.hears()
+		_, stopTest := d.watch("a", "env=test")
+		stop()
+		d.hears("+a{env=test}", "-a{env=prod}")
+
+		// The client moves back, and a response crosses its last request. It has something
+		// that nobody watches, so the answer lists what the last request did.
+		prod, _ := d.watch("a", "env=prod")
+		stopTest()
+		d.says(variantOf("a", "env=prod", "2"), variantOf("nobody's", "", "1"))
+		prod.cluster("2")
+		d.hears("+a{env=prod}", "-a{env=test}")
+		d.says() // to the answer, for which there is nothing
+		prod.silent()
+		d.says(variantOf("a", "env=prod", "2"))
+		prod.silent()
+		d.says()
+		prod.fault(KindDoesNotExist)
+	})
+}

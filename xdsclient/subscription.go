@@ -57,7 +57,7 @@ type subscription struct {
 	repeat  bool
 	repeats int
 	asked   uint64
-	// request is the number of the first request of the stream that asked for it, or 0, and
+	// request is the number of the first request of the stream that listed it, or 0, and
 	// doubted that of the response whose denial was not believed, or 0. See update.doubts.
 	request, doubted uint64
 	// payload is the last valid version that this server sent, or nil, and setback

@@ -312,6 +312,9 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 		return nil, nil
 	}
 	if !ts.incremental {
+		if !changed {
+			ts.unlist()
+		}
 		r.version, r.nonce, r.all = ts.version, ts.nonce, ts.listed
 		ts.takeReply(r)
 	}
@@ -325,9 +328,6 @@ func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
 			s.repeats, s.doubted = 0, 0
 		}
 		s.state, s.asked = subscriptionSending, ts.heard
-		if s.request == 0 {
-			s.request = ts.requests
-		}
 	}
 	ts.announced, ts.relist = true, false
 	return r, fresh
@@ -343,6 +343,9 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 		touched = ts.subs.all()
 	}
 	for s := range touched {
+		if s.request == 0 && ts.served(s) {
+			s.request = ts.requests
+		}
 		switch {
 		case !s.wanted():
 			if s.state != subscriptionUnsent {
