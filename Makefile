@@ -27,7 +27,7 @@ BENCHCOUNT ?= 5
 FLEET := Fleet|Channels|Repeats|Members
 # Benchmarks of single packages, which have no peer.
 PARTS := ^Benchmark(Select|Filters|DecodeRoutes|PatchRoutes|Match)$$
-PARTSOF := ./configselector ./xdsresource ./xdsclient/dynparam
+PARTSOF := ./configselector ./internal/xdsresource ./xdsclient/dynparam
 BENCHOUT := bin/bench
 
 .PHONY: bench

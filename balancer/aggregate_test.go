@@ -10,7 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // over is an aggregate cluster.

@@ -14,7 +14,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 func clusterName(i int) string {

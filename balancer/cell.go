@@ -6,10 +6,10 @@ import (
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/aggregate"
-	"github.com/dynxds/dynxds/balancer/cluster"
-	"github.com/dynxds/dynxds/balancer/switchover"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/balancer/internal/aggregate"
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/switchover"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // cell is one cluster's place in the tree. While no RPC has asked for the

@@ -13,7 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // with returns a cluster with another policy among its endpoints.

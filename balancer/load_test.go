@@ -5,8 +5,8 @@ import (
 
 	grpcbalancer "google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/xdsclient/load"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // reported has the load of a cluster counted.

@@ -11,7 +11,7 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // What one endpoint costs that fails and comes back does not depend on how many others

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // UsesXDS reports whether the credentials of a channel leave the security of its

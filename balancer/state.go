@@ -7,7 +7,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // State is the balancer's part of one snapshot. It is immutable. Parts that

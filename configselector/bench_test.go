@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // selectKinds are kinds of routes of which there are many. An RPC of methodOf(i) with

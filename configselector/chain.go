@@ -8,7 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // chains builds the chains of one virtual host, with the configurations of filters

@@ -17,9 +17,9 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // everyAction is a RouteConfiguration with a route for each action.

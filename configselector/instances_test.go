@@ -14,7 +14,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // closing counts the instances of a filter and the RPCs in them.

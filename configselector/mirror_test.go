@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // mirrored is a route that sends copies to clusters "m0", "m1", ….

@@ -13,7 +13,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 func edits(name string, replace bool, values ...string) xdsresource.HeaderEdits {

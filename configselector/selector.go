@@ -21,7 +21,7 @@ import (
 	"github.com/dynxds/dynxds/configselector/internal/router"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Config is what a Selector is made of.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 func newClientConn(t testing.TB) *grpc.ClientConn {

@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // binding is a filter that sends RPCs to a cluster and asks for an endpoint in

@@ -19,7 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

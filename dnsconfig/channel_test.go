@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/dynxds/dynxds/dnsconfig"
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/dnsserver"
 )
 
 const name, configName = "service.test", "_grpc_config.service.test"

@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/dnsserver"
 )
 
 // TestNameIsPrefixedWithGrpcConfig: A2, "Encoding in DNS TXT Records".

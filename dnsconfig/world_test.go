@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/dnsserver"
 )
 
 // fakeConfig is a parsed service config.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // serialWatcher checks that it is called by one goroutine at a time.

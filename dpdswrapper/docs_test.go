@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // The bootstrap of the manual asks for what the manual says.

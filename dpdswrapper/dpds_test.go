@@ -3,8 +3,8 @@ package dpdswrapper_test
 import (
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 var (

@@ -13,10 +13,10 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 const ownConstraints = `

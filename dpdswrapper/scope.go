@@ -5,9 +5,9 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 var logger = grpclog.Component("dynxds")

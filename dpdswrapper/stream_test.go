@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // adsServer is a server of TP2's messages that passes on what it is asked, and sends what it is told

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // runs numbers the runs of tests (-count), which share a log.

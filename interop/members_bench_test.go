@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/dnsserver"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Everything that any input gives is accepted by Envoy and by dynxds, and does not

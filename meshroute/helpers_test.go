@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/router"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // mustParse parses policies that have to be valid.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // rewritten returns what becomes of a path by replacePrefixMatch, in dynxds. ok is

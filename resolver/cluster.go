@@ -5,7 +5,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/pmap"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // clusterNode follows one cluster that RPCs are routed to, and the clusters under

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // inlined is a cluster with a load_assignment of one locality.

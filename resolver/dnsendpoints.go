@@ -10,7 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/lookup"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // dnsEndpoints are those of a cluster whose names DNS resolves. Its fields but

@@ -11,8 +11,8 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // graph follows the resources that one channel depends on. Watchers change it

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // fakeClient is a transport whose resources the test hands out.

@@ -2,7 +2,7 @@ package resolver
 
 import (
 	"github.com/dynxds/dynxds/balancer"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // member follows one cluster: its Cluster, and the endpoints that this leads to.

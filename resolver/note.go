@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // ambient has the errors of a resource whose last version stays in use (gRFC A88). It

@@ -17,11 +17,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // transport is a transport whose answers the test gives, to the resolvers of

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 func aggregate(underlying ...string) *xdsresource.Cluster {

@@ -6,8 +6,8 @@ import (
 	"hash/maphash"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // linkState says how a channel stands with its server.

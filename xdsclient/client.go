@@ -4,9 +4,9 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // Client is what the layers above see of the transport: a place to watch

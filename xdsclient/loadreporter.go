@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // reporterState says whether a loadReporter has a goroutine.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/dynxds/dynxds/xdsclient/load"
+	"github.com/dynxds/dynxds/internal/load"
 )
 
 // loadService is the LRS of a script.

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/dynxds/dynxds/xdsclient/load"
+	"github.com/dynxds/dynxds/internal/load"
 )
 
 const (

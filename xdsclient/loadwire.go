@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/dynxds/dynxds/xdsclient/load"
+	"github.com/dynxds/dynxds/internal/load"
 )
 
 const (

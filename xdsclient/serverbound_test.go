@@ -6,8 +6,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/load"
 )
 
 // origin is a value that knows which server it is of.

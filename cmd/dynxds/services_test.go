@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve/servetest"
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/testca"
 )
 
 const adsService = "envoy.service.discovery.v3.AggregatedDiscoveryService"

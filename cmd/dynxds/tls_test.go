@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/testca"
 )
 
 // dialBackend is a client of dynxds with the bootstrap that these arguments of

@@ -12,9 +12,9 @@ import (
 	"go.uber.org/goleak"
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/internal/lookup"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/dnsserver"
 )
 
 // zone is the DNS of the process.

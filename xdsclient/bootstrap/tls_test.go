@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/dynxds/dynxds/testutils/testca"
+	"github.com/dynxds/dynxds/internal/testca"
 )
 
 const testTimeout = 20 * time.Second

@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/xdsclient/load"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // Registry has the endpoints of one cluster by their addresses.

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/dynxds/dynxds/balancer/internal/loads"
-	"github.com/dynxds/dynxds/xdsclient/load"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 func at(zone string, endpoints ...xdsresource.Endpoint) xdsresource.Locality {

@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // call is an RPC that goes through filters, or that the router has work with.

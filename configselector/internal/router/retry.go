@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/decision"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // The metadata of gRFC A6, "Exposed Retry Metadata" and "Pushback".

@@ -23,7 +23,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/matching"
-	"github.com/dynxds/dynxds/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // A Channel is what the RPCs of one channel have in common for as long as the

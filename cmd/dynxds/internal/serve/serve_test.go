@@ -24,7 +24,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve/servetest"
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils/testca"
+	"github.com/dynxds/dynxds/internal/testca"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,10 +11,10 @@ import (
 	_ "github.com/dynxds/dynxds" // the filters and policies that a client has
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // decoder finds what clients reject among the resources of a store, by decoding it as

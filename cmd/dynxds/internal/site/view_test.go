@@ -10,8 +10,8 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/meshroute"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // folderOf is a folder with one file.

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsresource"
 )
 
 // maxAnswer bounds the answer, in bytes: it carries every resource of the process.

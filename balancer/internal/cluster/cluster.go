@@ -1,0 +1,237 @@
+// Package cluster is the part of the balancer tree that serves one cluster:
+// the priorities of its endpoints, and below them localities and leaves.
+//
+// It turns what is known of the cluster into the configuration of those
+// policies, touching none that the change does not concern, and it words the
+// errors that RPCs to the cluster see. It does not choose clusters, and it
+// does not wait for a first RPC: the root does both.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/locality"
+	"github.com/dynxds/dynxds/balancer/internal/outlier"
+	"github.com/dynxds/dynxds/balancer/internal/priority"
+	"github.com/dynxds/dynxds/balancer/internal/switchover"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Config is what is known of the cluster. Without Err and Endpoints it is
+// being resolved, and RPCs wait.
+type Config struct {
+	Cluster   *xdsresource.Cluster
+	Endpoints *xdsresource.Endpoints
+	// ResolveNow has the addresses of endpoints looked up again, if they come
+	// from DNS. It does not wait and may be called from anywhere. nil: they do not.
+	ResolveNow func()
+	// Notes words what is to be added to the errors of RPCs that find no endpoint. nil:
+	// nothing.
+	Notes fmt.Stringer
+	// Err is why the cluster cannot be used. RPCs see its text, and Notes.
+	Err error
+}
+
+// Policy serves one cluster.
+type Policy struct {
+	env     *tree.Env
+	name    string
+	changed func()
+
+	config Config
+	// resolve is Config.ResolveNow, for the connections.
+	resolve atomic.Pointer[func()]
+	phase   phase
+	names   names
+	// part is the part of the tree that is the cluster's. It is nil unless there are
+	// endpoints, or were until the cluster had to be resolved again.
+	part *tree.Env
+	// priorities is nil if only sessions have endpoints to go to.
+	priorities *priority.Policy[locality.Config]
+	// counter counts the cluster's RPCs, and so does counting for load reports;
+	// gate keeps some of them out, outliers watches over the endpoints, and sessions
+	// finds those that RPCs ask for. They are there as long as part is.
+	counter  *traffic.Counter
+	counting counting
+	gate     *gate
+	outliers *outlier.Detector
+	sessions *sessions
+	// hostnames are those of config.Endpoints.
+	hostnames hostnames
+	state     balancer.State
+}
+
+// phase is what the Policy does with RPCs.
+type phase int
+
+const (
+	resolving phase = iota // they wait for the cluster's resources
+	unusable               // they fail: a resource is missing, or has no endpoint to offer
+	serving                // they go to the priorities
+)
+
+// New returns the Policy of the named cluster, whose RPCs wait until Update.
+func New(env *tree.Env, name string, changed func()) *Policy {
+	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
+}
+
+// Update takes over what is now known of the cluster.
+func (p *Policy) Update(c Config) {
+	before := p.config
+	p.config = c
+	if c.Cluster != before.Cluster || c.Endpoints != before.Endpoints {
+		resolveNow := c.ResolveNow
+		p.resolve.Store(&resolveNow)
+	}
+	switch {
+	case c.Err != nil:
+		p.fail(c.Err)
+	case c.Cluster == nil || c.Endpoints == nil:
+		// Endpoints of the old resource are not for RPCs any more, but those
+		// of the new one may well be the same: their connections are kept.
+		p.phase = resolving
+		p.state = tree.Waiting(connectivity.Connecting)
+	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
+	default:
+		p.serve(c)
+	}
+}
+
+// State implements tree.Policy.
+func (p *Policy) State() balancer.State { return p.state }
+
+// ExitIdle implements tree.Policy.
+func (p *Policy) ExitIdle() {
+	if p.priorities != nil {
+		p.priorities.ExitIdle()
+	}
+}
+
+// Close implements tree.Policy.
+func (p *Policy) Close() {
+	if p.part == nil {
+		return
+	}
+	p.sessions.close() // Before the policies, whose connections it would keep.
+	p.closePriorities()
+	p.counter.Release()
+	p.counting.close()
+	p.outliers.Close()
+	p.part, p.counter, p.gate, p.outliers, p.sessions = nil, nil, nil, nil, nil
+}
+
+func (p *Policy) closePriorities() {
+	if p.priorities != nil {
+		p.priorities.Close()
+		p.priorities = nil
+	}
+}
+
+func (p *Policy) fail(err error) {
+	p.Close()
+	p.phase = unusable
+	p.state = tree.FailingWith(err, p.config.Notes)
+}
+
+func (p *Policy) serve(c Config) {
+	entries := p.names.entries(c.Cluster, c.Endpoints)
+	if len(entries) == 0 && !keepsSessions(c) {
+		p.fail(fmt.Errorf("dynxds: cluster %q has no endpoint to send RPCs to: "+
+			"ClusterLoadAssignment %q has none that is HEALTHY or UNKNOWN", p.name, c.Endpoints.Name))
+		return
+	}
+	if p.part == nil {
+		registry := health.NewRegistry()
+		p.part = p.env.ForCluster(registry, p.resolveNow)
+		p.outliers = outlier.New(p.part.Loop, registry)
+		p.sessions = newSessions(p.part, p.childChanged)
+	}
+	p.limit(c)
+	p.hostnames = hostnamesOf(c.Endpoints)
+	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
+	p.sessions.update(c)
+	if len(entries) == 0 {
+		p.closePriorities()
+	} else {
+		if p.priorities == nil {
+			p.priorities = priority.New(p.part, builder(p.part), p.childChanged)
+		}
+		p.priorities.Update(entries)
+	}
+	p.phase = serving
+	p.adopt()
+}
+
+// resolveNow is called by connections, on their goroutines.
+func (p *Policy) resolveNow() {
+	if f := p.resolve.Load(); f != nil && *f != nil {
+		(*f)()
+	}
+}
+
+// limit sets up the gate that RPCs have to pass.
+func (p *Policy) limit(c Config) {
+	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
+	if p.counter == nil || p.counter.Key() != key {
+		before := p.counter
+		p.counter = traffic.Use(key)
+		if before != nil {
+			before.Release()
+		}
+	}
+	p.counting.update(c.Cluster, c.Endpoints)
+	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
+}
+
+// kind is what makes two policies of a priority different ones, rather than one
+// with another configuration.
+type kind struct {
+	leafPolicy string
+	across     bool
+}
+
+func builder(env *tree.Env) func(name string, changed func()) priority.Child[locality.Config] {
+	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
+		return locality.New(env, changed)
+	}
+	return func(_ string, changed func()) priority.Child[locality.Config] {
+		return switchover.New(kindOf, build, changed)
+	}
+}
+
+func kindOf(c locality.Config) kind {
+	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
+}
+
+// childChanged is called when the priorities or the sessions have news.
+func (p *Policy) childChanged() {
+	if p.phase == serving {
+		p.adopt()
+		p.changed()
+	}
+}
+
+// adopt makes the priorities' state the cluster's.
+func (p *Policy) adopt() {
+	s := tree.Failing(errOnlySessions)
+	if p.priorities != nil {
+		s = p.priorities.State()
+	}
+	picker := &picker{
+		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
+		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions, hostnames: p.hostnames,
+		notes: p.config.Notes,
+	}
+	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
+}
+
+// errOnlySessions is what other RPCs see.
+var errOnlySessions = errors.New("none of its endpoints is HEALTHY or UNKNOWN; those that it has are for sessions only")

@@ -1,0 +1,213 @@
+package cluster_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// limited is a cluster of a name of its own, as the counters are the process's.
+func limited(service string, limit uint32, drops ...xdsresource.Drop) cluster.Config {
+	e := endpoints(at("a", 0, "a:1"))
+	e.Drops = drops
+	return cluster.Config{
+		Cluster:   &xdsresource.Cluster{Name: "backend", EDSServiceName: service, LBPolicy: "round_robin", MaxRequests: limit},
+		Endpoints: e,
+	}
+}
+
+func (f *fixture) pick() (balancer.PickResult, *decision.Decision, error) {
+	d := &decision.Decision{Context: context.Background(), Extra: new(decision.Extra)}
+	result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+	return result, d, err
+}
+
+func reportOf(service string) traffic.Report {
+	for _, r := range traffic.Reports() {
+		if r.Service == service {
+			return r
+		}
+	}
+	return traffic.Report{}
+}
+
+// gRFC A27, "drop_overloads": each entry drops its share of what those before
+// it leave, in parts of a million.
+func TestDropsInOrderByShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		const n = 100_000
+		f.update(limited(t.Name(), n, xdsresource.Drop{Category: "lb", PerMillion: 200_000},
+			xdsresource.Drop{Category: "throttle", PerMillion: 500_000}))
+		through := 0
+		for range n {
+			result, d, err := f.pick()
+			if err == nil {
+				through++
+				result.Done(balancer.DoneInfo{})
+				continue
+			}
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `cluster "backend" dropped`) {
+				t.Fatalf("a dropped RPC ends with %v, want UNAVAILABLE that names the cluster", err)
+			}
+			if !d.Dropped() {
+				t.Fatal("a dropped RPC may be retried")
+			}
+		}
+		r := reportOf(t.Name())
+		counts := []int{int(r.Dropped["lb"]), int(r.Dropped["throttle"]), through}
+		if counts[0]+counts[1]+counts[2] != n {
+			t.Fatalf("drops and RPCs %v do not make %d", counts, n)
+		}
+		lbtest.CheckShares(t, "lb, throttle, through", counts, 0.2, 0.4, 0.4)
+	})
+}
+
+func TestDropsOfAllAndOfNone(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		drops []xdsresource.Drop
+		want  bool
+	}{
+		{"none", nil, false},
+		{"all", []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.update(limited(t.Name(), 1, tc.drops...))
+				for range 1000 {
+					result, _, err := f.pick()
+					if (err != nil) != tc.want {
+						t.Fatalf("a pick gave %v", err)
+					}
+					if err == nil {
+						result.Done(balancer.DoneInfo{})
+					}
+				}
+			})
+		})
+	}
+}
+
+// While an RPC waits it is picked for with every news; drops must not be drawn
+// for each time.
+func TestRPCsThatWaitAreNotDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.network.Set("a:1", lbtest.Silent)
+		f.update(limited(t.Name(), 1, xdsresource.Drop{Category: "all", PerMillion: xdsresource.Million}))
+		if _, _, err := f.pick(); err != balancer.ErrNoSubConnAvailable {
+			t.Errorf("an RPC that has to wait ended with %v", err)
+		}
+		f.network.Set("a:1", lbtest.Up)
+		synctest.Wait()
+		if _, _, err := f.pick(); status.Code(err) != codes.Unavailable {
+			t.Errorf("once connected, a pick gave %v, want a drop", err)
+		}
+	})
+}
+
+// gRFC A32: exactly max_requests, over all channels of the process.
+func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 5
+		service := t.Name()
+		f, other := newFixture(), newFixture()
+		defer f.close()
+		defer other.close()
+		f.update(limited(service, limit))
+		other.update(limited(service, limit))
+
+		// The count outlives the fixtures, as it is the process's.
+		var ends []func(balancer.DoneInfo)
+		defer func() {
+			for _, end := range ends {
+				end(balancer.DoneInfo{})
+			}
+		}()
+		end := func() { ends[0](balancer.DoneInfo{}); ends = ends[1:] }
+		through := func(from *fixture, when string) {
+			t.Helper()
+			result, _, err := from.pick()
+			if err != nil {
+				t.Errorf("%s an RPC was refused: %v", when, err)
+				return
+			}
+			ends = append(ends, result.Done)
+		}
+		for i := range limit {
+			from := []*fixture{f, other}[i%2]
+			result, _, err := from.pick()
+			if err != nil {
+				t.Fatalf("RPC %d was refused: %v", i+1, err)
+			}
+			ends = append(ends, result.Done)
+		}
+		for _, from := range []*fixture{f, other} {
+			_, d, err := from.pick()
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "5 RPCs on their way") || !d.Dropped() {
+				t.Errorf("an RPC over the limit ended with %v (not to be retried: %v)", err, d.Dropped())
+			}
+		}
+		end()
+		through(other, "after one RPC had ended")
+
+		// "if the current number of RPCs in flight is 105 and we receive a CDS
+		// update lowering the limit to 100, new RPCs will still fail"
+		f.update(limited(service, limit-2))
+		end()
+		end()
+		if _, _, err := f.pick(); err == nil {
+			t.Error("an RPC went through over the lowered limit")
+		}
+		end()
+		through(f, "below the lowered limit")
+		if r := reportOf(service); r.Refused != 3 || r.InFlight != 3 {
+			t.Errorf("%d refused, %d in flight; want 3 and 3", r.Refused, r.InFlight)
+		}
+		// Another EDS service counts anew.
+		f.update(limited(service+"/new", 1))
+		through(f, "for another EDS service")
+	})
+}
+
+func TestPickThatFailsIsNotOnItsWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update(limited(t.Name(), 1))
+		f.network.Set("a:1", lbtest.Refused)
+		synctest.Wait()
+		for range 3 {
+			f.pick()
+		}
+		if r := reportOf(t.Name()); r.InFlight != 0 || r.Refused != 0 {
+			t.Errorf("%d in flight and %d refused without any RPC", r.InFlight, r.Refused)
+		}
+		if s := f.cc.State().ConnectivityState; s == connectivity.Ready {
+			t.Fatalf("state is %v", s)
+		}
+	})
+}

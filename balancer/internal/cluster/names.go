@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/locality"
+	"github.com/dynxds/dynxds/balancer/internal/priority"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// names gives the priorities of a cluster names that follow the localities:
+// when all localities of priority 1 move to priority 0, their policy, and with
+// it their connections, moves along (gRFC A56, "LB Policy Configuration").
+type names struct {
+	// of is the names that each locality's priorities had last time. More than
+	// one priority may hold endpoints of one locality.
+	of map[xdsresource.LocalityID][]string
+	// before is what of was before its last change of localities: a locality that comes
+	// back finds the policy that the priorities have kept.
+	before map[xdsresource.LocalityID][]string
+	// made counts the names given so far.
+	made int
+}
+
+// entries returns the configuration of the priorities, the most preferred
+// first; none if no endpoint is usable.
+func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []priority.Entry[locality.Config] {
+	if !slices.ContainsFunc(e.Localities, func(l xdsresource.Locality) bool { return leaf.Usable(l.Endpoints) }) {
+		return nil
+	}
+	of := make(map[xdsresource.LocalityID][]string, len(e.Localities))
+	taken := make(map[string]bool)
+	var entries []priority.Entry[locality.Config]
+	for _, localities := range byPriority(e.Localities) {
+		name := n.choose(localities, taken)
+		taken[name] = true
+		for i := range localities {
+			id := localities[i].ID
+			of[id] = append(of[id], name)
+		}
+		if c.AcrossLocalities {
+			localities = merged(localities)
+		}
+		entries = append(entries, priority.Entry[locality.Config]{
+			Name: name,
+			Config: locality.Config{
+				LeafPolicy: c.LBPolicy, LeafConfig: c.LBConfig,
+				AcrossLocalities: c.AcrossLocalities, Localities: localities,
+			},
+		})
+	}
+	if !sameLocalities(of, n.of) {
+		n.before = n.of
+	}
+	n.of = of
+	return entries
+}
+
+func sameLocalities(a, b map[xdsresource.LocalityID][]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for id := range a {
+		if _, ok := b[id]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// choose returns the first name that one of the localities has, or had before, and
+// that is not taken, or else a new name.
+func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool) string {
+	for _, of := range []map[xdsresource.LocalityID][]string{n.of, n.before} {
+		for i := range localities {
+			for _, name := range of[localities[i].ID] {
+				if !taken[name] {
+					return name
+				}
+			}
+		}
+	}
+	n.made++
+	return strconv.Itoa(n.made)
+}
+
+// merged makes one locality of all, for a policy that is to pick across them.
+// The weight of an endpoint is multiplied by that of its locality (gRFC A42).
+func merged(localities []xdsresource.Locality) []xdsresource.Locality {
+	all := xdsresource.Locality{Priority: localities[0].Priority, Weight: 1}
+	for i := range localities {
+		all.Endpoints = append(all.Endpoints, localities[i].Endpoints...)
+	}
+	multiplyWeights(all.Endpoints, localities)
+	return []xdsresource.Locality{all}
+}
+
+// multiplyWeights sets the weights of endpoints, which are those of the
+// localities in order. The weights of a policy fit 32 bits together; if the
+// products do not, they are made smaller in proportion.
+func multiplyWeights(endpoints []xdsresource.Endpoint, localities []xdsresource.Locality) {
+	products := make([]uint64, 0, len(endpoints))
+	var total float64
+	for i := range localities {
+		for _, e := range localities[i].Endpoints {
+			product := uint64(e.Weight) * uint64(localities[i].Weight)
+			products = append(products, product)
+			total += float64(product)
+		}
+	}
+	scale := min(1, (math.MaxUint32-float64(len(endpoints)))/total)
+	for i, product := range products {
+		if scale < 1 {
+			product = max(1, uint64(float64(product)*scale))
+		}
+		endpoints[i].Weight = uint32(product)
+	}
+}
+
+// byPriority splits localities by their priority, in order.
+func byPriority(localities []xdsresource.Locality) [][]xdsresource.Locality {
+	sorted := slices.Clone(localities)
+	slices.SortStableFunc(sorted, func(a, b xdsresource.Locality) int { return cmp.Compare(a.Priority, b.Priority) })
+	var groups [][]xdsresource.Locality
+	for len(sorted) > 0 {
+		end := 1
+		for end < len(sorted) && sorted[end].Priority == sorted[0].Priority {
+			end++
+		}
+		groups = append(groups, sorted[:end:end])
+		sorted = sorted[end:]
+	}
+	return groups
+}

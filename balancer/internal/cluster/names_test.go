@@ -1,0 +1,158 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// priorities is a resource's localities by priority, by their zones.
+type priorities [][]string
+
+func (p priorities) endpoints() *xdsresource.Endpoints {
+	e := &xdsresource.Endpoints{}
+	for i, zones := range p {
+		for _, z := range zones {
+			e.Localities = append(e.Localities, xdsresource.Locality{
+				ID: xdsresource.LocalityID{Zone: z}, Priority: uint32(i), Weight: 1,
+				Endpoints: []xdsresource.Endpoint{{Address: z + ":1", Weight: 1}},
+			})
+		}
+	}
+	return e
+}
+
+// gRFC A56, "LB Policy Configuration": names move with the localities.
+func TestNamesFollowTheLocalities(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		updates []priorities
+		want    [][]string
+	}{
+		{"the same", []priorities{{{"a"}, {"b"}}, {{"a"}, {"b"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
+		{"one moves up", []priorities{{{"a"}, {"b"}}, {{"b"}, {"c"}}}, [][]string{{"1", "2"}, {"2", "3"}}},
+		{"two change places", []priorities{{{"a"}, {"b"}}, {{"b"}, {"a"}}}, [][]string{{"1", "2"}, {"2", "1"}}},
+		{"one is split", []priorities{{{"a", "b"}}, {{"a"}, {"b"}}}, [][]string{{"1"}, {"1", "2"}}},
+		{"two are merged", []priorities{{{"a"}, {"b"}}, {{"a", "b"}}}, [][]string{{"1", "2"}, {"1"}}},
+		{"all are new", []priorities{{{"a"}}, {{"b"}}}, [][]string{{"1"}, {"2"}}},
+		{"one locality in two priorities", []priorities{{{"a"}, {"a", "b"}}, {{"a"}, {"a", "b"}}},
+			[][]string{{"1", "2"}, {"1", "2"}}},
+		{"two priorities of one locality", []priorities{{{"a"}, {"a"}}, {{"a"}, {"a"}}}, [][]string{{"1", "2"}, {"1", "2"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var n names
+			var got [][]string
+			for _, u := range tc.updates {
+				var given []string
+				for _, e := range n.entries(&xdsresource.Cluster{}, u.endpoints()) {
+					given = append(given, e.Name)
+				}
+				got = append(got, given)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEntriesKeepTheOrderWithinAPriority(t *testing.T) {
+	t.Parallel()
+	var n names
+	e := priorities{{"a", "c"}, {"b", "d"}}.endpoints()
+	e.Localities[1], e.Localities[2] = e.Localities[2], e.Localities[1]
+	before := fmt.Sprint(e)
+	var got [][]string
+	for _, entry := range n.entries(&xdsresource.Cluster{LBPolicy: "round_robin"}, e) {
+		if entry.Config.LeafPolicy != "round_robin" {
+			t.Errorf("leaf policy is %q", entry.Config.LeafPolicy)
+		}
+		var zones []string
+		for _, l := range entry.Config.Localities {
+			zones = append(zones, l.ID.Zone)
+		}
+		got = append(got, zones)
+	}
+	if diff := cmp.Diff([][]string{{"a", "c"}, {"b", "d"}}, got); diff != "" {
+		t.Errorf("localities (-want +got):\n%s", diff)
+	}
+	if fmt.Sprint(e) != before {
+		t.Error("the resource was changed")
+	}
+}
+
+// gRFC A52, "Locality Weights": a policy that is not wrapped in WrrLocality
+// picks among all endpoints of the priority.
+func TestAPolicyAcrossLocalitiesGetsAllEndpointsOfThePriority(t *testing.T) {
+	t.Parallel()
+	var n names
+	entries := n.entries(&xdsresource.Cluster{LBPolicy: "round_robin", AcrossLocalities: true}, priorities{{"a", "b"}, {"c"}}.endpoints())
+	var got [][]string
+	for _, e := range entries {
+		if len(e.Config.Localities) != 1 || e.Config.Localities[0].Weight != 1 {
+			t.Fatalf("localities %+v, want one of weight 1", e.Config.Localities)
+		}
+		var addresses []string
+		for _, endpoint := range e.Config.Localities[0].Endpoints {
+			addresses = append(addresses, endpoint.Address)
+		}
+		got = append(got, addresses)
+	}
+	if diff := cmp.Diff([][]string{{"a:1", "b:1"}, {"c:1"}}, got); diff != "" {
+		t.Errorf("addresses by priority (-want +got):\n%s", diff)
+	}
+}
+
+// gRFC A42, "Change Child Policy Config Generation": its example, and products
+// that do not fit.
+func TestWeightsAcrossLocalities(t *testing.T) {
+	t.Parallel()
+	type locality struct {
+		weight    uint32
+		endpoints []uint32
+	}
+	for _, tc := range []struct {
+		name       string
+		localities []locality
+		want       []uint32
+	}{
+		{"the example", []locality{{3, []uint32{2, 1}}, {2, []uint32{3, 1}}}, []uint32{6, 3, 6, 2}},
+		{"too great", []locality{{1 << 31, []uint32{1 << 30, 1 << 30}}, {1 << 31, []uint32{1 << 31}}},
+			[]uint32{1<<30 - 1, 1<<30 - 1, 1<<31 - 2}},
+		{"one far below the other", []locality{{1, []uint32{1}}, {1<<32 - 2, []uint32{1<<32 - 1}}}, []uint32{1, 1<<32 - 3}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var given []xdsresource.Locality
+			for _, l := range tc.localities {
+				at := xdsresource.Locality{Weight: l.weight}
+				for _, w := range l.endpoints {
+					at.Endpoints = append(at.Endpoints, xdsresource.Endpoint{Weight: w})
+				}
+				given = append(given, at)
+			}
+			var got []uint32
+			var total uint64
+			for _, e := range merged(given)[0].Endpoints {
+				got = append(got, e.Weight)
+				total += uint64(e.Weight)
+			}
+			for i := range got {
+				if off := int64(got[i]) - int64(tc.want[i]); len(got) != len(tc.want) || off < -4 || off > 4 {
+					t.Fatalf("weights %v, want %v", got, tc.want)
+				}
+			}
+			if total > 1<<32-1 {
+				t.Errorf("weights %v do not fit 32 bits together", got)
+			}
+			if given[0].Endpoints[0].Weight != tc.localities[0].endpoints[0] {
+				t.Error("the resource was changed")
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/internal/leaf"
+	"github.com/dynxds/dynxds/balancer/internal/loads"
+	"github.com/dynxds/dynxds/balancer/internal/traffic"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// picker is the priorities' picker behind the cluster's drops and its limit,
+// and with the cluster's name on its errors.
+type picker struct {
+	child     balancer.Picker
+	cluster   string
+	endpoints string
+	// gate is for RPCs that are about to be sent. While the priorities are not
+	// ready RPCs wait, and are picked for again with each news; they must not be
+	// drawn for each time.
+	gate  *gate
+	ready bool
+	// sessions has the endpoints that RPCs may ask for.
+	sessions *sessions
+	// hostnames are the authorities that some RPCs are to have.
+	hostnames hostnames
+	// notes are added to the errors of RPCs that find no endpoint; nil: nothing.
+	notes fmt.Stringer
+}
+
+// gate is what an RPC has to pass before an endpoint is picked for it. It is
+// immutable but for what it counts.
+type gate struct {
+	drops   []drop
+	limit   uint32
+	counter *traffic.Counter
+	// loads leads to what counts RPCs for load reports, and overload counts those
+	// over the limit. Both are nil if there are no reports.
+	loads    *loads.Registry
+	overload *load.Drops
+	// end ends an RPC on the counter.
+	end func(balancer.DoneInfo)
+}
+
+type drop struct {
+	category   string
+	perMillion uint32
+	count      *atomic.Uint64
+	reported   *load.Drops
+}
+
+func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n counting) *gate {
+	g := &gate{limit: limit, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
+	g.loads, g.overload = n.registry, n.cluster.Drops("")
+	for _, d := range drops {
+		g.drops = append(g.drops, drop{
+			category: d.Category, perMillion: d.PerMillion,
+			count: counter.Drops(d.Category), reported: n.cluster.Drops(d.Category),
+		})
+	}
+	return g
+}
+
+// Pick takes no lock and allocates only to word an error, to join what the child
+// wants done at the end of the RPC with what is done here, or to set an authority.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	d := decision.FromContext(info.Ctx)
+	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
+		return p.pickHost(info, d)
+	}
+	result, _, err := p.pick(info, d, p.child, p.ready)
+	return result, err
+}
+
+// pickHost picks for an RPC of a session, and tells which endpoint it goes to.
+func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
+	override := d.Extra.HostOverride
+	if !p.sessions.ready() {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	child, ready := p.child, p.ready
+	switch sc, wait := p.sessions.find(override.Addresses); {
+	case wait:
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	case sc != nil:
+		child, ready = chosen{sc}, true
+	}
+	result, sc, err := p.pick(info, d, child, ready)
+	if err != nil || sc == nil {
+		return result, err
+	}
+	if h := sc.Host(); h != nil {
+		h.Use()
+		override.SetHost(&h.Endpoint().Addresses)
+	}
+	return result, nil
+}
+
+// pick picks by child, and returns what it has picked beside the result for gRPC.
+// gated says that the RPC is sent if child finds an endpoint.
+func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
+	if gated {
+		if err := p.enter(d); err != nil {
+			return balancer.PickResult{}, nil, err
+		}
+	}
+	result, err := child.Pick(info)
+	if err != nil {
+		if gated {
+			p.gate.counter.End()
+		}
+		if err == balancer.ErrNoSubConnAvailable {
+			return result, nil, err
+		}
+		return result, nil, p.explain(err)
+	}
+	sc, ok := result.SubConn.(*leaf.SubConn)
+	if ok {
+		result.SubConn = sc.Unwrap()
+		p.hostnames.setAuthority(&result, d, sc)
+	}
+	if !gated {
+		return result, sc, nil
+	}
+	end := p.gate.end
+	if ok {
+		end = sc.Begin(p.gate.counter, p.gate.loads)
+	}
+	if done := result.Done; done != nil {
+		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }
+	} else {
+		result.Done = end
+	}
+	return result, sc, nil
+}
+
+// enter returns a status error, which ends any RPC, if this one is not to be
+// sent. Such an RPC is not to be retried either (gRFC A32).
+func (p *picker) enter(d *decision.Decision) error {
+	for i := range p.gate.drops {
+		share := &p.gate.drops[i]
+		if rand.Uint32N(xdsresource.Million) < share.perMillion {
+			share.count.Add(1)
+			share.reported.Count()
+			return p.refuse(d, fmt.Sprintf("the control plane drops %d of a million RPCs for %q", share.perMillion, share.category))
+		}
+	}
+	if !p.gate.counter.Start(p.gate.limit) {
+		p.gate.overload.Count()
+		return p.refuse(d, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
+	}
+	return nil
+}
+
+func (p *picker) refuse(d *decision.Decision, why string) error {
+	if d != nil {
+		d.Drop()
+	}
+	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
+}
+
+// explain keeps the kind of error, as a status error ends even RPCs that wait
+// for ready and others do not, but makes the code UNAVAILABLE: no
+// configuration can make an RPC fail with another one (gRFC A54).
+func (p *picker) explain(err error) error {
+	text := err.Error()
+	s, isStatus := status.FromError(err)
+	if isStatus {
+		text = s.Message()
+	}
+	text = tree.Noted(fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: %s",
+		p.cluster, p.endpoints, text), p.notes)
+	if isStatus {
+		return status.Error(codes.Unavailable, text)
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,179 @@
+package cluster_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// by is serving with another policy.
+func by(policy, config string, localities ...xdsresource.Locality) cluster.Config {
+	return cluster.Config{
+		Cluster: &xdsresource.Cluster{Name: "backend", LBPolicy: policy, LBConfig: config,
+			MaxRequests: xdsresource.DefaultMaxRequests, AcrossLocalities: policy == xdsresource.PolicyRingHash},
+		Endpoints: endpoints(localities...),
+	}
+}
+
+// Every policy that a Cluster can name (gRFC A48, A52, A58, A62, A42).
+func TestEveryPolicyServes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ policy, config string }{
+		{"round_robin", ""},
+		{"least_request_experimental", `{"choiceCount":3}`},
+		{"pick_first", `{"shuffleAddressList":true}`},
+		{"weighted_round_robin", `{"blackoutPeriod":"1s"}`},
+		{xdsresource.PolicyRingHash, `{"minRingSize":10}`},
+		{xdsresource.PolicyRandom, ""},
+	} {
+		t.Run(tc.policy, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.update(by(tc.policy, tc.config, at("a", 0, "a:1")))
+				ctx := &decision.Decision{Context: context.Background()}
+				f.cc.Pick(ctx)
+				synctest.Wait()
+				if addr, err := f.cc.Pick(ctx); err != nil || addr != "a:1" {
+					t.Errorf("a pick goes to %q (%v)", addr, err)
+				}
+			})
+		})
+	}
+}
+
+// counting counts how often the hash of an RPC is computed.
+type counting struct{ n int }
+
+func (*counting) Origin() (context.Context, string, string) { return context.Background(), "", "" }
+func (c *counting) Hash() (uint64, bool)                    { c.n++; return 7, true }
+
+// gRFC A42: the hash of an RPC is computed once, and only where the policy of its
+// cluster picks by it; not even ring hash does if it has a header of its own for
+// that (gRFC A76).
+func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		policy, config string
+		want           int
+	}{
+		{"round_robin", "", 0},
+		{"least_request_experimental", "", 0},
+		{"pick_first", "", 0},
+		{"weighted_round_robin", "", 0},
+		{xdsresource.PolicyRandom, "", 0},
+		{xdsresource.PolicyRingHash, `{"requestHashHeader":"h"}`, 0},
+		{xdsresource.PolicyRingHash, "", 1},
+	} {
+		t.Run(tc.policy+tc.config, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.update(by(tc.policy, tc.config, at("a", 0, "a:1"), at("b", 0, "b:1")))
+				var rpc counting
+				ctx := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: &rpc}}
+				f.cc.Pick(ctx)
+				synctest.Wait()
+				for range 3 {
+					if _, err := f.cc.Pick(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+				if rpc.n != tc.want {
+					t.Errorf("the hash was computed %d times, want %d", rpc.n, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestPolicyIsReplacedWithoutFailingRPCs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update(by("round_robin", "", at("a", 0, "a:1")))
+		f.network.Set("b:1", lbtest.Silent)
+		f.update(by("least_request_experimental", "", at("a", 0, "b:1")))
+		f.expect(t, "the new policy connects", "a:1")
+		f.network.Set("b:1", lbtest.Up)
+		f.expect(t, "the new policy is ready", "b:1")
+		f.expectOpen(t, "the new policy is ready", "b:1")
+	})
+}
+
+func TestConfigurationOfAPolicyChangesInPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update(by("least_request_experimental", `{"choiceCount":2}`, at("a", 0, "a:1")))
+		before := f.pickSubConn(t)
+		f.update(by("least_request_experimental", `{"choiceCount":5}`, at("a", 0, "a:1")))
+		if f.pickSubConn(t) != before {
+			t.Error("the endpoint was connected anew")
+		}
+		f.update(by("least_request_experimental", `{"choiceCount":-1}`, at("a", 0, "a:1")))
+		f.expect(t, "a configuration that the policy does not take", "does not take the configuration")
+	})
+}
+
+// gRFC A61: an endpoint is connected at any of its addresses.
+func TestEndpointWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"round_robin", xdsresource.PolicyRandom, xdsresource.PolicyRingHash} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.network.Set("v6:1", lbtest.Refused)
+				l := at("a", 0, "v6:1")
+				l.Endpoints[0].Additional = []string{"v4:1"}
+				f.update(by(policy, "", l))
+				ctx := &decision.Decision{Context: context.Background()}
+				f.cc.Pick(ctx)
+				synctest.Wait()
+				if addr, err := f.cc.Pick(ctx); err != nil || addr != "v4:1" {
+					t.Errorf("a pick goes to %q (%v), want v4:1", addr, err)
+				}
+			})
+		})
+	}
+}
+
+// What endpoints that are gone have failed with is no answer to RPCs for those
+// that have taken their place.
+func TestNewEndpointsAreNotBlamedForTheOldOnes(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.network.Set("a:1", lbtest.Refused)
+				f.update(by(policy, "", at("a", 0, "a:1"), at("b", 1, "b:1")))
+				f.expect(t, "the first priority fails", "b:1")
+				f.network.Set("c:1", lbtest.Silent)
+				var during connectivity.State
+				f.loop.Do(func() {
+					f.policy.Update(by(policy, "", at("a", 0, "c:1")))
+					during = f.policy.State().ConnectivityState
+				})
+				if during != connectivity.Connecting {
+					t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
+				}
+			})
+		})
+	}
+}

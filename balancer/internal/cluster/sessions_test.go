@@ -1,0 +1,446 @@
+package cluster_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// sticky is a cluster whose sessions go to endpoints of the given statuses. Its
+// limit is beyond reach, as the tests do not end all RPCs.
+func sticky(statuses xdsresource.HealthSet, localities ...xdsresource.Locality) cluster.Config {
+	c := *backend
+	c.MaxRequests = math.MaxUint32
+	c.Sessions = xdsresource.Sessions{Statuses: statuses, IdleTimeout: time.Minute}
+	return cluster.Config{Cluster: &c, Endpoints: endpoints(localities...)}
+}
+
+var (
+	healthy  = xdsresource.HealthSetOf(xdsresource.HealthUnknown, xdsresource.HealthHealthy)
+	draining = xdsresource.HealthSetOf(xdsresource.HealthDraining)
+)
+
+// drain makes the endpoints with the given addresses DRAINING.
+func drain(l xdsresource.Locality, addrs ...string) xdsresource.Locality {
+	for i := range l.Endpoints {
+		if slices.Contains(addrs, l.Endpoints[i].Address) {
+			l.Endpoints[i].Health = xdsresource.HealthDraining
+		}
+	}
+	return l
+}
+
+// pickFor picks for an RPC of a session that asks for the addresses. As gRPC does,
+// it picks again whenever there is a new picker.
+func (f *fixture) pickFor(addrs ...string) (addr, host string, err error) {
+	o := &httpfilter.HostOverride{Addresses: addrs}
+	d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
+	for {
+		state, updates := f.cc.State(), f.cc.Updates()
+		result, err := state.Picker.Pick(balancer.PickInfo{Ctx: d})
+		switch {
+		case err == nil:
+			if result.Done != nil {
+				result.Done(balancer.DoneInfo{BytesReceived: true})
+			}
+			return lbtest.Picked(result).Addr, o.Host(), nil
+		case err != balancer.ErrNoSubConnAvailable:
+			return "", "", err
+		}
+		synctest.Wait()
+		if f.cc.Updates() == updates {
+			return "", "", err
+		}
+	}
+}
+
+// expectFor checks where the picks of a session go, or how they fail.
+func (f *fixture) expectFor(t *testing.T, when string, addrs []string, want string) {
+	t.Helper()
+	synctest.Wait()
+	for range 4 {
+		got, host, err := f.pickFor(addrs...)
+		switch {
+		case err != nil && !strings.Contains(err.Error(), want):
+			t.Errorf("%s: a pick for %v fails with %q, want %q", when, addrs, err, want)
+		case err == nil && (got != want || !strings.HasPrefix(host, want)):
+			t.Errorf("%s: a pick for %v goes to %q and reports %q, want %q", when, addrs, got, host, want)
+		}
+	}
+}
+
+// expectAny checks that picks of RPCs without session go to exactly the
+// addresses.
+func (f *fixture) expectAny(t *testing.T, when string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	got := map[string]bool{}
+	for range 20 {
+		addr, err := f.cc.Pick(context.Background())
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		got[addr] = true
+	}
+	for _, a := range want {
+		if !got[a] {
+			t.Errorf("%s: no pick goes to %s", when, a)
+		}
+		delete(got, a)
+	}
+	for a := range got {
+		t.Errorf("%s: a pick goes to %s", when, a)
+	}
+}
+
+// gRFC A55, "LB Policy for Stateful Session Affinity"; gRFC A75, "Changes in
+// xds_override_host LB Policy".
+func TestSessionsGoToTheirEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update(sticky(healthy, drain(at("a", 0, "a:1", "b:1", "c:1", "d:1"), "d:1")))
+		for _, addr := range []string{"a:1", "b:1", "c:1"} {
+			f.expectFor(t, "all are there", []string{addr}, addr)
+		}
+		f.expectFor(t, "the first of several", []string{"gone:1", "c:1", "a:1"}, "c:1")
+		f.expectAny(t, "others", "a:1", "b:1", "c:1")
+
+		seen := map[string]bool{}
+		for _, wanted := range [][]string{nil, {"gone:1"}, {"d:1"}} {
+			for range 3 {
+				addr, host, err := f.pickFor(wanted...)
+				if err != nil || host != addr {
+					t.Errorf("a pick for %v goes to %s, reported as %q: %v", wanted, addr, host, err)
+				}
+				seen[addr] = true
+			}
+		}
+		if len(seen) != 3 || seen["d:1"] {
+			t.Errorf("picks for endpoints that are not to be had go to %v, want all that are", seen)
+		}
+		f.expectOpen(t, "in the end", "a:1", "b:1", "c:1")
+	})
+}
+
+// gRFC A61, "Changes to Stateful Session Affinity".
+func TestSessionsKnowAllAddressesOfAnEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		l := at("a", 0, "a:1")
+		l.Endpoints[0].Additional = []string{"a:2", "a:3"}
+		f.network.Set("a:1", lbtest.Refused)
+		f.update(sticky(healthy, l))
+		for _, wanted := range [][]string{nil, {"a:2"}, {"gone:1", "a:2"}} {
+			if addr, host, err := f.pickFor(wanted...); addr != "a:2" || host != "a:2,a:1,a:3" || err != nil {
+				t.Errorf("a pick for %v goes to %s, reported as %q: %v", wanted, addr, host, err)
+			}
+		}
+	})
+}
+
+// gRFC A55: the connection to an endpoint that begins to drain is kept for
+// sessions, if override_host_status has DRAINING, and for nobody else, until the
+// endpoint goes.
+func TestSessionsStayWithADrainingEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		all := func() xdsresource.Locality { return at("a", 0, "a:1", "b:1", "c:1") }
+		f.update(sticky(healthy|draining, all()))
+		f.expectFor(t, "before", []string{"a:1"}, "a:1")
+		before := f.connectionTo(t, "a:1")
+		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
+		f.expectOpen(t, "a and b drain, and a has a session", "a:1", "c:1")
+		f.expectFor(t, "a drains", []string{"a:1"}, "a:1")
+		if f.connectionTo(t, "a:1") != before {
+			t.Error("the connection of the session is another one")
+		}
+		f.expectAny(t, "a and b drain", "c:1")
+		f.expectFor(t, "b drains", []string{"b:1"}, "b:1")
+		f.expectOpen(t, "b was asked for", "a:1", "b:1", "c:1")
+
+		f.update(sticky(healthy, drain(all(), "a:1", "b:1")))
+		f.expectOpen(t, "override_host_status has lost DRAINING", "c:1")
+		f.expectFor(t, "override_host_status has lost DRAINING", []string{"a:1"}, "c:1")
+
+		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
+		f.expectFor(t, "DRAINING is back", []string{"a:1"}, "a:1")
+		f.update(sticky(healthy|draining, at("a", 0, "c:1")))
+		f.expectOpen(t, "the endpoints are gone", "c:1")
+		f.expectFor(t, "the endpoints are gone", []string{"a:1"}, "c:1")
+	})
+}
+
+func (f *fixture) connectionTo(t *testing.T, addr string) *lbtest.SubConn {
+	t.Helper()
+	o := &httpfilter.HostOverride{Addresses: []string{addr}}
+	d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
+	result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lbtest.Picked(result)
+}
+
+func TestOnlySessionsHaveAnEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		all := func() xdsresource.Locality { return at("a", 0, "a:1", "b:1") }
+		const fails = `cluster "backend" (ClusterLoadAssignment "backend-eds") can be reached: none of its endpoints is HEALTHY or UNKNOWN`
+		f.update(sticky(draining, drain(all(), "a:1", "b:1")))
+		f.expect(t, "from the start, without session", fails)
+		f.expectFor(t, "from the start", []string{"b:1"}, "b:1")
+		f.expectFor(t, "of an endpoint that is not there", []string{"c:1"}, fails)
+		f.expectOpen(t, "from the start", "b:1")
+
+		f.update(sticky(healthy|draining, all()))
+		f.expectAny(t, "back", "a:1", "b:1")
+		f.expectFor(t, "back", []string{"a:1"}, "a:1")
+		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
+		f.expectFor(t, "again", []string{"a:1"}, "a:1")
+		f.expect(t, "again, without session", fails)
+		f.update(sticky(healthy | draining))
+		f.expectOpen(t, "no endpoint at all")
+	})
+}
+
+// gRFC A75: sessions work over priorities. A connection that only they need is
+// made when they ask, and released when none has used it for idle_timeout, or
+// when its priority has one of its own.
+func TestSessionsReachEveryPriority(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1", "b:2"))
+		f.update(config)
+		f.expectOpen(t, "nobody has asked", "a:1")
+		f.expectFor(t, "priority 1 is not in use", []string{"b:1"}, "b:1")
+		f.expectAny(t, "without session", "a:1")
+		f.expectOpen(t, "b:1 was asked for", "a:1", "b:1")
+
+		time.Sleep(45 * time.Second)
+		f.expectFor(t, "45 s later", []string{"b:1"}, "b:1")
+		time.Sleep(45 * time.Second)
+		synctest.Wait()
+		f.expectOpen(t, "45 s after its last RPC", "a:1", "b:1")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		f.expectOpen(t, "65 s after its last RPC", "a:1")
+
+		f.expectFor(t, "asked for again", []string{"b:1"}, "b:1")
+		f.network.Set("a:1", lbtest.Refused)
+		f.expectAny(t, "priority 0 has failed", "b:1", "b:2")
+		f.expectOpen(t, "the priority has a connection of its own", "a:1", "b:1", "b:2")
+		f.network.Set("a:1", lbtest.Up)
+		time.Sleep(2 * lbtest.Backoff)
+		f.expectAny(t, "priority 0 is back", "a:1")
+		f.expectFor(t, "priority 0 is back", []string{"b:1"}, "b:1")
+
+		// The endpoint moves to another priority, and the policy that had it goes.
+		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1"), at("d", 2, "b:1")))
+		f.expectFor(t, "moved", []string{"b:1"}, "b:1")
+	})
+}
+
+// gRFC A55 and A75: IDLE is connected, CONNECTING waited for, and what has failed
+// is left to the policy.
+func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.network.Set("b:1", lbtest.Silent)
+		f.update(sticky(healthy, at("a", 0, "a:1", "b:1")))
+		f.expectFor(t, "b is CONNECTING", []string{"b:1"}, waits)
+		f.expectFor(t, "b is CONNECTING, and a is as good", []string{"b:1", "a:1"}, "a:1")
+		before := f.cc.Updates()
+		f.network.Set("b:1", lbtest.Up)
+		synctest.Wait()
+		if f.cc.Updates() == before {
+			t.Error("RPCs that wait for b are not told that it is there")
+		}
+		f.expectFor(t, "b is READY", []string{"b:1"}, "b:1")
+		f.network.Set("b:1", lbtest.Refused)
+		f.expectFor(t, "b has failed", []string{"b:1"}, "a:1")
+		f.network.Set("b:1", lbtest.Up)
+		time.Sleep(2 * lbtest.Backoff)
+		f.expectFor(t, "b is back", []string{"b:1"}, "b:1")
+
+		// One of a priority that is not in use: nobody but sessions connects it.
+		f.network.Set("c:1", lbtest.Silent)
+		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1")))
+		f.expectFor(t, "c hangs", []string{"c:1"}, waits)
+		f.network.Set("c:1", lbtest.Refused)
+		f.expectFor(t, "c has failed", []string{"c:1"}, "a:1")
+		time.Sleep(2 * lbtest.Backoff)
+		f.network.Set("c:1", lbtest.Up)
+		f.expectFor(t, "c can be reached", []string{"c:1"}, "c:1")
+		f.network.Set("c:1", lbtest.Silent) // The connection breaks, and the next one hangs.
+		f.expectFor(t, "c is IDLE", []string{"c:1"}, waits)
+		f.network.Set("c:1", lbtest.Up)
+		f.expectFor(t, "c is connected again", []string{"c:1"}, "c:1")
+	})
+}
+
+// gRFC A50: an endpoint that is ejected is as one that has failed, for sessions
+// too; and RPCs of sessions count.
+func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		config := sticky(healthy, at("a", 0, "a:1", "b:1", "c:1"))
+		config.Cluster.Outliers = &xdsresource.OutlierDetection{
+			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
+			FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
+		}
+		f.update(config)
+		f.expectFor(t, "before", []string{"b:1"}, "b:1")
+		for range 20 {
+			o := &httpfilter.HostOverride{Addresses: []string{"b:1"}}
+			d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
+			result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result.Done(balancer.DoneInfo{Err: status.Error(codes.Internal, "b fails")})
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for range 10 {
+			if addr, _, err := f.pickFor("b:1"); addr == "b:1" || err != nil {
+				t.Errorf("b is ejected, and a pick for it goes to %q, %v", addr, err)
+			}
+		}
+		time.Sleep(60 * time.Second)
+		f.expectFor(t, "b is back", []string{"b:1"}, "b:1")
+	})
+}
+
+// gRFC A75: xds_cluster_impl is above xds_override_host, so drops and the limit
+// hold for sessions. RPCs that wait for their endpoint are not drawn for.
+func TestSessionsAreLimited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1"))
+		config.Cluster.EDSServiceName, config.Cluster.MaxRequests = t.Name(), 2
+		f.update(config)
+		f.expectFor(t, "below the limit", []string{"b:1"}, "b:1")
+		o := &httpfilter.HostOverride{Addresses: []string{"b:1"}}
+		pick := func() (balancer.PickResult, error) {
+			d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
+			return f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+		}
+		var results []balancer.PickResult
+		for range 2 {
+			result, err := pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = append(results, result)
+		}
+		if _, err := pick(); status.Code(err) != codes.Unavailable {
+			t.Errorf("a third RPC: %v, want UNAVAILABLE", err)
+		}
+		results[0].Done(balancer.DoneInfo{})
+		results[1].Done(balancer.DoneInfo{})
+		f.expectFor(t, "below the limit again", []string{"b:1"}, "b:1")
+
+		f.network.Set("b:1", lbtest.Silent)
+		dropping := config
+		dropping.Endpoints = endpoints(config.Endpoints.Localities...)
+		dropping.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
+		f.update(dropping)
+		f.expectFor(t, "while b is connected again", []string{"b:1"}, waits)
+		if n := reportOf(t.Name()).Dropped["all"]; n != 0 {
+			t.Errorf("%d RPCs that wait were dropped", n)
+		}
+		f.network.Set("b:1", lbtest.Up)
+		f.expectFor(t, "everything is dropped", []string{"b:1"}, "drops 1000000 of a million")
+	})
+}
+
+// A cluster that is closed, or fails, leaves no connection behind.
+func TestSessionsEndWithTheirCluster(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*fixture){
+		"closed": func(f *fixture) { f.close() },
+		"failed": func(f *fixture) { f.update(cluster.Config{Err: context.Canceled}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				f.update(sticky(healthy|draining, drain(at("a", 0, "a:1", "b:1"), "b:1"), at("c", 1, "c:1")))
+				for _, addr := range []string{"a:1", "b:1", "c:1"} {
+					f.expectFor(t, "before", []string{addr}, addr)
+				}
+				f.expectOpen(t, "before", "a:1", "b:1", "c:1")
+				end(f)
+				f.expectOpen(t, "after")
+				f.close()
+			})
+		})
+	}
+}
+
+func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
+	f := newFixture()
+	defer f.loop.Do(f.policy.Close)
+	f.loop.Do(func() {
+		f.policy.Update(sticky(healthy, at("a", 0, "a:1", "b:1")))
+		f.cc.UpdateState(f.policy.State())
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := f.cc.Await(ctx, connectivity.Ready); err != nil {
+		t.Fatal(err)
+	}
+	for name, extra := range map[string]*decision.Extra{
+		"without filters": nil,
+		"of no session":   new(decision.Extra),
+		"of a session":    {HostOverride: &httpfilter.HostOverride{Addresses: []string{"b:1"}}},
+	} {
+		info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}}
+		pick := func() error {
+			result, err := f.cc.State().Picker.Pick(info)
+			if err == nil {
+				result.Done(balancer.DoneInfo{})
+			}
+			return err
+		}
+		for pick() != nil {
+			if ctx.Err() != nil {
+				t.Fatalf("%s: no pick works", name)
+			}
+		}
+		if n := testing.AllocsPerRun(1000, func() { _ = pick() }); n != 0 {
+			t.Errorf("%s: a pick makes %v allocations", name, n)
+		}
+	}
+}

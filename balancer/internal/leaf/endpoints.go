@@ -1,0 +1,54 @@
+package leaf
+
+import (
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Usable reports whether any of the endpoints gets RPCs.
+func Usable(endpoints []xdsresource.Endpoint) bool {
+	for i := range endpoints {
+		if endpoints[i].Health.Usable() {
+			return true
+		}
+	}
+	return false
+}
+
+// resolverEndpoints returns the usable endpoints in gRPC's form, each with its
+// weight. Endpoints of one weight share their attributes, and all share the
+// array of addresses, so that ten thousand endpoints are a few allocations.
+func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
+	result := make([]resolver.Endpoint, 0, len(endpoints))
+	addresses := make([]resolver.Address, 0, countAddresses(endpoints))
+	weighted := make(map[uint32]resolver.Endpoint, 1)
+	for i := range endpoints {
+		e := &endpoints[i]
+		if !e.Health.Usable() {
+			continue
+		}
+		endpoint, ok := weighted[e.Weight]
+		if !ok {
+			endpoint = weight.Set(endpoint, weight.EndpointInfo{Weight: e.Weight})
+			weighted[e.Weight] = endpoint
+		}
+		first := len(addresses)
+		addresses = append(addresses, resolver.Address{Addr: e.Address})
+		for _, additional := range e.Additional {
+			addresses = append(addresses, resolver.Address{Addr: additional})
+		}
+		endpoint.Addresses = addresses[first:len(addresses):len(addresses)]
+		result = append(result, endpoint)
+	}
+	return result
+}
+
+func countAddresses(endpoints []xdsresource.Endpoint) int {
+	n := len(endpoints)
+	for i := range endpoints {
+		n += len(endpoints[i].Additional)
+	}
+	return n
+}

@@ -1,0 +1,237 @@
+// Package outlier ejects endpoints of a cluster that fail more RPCs than others
+// (gRFC A50, A61, A75).
+//
+// It counts no RPC and moves none: connections count through the cluster's
+// health.Registry, and policies avoid an endpoint whose connections report that
+// it is ejected. It works on the tree's loop.
+package outlier
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Detector watches over the endpoints of one cluster, of all its priorities
+// together (gRFC A75).
+type Detector struct {
+	loop     *tree.Loop
+	registry *health.Registry
+
+	// config is nil while no algorithm is in use.
+	config *xdsresource.OutlierDetection
+	// endpoints are in the order of the resource; byKey has the same.
+	endpoints []*endpoint
+	byKey     map[string]*endpoint
+
+	// timer runs from started on; it is nil, and started the zero time, while
+	// config is nil.
+	timer   *tree.Timer
+	started time.Time
+}
+
+// endpoint is one endpoint and what the last interval says about it.
+type endpoint struct {
+	*health.Endpoint
+	ejectedAt time.Time
+	// multiplier is the number of ejections, less the intervals without.
+	multiplier        int
+	succeeded, failed uint64
+}
+
+// New returns a Detector without endpoints.
+func New(loop *tree.Loop, registry *health.Registry) *Detector {
+	return &Detector{loop: loop, registry: registry}
+}
+
+// Update takes over the endpoints of the cluster and the configuration, nil for
+// none. Endpoints with the same addresses as before stay what they are.
+func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality) {
+	d.config = config
+	if config == nil {
+		d.stop()
+		return
+	}
+	d.adopt(localities)
+	wait := config.Interval
+	if d.started.IsZero() {
+		d.started = time.Now()
+		d.take()
+	} else {
+		wait = max(0, wait-time.Since(d.started))
+	}
+	d.timer.Stop()
+	d.timer = d.loop.After(wait, d.sweep)
+}
+
+func (d *Detector) adopt(localities []xdsresource.Locality) {
+	before := d.byKey
+	d.byKey, d.endpoints = make(map[string]*endpoint), nil
+	byAddress := make(map[string]*health.Endpoint)
+	for i := range localities {
+		for _, e := range localities[i].Endpoints {
+			if !e.Health.Usable() {
+				continue
+			}
+			addresses := append([]string{e.Address}, e.Additional...)
+			slices.Sort(addresses)
+			key := strings.Join(addresses, " ")
+			if d.byKey[key] != nil {
+				continue
+			}
+			kept := before[key]
+			if kept == nil {
+				kept = &endpoint{Endpoint: health.NewEndpoint()}
+			}
+			d.byKey[key] = kept
+			d.endpoints = append(d.endpoints, kept)
+			for _, a := range addresses {
+				byAddress[a] = kept.Endpoint
+			}
+		}
+	}
+	d.registry.Update(byAddress)
+}
+
+// stop is for a configuration without algorithm. No endpoint stays ejected, and
+// none is remembered: many clusters never have outlier detection, and pay
+// nothing for it.
+func (d *Detector) stop() {
+	if d.started.IsZero() {
+		return
+	}
+	d.timer.Stop()
+	d.timer, d.started = nil, time.Time{}
+	d.endpoints, d.byKey = nil, nil
+	d.registry.Update(nil)
+}
+
+// Close ends the timer.
+func (d *Detector) Close() { d.timer.Stop() }
+
+func (d *Detector) take() {
+	for _, e := range d.endpoints {
+		e.succeeded, e.failed = e.Take()
+	}
+}
+
+// sweep is the end of an interval.
+func (d *Detector) sweep() {
+	d.started = time.Now()
+	d.take()
+	if d.config.SuccessRate != nil {
+		d.ejectBySuccessRate(d.config.SuccessRate)
+	}
+	if d.config.FailurePercentage != nil {
+		d.ejectByFailurePercentage(d.config.FailurePercentage)
+	}
+	for _, e := range d.endpoints {
+		switch {
+		case !e.Ejected():
+			e.multiplier = max(0, e.multiplier-1)
+		case d.started.After(e.ejectedAt.Add(d.ejectionTime(e))):
+			d.registry.Eject(e.Endpoint, false)
+		}
+	}
+	d.timer = d.loop.After(d.config.Interval, d.sweep)
+}
+
+func (d *Detector) ejectionTime(e *endpoint) time.Duration {
+	most := max(d.config.BaseEjectionTime, d.config.MaxEjectionTime)
+	if d.config.BaseEjectionTime > most/time.Duration(e.multiplier) {
+		return most // Also where the product would not fit.
+	}
+	return d.config.BaseEjectionTime * time.Duration(e.multiplier)
+}
+
+// withVolume returns the endpoints with at least volume RPCs in the interval,
+// none if they are fewer than hosts.
+func (d *Detector) withVolume(volume, hosts uint32) []*endpoint {
+	var enough []*endpoint
+	for _, e := range d.endpoints {
+		if n := e.succeeded + e.failed; n > 0 && n >= uint64(volume) {
+			enough = append(enough, e)
+		}
+	}
+	if len(enough) < int(hosts) {
+		return nil
+	}
+	return enough
+}
+
+// rounding is more than what floating-point arithmetic gets wrong in a threshold for
+// success rates, which are from 0 to 1, and less than makes a difference to anybody.
+const rounding = 1e-9
+
+// ejectBySuccessRate is gRFC A50, "Success Rate Algorithm": an endpoint is ejected
+// if its rate is less than the threshold. One whose rate is the threshold is not,
+// whichever way the threshold was rounded.
+func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
+	enough := d.withVolume(c.RequestVolume, c.MinimumHosts)
+	if len(enough) == 0 {
+		return
+	}
+	var sum, squares float64
+	for _, e := range enough {
+		sum += e.successRate()
+	}
+	mean := sum / float64(len(enough))
+	for _, e := range enough {
+		off := e.successRate() - mean
+		squares += off * off
+	}
+	deviation := math.Sqrt(squares / float64(len(enough)))
+	threshold := mean - deviation*float64(c.StdevFactor)/1000
+	for _, e := range enough {
+		if d.full() {
+			return
+		}
+		if e.successRate() < threshold-rounding {
+			d.eject(e, c.EnforcementPercentage)
+		}
+	}
+}
+
+// ejectByFailurePercentage is gRFC A50, "Failure Percentage Algorithm": an endpoint
+// is ejected if its percentage is greater than the threshold. (The comment of the
+// proto field says "greater than or equal"; gRPC-Go goes by the gRFC's algorithm too.)
+func (d *Detector) ejectByFailurePercentage(c *xdsresource.FailurePercentageEjection) {
+	for _, e := range d.withVolume(c.RequestVolume, c.MinimumHosts) {
+		if d.full() {
+			return
+		}
+		if e.failed*100 > uint64(c.Threshold)*(e.succeeded+e.failed) {
+			d.eject(e, c.EnforcementPercentage)
+		}
+	}
+}
+
+func (e *endpoint) successRate() float64 {
+	return float64(e.succeeded) / float64(e.succeeded+e.failed)
+}
+
+// full reports whether as many endpoints are ejected as may be.
+func (d *Detector) full() bool {
+	ejected := 0
+	for _, e := range d.endpoints {
+		if e.Ejected() {
+			ejected++
+		}
+	}
+	return ejected*100 >= int(d.config.MaxEjectionPercent)*len(d.endpoints)
+}
+
+func (d *Detector) eject(e *endpoint, percentage uint32) {
+	if e.Ejected() || rand.Uint32N(100) >= percentage {
+		return
+	}
+	e.ejectedAt = d.started
+	e.multiplier++
+	d.registry.Eject(e.Endpoint, true)
+}

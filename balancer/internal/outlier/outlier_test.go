@@ -1,0 +1,369 @@
+package outlier_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/balancer"
+
+	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/outlier"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a Detector over endpoints "0" to "n-1" with one connection each,
+// in a synctest bubble.
+type fixture struct {
+	loop     *tree.Loop
+	registry *health.Registry
+	detector *outlier.Detector
+	conns    []*health.Conn
+	news     []int // of each connection
+}
+
+func newFixture(n int) *fixture {
+	f := &fixture{loop: tree.NewLoop(func() {}), registry: health.NewRegistry(), news: make([]int, n)}
+	f.detector = outlier.New(f.loop, f.registry)
+	for i := range n {
+		f.conns = append(f.conns, f.registry.Connect(fmt.Sprint(i), func() { f.news[i]++ }))
+	}
+	return f
+}
+
+func (f *fixture) close() {
+	f.loop.Do(f.detector.Close)
+	for _, c := range f.conns {
+		c.Close()
+	}
+	synctest.Wait()
+}
+
+func numbered(n int) []xdsresource.Locality {
+	l := xdsresource.Locality{}
+	for i := range n {
+		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: fmt.Sprint(i)})
+	}
+	return []xdsresource.Locality{l}
+}
+
+func (f *fixture) update(c *xdsresource.OutlierDetection) {
+	f.loop.Do(func() { f.detector.Update(c, numbered(len(f.conns))) })
+}
+
+// rpcs has RPCs end on a connection.
+func (f *fixture) rpcs(i, succeeded, failed int) {
+	for range succeeded {
+		f.conns[i].Count(balancer.DoneInfo{BytesReceived: true})
+	}
+	for range failed {
+		f.conns[i].Count(balancer.DoneInfo{Err: errors.New("failed")})
+	}
+}
+
+func (f *fixture) ejected() []int {
+	synctest.Wait()
+	list := []int{}
+	for i, c := range f.conns {
+		if c.Ejected() {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func (f *fixture) expect(t *testing.T, when string, want ...int) {
+	t.Helper()
+	if got := f.ejected(); !slices.Equal(got, want) {
+		t.Errorf("%s: endpoints %v are ejected, want %v", when, got, want)
+	}
+}
+
+func base() *xdsresource.OutlierDetection {
+	return &xdsresource.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
+	}
+}
+
+func successRate() *xdsresource.OutlierDetection {
+	c := base()
+	c.SuccessRate = &xdsresource.SuccessRateEjection{StdevFactor: 1900, EnforcementPercentage: 100, MinimumHosts: 5, RequestVolume: 100}
+	return c
+}
+
+func failurePercentage() *xdsresource.OutlierDetection {
+	c := base()
+	c.FailurePercentage = &xdsresource.FailurePercentageEjection{Threshold: 85, EnforcementPercentage: 100, MinimumHosts: 5, RequestVolume: 50}
+	return c
+}
+
+// calls is how RPCs on one endpoint end within an interval.
+type calls struct{ succeeded, failed int }
+
+func good(n int) []calls { return slices.Repeat([]calls{{100, 0}}, n) }
+
+// gRFC A50, "Success Rate Algorithm" and "Failure Percentage Algorithm".
+func TestWhoIsEjected(t *testing.T) {
+	t.Parallel()
+	with := func(c *xdsresource.OutlierDetection, edit func(*xdsresource.OutlierDetection)) *xdsresource.OutlierDetection {
+		edit(c)
+		return c
+	}
+	for _, tc := range []struct {
+		name   string
+		config *xdsresource.OutlierDetection
+		calls  []calls
+		want   []int
+	}{
+		{"success rate: one far below the mean", successRate(), append(good(9), calls{50, 50}), []int{9}},
+		{"success rate: all the same", successRate(), slices.Repeat([]calls{{50, 50}}, 10), nil},
+		{"success rate: not far enough", with(successRate(), func(c *xdsresource.OutlierDetection) { c.SuccessRate.StdevFactor = 3100 }),
+			append(good(9), calls{0, 100}), nil}, // (mean - rate) / deviation is 3
+		{"success rate: just far enough", with(successRate(), func(c *xdsresource.OutlierDetection) { c.SuccessRate.StdevFactor = 2900 }),
+			append(good(9), calls{0, 100}), []int{9}},
+		{"success rate: at the threshold", with(successRate(), func(c *xdsresource.OutlierDetection) { c.SuccessRate.StdevFactor = 3000 }),
+			append(good(9), calls{0, 100}), nil},
+		{"success rate: at the threshold, by rates that are no binary fractions", with(successRate(), func(c *xdsresource.OutlierDetection) {
+			c.SuccessRate.StdevFactor, c.SuccessRate.RequestVolume = 1000, 10
+		}), slices.Repeat([]calls{{90, 10}, {70, 30}}, 3), nil},
+		{"success rate: all the same, at the mean", with(successRate(), func(c *xdsresource.OutlierDetection) {
+			c.SuccessRate.StdevFactor, c.SuccessRate.RequestVolume = 0, 10
+		}), slices.Repeat([]calls{{9, 1}, {90, 10}, {63, 7}}, 2), nil},
+		{"success rate: too few RPCs on the outlier", successRate(), append(good(9), calls{0, 99}), nil},
+		{"success rate: too few endpoints with RPCs", successRate(), append(good(3), calls{0, 100}), nil},
+		{"success rate: endpoints without RPCs count for nothing", successRate(), append(good(6), calls{0, 100}, calls{}, calls{}), []int{6}},
+		{"success rate: not enforced", with(successRate(), func(c *xdsresource.OutlierDetection) { c.SuccessRate.EnforcementPercentage = 0 }),
+			append(good(9), calls{0, 100}), nil},
+		{"failure percentage: above the threshold", failurePercentage(), append(good(4), calls{14, 86}), []int{4}},
+		{"failure percentage: at the threshold", failurePercentage(), append(good(4), calls{15, 85}), nil},
+		{"failure percentage: at 30, which is no binary fraction", with(failurePercentage(), func(c *xdsresource.OutlierDetection) {
+			c.FailurePercentage.Threshold, c.FailurePercentage.RequestVolume, c.MaxEjectionPercent = 30, 10, 100
+		}), []calls{{7, 3}, {7, 3}, {70, 30}, {6, 4}, {699, 301}}, []int{3, 4}},
+		{"failure percentage: all RPCs, at 100", with(failurePercentage(), func(c *xdsresource.OutlierDetection) { c.FailurePercentage.Threshold = 100 }),
+			slices.Repeat([]calls{{0, 100}}, 6), nil},
+		{"failure percentage: too few RPCs", failurePercentage(), append(good(5), calls{0, 49}), nil},
+		{"failure percentage: too few endpoints", failurePercentage(), append(good(3), calls{0, 100}), nil},
+		{"failure percentage: independent of the others", failurePercentage(), slices.Repeat([]calls{{0, 100}}, 6), []int{0, 1, 2}},
+		{"at most a share of the endpoints", with(failurePercentage(), func(c *xdsresource.OutlierDetection) { c.MaxEjectionPercent = 34 }),
+			slices.Repeat([]calls{{0, 100}}, 6), []int{0, 1, 2}},
+		{"one at least, however small the share", with(failurePercentage(), func(c *xdsresource.OutlierDetection) { c.MaxEjectionPercent = 1 }),
+			slices.Repeat([]calls{{0, 100}}, 6), []int{0}},
+		{"none at 0 percent", with(failurePercentage(), func(c *xdsresource.OutlierDetection) { c.MaxEjectionPercent = 0 }),
+			slices.Repeat([]calls{{0, 100}}, 6), nil},
+		{"no algorithm", nil, slices.Repeat([]calls{{0, 100}}, 6), nil},
+		{"neither algorithm divides by nothing", with(successRate(), func(c *xdsresource.OutlierDetection) {
+			c.SuccessRate.RequestVolume, c.SuccessRate.MinimumHosts = 0, 0
+			c.FailurePercentage = &xdsresource.FailurePercentageEjection{EnforcementPercentage: 100}
+		}), make([]calls, 6), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(len(tc.calls))
+				defer f.close()
+				f.update(tc.config)
+				for i, c := range tc.calls {
+					f.rpcs(i, c.succeeded, c.failed)
+				}
+				time.Sleep(10*time.Second - 1)
+				f.expect(t, "before the end of the interval")
+				time.Sleep(time.Nanosecond)
+				f.expect(t, "at the end of the interval", tc.want...)
+				for i, n := range f.news {
+					if want := map[bool]int{true: 1}[slices.Contains(tc.want, i)]; n != want {
+						t.Errorf("connection %d was told %d times, want %d", i, n, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The chance of an ejection is the enforcement percentage.
+func TestEnforcementPercentage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		f := newFixture(n)
+		defer f.close()
+		c := failurePercentage()
+		c.MaxEjectionPercent, c.FailurePercentage.EnforcementPercentage = 100, 30
+		f.update(c)
+		for i := range n {
+			f.rpcs(i, 0, 50)
+		}
+		time.Sleep(10 * time.Second)
+		ejected := len(f.ejected())
+		lbtest.CheckShares(t, "ejected, not ejected", []int{ejected, n - ejected}, 0.3, 0.7)
+	})
+}
+
+// failOnly has RPCs end in the interval that begins now.
+func (f *fixture) failOnly(i int) {
+	synctest.Wait()
+	for j := range f.conns {
+		if j != i {
+			f.rpcs(j, 100, 0)
+		}
+	}
+	f.rpcs(i, 0, 100)
+}
+
+// gRFC A50, "Outlier Detection Behavior": un-ejected after base time × number
+// of ejections, at most the maximum, at the end of an interval.
+func TestEjectionTimes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(6)
+		defer f.close()
+		c := failurePercentage()
+		c.MaxEjectionTime = 70 * time.Second
+		f.update(c)
+		for i, want := range []time.Duration{40, 70, 80, 80} { // the first interval after 30, 60, 70, 70
+			f.failOnly(5)
+			time.Sleep(10 * time.Second)
+			f.expect(t, fmt.Sprint("ejection ", i+1), 5)
+			time.Sleep(want*time.Second - 1)
+			f.expect(t, fmt.Sprint("just before the end of ejection ", i+1), 5)
+			time.Sleep(time.Nanosecond)
+			f.expect(t, fmt.Sprint("after ejection ", i+1))
+		}
+		// Each interval without ejection takes one off: from 4 to 1.
+		time.Sleep(30 * time.Second)
+		f.failOnly(5)
+		time.Sleep(10 * time.Second)
+		f.expect(t, "after a good time", 5)
+		time.Sleep(70 * time.Second)
+		f.expect(t, "after a good time the ejection is shorter")
+	})
+}
+
+func TestConfigurationChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(6)
+		defer f.close()
+		f.failOnly(5) // before there is a configuration: does not count
+		f.update(failurePercentage())
+		time.Sleep(10 * time.Second)
+		f.expect(t, "calls from before the configuration")
+
+		// The interval goes on over an update, also with another length.
+		f.failOnly(5)
+		time.Sleep(4 * time.Second)
+		longer := failurePercentage()
+		longer.Interval = 15 * time.Second
+		f.update(longer)
+		time.Sleep(11*time.Second - 1)
+		f.expect(t, "before the end of the longer interval")
+		time.Sleep(time.Nanosecond)
+		f.expect(t, "at the end of the longer interval", 5)
+
+		f.failOnly(4)
+		time.Sleep(12 * time.Second)
+		f.update(failurePercentage())
+		f.expect(t, "the shorter interval is over at once", 4, 5)
+
+		f.update(nil)
+		f.expect(t, "without a configuration")
+		time.Sleep(time.Minute)
+		f.update(failurePercentage())
+		f.failOnly(5)
+		time.Sleep(10 * time.Second)
+		f.expect(t, "configured again", 5)
+		time.Sleep(40 * time.Second)
+		f.expect(t, "as if ejected for the first time")
+	})
+}
+
+// gRFC A61, "Outlier Detection": an endpoint is its set of addresses.
+func TestEndpointsWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(7)
+		defer f.close()
+		dual := func(first, second string, others int) []xdsresource.Locality {
+			l := numbered(others)
+			l[0].Endpoints = append(l[0].Endpoints, xdsresource.Endpoint{Address: first, Additional: []string{second}})
+			return l
+		}
+		set := func(l []xdsresource.Locality) { f.loop.Do(func() { f.detector.Update(failurePercentage(), l) }) }
+		set(dual("5", "6", 5))
+		for i := range 5 {
+			f.rpcs(i, 50, 0)
+		}
+		f.rpcs(5, 0, 25)
+		f.rpcs(6, 0, 25)
+		time.Sleep(10 * time.Second)
+		f.expect(t, "RPCs on both addresses count together", 5, 6)
+		set(dual("6", "5", 5))
+		f.expect(t, "the same addresses in another order", 5, 6)
+		set(numbered(6))
+		f.expect(t, "another endpoint at the same address")
+		set(dual("5", "6", 5))
+		f.expect(t, "and back")
+	})
+}
+
+func TestEndpointThatGoesIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(6)
+		defer f.close()
+		f.update(failurePercentage())
+		f.failOnly(5)
+		time.Sleep(10 * time.Second)
+		f.expect(t, "ejected", 5)
+		f.loop.Do(func() { f.detector.Update(failurePercentage(), numbered(5)) })
+		f.expect(t, "gone")
+		f.rpcs(5, 0, 100) // on a connection that lingers
+		sick := numbered(6)
+		sick[0].Endpoints[5].Health = xdsresource.HealthUnhealthy
+		f.loop.Do(func() { f.detector.Update(failurePercentage(), sick) })
+		f.expect(t, "unhealthy")
+		f.update(failurePercentage())
+		f.expect(t, "back")
+		late := f.registry.Connect("5", func() {})
+		defer late.Close()
+		f.failOnly(5)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !late.Ejected() {
+			t.Error("a connection made later does not know that its endpoint is ejected")
+		}
+	})
+}
+
+// gRPC asks for another pick when the connection has ended in between; that is
+// no RPC.
+func TestPicksWithoutRPCDoNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(5)
+		defer f.close()
+		f.update(failurePercentage())
+		for i := range 5 {
+			f.rpcs(i, 0, 49)
+			f.conns[i].Count(balancer.DoneInfo{})
+		}
+		time.Sleep(10 * time.Second)
+		f.expect(t, "49 RPCs each")
+	})
+}
+
+func TestCountAllocatesNothing(t *testing.T) {
+	registry := health.NewRegistry()
+	registry.Update(map[string]*health.Endpoint{"a": health.NewEndpoint()})
+	conn := registry.Connect("a", func() {})
+	if n := testing.AllocsPerRun(100, func() { conn.Count(balancer.DoneInfo{BytesReceived: true}) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

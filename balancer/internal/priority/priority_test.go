@@ -1,0 +1,405 @@
+package priority_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/priority"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	connecting = connectivity.Connecting
+	ready      = connectivity.Ready
+	idle       = connectivity.Idle
+	failed     = connectivity.TransientFailure
+)
+
+// fakeChild is in the state that the test puts it in. Its configuration is its
+// own name, with which its picker fails.
+type fakeChild struct {
+	f         *fixture
+	name      string
+	state     connectivity.State
+	changed   func()
+	updates   int
+	idleExits int
+}
+
+func (c *fakeChild) Update(name string) {
+	c.updates++
+	if c.name == "" {
+		c.name = name
+		c.f.built = append(c.f.built, name)
+		c.f.children[name] = c
+		if s, ok := c.f.initial[name]; ok {
+			c.state = s
+		}
+	}
+}
+
+func (c *fakeChild) State() balancer.State {
+	s := tree.Failing(errors.New(c.name))
+	s.ConnectivityState = c.state
+	return s
+}
+func (c *fakeChild) ExitIdle() { c.idleExits++ }
+func (c *fakeChild) Close()    { c.f.closed = append(c.f.closed, c.name); delete(c.f.children, c.name) }
+
+type fixture struct {
+	loop     *tree.Loop
+	policy   *priority.Policy[string]
+	children map[string]*fakeChild
+	// initial is the state in which a child is created; CONNECTING by default.
+	initial map[string]connectivity.State
+	built   []string
+	closed  []string
+	changes int
+}
+
+func newFixture() *fixture {
+	f := &fixture{
+		loop:     tree.NewLoop(func() {}),
+		children: make(map[string]*fakeChild),
+		initial:  make(map[string]connectivity.State),
+	}
+	build := func(_ string, changed func()) priority.Child[string] {
+		return &fakeChild{f: f, state: connecting, changed: changed}
+	}
+	f.policy = priority.New(&tree.Env{Loop: f.loop}, build, func() { f.changes++ })
+	return f
+}
+
+func (f *fixture) update(names ...string) {
+	f.loop.Do(func() {
+		var entries []priority.Entry[string]
+		for _, n := range names {
+			entries = append(entries, priority.Entry[string]{Name: n, Config: n})
+		}
+		f.policy.Update(entries)
+	})
+}
+
+// set is the report of a child.
+func (f *fixture) set(name string, s connectivity.State) {
+	f.loop.Do(func() {
+		c := f.children[name]
+		c.state = s
+		c.changed()
+	})
+}
+
+// expect checks which child is in use, in which state, and which exist.
+func (f *fixture) expect(t *testing.T, when, current string, state connectivity.State, exist ...string) {
+	t.Helper()
+	synctest.Wait()
+	f.loop.Do(func() {
+		s := f.policy.State()
+		_, err := s.Picker.Pick(balancer.PickInfo{})
+		if err.Error() != current || s.ConnectivityState != state {
+			t.Errorf("%s: %q is in use, in state %v; want %q, in state %v",
+				when, err, s.ConnectivityState, current, state)
+		}
+		var have []string
+		for name := range f.children {
+			have = append(have, name)
+		}
+		slices.Sort(have)
+		if diff := cmp.Diff(exist, have); diff != "" {
+			t.Errorf("%s: children that exist (-want +got):\n%s", when, diff)
+		}
+	})
+}
+
+// close also checks that nothing outlives Close: the bubble would not end.
+func (f *fixture) close() { f.loop.Do(f.policy.Close) }
+
+// step is something that happens, and what is in use after it.
+type step struct {
+	when    string
+	child   string             // the child that reports …
+	reports connectivity.State // … this state
+	names   []string           // or an update, with these names
+	wait    time.Duration      // or time that passes
+	current string
+	state   connectivity.State
+	exist   []string
+}
+
+// gRFC A56, by heading.
+func TestPriority(t *testing.T) {
+	t.Parallel()
+	abc := []string{"a", "b", "c"}
+	start := step{when: "at first", names: abc, current: "a", state: connecting, exist: []string{"a"}}
+	for _, tc := range []struct {
+		name    string
+		initial map[string]connectivity.State
+		steps   []step
+	}{
+		{name: "Child Lifetime Management: a lower priority is created only when needed", steps: []step{
+			start,
+			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
+			{when: "time passes", wait: time.Hour, current: "a", state: ready, exist: []string{"a"}},
+		}},
+		{name: "Algorithm: a failed child gives way to the next", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
+		}},
+		{name: "Connectivity State Tracking: a child has 10 s to connect", steps: []step{
+			start,
+			{when: "9.9 s later", wait: 9900 * time.Millisecond, current: "a", state: connecting, exist: []string{"a"}},
+			{when: "10.1 s later", wait: 200 * time.Millisecond, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "20.1 s later", wait: 10 * time.Second, current: "c", state: connecting, exist: abc},
+			{when: "30.1 s later", wait: 10 * time.Second, current: "a", state: connecting, exist: abc},
+		}},
+		{name: "Algorithm: the first child that is ready is used, and the others wait", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "a is back", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a", "b"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: ready, exist: []string{"a"}},
+		}},
+		{name: "Child Lifetime Management: a deactivated child that is needed again stays", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "a is back", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a", "b"}},
+			{when: "14 min later", wait: 14 * time.Minute, current: "a", state: ready, exist: []string{"a", "b"}},
+			{when: "a failed again", child: "a", reports: failed, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "an hour later", wait: time.Hour, current: "b", state: ready, exist: []string{"a", "b"}},
+		}},
+		{name: "Algorithm: IDLE is as good as READY", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "a is idle", child: "a", reports: idle, current: "a", state: idle, exist: []string{"a", "b"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: idle, exist: []string{"a"}},
+		}},
+		{name: "Connectivity State Tracking: a child that worked has 10 s again", steps: []step{
+			start,
+			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
+			{when: "a connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
+			{when: "9 s later", wait: 9 * time.Second, current: "a", state: connecting, exist: []string{"a"}},
+			{when: "a says it still connects", child: "a", reports: connecting, current: "a", state: connecting, exist: []string{"a"}},
+			{when: "11 s after it began", wait: 2 * time.Second, current: "b", state: connecting, exist: []string{"a", "b"}},
+		}},
+		{name: "Connectivity State Tracking: a child that failed has no time again", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "a connects", child: "a", reports: connecting, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b failed", child: "b", reports: failed, current: "c", state: connecting, exist: abc},
+			{when: "c failed", child: "c", reports: failed, current: "a", state: connecting, exist: abc},
+		}},
+		{name: "Algorithm: all failed, the last one's errors are seen", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b failed", child: "b", reports: failed, current: "c", state: connecting, exist: abc},
+			{when: "c failed", child: "c", reports: failed, current: "c", state: failed, exist: abc},
+			{when: "b is back", child: "b", reports: ready, current: "b", state: ready, exist: abc},
+		}},
+		{name: "Algorithm: a child that fails when created is passed over at once",
+			initial: map[string]connectivity.State{"a": failed, "b": failed}, steps: []step{
+				{when: "at first", names: abc, current: "c", state: connecting, exist: abc},
+			}},
+		{name: "Algorithm: an empty list fails", steps: []step{
+			start,
+			{when: "nothing is left", names: []string{}, current: "no priority is configured", state: failed, exist: []string{"a"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "no priority is configured", state: failed},
+		}},
+		{name: "Configuration: a child that moves up keeps its state", steps: []step{
+			start,
+			{when: "a failed", child: "a", reports: failed, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "b is the first", names: []string{"b", "d"}, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "b", state: ready, exist: []string{"b"}},
+		}},
+		{name: "Configuration: a new child before the one in use gets its time", steps: []step{
+			start,
+			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
+			{when: "z comes first", names: []string{"z", "a"}, current: "z", state: connecting, exist: []string{"a", "z"}},
+			{when: "z failed", child: "z", reports: failed, current: "a", state: ready, exist: []string{"a", "z"}},
+		}},
+		{name: "Child Lifetime Management: a removed child that comes back is the same one", steps: []step{
+			start,
+			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
+			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "a is added", names: []string{"a", "b"}, current: "a", state: ready, exist: []string{"a", "b"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "a", state: ready, exist: []string{"a"}},
+		}},
+		{name: "Child Lifetime Management: a child added again is reactivated only if chosen", steps: []step{
+			start,
+			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
+			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"a", "b"}},
+			{when: "b is ready", child: "b", reports: ready, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "a is added behind b", names: []string{"b", "a"}, current: "b", state: ready, exist: []string{"a", "b"}},
+			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "b", state: ready, exist: []string{"b"}},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				defer f.close()
+				f.initial = tc.initial
+				for _, s := range tc.steps {
+					switch {
+					case s.child != "":
+						f.set(s.child, s.reports)
+					case s.names != nil:
+						f.update(s.names...)
+					default:
+						time.Sleep(s.wait)
+					}
+					f.expect(t, s.when, s.current, s.state, s.exist...)
+				}
+			})
+		})
+	}
+}
+
+// gRFC A56, "Configuration Updates": existing children are updated, also those
+// that are not in use; others are not created.
+func TestUpdateReachesExistingChildren(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update("a", "b", "c")
+		f.set("a", failed)
+		f.set("b", ready)
+		f.set("a", ready)
+		f.update("a", "b", "c")
+		if a, b := f.children["a"].updates, f.children["b"].updates; a != 2 || b != 2 {
+			t.Errorf("children were updated %d and %d times by 2 configurations", a, b)
+		}
+		if diff := cmp.Diff([]string{"a", "b"}, f.built); diff != "" {
+			t.Errorf("children built (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestNewsOfAChildNotInUseIsNoNews(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update("a", "b")
+		f.set("a", failed)
+		f.set("a", ready)
+		before := f.changes
+		f.set("b", connecting)
+		f.set("b", ready)
+		if f.changes != before {
+			t.Error("a deactivated child's report was passed on")
+		}
+		f.set("a", ready)
+		if f.changes != before+1 {
+			t.Error("the report of the child in use was not passed on")
+		}
+	})
+}
+
+func TestExitIdleLeavesDeactivatedChildrenAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.update("a", "b")
+		f.set("a", failed)
+		f.set("a", idle)
+		f.loop.Do(f.policy.ExitIdle)
+		if a, b := f.children["a"].idleExits, f.children["b"].idleExits; a != 1 || b != 0 {
+			t.Errorf("ExitIdle reached the child in use %d times and the deactivated one %d times", a, b)
+		}
+	})
+}
+
+func TestRemovedChildrenAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		for i := range 100 {
+			name := fmt.Sprint("p", i)
+			f.initial[name] = ready
+			f.update(name)
+		}
+		want := []string{"p99"}
+		for i := 99 - priority.MaxRemoved; i < 99; i++ {
+			want = append(want, fmt.Sprint("p", i))
+		}
+		slices.Sort(want)
+		f.expect(t, "after 100 renamings", "p99", ready, want...)
+	})
+}
+
+func TestChildThatCameBackIsNotCountedAsRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.initial["kept"] = failed
+		f.update("kept", "p")
+		f.update("p")
+		for i := range 2 * priority.MaxRemoved {
+			name := fmt.Sprint("p", i)
+			f.initial[name] = ready
+			f.update("kept", name)
+		}
+		if slices.Contains(f.closed, "kept") {
+			t.Error("a child that the configuration names was evicted with the removed ones")
+		}
+	})
+}
+
+func TestCloseEndsChildrenAndTimers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.update("a", "b")
+		f.set("a", failed) // b's failover timer runs
+		f.set("a", ready)  // and b's retention timer
+		f.close()
+		time.Sleep(time.Hour)
+		f.loop.Do(func() {})
+		slices.Sort(f.closed)
+		if want := []string{"a", "b"}; !slices.Equal(f.built, want) || !slices.Equal(f.closed, want) {
+			t.Errorf("children %v were built and %v closed, want each of %v once", f.built, f.closed, want)
+		}
+	})
+}
+
+// A child whose turn has not come costs nothing when its configuration changes.
+func TestRefreshReachesOnlyWhatIsThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		defer f.close()
+		f.initial["a"], f.initial["b"] = ready, ready
+		f.update("a", "b", "c")
+		f.loop.Do(func() {
+			f.policy.Refresh([]priority.Entry[string]{{Name: "a", Config: "a"}, {Name: "b", Config: "b"}, {Name: "unknown"}})
+		})
+		if n := f.children["a"].updates; n != 2 {
+			t.Errorf("the child in use had %d updates, want 2", n)
+		}
+		if want := []string{"a"}; !slices.Equal(f.built, want) {
+			t.Errorf("children %v were built, want %v", f.built, want)
+		}
+		f.set("a", failed)
+		if n := f.children["b"].updates; n != 1 {
+			t.Errorf("the child whose turn came had %d updates, want 1, with the latest configuration", n)
+		}
+	})
+}

@@ -1,0 +1,125 @@
+// Package random picks any endpoint that is connected, each as likely as the
+// others (Envoy's RANDOM). Weights of endpoints mean nothing to it.
+//
+// It works on the tree's loop and keeps all endpoints connected.
+package random
+
+import (
+	"errors"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+var errEmpty = errors.New("there is no usable endpoint")
+
+// Policy picks at random. A change of one endpoint costs next to nothing for the
+// others.
+type Policy struct {
+	changed func()
+	set     *shard.Set
+	// ready and failed have the endpoints in these states.
+	ready, failed group
+	state         balancer.State
+}
+
+// group has the endpoints that are in one state, and their places in picker.
+type group struct {
+	of     connectivity.State
+	places map[*shard.Member]int
+	picker picker
+}
+
+func newGroup(of connectivity.State) group { return group{of: of, places: make(map[*shard.Member]int)} }
+
+// New returns a Policy without endpoints, which fails RPCs until Update.
+func New(env *tree.Env, changed func()) *Policy {
+	p := &Policy{changed: changed, state: tree.Failing(errEmpty)}
+	p.ready, p.failed = newGroup(connectivity.Ready), newGroup(connectivity.TransientFailure)
+	p.set = shard.New(env, p.memberChanged)
+	return p
+}
+
+// Update makes the endpoints those to pick from. There is no configuration.
+func (p *Policy) Update(endpoints []xdsresource.Endpoint, _ string) {
+	p.set.Update(endpoints)
+	for _, g := range []*group{&p.ready, &p.failed} {
+		for m := range g.places {
+			if m.Index() < 0 {
+				g.remove(m)
+			}
+		}
+	}
+	for _, m := range p.set.Members() {
+		p.sort(m)
+	}
+	p.refresh()
+}
+
+// State implements tree.Policy.
+func (p *Policy) State() balancer.State { return p.state }
+
+// ExitIdle implements tree.Policy. No endpoint is left idle anyway.
+func (p *Policy) ExitIdle() {}
+
+// Close implements tree.Policy.
+func (p *Policy) Close() { p.set.Close() }
+
+func (p *Policy) memberChanged(m *shard.Member) {
+	p.sort(m)
+	p.refresh()
+	p.changed()
+}
+
+// sort puts an endpoint where it belongs by its state, and connects one that is idle.
+func (p *Policy) sort(m *shard.Member) {
+	if m.Index() < 0 {
+		return
+	}
+	if m.State().ConnectivityState == connectivity.Idle {
+		m.Connect()
+	}
+	p.ready.sort(m)
+	p.failed.sort(m)
+}
+
+// refresh makes the state that of the endpoints together.
+func (p *Policy) refresh() {
+	switch members := len(p.set.Members()); {
+	case members == 0:
+		p.state = tree.Failing(errEmpty)
+	case p.ready.picker.n > 0:
+		p.state = balancer.State{ConnectivityState: connectivity.Ready, Picker: p.ready.picker}
+	case p.failed.picker.n == members:
+		p.state = balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.failed.picker}
+	default:
+		p.state = tree.Waiting(connectivity.Connecting)
+	}
+}
+
+func (g *group) sort(m *shard.Member) {
+	if m.State().ConnectivityState != g.of {
+		g.remove(m)
+	} else if _, in := g.places[m]; !in {
+		g.places[m] = g.picker.n
+		g.picker = g.picker.with(g.picker.n, m)
+	}
+}
+
+// remove puts the last one in the place of m, if that is in g.
+func (g *group) remove(m *shard.Member) {
+	place, in := g.places[m]
+	if !in {
+		return
+	}
+	if last := g.picker.n - 1; place != last {
+		moved := g.picker.at(last)
+		g.places[moved] = place
+		g.picker = g.picker.with(place, moved)
+	}
+	delete(g.places, m)
+	g.picker = g.picker.shortened()
+}

@@ -1,0 +1,89 @@
+package ringhash
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// ring is a ketama ring: each endpoint has entries on it in proportion to its
+// weight, at the hashes of "key_0", "key_1" and so on. It is immutable and the
+// same for the same endpoints in any order and in any process, also of other
+// gRPC languages.
+//
+// When an endpoint goes, the hashes next to its entries go to other endpoints.
+// Others stay, as long as the number of entries of each other endpoint does.
+type ring []entry
+
+// entry sends the hashes up to hash to an endpoint, given by its index.
+type entry struct {
+	hash     uint64
+	endpoint int
+}
+
+// is reports whether r and o are one ring. It does not compare the entries.
+func (r ring) is(o ring) bool { return len(r) == len(o) && (len(r) == 0 || &r[0] == &o[0]) }
+
+// newRing lays out endpoints, of which there is at least one. The size is what
+// gives the endpoint of least weight a whole number of entries, within the
+// bounds of c (gRFC A42).
+func newRing(endpoints []xdsresource.Endpoint, c xdsresource.RingHash) ring {
+	var total, least float64
+	for i := range endpoints {
+		w := float64(endpoints[i].Weight)
+		total += w
+		if least == 0 || w < least {
+			least = w
+		}
+	}
+	least /= total
+	size := min(math.Ceil(least*float64(c.MinRingSize))/least, float64(c.MaxRingSize))
+	r := make(ring, 0, int(math.Ceil(size)))
+	var target float64
+	for _, i := range byKey(endpoints) {
+		target += size * float64(endpoints[i].Weight) / total
+		prefix := append([]byte(hashKey(endpoints[i])), '_')
+		for n := 0; float64(len(r)) < target; n++ {
+			r = append(r, entry{hash: xxhash.Sum64(strconv.AppendInt(prefix, int64(n), 10)), endpoint: i})
+		}
+	}
+	slices.SortStableFunc(r, func(a, b entry) int { return cmp.Compare(a.hash, b.hash) })
+	return r
+}
+
+// hashKey is what places an endpoint on the ring (gRFC A76).
+func hashKey(e xdsresource.Endpoint) string { return cmp.Or(e.HashKey, e.Address) }
+
+// byKey returns the indexes of the endpoints in the order of their keys.
+func byKey(endpoints []xdsresource.Endpoint) []int {
+	order := make([]int, len(endpoints))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(hashKey(endpoints[a]), hashKey(endpoints[b]))
+	})
+	return order
+}
+
+// find returns the index of the entry for a hash.
+func (r ring) find(hash uint64) int {
+	low, high := 0, len(r)
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		if r[middle].hash < hash {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	if low == len(r) {
+		return 0
+	}
+	return low
+}

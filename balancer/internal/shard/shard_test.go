@@ -1,0 +1,224 @@
+package shard_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/conns"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/shard"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a Set over a fake network, in a synctest bubble.
+type fixture struct {
+	t       *testing.T
+	network *lbtest.Network
+	cc      *lbtest.ClientConn
+	loop    *tree.Loop
+	set     *shard.Set
+	changes int
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{t: t, network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
+	f.cc = lbtest.NewClientConn(f.network)
+	f.set = shard.New(&tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}, func(*shard.Member) { f.changes++ })
+	return f
+}
+
+func (f *fixture) close() { f.on(f.set.Close) }
+
+// on runs fn on the loop, and waits for what follows from it.
+func (f *fixture) on(fn func()) {
+	f.loop.Do(fn)
+	synctest.Wait()
+}
+
+func (f *fixture) update(endpoints ...xdsresource.Endpoint) {
+	f.on(func() { f.set.Update(endpoints) })
+}
+
+func (f *fixture) connectAll() {
+	f.on(func() {
+		for _, m := range f.set.Members() {
+			m.Connect()
+		}
+	})
+}
+
+func at(addrs ...string) xdsresource.Endpoint {
+	return xdsresource.Endpoint{Address: addrs[0], Additional: addrs[1:], Weight: 1}
+}
+
+func (f *fixture) expectMembers(when string, want ...string) {
+	f.t.Helper()
+	got := []string{}
+	for _, m := range f.set.Members() {
+		got = append(got, m.Endpoint().Address+" "+m.State().ConnectivityState.String())
+	}
+	if diff := cmp.Diff(append([]string{}, want...), got); diff != "" {
+		f.t.Errorf("%s: members (-want +got):\n%s", when, diff)
+	}
+}
+
+func (f *fixture) expectOpen(when string, want ...string) {
+	f.t.Helper()
+	if diff := cmp.Diff(append([]string{}, want...), f.cc.Open()); diff != "" {
+		f.t.Errorf("%s: open connections (-want +got):\n%s", when, diff)
+	}
+}
+
+// subConn is the connection of the only member.
+func (f *fixture) subConn() *lbtest.SubConn {
+	f.t.Helper()
+	result, err := f.set.Members()[0].State().Picker.Pick(balancer.PickInfo{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return lbtest.Picked(result)
+}
+
+func TestMembersConnectOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.update(at("b:1"), at("a:1"))
+		f.expectMembers("before", "b:1 IDLE", "a:1 IDLE")
+		f.expectOpen("before")
+		f.on(f.set.Members()[1].Connect)
+		f.expectMembers("after Connect", "b:1 IDLE", "a:1 READY")
+		f.expectOpen("after Connect", "a:1")
+		if f.changes == 0 {
+			t.Error("the policy was not told")
+		}
+	})
+}
+
+// gRFC A27: endpoints that are neither HEALTHY nor UNKNOWN get no RPCs.
+func TestOnlyUsableEndpointsAreMembers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		sick := at("sick:1")
+		sick.Health = xdsresource.HealthUnhealthy
+		f.update(sick, at("a:1"), at("a:1"))
+		f.expectMembers("one sick, one twice", "a:1 IDLE")
+		f.connectAll()
+		sick.Address = "a:1"
+		f.update(sick)
+		f.expectMembers("the last one is sick")
+		f.expectOpen("the last one is sick")
+	})
+}
+
+func TestEndpointsKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	heavier := at("a:1", "b:1")
+	heavier.Weight = 7
+	for _, tc := range []struct {
+		given    string
+		endpoint xdsresource.Endpoint
+		kept     bool
+	}{
+		{"the same", at("a:1", "b:1"), true},
+		{"another weight", heavier, true},
+		{`the same addresses in another order (gRFC A61, "Address List Updates in Petiole Policies")`, at("b:1", "a:1"), true},
+		{"one address less (gRFC A61)", at("a:1"), false},
+		{"one address more (gRFC A61)", at("a:1", "b:1", "c:1"), false},
+	} {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				defer f.close()
+				f.update(at("a:1", "b:1"))
+				f.connectAll()
+				before := f.subConn()
+				f.update(tc.endpoint)
+				if got := f.set.Members()[0].Endpoint(); !got.Equal(tc.endpoint) {
+					t.Errorf("the member's endpoint is %+v, want %+v", got, tc.endpoint)
+				}
+				if !tc.kept {
+					f.expectMembers("a new endpoint", tc.endpoint.Address+" IDLE")
+					f.expectOpen("a new endpoint")
+					return
+				}
+				if f.subConn() != before {
+					t.Error("the endpoint was connected anew")
+				}
+			})
+		})
+	}
+}
+
+func TestCountOfMembersByState(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.network.Set("silent:1", lbtest.Silent)
+		f.network.Set("refused:1", lbtest.Refused)
+		f.update(at("a:1"), at("b:1"), at("silent:1"), at("refused:1"))
+		f.connectAll()
+		f.on(func() {
+			f.set.Update([]xdsresource.Endpoint{at("a:1"), at("b:1"), at("silent:1"), at("refused:1"), at("idle:1")})
+		})
+		n := f.set.Count()
+		want := [connectivity.Shutdown]int{connectivity.Ready: 2, connectivity.Connecting: 1, connectivity.TransientFailure: 1, connectivity.Idle: 1}
+		if n != want {
+			t.Errorf("members by state %v, want %v", n, want)
+		}
+	})
+}
+
+// A member is connected at any of its addresses, and connects again when it is
+// asked to.
+func TestMemberWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		defer f.close()
+		f.network.Set("a:1", lbtest.Refused)
+		f.update(at("a:1", "b:1"))
+		f.connectAll()
+		if got := f.subConn().Addr; got != "b:1" {
+			t.Errorf("connected to %s, want b:1", got)
+		}
+		f.network.Set("b:1", lbtest.Refused)
+		synctest.Wait()
+		f.expectMembers("the connection ended", "a:1 IDLE")
+		f.network.Set("a:1", lbtest.Up)
+		time.Sleep(2 * lbtest.Backoff)
+		f.connectAll()
+		if got := f.subConn().Addr; got != "a:1" {
+			t.Errorf("connected to %s, want a:1", got)
+		}
+	})
+}
+
+func TestCloseEndsAllConnections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.update(at("a:1"), at("b:1"), at("idle:1"))
+		f.on(f.set.Members()[0].Connect)
+		f.on(f.set.Members()[1].Connect)
+		f.close()
+		f.expectOpen("closed")
+		if n := len(f.set.Members()); n != 0 {
+			t.Errorf("%d members are left", n)
+		}
+	})
+}

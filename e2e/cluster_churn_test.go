@@ -1,0 +1,142 @@
+package e2e_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+var (
+	churnFor  = flag.Duration("churn", 3*time.Second, "how long the churn test lasts, for each variant of the protocol")
+	churnSeed = flag.Uint64("churn-seed", 0, "what the churn test draws from; 0 for another one each time")
+)
+
+// churnInterval is the time between two updates.
+const churnInterval = 10 * time.Millisecond
+
+// churn is a cluster whose endpoints, localities and priorities change all the
+// time, over backends of two kinds: steady ones are always there, passing ones
+// come and go. Whatever it draws, one steady backend is HEALTHY in it.
+type churn struct {
+	rand    *rand.Rand
+	steady  []*testutils.Backend
+	passing []*testutils.Backend
+}
+
+func newChurn(t *testing.T, seed uint64) *churn {
+	c := &churn{rand: rand.New(rand.NewPCG(seed, seed))}
+	for i := range 3 {
+		c.steady = append(c.steady, testutils.StartBackend(t, fmt.Sprint("steady", i)))
+	}
+	for i := range 5 {
+		c.passing = append(c.passing, testutils.StartBackend(t, fmt.Sprint("passing", i)))
+	}
+	return c
+}
+
+// draw draws a ClusterLoadAssignment.
+func (c *churn) draw(name string) *endpointpb.ClusterLoadAssignment {
+	var localities []xdsmsg.Locality
+	for priority := range 1 + c.rand.IntN(3) {
+		zones := c.rand.Perm(3)[:1+c.rand.IntN(2)]
+		for _, zone := range zones {
+			localities = append(localities, xdsmsg.Locality{
+				Zone: fmt.Sprint("zone", zone), Priority: uint32(priority), Weight: 1 + c.rand.Uint32N(10),
+			})
+		}
+	}
+	put := func(b *testutils.Backend, health corepb.HealthStatus) {
+		l := &localities[c.rand.IntN(len(localities))]
+		l.Endpoints = append(l.Endpoints, xdsmsg.Endpoint{Addr: b.Addr(), Health: health, Weight: 1 + c.rand.Uint32N(10)})
+	}
+	sure := c.rand.IntN(len(c.steady))
+	for i, b := range append(c.steady[:len(c.steady):len(c.steady)], c.passing...) {
+		switch {
+		case i == sure:
+			put(b, corepb.HealthStatus_HEALTHY)
+		case c.rand.IntN(3) > 0:
+			put(b, corepb.HealthStatus(c.rand.IntN(4))) // UNKNOWN, HEALTHY, UNHEALTHY or DRAINING
+		}
+	}
+	return xdsmsg.Endpoints(name, localities...)
+}
+
+// comeAndGo stops and starts the passing backends, one after the other, until
+// over is closed. Each one ends what it has begun: an RPC whose backend dies
+// under it had none that was healthy.
+func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for {
+		b := c.passing[draw.IntN(len(c.passing))]
+		b.GracefulStop()
+		select {
+		case <-over:
+		case <-time.After(time.Duration(draw.IntN(200)) * time.Millisecond):
+		}
+		if err := b.Restart(); err != nil {
+			t.Error(err)
+			return
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(time.Duration(draw.IntN(200)) * time.Millisecond):
+		}
+	}
+}
+
+// Endpoints, localities, priorities, weights and health change 100 times a second
+// under load, and backends come and go. No RPC fails, as one healthy endpoint is
+// always there.
+func TestChurnFailsNoRPC(t *testing.T) { overLinks(t, churnFailsNoRPC) }
+
+func churnFailsNoRPC(t *testing.T) {
+	t.Parallel()
+	seed := *churnSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	m, c := newMesh(t), newChurn(t, seed)
+	const name = "churning"
+	m.serve(service, name, c.steady...)
+	cc := m.dial("xds:///" + service)
+	l := startLoad(t, cc)
+	l.await(t, c.steady...)
+
+	over := make(chan struct{})
+	var backends sync.WaitGroup
+	backends.Go(func() { c.comeAndGo(t, seed, over) })
+	updates := 0
+	ticker := time.NewTicker(churnInterval)
+	defer ticker.Stop()
+	for end := time.Now().Add(*churnFor); time.Now().Before(end); updates++ {
+		<-ticker.C
+		m.set(c.draw(name))
+	}
+	close(over)
+	backends.Wait()
+
+	// What is drawn last is what counts.
+	last := c.steady[0]
+	m.set(xdsmsg.SimpleEndpoints(name, last.Addr()))
+	l.await(t, last)
+	l.stop(t)
+	t.Logf("seed %d: %d RPCs during %d updates in %v", seed, l.total.Load(), updates, *churnFor)
+	if t.Failed() {
+		t.Errorf("again with -churn-seed=%d", seed)
+	}
+	for _, b := range append(c.steady, c.passing...) {
+		if b.Count() == 0 {
+			t.Errorf("backend %s got no RPC", b.ID())
+		}
+	}
+}

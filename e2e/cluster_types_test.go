@@ -1,0 +1,357 @@
+package e2e_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+const (
+	static     = clusterpb.Cluster_STATIC
+	strictDNS  = clusterpb.Cluster_STRICT_DNS
+	logicalDNS = clusterpb.Cluster_LOGICAL_DNS
+)
+
+// connections counts the connections to a backend.
+type connections struct{ n atomic.Int32 }
+
+func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	if _, ok := s.(*stats.ConnBegin); ok {
+		c.n.Add(1)
+	}
+}
+
+func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (c *connections) HandleRPC(context.Context, stats.RPCStats) {}
+
+func containsAll(text string, parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// untilReached makes RPCs until the backend answers one. Some fail where another
+// backend has just stopped.
+func untilReached(t *testing.T, cc *grpc.ClientConn, backend *testutils.Backend) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for {
+		id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
+		if id == backend.ID() {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("RPCs never came to %s; the last one: %v", backend.ID(), err)
+		}
+	}
+}
+
+// clusterKinds are the types of clusters, each with what is needed for a cluster
+// "c" with one backend, whose address in DNS is target.
+var clusterKinds = []struct {
+	name string
+	of   func(backend *testutils.Backend, target string) []proto.Message
+}{
+	{"EDS", func(b *testutils.Backend, _ string) []proto.Message { return clusterOf("c", b) }},
+	{"STATIC", func(b *testutils.Backend, _ string) []proto.Message {
+		return []proto.Message{xdsmsg.InlineCluster("c", static, xdsmsg.In("z", b.Addr()))}
+	}},
+	{"STRICT_DNS", func(_ *testutils.Backend, target string) []proto.Message {
+		return []proto.Message{xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))}
+	}},
+	{"LOGICAL_DNS", func(_ *testutils.Backend, target string) []proto.Message {
+		return []proto.Message{xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target))}
+	}},
+	{"aggregate", func(b *testutils.Backend, target string) []proto.Message {
+		return append(clusterOf("under", b),
+			xdsmsg.AggregateCluster("c", "middle"), xdsmsg.AggregateCluster("middle", "under", "last"),
+			xdsmsg.InlineCluster("last", logicalDNS, xdsmsg.In("z", target)))
+	}},
+}
+
+// A cluster of each type serves every kind of RPC, and opens no connection before
+// the first one.
+func TestEveryClusterTypeServes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range clusterKinds {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			m, used := newMesh(t), testutils.StartBackend(t, "used")
+			seen := new(connections)
+			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
+			_, target := inZone(t, backend)
+			// Not the last route's cluster, which ClientConn.Connect connects.
+			m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "used"), xdsmsg.PrefixRoute("/grpc.testing", "c"), xdsmsg.PrefixRoute("", "used"))...)
+			m.set(append(clusterOf("used", used), tc.of(backend, target)...)...)
+			cc := m.dial("xds:///" + service)
+			client := testgrpc.NewTestServiceClient(cc)
+			if _, err := client.EmptyCall(testutils.Context(t), new(testgrpc.Empty), grpc.WaitForReady(true)); err != nil {
+				t.Fatal(err)
+			}
+			if n := seen.n.Load(); n != 0 {
+				t.Errorf("%d connections to a cluster that no RPC was for", n)
+			}
+			for _, k := range kinds {
+				mustReach(t, cc, k, backend)
+			}
+			if n := seen.n.Load(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+		})
+	}
+}
+
+// A cluster changes from each type to each other one while RPCs run, and no RPC
+// fails.
+func TestClusterChangesItsTypeUnderLoad(t *testing.T) { overLinks(t, clusterChangesItsTypeUnderLoad) }
+
+func clusterChangesItsTypeUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	first := testutils.StartBackend(t, "first")
+	m.serve(service, "c", first)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, first)
+	l := startLoad(t, cc)
+	l.await(t, first)
+	// Away from EDS, and from each type to the next one; then the way back.
+	for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
+		next := testutils.StartBackend(t, clusterKinds[i].name)
+		_, target := inZone(t, next)
+		m.set(clusterKinds[i].of(next, target)...)
+		l.await(t, next)
+	}
+	l.stop(t)
+}
+
+// STRICT_DNS follows DNS without a connection that ends: backends come and go
+// while RPCs run, and no RPC fails.
+func TestStrictDNSFollowsDNS(t *testing.T) { overLinks(t, strictDNSFollowsDNS) }
+
+func strictDNSFollowsDNS(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+	name, target := inZone(t, a)
+	_, port, _ := net.SplitHostPort(target)
+	testutils.Forward(t, "127.0.0.2:"+port, b)
+	cluster := xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))
+	//lint:ignore SA1019 control planes still send it
+	cluster.DnsRefreshRate = durationpb.New(time.Second)
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, a)
+	l := startLoad(t, cc)
+	l.await(t, a)
+	zone.SetA(name, "127.0.0.1", "127.0.0.2")
+	l.await(t, a, b)
+	zone.SetA(name, "127.0.0.2")
+	l.await(t, b)
+	l.stop(t)
+}
+
+// LOGICAL_DNS keeps its connection as long as that is good, and looks its name up
+// again when it ends (gRFC A37).
+func TestLogicalDNSFollowsDNS(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+	name, target := inZone(t, a)
+	_, port, _ := net.SplitHostPort(target)
+	testutils.Forward(t, "127.0.0.2:"+port, b)
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, a)
+	zone.SetA(name, "127.0.0.2")
+	mustReach(t, cc, unary, a) // The connection is good.
+	a.Stop()
+	untilReached(t, cc, b)
+	mustReach(t, cc, unary, b)
+}
+
+// gRFC A61: an address of the other family that leads nowhere does no harm.
+func TestLogicalDNSIsDualStack(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	name, target := inZone(t, backend)
+	zone.SetAAAA(name, "2001:db8::1")
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))...)
+	mustReach(t, m.dial("xds:///"+service), unary, backend)
+}
+
+// A name that DNS cannot resolve fails the RPCs to its cluster, and no others;
+// they succeed when it can, and go on if it then cannot.
+func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
+			name, target := inZone(t, backend)
+			zone.SetA(name) // no address
+			m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "c"), xdsmsg.PrefixRoute("", "other"))...)
+			m.set(append(clusterOf("other", other), xdsmsg.InlineCluster("c", kind, xdsmsg.In("z", target)))...)
+			cc := m.dial("xds:///" + service)
+			mustReach(t, cc, bidiStreaming, other)
+			mustFail(t, cc, `cluster "c"`, kind.String(), target, "DNS has no address")
+			zone.SetA(name, "127.0.0.1")
+			mustReach(t, cc, unary, backend)
+			zone.SetA(name)
+			mustReach(t, cc, unary, backend)
+			backend.Stop()
+			if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
+				t.Errorf("an RPC to a backend that is away ended with %v", err)
+			}
+			if err := backend.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			mustReach(t, cc, unary, backend) // at the address that it had
+		})
+	}
+}
+
+// The purpose of gRFC A37: EDS with DNS to fall back to.
+func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
+	overLinks(t, aggregateFallsBackFromEDSToDNSAndReturns)
+}
+
+func aggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	seen := new(connections)
+	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
+	_, target := inZone(t, secondary)
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.AggregateCluster("c", "eds", "dns"),
+		xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))...)
+	m.set(clusterOf("eds", primary)...)
+	cc := m.dial("xds:///" + service)
+	for _, k := range kinds {
+		mustReach(t, cc, k, primary)
+	}
+	if n := seen.n.Load(); n != 0 {
+		t.Errorf("%d connections to a cluster that is not needed", n)
+	}
+	for range 2 {
+		primary.Stop()
+		untilReached(t, cc, secondary)
+		for _, k := range kinds {
+			mustReach(t, cc, k, secondary)
+		}
+		if err := primary.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		l := startLoad(t, cc)
+		l.await(t, primary)
+		l.stop(t)
+	}
+	secondary.Stop()
+	primary.Stop()
+	ctx := testutils.Context(t)
+	for ctx.Err() == nil { // until both have been tried
+		_, err := call(ctx, cc, unary)
+		if status.Code(err) == codes.Unavailable && containsAll(err.Error(), `aggregate cluster "c"`, `cluster "dns"`) {
+			return
+		}
+	}
+	t.Error("no RPC failed with an error that names the aggregate cluster and the last one")
+}
+
+// Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
+func TestAggregateChangesUnderLoad(t *testing.T) { overLinks(t, aggregateChangesUnderLoad) }
+
+func aggregateChangesUnderLoad(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", "top")), xdsmsg.AggregateCluster("top", "ca", "cb"))...)
+	m.set(append(clusterOf("ca", a), clusterOf("cb", b)...)...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, a)
+	l := startLoad(t, cc)
+	l.await(t, a)
+	for _, step := range []struct {
+		resources []proto.Message
+		want      *testutils.Backend
+	}{
+		{[]proto.Message{xdsmsg.AggregateCluster("top", "cb", "ca")}, b},
+		{append(clusterOf("cc", c), xdsmsg.AggregateCluster("top", "cc", "cb")), c},
+		{[]proto.Message{xdsmsg.AggregateCluster("top", "inner", "cc"), xdsmsg.AggregateCluster("inner", "ca")}, a},
+		{[]proto.Message{xdsmsg.SimpleEndpoints("ca", b.Addr())}, b},
+		{[]proto.Message{xdsmsg.SimpleEndpoints("ca")}, c}, // nothing there: the next cluster
+		{[]proto.Message{xdsmsg.SimpleEndpoints("ca", a.Addr())}, a},
+		{[]proto.Message{xdsmsg.AggregateCluster("top", "cb")}, b},
+	} {
+		m.set(step.resources...)
+		l.await(t, step.want)
+	}
+	l.stop(t)
+}
+
+// A cycle is an error of the clusters that lead into it. Their RPCs see the way
+// round, and succeed when it is broken.
+func TestCycleIsAnErrorOfThatClusterOnly(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), xdsmsg.PrefixRoute("", "straight"))...)
+	m.set(append(clusterOf("leaf", backend), xdsmsg.AggregateCluster("straight", "leaf"),
+		xdsmsg.AggregateCluster("round", "leaf", "half"), xdsmsg.AggregateCluster("half", "round"))...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, bidiStreaming, backend)
+	mustFail(t, cc, `aggregate cluster "round"`, `"round" → "half" → "round"`, t.Name())
+	m.set(xdsmsg.AggregateCluster("half", "leaf"))
+	mustReach(t, cc, unary, backend)
+}
+
+// gRFC A37, "Use Global Circuit Breaking Atomic": a cluster by itself and under an
+// aggregate one has one limit.
+func TestCircuitBreakingOfASharedCluster(t *testing.T) {
+	t.Parallel()
+	const limit, name = 3, "shared-limit"
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
+	cluster := xdsmsg.InlineCluster(name, static, xdsmsg.In("z", backend.Addr()))
+	cluster.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: []*clusterpb.CircuitBreakers_Thresholds{
+		{MaxRequests: wrapperspb.UInt32(limit)},
+	}}
+	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, name), xdsmsg.PrefixRoute("", "over")),
+		cluster, xdsmsg.AggregateCluster("over", name))...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	ctx, cancel := context.WithCancel(testutils.Context(t))
+	defer cancel()
+	for i := range limit {
+		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatalf("stream %d of %d: %v", i+1, limit, err)
+		}
+		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustFail(t, cc, name, "max_requests")
+}

@@ -1,0 +1,304 @@
+package e2e_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcresolver "google.golang.org/grpc/resolver"
+	grpcdns "google.golang.org/grpc/resolver/dns"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// zone is the DNS of the process: what it does not have does not exist.
+var zone *dnsserver.Server
+
+// underZone runs the tests with zone as the system's DNS.
+type underZone struct{ tests goleak.TestingM }
+
+func (m underZone) Run() int {
+	// Names are looked up again as soon as anybody asks.
+	grpcdns.SetMinResolutionInterval(10 * time.Millisecond)
+	var err error
+	if zone, err = dnsserver.New(); err != nil {
+		panic(err)
+	}
+	defer zone.Close()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, zone.Addr())
+	}}
+	return m.tests.Run()
+}
+
+// inZone gives the test a name of its own that leads to a backend, and returns
+// the target with the backend's port.
+func inZone(t *testing.T, backend *testutils.Backend, addresses ...string) (name, target string) {
+	t.Helper()
+	name = strings.ToLower(strings.ReplaceAll(t.Name(), "/", ".")) + ".test"
+	zone.SetA(name, append(addresses, "127.0.0.1")...)
+	_, port, err := net.SplitHostPort(backend.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name, name + ":" + port
+}
+
+// publish gives a name a service config.
+func publish(name, list string) {
+	zone.SetTXT("_grpc_config."+name, dnsserver.Strings("grpc_config="+list, 255))
+}
+
+// failFirst makes a backend fail the first attempt of every RPC in a way that
+// may be retried: with a status, and no header before it.
+func failFirst() grpc.ServerOption {
+	return grpc.InTapHandle(func(ctx context.Context, rpc *tap.Info) (context.Context, error) {
+		if len(rpc.Header.Get("grpc-previous-rpc-attempts")) == 0 {
+			return nil, status.Error(codes.Unavailable, "try again")
+		}
+		return ctx, nil
+	})
+}
+
+const retryAndRoundRobin = `{"loadBalancingConfig":[{"round_robin":{}}],"methodConfig":[{"name":[{}],"retryPolicy":
+	{"maxAttempts":5,"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
+
+func statusOf(t *testing.T, target string) resolver.ChannelStatus {
+	t.Helper()
+	all := resolver.Channels()
+	slices.Reverse(all)
+	for _, c := range all {
+		if c.Target == target {
+			return c
+		}
+	}
+	t.Fatalf("resolver.Channels does not have %s", target)
+	return resolver.ChannelStatus{}
+}
+
+func TestWithoutABootstrapDNSResolves(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+	for _, way := range []struct {
+		name string
+		opts []grpc.DialOption
+	}{{"blank import", nil}, {"DialOptions", dynxds.DialOptions()}} {
+		t.Run(way.name, func(t *testing.T) {
+			backend := testutils.StartBackend(t, "b1", failFirst())
+			name, target := inZone(t, backend)
+			publish(name, `[{"clientLanguage":["java"],"serviceConfig":{}},{"serviceConfig":`+retryAndRoundRobin+`}]`)
+			cc := dial(t, "xds:///"+target, way.opts...)
+			for _, k := range kinds {
+				mustReach(t, cc, k, backend)
+			}
+			got := statusOf(t, "xds:///"+target)
+			if got.Mode != resolver.ModeDNS || !strings.Contains(got.Reason, "GRPC_XDS_BOOTSTRAP") {
+				t.Errorf("mode %v, %q", got.Mode, got.Reason)
+			}
+			if got.DNS == nil || got.DNS.Choice == nil || got.DNS.Choice.Index != 1 {
+				t.Errorf("look-up %+v", got.DNS)
+			}
+		})
+	}
+	t.Run("WithDisableServiceConfig", func(t *testing.T) {
+		backend := testutils.StartBackend(t, "b1", failFirst())
+		name, target := inZone(t, backend)
+		publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
+		cc := dial(t, "xds:///"+target, grpc.WithDisableServiceConfig())
+		if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
+			t.Errorf("%v; want the error of the first attempt", err)
+		}
+	})
+	t.Run("WithDefaultServiceConfig", func(t *testing.T) {
+		backend := testutils.StartBackend(t, "b1", failFirst())
+		_, target := inZone(t, backend)
+		mustReach(t, dial(t, "xds:///"+target, grpc.WithDefaultServiceConfig(retryAndRoundRobin)), unary, backend)
+	})
+	t.Run("authority of the target", func(t *testing.T) {
+		backend := testutils.StartBackend(t, "b1")
+		_, target := inZone(t, backend)
+		mustReach(t, dial(t, "xds://authority.example.com/"+target), unary, backend)
+	})
+}
+
+// TestFromDNSToXDS: a channel starts while the control plane is away, moves to
+// it when it comes with the Listener, and does not return.
+func TestFromDNSToXDS(t *testing.T) { overLinks(t, fromDNSToXDS) }
+
+func fromDNSToXDS(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, failOnDataErrors)
+	m.Stop()
+	one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
+	mesh := testutils.StartBackend(t, "mesh")
+	testutils.Forward(t, strings.Replace(one.Addr(), "127.0.0.1", "127.0.0.2", 1), two)
+	name, target := inZone(t, one, "127.0.0.2")
+	publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
+
+	cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
+	load := startLoad(t, cc)
+	load.await(t, one, two)
+	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
+		t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
+	}
+
+	m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
+	m.set(clusterOf("cluster", mesh)...)
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	load.await(t, mesh)
+	load.stop(t)
+	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeXDS {
+		t.Errorf("with the control plane: mode %v, %q", got.Mode, got.Reason)
+	}
+
+	before := one.Count() + two.Count()
+	m.Delete(t, listenerURL, target)
+	for {
+		if _, err := call(testutils.Context(t), cc, unary); err != nil {
+			checkStatus(t, err, codes.Unavailable, "Listener", m.Addr())
+			break
+		}
+	}
+	m.Stop()
+	mustFail(t, cc)
+	if n := one.Count() + two.Count() - before; n > 0 {
+		t.Errorf("%d RPCs went by DNS again", n)
+	}
+	// Nor does DNS go on being asked.
+	queries := zone.Queries(name, dns.TypeA, "")
+	mustFail(t, cc)
+	if n := zone.Queries(name, dns.TypeA, "") - queries; n > 0 {
+		t.Errorf("%d queries", n)
+	}
+}
+
+// builderWith returns a builder for the mesh with a policy.
+func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
+	t.Helper()
+	b, err := resolver.NewBuilder(m.Bootstrap(t.Name(), testutils.ServerFeatures(m.features...), testutils.TopLevel("dns_fallback", policy)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestTargetThatTheControlPlaneDoesNotKnow: one channel had its Listener, the
+// other comes after that was deleted.
+func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
+	overLinks(t, targetThatTheControlPlaneDoesNotKnow)
+}
+
+func targetThatTheControlPlaneDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, failOnDataErrors)
+	byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
+	_, target := inZone(t, byDNS)
+	m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
+	m.set(clusterOf("cluster", mesh)...)
+	had := m.dial("xds:///" + target)
+	mustReach(t, had, unary, mesh)
+	m.Delete(t, listenerURL, target)
+	for ctx := testutils.Context(t); ; {
+		if _, err := call(ctx, had, unary); err != nil {
+			checkStatus(t, err, codes.Unavailable, "Listener", target)
+			break
+		}
+	}
+
+	later := m.dial("xds:///" + target)
+	load := startLoad(t, later)
+	load.await(t, byDNS)
+	mustFail(t, had, "Listener", target)
+
+	m.set(xdsmsg.DefaultListener(target, target))
+	load.await(t, mesh)
+	load.stop(t)
+	mustReach(t, had, unary, mesh)
+}
+
+// TestDefaultPolicyWaitsForAnUnreachableControlPlane: a control plane that is
+// away says nothing about the target.
+func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.Stop()
+	backend := testutils.StartBackend(t, "b1")
+	_, target := inZone(t, backend)
+	mustFail(t, m.dial("xds:///"+target), m.Addr(), "connection refused")
+	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeUndecided || !strings.Contains(got.Reason, "connection refused") {
+		t.Errorf("mode %v, %q", got.Mode, got.Reason)
+	}
+}
+
+// TestDNSUnderHTTPSProxy: addresses that DNS gives are reached through the
+// proxy. The address is one that nobody has (RFC 5737), so that the proxy, and
+// it alone, can lead to the backend.
+func TestDNSUnderHTTPSProxy(t *testing.T) {
+	t.Parallel()
+	backend := testutils.StartBackend(t, "b1")
+	var asked atomic.Value
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.Method + " " + r.Host)
+		tunnel(w, backend.Addr())
+	}))
+	defer proxy.Close()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childVariable+"=xds:///192.0.2.1:443",
+		"HTTPS_PROXY="+proxy.URL, "NO_PROXY=", "no_proxy=",
+		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG=")
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := asked.Load(); got != "CONNECT 192.0.2.1:443" {
+		t.Errorf("the proxy was asked to %v", got)
+	}
+	if backend.Count() != len(kinds) {
+		t.Errorf("the backend saw %d RPCs, want %d", backend.Count(), len(kinds))
+	}
+}
+
+// tunnel joins the connection of a CONNECT request to addr.
+func tunnel(w http.ResponseWriter, addr string) {
+	to, err := net.Dial("tcp", addr)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer to.Close()
+	from, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer from.Close()
+	_, _ = from.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+	var back sync.WaitGroup
+	defer back.Wait()
+	back.Go(func() {
+		_, _ = io.Copy(from, to)
+		from.Close()
+	})
+	_, _ = io.Copy(to, from)
+	to.Close()
+}

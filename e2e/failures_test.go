@@ -1,0 +1,283 @@
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+var empty = new(testgrpc.Empty)
+
+func TestWrongBootstrapIsReadByTheUser(t *testing.T) {
+	const faulty = `{"xds_servers": [{"server_uri": "", "channel_creds": [{"type": "carrier-pigeon"}]}], "node": {"id": 7}}`
+	faults := []string{"xds_servers[0].server_uri", "xds_servers[0].channel_creds", "carrier-pigeon", "node.id"}
+	t.Run("file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "bootstrap.json")
+		if err := os.WriteFile(file, []byte(faulty), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
+		mustFail(t, dial(t, "xds:///"+service), append(faults, file, "xds:///"+service)...)
+	})
+	t.Run("missing file", func(t *testing.T) {
+		t.Setenv("GRPC_XDS_BOOTSTRAP", "/nonexistent/bootstrap.json")
+		mustFail(t, dial(t, "xds:///"+service), "/nonexistent/bootstrap.json", "GRPC_XDS_BOOTSTRAP")
+	})
+	t.Run("none, and DNS does not know the target either", func(t *testing.T) {
+		t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+		mustFail(t, dial(t, "xds:///"+service), "DNS has no address", "GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG")
+	})
+	t.Run("DialOptions", func(t *testing.T) {
+		mustFail(t, dial(t, "xds:///"+service, dynxds.DialOptions(dynxds.WithBootstrap([]byte(faulty)))...), faults...)
+	})
+	t.Run("NewBuilder", func(t *testing.T) {
+		if _, err := resolver.NewBuilder([]byte(faulty)); err == nil {
+			t.Error("NewBuilder took a faulty bootstrap")
+		}
+	})
+	t.Run("unknown authority in the target", func(t *testing.T) {
+		m := newMesh(t)
+		mustFail(t, m.dial("xds://nowhere/"+service), `"nowhere"`, "authorities")
+	})
+}
+
+func TestDisabledServiceConfigIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	mustFail(t, m.dial("xds:///"+service, grpc.WithDisableServiceConfig()), "grpc.WithDisableServiceConfig")
+}
+
+func TestUnreachableServerIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.Stop()
+	cc := m.dial("xds:///" + service)
+	mustFail(t, cc, m.Addr(), `"`+service+`"`, "connection refused", "node id", t.Name())
+
+	// An RPC that waits for ready gets through when the server comes up.
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	done := make(chan error, 1)
+	go func() {
+		_, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true))
+		done <- err
+	}()
+	if err := m.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("wait-for-ready RPC: %v", err)
+	}
+}
+
+func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.set(xdsmsg.DefaultListener(service, "")) // no route_config_name, hence no routes
+	cc := m.dial("xds:///" + service)
+	mustFail(t, cc, "Listener", `"`+service+`"`, "route_config_name", m.Addr(), t.Name())
+
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	mustReach(t, cc, unary, backend)
+
+	// A bad update loses nothing that was good.
+	m.set(xdsmsg.DefaultListener(service, ""))
+	m.MustWait(testutils.Context(t), t, testutils.NACKOf(listenerURL))
+	mustReach(t, cc, unary, backend)
+}
+
+func TestUnknownClusterTypeIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.set(append(chain(service, xdsmsg.PrefixRoute("", "original")), &clusterpb.Cluster{
+		Name:                 "original",
+		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_ORIGINAL_DST},
+	})...)
+	mustFail(t, m.dial("xds:///"+service), "Cluster", `"original"`, "ORIGINAL_DST", m.Addr(), t.Name())
+}
+
+func TestNoVirtualHostForTheAuthorityIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "other.example.com", xdsmsg.PrefixRoute("", "cluster")))
+	cc := m.dial("xds:///" + service)
+	mustFail(t, cc, `"routes"`, "no virtual host", `"`+service+`"`)
+
+	backend := testutils.StartBackend(t, "b1")
+	m.set(append(clusterOf("cluster", backend), xdsmsg.RouteConfig("routes", service, xdsmsg.PrefixRoute("", "cluster")))...)
+	mustReach(t, cc, unary, backend)
+}
+
+func TestNoRouteForTheMethodIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend)...)...)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
+	checkStatus(t, err, codes.Unavailable, "no route", emptyMethod, `"`+service+`"`)
+}
+
+func TestEndpointsThatCannotBeReachedAreReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	backend.Stop()
+	mustFail(t, m.dial("xds:///"+service), `"cluster"`, backend.Addr(), "connection refused")
+}
+
+// failOnDataErrors has a deletion withdraw what is in use (gRFC A88).
+const failOnDataErrors = "fail_on_data_errors"
+
+func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, failOnDataErrors)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+
+	m.Delete(t, listenerURL, service)
+	ctx := testutils.Context(t)
+	for {
+		_, err := call(ctx, cc, unary)
+		if err != nil {
+			checkStatus(t, err, codes.Unavailable, "Listener", `"`+service+`"`, m.Addr())
+			break
+		}
+	}
+	m.set(xdsmsg.DefaultListener(service, service))
+	mustReach(t, cc, unary, backend)
+}
+
+// gRFC A88, "Handling Data Errors": unless the bootstrap says otherwise, what the
+// control plane deletes stays in use.
+func TestDeletionFailsNoRPC(t *testing.T) { overLinks(t, deletionFailsNoRPC) }
+
+func deletionFailsNoRPC(t *testing.T) {
+	t.Parallel()
+	for _, deleted := range []struct{ what, typeURL, name string }{
+		{"listener", listenerURL, service},
+		{"cluster", clusterURL, "cluster"},
+	} {
+		t.Run(deleted.what, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			backend := testutils.StartBackend(t, "b1")
+			m.serve(service, "cluster", backend)
+			cc := m.dial("xds:///" + service)
+			mustReach(t, cc, unary, backend)
+			l := startLoad(t, cc)
+			m.Skip()
+			m.Delete(t, deleted.typeURL, deleted.name)
+			m.MustWait(testutils.Context(t), t, testutils.ACKOf(deleted.typeURL))
+
+			// The deletion has been taken in when an update that came after it is
+			// in use.
+			after := testutils.StartBackend(t, "b2")
+			m.set(clusterOf("other", after)...)
+			m.set(xdsmsg.RouteConfig(service, service,
+				xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
+			l.await(t, backend, after)
+			l.stop(t)
+		})
+	}
+}
+
+func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t, failOnDataErrors)
+	backend := testutils.StartBackend(t, "b1")
+	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), xdsmsg.PrefixRoute("", "cluster"))...)
+	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)
+	cc := m.dial("xds:///" + service)
+	ctx := testutils.Context(t)
+	if err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)); err != nil {
+		t.Fatal(err)
+	}
+	m.Delete(t, clusterURL, "doomed")
+	for {
+		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
+		if err != nil {
+			checkStatus(t, err, codes.Unavailable, `"doomed"`)
+			break
+		}
+	}
+	mustReach(t, cc, unary, backend)
+}
+
+// TestWaitingForTheFirstConfigurationEndsAtOnce: the control plane is there
+// and says nothing.
+func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		t.Run(string(k), func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			m.keepSilent()
+			cc := m.dial("xds:///" + service)
+			t.Run("deadline", func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+				defer cancel()
+				_, err := call(ctx, cc, k)
+				checkStatus(t, err, codes.DeadlineExceeded, "xds:///"+service)
+			})
+			start := func(ctx context.Context) <-chan error {
+				done := make(chan error, 1)
+				go func() {
+					_, err := call(ctx, cc, k, grpc.WaitForReady(true))
+					done <- err
+				}()
+				return done
+			}
+			t.Run("cancel", func(t *testing.T) {
+				ctx, cancel := context.WithCancel(context.Background())
+				done := start(ctx)
+				cancel()
+				checkStatus(t, <-done, codes.Canceled)
+			})
+			t.Run("close", func(t *testing.T) {
+				done := start(context.Background())
+				m.MustWait(testutils.Context(t), t, testutils.OfType(listenerURL))
+				cc.Close()
+				checkStatus(t, <-done, codes.Canceled, "closing")
+			})
+		})
+	}
+}
+
+func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	builder := grpc.WithResolvers(m.builder())
+	first, second := dial(t, "xds:///"+service, builder), dial(t, "xds:///"+service, builder)
+	mustReach(t, first, unary, backend)
+	mustReach(t, second, unary, backend)
+	first.Close()
+	mustReach(t, second, unary, backend)
+	if err := m.WaitOpen(testutils.Context(t), 1); err != nil {
+		t.Error(err)
+	}
+	second.Close()
+	if err := m.WaitOpen(testutils.Context(t), 0); err != nil {
+		t.Error(err)
+	}
+}

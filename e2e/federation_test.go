@@ -1,0 +1,95 @@
+package e2e_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// in returns the new-style name of a resource (xRFC TP1).
+func in(authority, typeURL, id string) string {
+	return "xdstp://" + authority + "/" + typeURL[len("type.googleapis.com/"):] + "/" + id
+}
+
+// gRFC A47: a target with an authority is configured from the authority's servers,
+// by names that lead from authority to authority.
+func TestFederation(t *testing.T) {
+	t.Parallel()
+	main, own := newMesh(t), newMesh(t)
+	forMain, forOwn := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "own")
+	bootstrap := main.bootstrap(
+		testutils.Authority("own.example.com", own.Addr(), nil),
+		testutils.Authority("shared", "", nil),
+		testutils.Authority("", "", nil))
+
+	// The path, from authority to authority: the Listener and its routes, whose
+	// name is written in two ways, are "own"; one cluster is, and its endpoints
+	// are of a third authority with the servers of the old-style names.
+	const other = "xdstp:///envoy.config.cluster.v3.Cluster/other"
+	cluster := in("own.example.com", clusterURL, "c/1")
+	endpoints := in("shared", endpointsURL, "e")
+	own.set(
+		xdsmsg.DefaultListener(in("own.example.com", listenerURL, service), in("own.example.com", routesURL, "%72?b=/&a=1")),
+		xdsmsg.RouteConfig(in("own.example.com", routesURL, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
+		xdsmsg.EDSCluster(cluster, endpoints),
+	)
+	main.set(
+		xdsmsg.SimpleEndpoints(endpoints, forOwn.Addr()),
+		xdsmsg.EDSCluster(other, "old-style endpoints"),
+		xdsmsg.SimpleEndpoints("old-style endpoints", forMain.Addr()),
+	)
+	main.serve(service, "cluster", forMain)
+
+	federated := dialWith(t, "xds://own.example.com/"+service, bootstrap)
+	for _, k := range kinds {
+		mustReach(t, federated, k, forOwn)
+	}
+	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
+	if err := federated.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty)); err != nil {
+		t.Errorf("the RPC to the cluster without an authority: %v", err)
+	}
+	// One process, one bootstrap: a stream per server.
+	if main.Attempts() != 1 || own.Attempts() != 1 {
+		t.Errorf("%d and %d streams were opened, want one per server", main.Attempts(), own.Attempts())
+	}
+}
+
+// A reference to an authority that the bootstrap does not have fails what depends
+// on it, and nothing else.
+func TestUnknownAuthorityInAResourceIsReadByTheUser(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	nowhere := in("nowhere", clusterURL, "c")
+	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
+	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
+	mustReach(t, cc, unary, backend)
+	err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
+	checkStatus(t, err, codes.Unavailable, nowhere, `"nowhere" is unknown`, `"known.example.com"`)
+}
+
+// gRFC A71 with A47: an authority falls back by itself.
+func TestAuthorityFallsBackByItself(t *testing.T) {
+	t.Parallel()
+	main, own, low := newMesh(t), newMesh(t), newMesh(t)
+	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
+	main.serve(service, "cluster", forMain)
+	cluster := in("own", clusterURL, "c")
+	low.set(
+		xdsmsg.InlineListener(in("own", listenerURL, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
+		xdsmsg.EDSCluster(cluster, in("own", endpointsURL, "e")),
+		xdsmsg.SimpleEndpoints(in("own", endpointsURL, "e"), forLow.Addr()),
+	)
+	own.Stop()
+	var servers []map[string]any
+	for _, m := range []*mesh{own, low} {
+		servers = append(servers, map[string]any{"server_uri": m.Addr(), "channel_creds": []map[string]any{{"type": "insecure"}}})
+	}
+	bootstrap := main.bootstrap(testutils.Authority("own", "", map[string]any{"xds_servers": servers}))
+	mustReach(t, dialWith(t, "xds://own/"+service, bootstrap), unary, forLow)
+	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
+}

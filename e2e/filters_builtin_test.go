@@ -1,0 +1,353 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	udpapb "github.com/cncf/xds/go/udpa/type/v1"
+	xdspb "github.com/cncf/xds/go/xds/type/v3"
+	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	commonfaultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	corspb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	rbacpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	routerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// faultsOf decodes a resource and returns what is wrong with it.
+func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) []xdsresource.Fault {
+	t.Helper()
+	_, _, err := rt.Decode(xdsmsg.Any(resource), xdsclient.DecodeOptions{})
+	var faults *xdsresource.Faults
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &faults):
+		t.Fatal(err)
+	}
+	return faults.List
+}
+
+func managerOf(filters ...*hcmpb.HttpFilter) *hcmpb.HttpConnectionManager {
+	return &hcmpb.HttpConnectionManager{
+		RouteSpecifier: &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: xdsmsg.ADS(), RouteConfigName: "r"}},
+		HttpFilters:    filters,
+	}
+}
+
+// gRFC A39, of every built-in filter: on which side it is known ("The set of known
+// filter config types will be different on the gRPC client and server": HTTP API
+// Listener, TCP Listener), whether it takes overrides and of what type ("it will
+// fail validation if the override config is of the filter's top-level config type
+// and …"), and that an override is accepted whichever side the filter is for.
+func TestBuiltInFiltersByA39(t *testing.T) {
+	t.Parallel()
+	limit := &limitpb.LocalRateLimit{StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: 1, FillInterval: durationpb.New(1e9)}}
+	sessionOff := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true}}
+	for _, test := range []struct {
+		name                     string
+		config                   proto.Message
+		client, server, terminal bool
+		overrides                []proto.Message // accepted
+		wrong                    []proto.Message // refused as overrides
+	}{
+		{"router", &routerpb.Router{}, true, true, true, nil, []proto.Message{&routerpb.Router{}}},
+		{"fault", &faultpb.HTTPFault{}, true, false, false, []proto.Message{&faultpb.HTTPFault{}}, nil},
+		{"header_mutation", &headerpb.HeaderMutation{}, true, false, false, []proto.Message{&headerpb.HeaderMutationPerRoute{}}, []proto.Message{&headerpb.HeaderMutation{}}},
+		{"local_ratelimit", limit, true, false, false, []proto.Message{limit}, nil},
+		{"stateful_session", &sessionpb.StatefulSession{}, true, false, false, []proto.Message{sessionOff}, []proto.Message{&sessionpb.StatefulSession{}}},
+		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
+		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			chain := []*hcmpb.HttpFilter{xdsmsg.Filter("f", test.config)}
+			if !test.terminal {
+				chain = append(chain, xdsmsg.Router())
+			}
+			manager := managerOf(chain...)
+			if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", manager)); (len(faults) == 0) != test.client {
+				t.Errorf("in an API listener: %v", faults)
+			}
+			tcp := &listenerpb.Listener{Name: "l", FilterChains: []*listenerpb.FilterChain{{Filters: []*listenerpb.Filter{{
+				Name: "hcm", ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(manager)},
+			}}}}}
+			// The first fault is that this is no Listener for a client.
+			if faults := faultsOf(t, xdsresource.ListenerType, tcp); (len(faults) == 1) != test.server {
+				t.Errorf("in a TCP listener: %v", faults)
+			}
+			override := func(m proto.Message) []xdsresource.Fault {
+				route := xdsmsg.PrefixRoute("", "c")
+				route.TypedPerFilterConfig = map[string]*anypb.Any{"f": xdsmsg.Any(m)}
+				return faultsOf(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("r", "*", route))
+			}
+			for _, m := range test.overrides {
+				if faults := override(m); faults != nil {
+					t.Errorf("override %T: %v", m, faults)
+				}
+				if faults := override(&routepb.FilterConfig{Config: xdsmsg.Any(m)}); faults != nil {
+					t.Errorf("override %T in a FilterConfig: %v", m, faults)
+				}
+			}
+			for _, m := range test.wrong {
+				if override(m) == nil {
+					t.Errorf("override %T is accepted", m)
+				}
+			}
+		})
+	}
+}
+
+// gRFC A39, "Top-Level Filter Configs" and "Filter Config Overrides": a TypedStruct
+// is of the type that it names, also where that is one of a built-in filter.
+func TestTypedStructsOfBuiltInFilters(t *testing.T) {
+	t.Parallel()
+	limit := &limitpb.LocalRateLimit{StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: 1, FillInterval: durationpb.New(1e9)}}
+	session := &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{Name: "cookie", TypedConfig: xdsmsg.Any(&cookiepb.CookieBasedSessionState{
+		Cookie: &httppb.Cookie{Name: "c"},
+	})}}
+	aborting := &faultpb.HTTPFault{Abort: &faultpb.FaultAbort{
+		ErrorType: &faultpb.FaultAbort_GrpcStatus{GrpcStatus: 3}, Percentage: &typepb.FractionalPercent{Numerator: 1},
+	}}
+	removing := []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Remove{Remove: "k"}}}
+	mutation := &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{RequestMutations: removing}}
+	perRoute := &headerpb.HeaderMutationPerRoute{Mutations: &headerpb.Mutations{RequestMutations: removing}}
+	sessionOff := &sessionpb.StatefulSessionPerRoute{Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true}}
+	for form, pack := range map[string]func(typeURL string, value *structpb.Struct) proto.Message{
+		"xds.type.v3":  func(u string, v *structpb.Struct) proto.Message { return &xdspb.TypedStruct{TypeUrl: u, Value: v} },
+		"udpa.type.v1": func(u string, v *structpb.Struct) proto.Message { return &udpapb.TypedStruct{TypeUrl: u, Value: v} },
+		"without the prefix of type URLs": func(u string, v *structpb.Struct) proto.Message {
+			return &xdspb.TypedStruct{TypeUrl: strings.TrimPrefix(u, "type.googleapis.com/"), Value: v}
+		},
+	} {
+		// typed makes a TypedStruct of a message, with one more field if edit says so.
+		typed := func(m proto.Message, edit func(*structpb.Struct)) proto.Message {
+			text, err := protojson.Marshal(m)
+			value := new(structpb.Struct)
+			if err = errors.Join(err, protojson.Unmarshal(text, value)); err != nil {
+				t.Fatal(err)
+			}
+			edit(value)
+			return pack(xdsmsg.Any(m).GetTypeUrl(), value)
+		}
+		asItIs := func(*structpb.Struct) {}
+		misspelt := func(s *structpb.Struct) {
+			s.Fields = map[string]*structpb.Value{"no_such": structpb.NewBoolValue(true)}
+		}
+		for _, m := range []proto.Message{&routerpb.Router{SuppressEnvoyHeaders: true}, aborting, mutation, limit, session} {
+			listener := func(config proto.Message) proto.Message {
+				if _, ok := m.(*routerpb.Router); ok {
+					return xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("f", config)))
+				}
+				return xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("f", config), xdsmsg.Filter("router", typed(&routerpb.Router{}, asItIs))))
+			}
+			decode := func(config proto.Message) *xdsresource.Listener {
+				_, l, err := xdsresource.ListenerType.Decode(xdsmsg.Any(listener(config)), xdsclient.DecodeOptions{})
+				if err != nil {
+					t.Errorf("%s of %T: %v", form, m, err)
+					return new(xdsresource.Listener)
+				}
+				return l.(*xdsresource.Listener)
+			}
+			// The filter makes the same of both, as far as that can be seen: edits are
+			// functions.
+			plain, got := decode(m), decode(typed(m, asItIs))
+			_, functions := m.(*headerpb.HeaderMutation)
+			if len(got.Filters) != len(plain.Filters) || !functions && !reflect.DeepEqual(got.Filters, plain.Filters) {
+				t.Errorf("%s of %T: filters %+v, want %+v", form, m, got.Filters, plain.Filters)
+			}
+			faults := faultsOf(t, xdsresource.ListenerType, listener(typed(m, misspelt)))
+			if len(faults) != 1 || !strings.HasSuffix(faults[0].Path, "http_filters[0].typed_config") || !strings.Contains(faults[0].Message, "no_such: ") {
+				t.Errorf("%s of %T with an unknown field: %v", form, m, faults)
+			}
+		}
+		for _, m := range []proto.Message{aborting, perRoute, limit, sessionOff, &rbacpb.RBACPerRoute{}} {
+			for _, override := range []proto.Message{typed(m, asItIs), &routepb.FilterConfig{Config: xdsmsg.Any(typed(m, asItIs))}} {
+				route := xdsmsg.PrefixRoute("", "c")
+				route.TypedPerFilterConfig = map[string]*anypb.Any{"f": xdsmsg.Any(override)}
+				if faults := faultsOf(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("r", "*", route)); faults != nil {
+					t.Errorf("override, %s of %T: %v", form, m, faults)
+				}
+			}
+		}
+	}
+}
+
+// What a control plane makes of a CORS policy for browsers (Istio: corsPolicy) is of
+// no concern to a gRPC client, whose RPCs go on.
+func TestCORSDoesNothing(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	m.serveFilters(backend, map[string]proto.Message{"envoy.filters.http.cors": &corspb.CorsPolicy{
+		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
+	}}, xdsmsg.Filter("envoy.filters.http.cors", &corspb.Cors{}))
+	mustReach(t, m.dial("xds:///"+service), unary, backend)
+}
+
+// A configuration for CORS is validated as its type all the same.
+func TestFaultyCORSIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]*anypb.Any{
+		"bytes":       {TypeUrl: xdsmsg.Any(&corspb.Cors{}).GetTypeUrl(), Value: []byte{0xff}},
+		"an override": xdsmsg.Any(&corspb.CorsPolicy{}),
+	} {
+		filter := xdsmsg.Filter("cors", &corspb.Cors{})
+		filter.GetTypedConfig().TypeUrl, filter.GetTypedConfig().Value = config.GetTypeUrl(), config.GetValue()
+		if faults := faultsOf(t, xdsresource.ListenerType, xdsmsg.APIListener("l", managerOf(filter, xdsmsg.Router()))); len(faults) != 1 {
+			t.Errorf("%s as the configuration of the filter: %v", name, faults)
+		}
+	}
+}
+
+// gRFC A39, "The Router Filter": "All fields will be ignored."
+func TestTheRouterIgnoresItsFields(t *testing.T) {
+	t.Parallel()
+	router := &routerpb.Router{
+		DynamicStats: wrapperspb.Bool(false), SuppressEnvoyHeaders: true, StrictCheckHeaders: []string{"no-such-header"},
+	}
+	api := xdsmsg.APIListener("l", managerOf(xdsmsg.Filter("router", router)))
+	if faults := faultsOf(t, xdsresource.ListenerType, api); faults != nil {
+		t.Error(faults)
+	}
+	broken := xdsmsg.Router()
+	broken.GetTypedConfig().Value = []byte{0xff}
+	api = xdsmsg.APIListener("l", managerOf(broken))
+	if faults := faultsOf(t, xdsresource.ListenerType, api); len(faults) != 1 || !strings.Contains(fmt.Sprint(faults[0]), "router") {
+		t.Errorf("a configuration that cannot be read: %v", faults)
+	}
+}
+
+// Built-in filters are added, removed, reordered and reconfigured while 100 RPCs
+// are in flight, half of them unary ones that wait in a filter and half streams.
+// None fails, and later RPCs meet the filters of the day.
+func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	overLinks(t, builtInFiltersChangeWhileRPCsAreInFlight)
+}
+
+func builtInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	ctx := testutils.Context(t)
+	backend := testutils.StartBackend(t, "b")
+	delay := func(percent uint32) *hcmpb.HttpFilter {
+		return xdsmsg.Filter("delay", &faultpb.HTTPFault{Delay: &commonfaultpb.FaultDelay{
+			FaultDelaySecifier: &commonfaultpb.FaultDelay_HeaderDelay_{}, Percentage: &typepb.FractionalPercent{Numerator: percent},
+		}})
+	}
+	edit := func(value string) *hcmpb.HttpFilter {
+		return xdsmsg.Filter("edit", &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{
+			RequestMutations:  []*mutationpb.HeaderMutation{appendHeader("via", value)},
+			ResponseMutations: []*mutationpb.HeaderMutation{appendHeader("back", value)},
+		}})
+	}
+	limit := func(tokens uint32) *hcmpb.HttpFilter {
+		return xdsmsg.Filter("limit", &limitpb.LocalRateLimit{
+			StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: tokens, FillInterval: durationpb.New(time.Hour)},
+			FilterEnabled: &corepb.RuntimeFractionalPercent{DefaultValue: always},
+			// Without filter_enforced RPCs go on, and say so.
+			RequestHeadersToAddWhenNotEnforced: []*corepb.HeaderValueOption{header("via", "limit")},
+		})
+	}
+	m.serveFilters(backend, nil, countingEntry("count", ""), delay(100), edit("0"))
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+
+	entered := countingFilter.entered.Load()
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			r := callFor(metadata.AppendToOutgoingContext(ctx, "x-envoy-fault-delay-request", "1500"), cc, unary)
+			if r.err != nil || !slices.Equal(r.header["back"], []string{"0"}) {
+				t.Errorf("a unary RPC over the updates: header %v, %v", r.header, r.err)
+			}
+		})
+	}
+	var streams []testgrpc.TestService_FullDuplexCallClient
+	for range 50 {
+		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	for countingFilter.entered.Load() < entered+100 {
+		runtime.Gosched()
+	}
+	l := startLoad(t, cc)
+	for _, step := range []struct {
+		filters    []*hcmpb.HttpFilter
+		via        []string
+		withCookie bool
+	}{
+		{[]*hcmpb.HttpFilter{edit("1")}, []string{"1"}, false},                                             // removed, reconfigured
+		{[]*hcmpb.HttpFilter{edit("2"), limit(1)}, []string{"2", "limit"}, false},                          // added
+		{[]*hcmpb.HttpFilter{limit(1), edit("2")}, []string{"limit", "2"}, false},                          // reordered
+		{[]*hcmpb.HttpFilter{byCookie("/"), delay(50), limit(1), edit("3")}, []string{"limit", "3"}, true}, // added
+		{[]*hcmpb.HttpFilter{edit("4"), byCookie("/other"), limit(2_000_000_000)}, []string{"4"}, false},   // reconfigured
+		{nil, nil, false}, // all removed
+	} {
+		m.serveFilters(backend, nil, step.filters...)
+		for _, k := range kinds {
+			for {
+				r := callFor(ctx, cc, k)
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				if slices.Equal(backend.Last().Metadata["via"], step.via) && (r.header["set-cookie"] != nil) == step.withCookie {
+					break
+				}
+			}
+		}
+	}
+	l.stop(t)
+	for _, s := range streams {
+		if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
+			t.Errorf("a stream over the updates: header %v, %v", md, err)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != io.EOF {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+}

@@ -1,0 +1,161 @@
+package e2e_test
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/stats"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// meter is a stats handler that collects metrics, as an OpenTelemetry plugin does.
+type meter struct {
+	estats.UnimplementedMetricsRecorder
+
+	mu        sync.Mutex
+	news      chan struct{} // closed and replaced with every change
+	counts    map[string]int64
+	reporters map[*estats.AsyncMetricReporter]estats.AsyncMetricReporter
+}
+
+var _ stats.Handler = (*meter)(nil)
+
+func newMeter() *meter {
+	return &meter{
+		news:      make(chan struct{}),
+		counts:    map[string]int64{},
+		reporters: map[*estats.AsyncMetricReporter]estats.AsyncMetricReporter{},
+	}
+}
+
+func (*meter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*meter) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*meter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*meter) HandleConn(context.Context, stats.ConnStats)                       {}
+
+// xdsMetric returns "name label…", or "" for a metric of something else.
+func xdsMetric(d *estats.MetricDescriptor, labels []string) string {
+	name, ok := strings.CutPrefix(d.Name, "grpc.xds_client.")
+	if !ok {
+		return ""
+	}
+	return strings.Join(append([]string{name}, labels...), " ")
+}
+
+func (m *meter) RecordInt64Count(h *estats.Int64CountHandle, n int64, labels ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if name := xdsMetric(h.Descriptor(), labels); name != "" {
+		m.counts[name] += n
+		m.tell()
+	}
+}
+
+func (m *meter) RegisterAsyncReporter(r estats.AsyncMetricReporter, _ ...estats.AsyncMetric) func() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reporters[&r] = r
+	m.tell()
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.reporters, &r)
+		m.tell()
+	}
+}
+
+// tell wakes who waits. The caller holds mu.
+func (m *meter) tell() {
+	close(m.news)
+	m.news = make(chan struct{})
+}
+
+// collection is one round of gauges.
+type collection map[string]int64
+
+func (c collection) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, value int64, labels ...string) {
+	if name := xdsMetric(h.Descriptor(), labels); name != "" {
+		c[name] = value
+	}
+}
+
+// collect returns the counters, and the gauges as they are now.
+func (m *meter) collect() (map[string]int64, <-chan struct{}) {
+	m.mu.Lock()
+	reporters, all, news := maps.Clone(m.reporters), collection(maps.Clone(m.counts)), m.news
+	m.mu.Unlock()
+	for _, r := range reporters {
+		_ = r.Report(all) // those of dynxds do not fail
+	}
+	return all, news
+}
+
+// await waits until the meter shows what is wanted.
+func (m *meter) await(ctx context.Context, t *testing.T, want map[string]int64) {
+	t.Helper()
+	for {
+		got, news := m.collect()
+		diff := cmp.Diff(want, got)
+		if diff == "" {
+			return
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			t.Fatalf("the metrics did not become what they should: %s", diff)
+		}
+	}
+}
+
+// gRFC A78, "XdsClient": given a channel with a stats plugin; when the control
+// plane serves it, breaks a resource, and goes away; then the plugin sees it, with
+// the channel's target, until the channel is closed.
+func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
+	ctx := testutils.Context(t)
+	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newMeter()
+	m.serve(service, "cluster", backend)
+	const target = "xds:///" + service
+	cc := m.dial(target, grpc.WithStatsHandler(recorder))
+	mustReach(t, cc, unary, backend)
+
+	onServer := " " + target + " " + m.Addr()
+	want := map[string]int64{"connected" + onServer: 1}
+	for _, typ := range []string{listenerURL, routesURL, clusterURL, endpointsURL} {
+		_, typ, _ = strings.Cut(typ, "/")
+		want["resource_updates_valid"+onServer+" "+typ] = 1
+		want["resources "+target+" #old acked "+typ] = 1
+	}
+	recorder.await(ctx, t, want)
+
+	// A Listener that names no routes is not valid.
+	m.set(xdsmsg.DefaultListener(service, ""))
+	const listener = "envoy.config.listener.v3.Listener"
+	want["resource_updates_invalid"+onServer+" "+listener] = 1
+	delete(want, "resources "+target+" #old acked "+listener)
+	want["resources "+target+" #old nacked_but_cached "+listener] = 1
+	recorder.await(ctx, t, want)
+
+	// The control plane does not come back.
+	m.Stop()
+	want["server_failure"+onServer] = 1
+	want["connected"+onServer] = 0
+	recorder.await(ctx, t, want)
+
+	if err := cc.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for key := range want {
+		if strings.HasPrefix(key, "connected ") || strings.HasPrefix(key, "resources ") {
+			delete(want, key)
+		}
+	}
+	recorder.await(ctx, t, want)
+}

@@ -1,0 +1,321 @@
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	sessionpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
+	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	cookiepb "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
+	httppb "github.com/envoyproxy/go-control-plane/envoy/type/http/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// byCookie is a stateful_session filter with a cookie for all RPCs whose path
+// begins with the given one.
+func byCookie(path string) *hcmpb.HttpFilter {
+	return xdsmsg.Filter("session", &sessionpb.StatefulSession{SessionState: &corepb.TypedExtensionConfig{
+		Name: "cookie",
+		TypedConfig: xdsmsg.Any(&cookiepb.CookieBasedSessionState{
+			Cookie: &httppb.Cookie{Name: "affinity", Path: path, Ttl: durationpb.New(120e9)},
+		}),
+	}})
+}
+
+// stickyCluster is an EDS cluster whose sessions stay with endpoints that drain.
+func stickyCluster(name string) *clusterpb.Cluster {
+	c := xdsmsg.EDSCluster(name, "")
+	c.CommonLbConfig = &clusterpb.Cluster_CommonLbConfig{OverrideHostStatus: &corepb.HealthStatusSet{
+		Statuses: []corepb.HealthStatus{corepb.HealthStatus_UNKNOWN, corepb.HealthStatus_HEALTHY, corepb.HealthStatus_DRAINING},
+	}}
+	return c
+}
+
+// draining are endpoints of a cluster, those of the backends in drained DRAINING.
+func draining(name string, all []*testutils.Backend, drained ...*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+	l := xdsmsg.In("zone")
+	for _, b := range all {
+		e := xdsmsg.Endpoint{Addr: b.Addr(), Health: corepb.HealthStatus_HEALTHY}
+		if slices.Contains(drained, b) {
+			e.Health = corepb.HealthStatus_DRAINING
+		}
+		l.Endpoints = append(l.Endpoints, e)
+	}
+	return xdsmsg.Endpoints(name, l)
+}
+
+// session keeps the cookie of one session, as an application would.
+type session struct {
+	mu     sync.Mutex
+	cookie *http.Cookie
+	set    int // how often it was
+}
+
+// call makes an RPC of the session and returns the id of the backend that
+// answered.
+func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k kind) string {
+	t.Helper()
+	s.mu.Lock()
+	if s.cookie != nil {
+		ctx = metadata.AppendToOutgoingContext(ctx, "cookie", s.cookie.Name+"="+s.cookie.Value)
+	}
+	s.mu.Unlock()
+	r := callFor(ctx, cc, k)
+	if r.err != nil {
+		t.Fatalf("%s RPC: %v", k, r.err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range r.header["set-cookie"] {
+		c, err := http.ParseSetCookie(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.cookie, s.set = c, s.set+1
+	}
+	return backendID(r.header)
+}
+
+func backends(t testing.TB, ids ...string) (all []*testutils.Backend) {
+	for _, id := range ids {
+		all = append(all, testutils.StartBackend(t, id))
+	}
+	return all
+}
+
+// gRFC A55, over all kinds of RPC: a session stays with its endpoint, also when
+// that drains, and no RPC without session goes there then.
+func TestSessionsEndToEnd(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		t.Parallel()
+		m := newMesh(t)
+		ctx := testutils.Context(t)
+		all := backends(t, "a", "b", "c")
+		m.set(stickyCluster("c"), draining("c", all), xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
+		cc := m.dial("xds:///" + service)
+		// Sessions of the same channel, each with a backend of its own.
+		sessions := map[string]*session{}
+		for len(sessions) < len(all) {
+			s := new(session)
+			sessions[s.call(ctx, t, cc, k)] = s
+			if c := s.cookie; c == nil || c.Name != "affinity" || c.Path != "/" || c.MaxAge != 120 || !c.HttpOnly {
+				t.Fatalf("the first RPC of a session brings the cookie %v", c)
+			}
+		}
+		stay := func(when string) {
+			for id, s := range sessions {
+				for range 5 {
+					if got := s.call(ctx, t, cc, k); got != id {
+						t.Errorf("%s: an RPC of the session with %s goes to %s", when, id, got)
+					}
+				}
+				if s.set != 1 {
+					t.Errorf("%s: the cookie of the session with %s was set %d times", when, id, s.set)
+				}
+			}
+		}
+		stay("all are healthy")
+		m.set(draining("c", all, all[0], all[1]))
+		// Until the update has arrived: round robin does not come to c that often in a row.
+		for inARow := 0; inARow < 5; {
+			inARow++
+			if new(session).call(ctx, t, cc, k) != "c" {
+				inARow = 0
+			}
+			stay("while the update is on its way")
+		}
+		stay("a and b drain")
+		for range 20 {
+			if got := new(session).call(ctx, t, cc, k); got != "c" {
+				t.Errorf("a new session begins with %s, which drains", got)
+			}
+		}
+		// The end: what has drained goes.
+		m.set(draining("c", all[2:]))
+		for sessions["a"].call(ctx, t, cc, k) != "c" || sessions["b"].call(ctx, t, cc, k) != "c" {
+		}
+		if a := sessions["a"]; a.set != 2 || a.call(ctx, t, cc, k) != "c" || a.set != 2 {
+			t.Errorf("the session that has moved got %d cookies, want one more", a.set)
+		}
+	})
+}
+
+// keepingCookies is the interceptor that docs/filters.md proposes.
+func keepingCookies(jar http.CookieJar) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		u := &url.URL{Scheme: "https", Host: "session", Path: method}
+		for _, c := range jar.Cookies(u) {
+			ctx = metadata.AppendToOutgoingContext(ctx, "cookie", c.Name+"="+c.Value)
+		}
+		var header metadata.MD
+		err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&header))...)
+		jar.SetCookies(u, (&http.Response{Header: http.Header{"Set-Cookie": header["set-cookie"]}}).Cookies())
+		return err
+	}
+}
+
+func TestACookieJarKeepsASession(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.set(append(clusterOf("c", backends(t, "a", "b", "c")...), xdsmsg.DefaultListener(service, service, byCookie("/grpc.testing.TestService")), xdsmsg.RouteConfig(service, service, toCluster("c")))...)
+	seen := map[string]bool{}
+	for len(seen) < 3 {
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cc := m.dial("xds:///"+service, grpc.WithUnaryInterceptor(keepingCookies(jar)))
+		first := backendID(callFor(testutils.Context(t), cc, unary).header)
+		for range 9 {
+			if got := backendID(callFor(testutils.Context(t), cc, unary).header); got != first {
+				t.Fatalf("a session with %s goes to %q", first, got)
+			}
+		}
+		seen[first] = true
+	}
+}
+
+// gRFC A60: a session stays with its cluster, whatever the weights draw.
+func TestSessionsStayWithTheirClusterEndToEnd(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	ctx := testutils.Context(t)
+	all := backends(t, "a", "b")
+	m.set(clusterOf("a", all[0])...)
+	m.set(append(clusterOf("b", all[1]),
+		xdsmsg.DefaultListener(service, service, byCookie("")),
+		xdsmsg.RouteConfig(service, service, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 1}, xdsmsg.Weighted{Cluster: "b", Weight: 1})))...)
+	cc := m.dial("xds:///" + service)
+	for _, id := range []string{"a", "b"} {
+		s := new(session)
+		for s.call(ctx, t, cc, unary) != id {
+			s = new(session)
+		}
+		for range 20 {
+			for _, k := range kinds {
+				if got := s.call(ctx, t, cc, k); got != id {
+					t.Fatalf("a %s RPC of the session with %s goes to %s", k, id, got)
+				}
+			}
+		}
+		if s.set != 1 {
+			t.Errorf("the cookie of the session with %s was set %d times", id, s.set)
+		}
+		// The cluster leaves the route.
+		other := map[string]string{"a": "b", "b": "a"}[id]
+		m.set(xdsmsg.RouteConfig(service, service, toCluster(other)))
+		for s.call(ctx, t, cc, unary) != other {
+		}
+		m.set(xdsmsg.RouteConfig(service, service, xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "a", Weight: 1}, xdsmsg.Weighted{Cluster: "b", Weight: 1})))
+		for c := new(session); c.call(ctx, t, cc, unary) == other; c = new(session) {
+		}
+	}
+}
+
+// gRFC A55: path and override of the filter.
+func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
+	t.Parallel()
+	ctx := testutils.Context(t)
+	all := backends(t, "a")
+	off := xdsmsg.PathRoute(unaryMethod, "c")
+	off.TypedPerFilterConfig = map[string]*anypb.Any{"session": xdsmsg.Any(&sessionpb.StatefulSessionPerRoute{
+		Override: &sessionpb.StatefulSessionPerRoute_Disabled{Disabled: true},
+	})}
+	for _, test := range []struct {
+		name   string
+		filter *hcmpb.HttpFilter
+		route  *routepb.Route
+		want   bool
+	}{
+		{"the path is that of the service", byCookie("/grpc.testing.TestService"), toCluster("c"), true},
+		{"the path is that of another one", byCookie("/grpc.testing.Other"), toCluster("c"), false},
+		{"the route has disabled it", byCookie(""), off, false},
+	} {
+		m := newMesh(t)
+		m.set(append(clusterOf("c", all...), xdsmsg.DefaultListener(service, service, test.filter), xdsmsg.RouteConfig(service, service, test.route))...)
+		cc := m.dial("xds:///" + service)
+		s := new(session)
+		s.call(ctx, t, cc, unary)
+		if got := s.cookie != nil; got != test.want {
+			t.Errorf("%s: a cookie: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// Sessions keep to their endpoint, and no RPC fails, while endpoints drain and
+// return, change their priority, and others come and go.
+func TestSessionsUnderUpdates(t *testing.T) { overLinks(t, sessionsUnderUpdates) }
+
+func sessionsUnderUpdates(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	ctx := testutils.Context(t)
+	all := backends(t, "a", "b", "c", "d")
+	m.set(stickyCluster("c"), draining("c", all[:3]), xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
+	cc := m.dial("xds:///" + service)
+	s := new(session)
+	for s.call(ctx, t, cc, unary) != "a" {
+		s = new(session)
+	}
+	l := startLoad(t, cc)
+	stop, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for _, k := range kinds {
+		wg.Go(func() {
+			for stop.Err() == nil {
+				if got := s.call(ctx, t, cc, k); got != "a" {
+					t.Errorf("a %s RPC of the session goes to %s", k, got)
+					return
+				}
+			}
+		})
+	}
+	priorities := func(first, second []*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+		one, two := xdsmsg.In("one"), xdsmsg.In("two")
+		two.Priority = 1
+		for i, b := range append(first, second...) {
+			e := xdsmsg.Endpoint{Addr: b.Addr(), Health: corepb.HealthStatus_HEALTHY}
+			if i < len(first) {
+				one.Endpoints = append(one.Endpoints, e)
+			} else {
+				two.Endpoints = append(two.Endpoints, e)
+			}
+		}
+		return xdsmsg.Endpoints("c", one, two)
+	}
+	for range 2 {
+		for _, step := range []struct {
+			endpoints proto.Message
+			others    []*testutils.Backend
+		}{
+			{draining("c", all[:3], all[0]), all[1:3]},
+			{draining("c", all, all[0], all[1]), all[2:]},
+			{priorities([]*testutils.Backend{all[1]}, []*testutils.Backend{all[0]}), all[1:2]},
+			{priorities([]*testutils.Backend{all[0]}, []*testutils.Backend{all[1]}), all[:1]},
+			{draining("c", all[:3]), all[:3]},
+		} {
+			m.set(step.endpoints)
+			l.await(t, step.others...)
+		}
+	}
+	cancel()
+	wg.Wait()
+	l.stop(t)
+}

@@ -1,0 +1,119 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// changingRoutes is the i-th of a sequence of RouteConfigurations. Each moves all RPCs
+// to another cluster, which the client did not know before, and does something else
+// with them on the way there.
+func changingRoutes(i int) *routepb.RouteConfiguration {
+	route := toCluster(fmt.Sprintf("cluster-%d", i%7))
+	if i%2 == 0 {
+		route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
+	}
+	if i%3 == 0 {
+		route.RequestHeadersToAdd = []*corepb.HeaderValueOption{header("update", fmt.Sprint(i))}
+		route.ResponseHeadersToAdd = []*corepb.HeaderValueOption{header("x", "y")}
+	}
+	if i%5 == 0 {
+		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: fmt.Sprintf("cluster-%d", (i+1)%7)}}
+	}
+	if i%11 == 0 {
+		route.GetRoute().HashPolicy = []*routepb.RouteAction_HashPolicy{hashOfChannel()}
+	}
+	// Routes that no RPC takes, so that each version that is kept is worth noticing.
+	routes := make([]*routepb.Route, 0, 101)
+	for n := range 100 {
+		routes = append(routes, xdsmsg.PathRoute(fmt.Sprintf("/update-%d/method-%d", i, n), "cluster-0"))
+	}
+	return xdsmsg.RouteConfig(service, service, append(routes, route)...)
+}
+
+// updateUnderLoad changes the routes n times while RPCs of every kind run, none of
+// which may fail.
+func (m *mesh) updateUnderLoad(cc *grpc.ClientConn, n int, backend *testutils.Backend) {
+	m.t.Helper()
+	l := startLoad(m.t, cc)
+	ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Minute) // a slow machine, with -race
+	defer cancel()
+	for i := 1; i <= n; i++ {
+		m.Skip()
+		m.set(changingRoutes(i))
+		m.MustWait(ctx, m.t, testutils.ACKOf(routesURL))
+	}
+	l.await(m.t, backend)
+	l.stop(m.t)
+}
+
+// Updating the routes 1,000 times under load fails no RPC and leaks nothing. The test
+// is not parallel to others, so that what the process holds is its own doing.
+func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
+	overLinksInTurn(t, routesChangeAThousandTimesUnderLoad)
+}
+
+func routesChangeAThousandTimesUnderLoad(t *testing.T) {
+	half := 500
+	if isUnder(t, slowLink) {
+		half /= 10 // each waits for its ACK
+	}
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	for i := range 7 {
+		m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend)...)
+	}
+	m.set(xdsmsg.DefaultListener(service, service), changingRoutes(0))
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	goroutines := runtime.NumGoroutine()
+	m.updateUnderLoad(cc, half, backend)
+	// Half of the updates is enough for what is made once.
+	before := m.atRest(cc, backend, goroutines, math.MaxInt64)
+	m.updateUnderLoad(cc, half, backend)
+	// The fake control plane keeps some 2 KB of requests for each update. One version
+	// of the routes is some 30 KB, so that 1 in 4 that is kept shows.
+	m.atRest(cc, backend, goroutines, before+4<<20)
+}
+
+// atRest returns the size of the heap, in bytes, when the first routes are back in
+// use and the process holds no more than wanted. Connections that updates gave up
+// stay open for a while.
+func (m *mesh) atRest(cc *grpc.ClientConn, backend *testutils.Backend, goroutines int, heap int64) int64 {
+	m.t.Helper()
+	ctx := testutils.Context(m.t)
+	m.Skip()
+	m.set(changingRoutes(0))
+	m.MustWait(ctx, m.t, testutils.ACKOf(routesURL))
+	mustReach(m.t, cc, unary, backend)
+	// At the start, connections for copies of RPCs may have been missing.
+	goroutines += 20
+	for ; ; runtime.Gosched() {
+		n, size := runtime.NumGoroutine(), heapSize()
+		if n <= goroutines && size <= heap {
+			return size
+		}
+		if ctx.Err() != nil {
+			m.t.Fatalf("the process holds %d goroutines and %d bytes, more than %d and %d", n, size, goroutines, heap)
+		}
+	}
+}
+
+func heapSize() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

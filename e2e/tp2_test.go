@@ -1,0 +1,103 @@
+package e2e_test
+
+import (
+	"testing"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// What tests of xRFC TP2 share. A worked example that needs DPDS has its resources in
+// an authority; the others have old-style names, as "the mechanism described in this
+// doc is completely independent of the new xDS naming scheme" (TP2, "Rationale").
+
+const (
+	tp2       = "tp2.example.com"
+	tp2Target = "xds://" + tp2 + "/" + service
+)
+
+// The names of the resources in the authority.
+var (
+	dpdsName    = in(tp2, dynparam.MapTypeURL, "map")
+	tp2Listener = in(tp2, listenerURL, service)
+	tp2Routes   = in(tp2, routesURL, "routes")
+)
+
+// newVariantMesh is a mesh whose control plane is asked for variants.
+func newVariantMesh(t testing.TB) *mesh {
+	t.Helper()
+	return newMesh(t, "dynamic_parameter_constraints", "fail_on_data_errors")
+}
+
+// withDPDS is the authority, served by the top-level servers, with its DPDS resource.
+func withDPDS() testutils.BootstrapOption {
+	return testutils.Authority(tp2, "", map[string]any{"dynamic_parameter_constraints_resource": dpdsName})
+}
+
+// as is a bootstrap for the mesh of another node than that of the test.
+func (m *mesh) as(id string, opts ...testutils.BootstrapOption) []byte {
+	return m.Bootstrap(id, append([]testutils.BootstrapOption{testutils.ServerFeatures(m.features...)}, opts...)...)
+}
+
+// routesTo are routes of a name that lead to one cluster.
+func routesTo(name, cluster string) *routepb.RouteConfiguration {
+	return xdsmsg.RouteConfig(name, service, xdsmsg.PrefixRoute("", cluster))
+}
+
+// constrain makes constraints, for one type of resource.
+func constrain(t testing.TB, typeURL string, keys ...dynparam.KeyConstraints) dynparam.ByType {
+	t.Helper()
+	c, err := dynparam.New(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{typeURL[len("type.googleapis.com/"):]: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return byType
+}
+
+// is constrains a key to one value.
+func is(key, value string) dynparam.KeyConstraints {
+	return dynparam.Require(key, dynparam.Value(value))
+}
+
+// constrainChannels sets the constraints of the program for channels with a bootstrap,
+// until the test ends.
+func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
+	t.Helper()
+	set := func(c dynparam.ByType) {
+		if err := dynxds.SetConstraints(c, dynxds.WithBootstrap(bootstrap)); err != nil {
+			t.Error(err)
+		}
+	}
+	set(c)
+	t.Cleanup(func() { set(dynparam.ByType{}) })
+}
+
+// awaitLocator waits until the control plane was asked for a resource with the
+// constraints.
+func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
+	m.t.Helper()
+	m.MustWait(testutils.Context(m.t), m.t, testutils.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
+}
+
+// answerer makes a unary RPC to a method and returns the id of the backend that
+// answered.
+func answerer(t testing.TB, cc *grpc.ClientConn, method string) string {
+	t.Helper()
+	var header metadata.MD
+	if err := cc.Invoke(testutils.Context(t), method, empty, new(testgrpc.Empty), grpc.Header(&header), grpc.WaitForReady(true)); err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	return backendID(header)
+}

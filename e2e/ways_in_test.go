@@ -1,0 +1,287 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+)
+
+// ways are the ways in to dynxds: each gives the dial options for a mesh.
+var ways = []struct {
+	name string
+	dial func(t *testing.T, m *mesh) []grpc.DialOption
+}{
+	{"blank import", func(t *testing.T, m *mesh) []grpc.DialOption {
+		file := filepath.Join(t.TempDir(), "bootstrap.json")
+		if err := os.WriteFile(file, m.bootstrap(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
+		return nil
+	}},
+	{"blank import, bootstrap in the environment", func(t *testing.T, m *mesh) []grpc.DialOption {
+		t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap()))
+		return nil
+	}},
+	{"DialOptions", func(_ *testing.T, m *mesh) []grpc.DialOption {
+		return dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))
+	}},
+	{"WithResolvers", func(_ *testing.T, m *mesh) []grpc.DialOption {
+		return []grpc.DialOption{grpc.WithResolvers(m.builder())}
+	}},
+}
+
+func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			m := newMesh(t)
+			backend := testutils.StartBackend(t, "b1")
+			opts := way.dial(t, m)
+			for _, name := range []string{service, service + ":8443"} {
+				m.serve(name, "cluster", backend)
+				cc := dial(t, "xds:///"+name, opts...)
+				for _, k := range kinds {
+					mustReach(t, cc, k, backend)
+				}
+				if got := backend.Last().Authority; got != name {
+					t.Errorf("the backend saw authority %q, want %q", got, name)
+				}
+			}
+		})
+	}
+}
+
+func TestAliasScheme(t *testing.T) {
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	t.Run("DialOptions", func(t *testing.T) {
+		cc := dial(t, "dynxds:///"+service, dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))...)
+		mustReach(t, cc, unary, backend)
+	})
+	t.Run("blank import", func(t *testing.T) {
+		t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap()))
+		mustReach(t, dial(t, "dynxds:///"+service), unary, backend)
+	})
+}
+
+func TestOtherTargetsAreNotTouched(t *testing.T) {
+	t.Parallel()
+	backend := testutils.StartBackend(t, "b1")
+	for _, target := range []string{backend.Addr(), "passthrough:///" + backend.Addr(), "dns:///" + backend.Addr()} {
+		for name, opts := range map[string][]grpc.DialOption{
+			"blank import": nil,
+			"DialOptions":  dynxds.DialOptions(dynxds.WithBootstrap([]byte("this is not JSON"))),
+		} {
+			t.Run(target+", "+name, func(t *testing.T) {
+				cc := dial(t, target, opts...)
+				for _, k := range kinds {
+					mustReach(t, cc, k, backend)
+				}
+			})
+		}
+	}
+}
+
+func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	one, other := testutils.StartBackend(t, "one"), testutils.StartBackend(t, "other")
+	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfigOf("routes",
+		xdsmsg.VirtualHost("one", []string{service}, xdsmsg.PrefixRoute("", "one")),
+		xdsmsg.VirtualHost("other", []string{"*.internal"}, xdsmsg.PrefixRoute("", "other"))))
+	m.set(append(clusterOf("one", one), clusterOf("other", other)...)...)
+
+	mustReach(t, m.dial("xds:///"+service), unary, one)
+	mustReach(t, m.dial("xds:///"+service, grpc.WithAuthority("echo.internal")), unary, other)
+	if got := other.Last().Authority; got != "echo.internal" {
+		t.Errorf("the backend saw authority %q, want %q", got, "echo.internal")
+	}
+}
+
+func TestManyChannelsShareOneStream(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	builder := m.builder()
+	var wg sync.WaitGroup
+	for i := range 50 {
+		name := fmt.Sprintf("service%d.example.com", i)
+		m.set(chain(name, xdsmsg.PrefixRoute("", "cluster"))...)
+		cc := dial(t, "xds:///"+name, grpc.WithResolvers(builder))
+		wg.Go(func() {
+			for _, k := range kinds {
+				if _, err := call(testutils.Context(t), cc, k, grpc.WaitForReady(true)); err != nil {
+					t.Errorf("%s: %s RPC: %v", name, k, err)
+				}
+			}
+		})
+	}
+	m.set(clusterOf("cluster", backend)...)
+	wg.Wait()
+	if n := len(m.Clients()); n != 1 {
+		t.Errorf("the control plane has %d ADS streams, want 1 for all channels", n)
+	}
+}
+
+func TestIdleAndBack(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(100*time.Millisecond))
+	for range 3 {
+		for _, k := range kinds {
+			mustReach(t, cc, k, backend)
+		}
+		awaitState(t, cc, connectivity.Idle)
+	}
+}
+
+func awaitState(t testing.TB, cc *grpc.ClientConn, want connectivity.State) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for s := cc.GetState(); s != want; s = cc.GetState() {
+		if !cc.WaitForStateChange(ctx, s) {
+			t.Fatalf("the channel stays %v, want %v", s, want)
+		}
+	}
+}
+
+func TestConnectWithoutAnRPCMakesTheChannelReady(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	m.serve(service, "cluster", testutils.StartBackend(t, "b1"))
+	cc := m.dial("xds:///" + service)
+	cc.Connect()
+	awaitState(t, cc, connectivity.Ready)
+}
+
+// recorder is a stats handler that remembers the methods it saw.
+type recorder struct {
+	mu      sync.Mutex
+	methods []string
+	ends    int
+}
+
+func (r *recorder) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.methods = append(r.methods, info.FullMethodName)
+	return ctx
+}
+
+func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.End); ok {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.ends++
+	}
+}
+
+func (*recorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (*recorder) HandleConn(context.Context, stats.ConnStats) {}
+
+// TestUserInterceptorsAndStatsHandlers: whatever the way in, the application's
+// interceptors run outside, so that routing sees what they add.
+func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			m := newMesh(t)
+			backend := testutils.StartBackend(t, "b1")
+			m.serve(service, "cluster", backend)
+			var stats recorder
+			chained := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				return invoker(metadata.AppendToOutgoingContext(ctx, "added", "chained"), method, req, reply, cc, opts...)
+			}
+			single := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				return invoker(metadata.AppendToOutgoingContext(ctx, "added", "single"), method, req, reply, cc, opts...)
+			}
+			opts := append(way.dial(t, m),
+				grpc.WithChainUnaryInterceptor(chained),
+				grpc.WithUnaryInterceptor(single),
+				grpc.WithStatsHandler(&stats),
+			)
+			mustReach(t, dial(t, "xds:///"+service, opts...), unary, backend)
+			if got := strings.Join(backend.Last().Metadata.Get("added"), ","); got != "single,chained" {
+				t.Errorf("the backend saw metadata added %q, want %q", got, "single,chained")
+			}
+			stats.mu.Lock()
+			defer stats.mu.Unlock()
+			if len(stats.methods) != 1 || stats.methods[0] != unaryMethod || stats.ends != 1 {
+				t.Errorf("the stats handler saw %v and %d ends, want %s once", stats.methods, stats.ends, unaryMethod)
+			}
+		})
+	}
+}
+
+// childVariable tells a process started by a test which target to call.
+const childVariable = "DYNXDS_TEST_CHILD"
+
+// runChild runs the check of a child process. ok is false in other processes.
+func runChild() (code int, ok bool) {
+	target := os.Getenv(childVariable)
+	if target == "" {
+		return 0, false
+	}
+	cc, err := grpc.NewClient(target, dialInsecure)
+	if err == nil {
+		for _, k := range kinds {
+			ctx, cancel := context.WithTimeout(context.Background(), testutils.TestTimeout)
+			if _, err = call(ctx, cc, k); err != nil {
+				err = fmt.Errorf("%s RPC: %w", k, err)
+			}
+			cancel()
+		}
+		cc.Close()
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// TestUnderHTTPSProxy: the environment names a proxy for the target (Go reads
+// the variable once, hence a process of its own). The endpoints of the mesh
+// are reached directly, as with gRPC-Go's own xds.
+func TestUnderHTTPSProxy(t *testing.T) {
+	t.Parallel()
+	m := newMesh(t)
+	backend := testutils.StartBackend(t, "b1")
+	m.serve(service, "cluster", backend)
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childVariable+"=xds:///"+service,
+		"HTTPS_PROXY=http://"+proxy.Addr().String(),
+		"NO_PROXY=", "no_proxy=",
+		"GRPC_XDS_BOOTSTRAP=", "GRPC_XDS_BOOTSTRAP_CONFIG="+string(m.bootstrap()))
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if backend.Count() != len(kinds) {
+		t.Errorf("the backend saw %d RPCs, want %d", backend.Count(), len(kinds))
+	}
+}

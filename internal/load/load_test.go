@@ -1,0 +1,279 @@
+package load_test
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
+	gocmp "github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/balancer"
+
+	"github.com/dynxds/dynxds/internal/load"
+)
+
+var (
+	blue  = load.Key{Cluster: "blue", Service: "blue-eds"}
+	green = load.Key{Cluster: "green"}
+	east  = load.LocalityID{Region: "eu", Zone: "east"}
+	west  = load.LocalityID{Region: "eu", Zone: "west", SubZone: "rack"}
+)
+
+// The three ways in which an RPC that was picked for can end.
+var (
+	succeeded = balancer.DoneInfo{BytesSent: true, BytesReceived: true}
+	failed    = balancer.DoneInfo{Err: errors.New("test"), BytesSent: true}
+	void      = balancer.DoneInfo{}
+)
+
+// end is an end that brings metrics of the backend.
+func end(report *orcapb.OrcaLoadReport) balancer.DoneInfo {
+	return balancer.DoneInfo{BytesSent: true, ServerLoad: report}
+}
+
+// rpcs starts and ends RPCs.
+func rpcs(l *load.Locality, n int, how balancer.DoneInfo) {
+	for range n {
+		l.Start()
+		l.End(how, nil)
+	}
+}
+
+// want compares reports, in the order of clusters and zones.
+func want(t *testing.T, when string, got []*load.Report, want ...*load.Report) {
+	t.Helper()
+	slices.SortFunc(got, func(a, b *load.Report) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	for _, r := range got {
+		slices.SortFunc(r.Localities, func(a, b *load.LocalityReport) int { return cmp.Compare(a.ID.Zone, b.ID.Zone) })
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+// report is one of a second.
+func report(k load.Key, localities ...*load.LocalityReport) *load.Report {
+	return &load.Report{Key: k, Interval: time.Second, Localities: localities}
+}
+
+func at(id load.LocalityID, n load.Counts) *load.LocalityReport {
+	return &load.LocalityReport{ID: id, Counts: n}
+}
+
+// bubble runs a test in a synctest bubble, where a report of a second is one.
+func bubble(t *testing.T, f func(t *testing.T, s *load.Store)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { f(t, load.NewStore(nil)) })
+}
+
+// takeAfter takes a report of the given time.
+func takeAfter(s *load.Store, d time.Duration) []*load.Report {
+	time.Sleep(d) // in a bubble
+	return s.Take(nil)
+}
+
+// load_report.proto, UpstreamLocalityStats: totals since the last report, by
+// locality; those in progress are of the moment. What has nothing to say is left
+// out.
+func TestReportHasWhatHappenedSinceTheLast(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		b, g := s.Use(blue), s.Use(green)
+		e, w, idle := b.Locality(east), b.Locality(west), g.Locality(east)
+		want(t, "before the first RPC", takeAfter(s, time.Second))
+
+		rpcs(e, 5, succeeded)
+		rpcs(e, 2, failed)
+		w.Start()
+		w.Start()
+		want(t, "the first report", takeAfter(s, time.Second), report(blue,
+			at(east, load.Counts{Issued: 7, Succeeded: 5, Failed: 2}),
+			at(west, load.Counts{Issued: 2, InProgress: 2})))
+
+		w.End(succeeded, nil)
+		rpcs(idle, 1, succeeded)
+		want(t, "the second report", takeAfter(s, time.Second),
+			report(blue, at(west, load.Counts{Succeeded: 1, InProgress: 1})),
+			report(green, at(east, load.Counts{Issued: 1, Succeeded: 1})))
+
+		want(t, "RPCs on their way alone", takeAfter(s, time.Second), report(blue, at(west, load.Counts{InProgress: 1})))
+		w.End(failed, nil)
+		want(t, "the end of the last RPC", takeAfter(s, time.Second), report(blue, at(west, load.Counts{Failed: 1})))
+		want(t, "then", takeAfter(s, time.Second))
+	})
+}
+
+// lrs.proto, LoadStatsResponse.clusters: clusters that the server does not ask for
+// are not reported. Nothing of them is lost.
+func TestClustersThatAreNotWantedWait(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		b, g := s.Use(blue).Locality(east), s.Use(green).Locality(east)
+		rpcs(b, 1, succeeded)
+		rpcs(g, 1, succeeded)
+		time.Sleep(time.Second)
+		want(t, "one wanted", s.Take(func(name string) bool { return name == "green" }),
+			report(green, at(east, load.Counts{Issued: 1, Succeeded: 1})))
+		rpcs(b, 1, failed)
+		late := report(blue, at(east, load.Counts{Issued: 2, Succeeded: 1, Failed: 1}))
+		late.Interval = 2 * time.Second
+		want(t, "the other one", takeAfter(s, time.Second), late)
+	})
+}
+
+// load_report.proto, ClusterStats: drops by category, and those without one, of
+// circuit breaking, in the total only.
+func TestDrops(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		c := s.Use(blue)
+		lb, throttle, breaker := c.Drops("lb"), c.Drops("throttle"), c.Drops("")
+		for range 3 {
+			lb.Count()
+			breaker.Count()
+		}
+		c.Drops("lb").Count()
+		throttle.Count()
+		r := report(blue)
+		r.TotalDropped, r.Dropped = 8, map[string]uint64{"lb": 4, "throttle": 1}
+		want(t, "the first report", takeAfter(s, time.Second), r)
+		breaker.Count()
+		r = report(blue)
+		r.TotalDropped = 1
+		want(t, "the second", takeAfter(s, time.Second), r)
+		want(t, "the third", takeAfter(s, time.Second))
+	})
+}
+
+func TestCategoriesAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		c := s.Use(blue)
+		const n = load.MaxCategories + 50
+		for i := range n {
+			c.Drops(string(rune('a' + i))).Count()
+		}
+		r := takeAfter(s, time.Second)[0]
+		if len(r.Dropped) != load.MaxCategories || r.TotalDropped != n {
+			t.Errorf("%d categories and %d drops, want %d and %d", len(r.Dropped), r.TotalDropped, load.MaxCategories, n)
+		}
+	})
+}
+
+// What could not be sent is in the next report, over the whole time.
+func TestPutBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		c := s.Use(blue)
+		e, w := c.Locality(east), c.Locality(west)
+		all := &load.Metrics{CPU: true, AllNamed: true}
+		turn := func() {
+			rpcs(e, 3, succeeded)
+			c.Drops("lb").Count()
+			e.Start()
+			e.End(end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 2}}), all)
+			w.Start()
+		}
+		turn()
+		s.PutBack(takeAfter(s, time.Second))
+		turn()
+		s.PutBack(takeAfter(s, time.Second))
+		w.End(failed, nil)
+		w.End(failed, nil)
+		r := &load.Report{
+			Key: blue, Interval: 3 * time.Second, TotalDropped: 2, Dropped: map[string]uint64{"lb": 2},
+			Localities: []*load.LocalityReport{
+				{ID: east, Counts: load.Counts{Issued: 8, Succeeded: 8}, CPU: load.Metric{Count: 2, Sum: 1}, Named: map[string]load.Metric{"k": {Count: 2, Sum: 4}}},
+				{ID: west, Counts: load.Counts{Issued: 2, Failed: 2}},
+			},
+		}
+		want(t, "the report that was sent", takeAfter(s, time.Second), r)
+		want(t, "then", takeAfter(s, time.Second))
+	})
+}
+
+// A pick that gRPC makes again, as the connection had ended, is no RPC.
+func TestPicksThatCameToNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		l := s.Use(blue).Locality(east)
+		l.Start()
+		l.End(void, nil)
+		want(t, "with no other RPC", takeAfter(s, time.Second))
+		l.Start()
+		want(t, "on its way", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
+		l.End(void, nil)
+		want(t, "once it came to nothing", takeAfter(s, time.Second))
+		rpcs(l, 3, succeeded)
+		want(t, "the next RPCs make up for it", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 2, Succeeded: 3})))
+	})
+}
+
+// The final numbers of a cluster that is gone are reported, also those of RPCs that
+// end afterwards; then it is forgotten.
+func TestReleasedClusterIsReportedToItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		c := s.Use(blue)
+		l := c.Locality(east)
+		l.Start()
+		c.ReleaseLocality(l)
+		c.Release()
+		if s.InUse() || !s.Busy() {
+			t.Errorf("InUse() = %v, Busy() = %v; want false and true", s.InUse(), s.Busy())
+		}
+		want(t, "on its way", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
+		l.End(succeeded, nil)
+		if s.Busy() {
+			t.Error("Busy() after the last RPC")
+		}
+		want(t, "ended", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Succeeded: 1})))
+		want(t, "then", takeAfter(s, time.Second))
+		want(t, "and then", takeAfter(s, time.Second))
+		if again := s.Use(blue); again == c {
+			t.Error("the cluster is still remembered")
+		}
+	})
+}
+
+func TestUsersShareACluster(t *testing.T) {
+	t.Parallel()
+	var changes []bool
+	var s *load.Store
+	s = load.NewStore(func() { changes = append(changes, s.InUse()) })
+	a, b := s.Use(blue), s.Use(blue)
+	if a != b || a.Locality(east) != b.Locality(east) {
+		t.Error("two users of a key count apart")
+	}
+	other := s.Use(green)
+	a.Release()
+	b.Release()
+	other.Release()
+	s.Use(blue).Release()
+	if diff := gocmp.Diff([]bool{true, false, true, false}, changes); diff != "" {
+		t.Errorf("InUse at each change (-want +got):\n%s", diff)
+	}
+}
+
+func TestWithoutReportsNothingIsCounted(t *testing.T) {
+	t.Parallel()
+	var s *load.Store
+	c := s.Use(blue)
+	l := c.Locality(east)
+	l.Start()
+	l.End(succeeded, nil)
+	c.Drops("lb").Count()
+	c.ReleaseLocality(l)
+	c.Release()
+}
+
+// While reports cannot be sent, clusters that come and go do not fill the memory.
+func TestClustersThatAreGoneAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		for i := range 3000 {
+			c := s.Use(load.Key{Cluster: "c", Service: string(rune(i + 0x4e00))})
+			c.Drops("").Count()
+			c.Release()
+		}
+		s.PutBack(s.Take(nil))
+		if n := len(takeAfter(s, time.Second)); n != 1000 {
+			t.Errorf("%d clusters are remembered, want 1000", n)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package load_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/internal/load"
+)
+
+func named(keys ...string) *load.Metrics {
+	m := &load.Metrics{Named: make(map[string]struct{})}
+	for _, k := range keys {
+		m.Named[k] = struct{}{}
+	}
+	return m
+}
+
+// gRFC A64, "Aggregation": the worked example. gRFC A85: what is propagated.
+func TestBackendMetrics(t *testing.T) {
+	t.Parallel()
+	reports := []*orcapb.OrcaLoadReport{
+		{CpuUtilization: 0.25, MemUtilization: 0.5, ApplicationUtilization: 2, NamedMetrics: map[string]float64{"key1": 1, "key2": 2}},
+		{CpuUtilization: 0.75, NamedMetrics: map[string]float64{"key2": 3, "key3": 4}},
+		{},
+	}
+	for _, tc := range []struct {
+		name  string
+		which *load.Metrics
+		want  load.LocalityReport
+	}{
+		{"none", nil, load.LocalityReport{}},
+		{"all of named_metrics", &load.Metrics{AllNamed: true}, load.LocalityReport{Named: map[string]load.Metric{
+			"key1": {Count: 1, Sum: 1}, "key2": {Count: 2, Sum: 5}, "key3": {Count: 1, Sum: 4},
+		}}},
+		{"some of named_metrics", named("key2", "other"), load.LocalityReport{Named: map[string]load.Metric{"key2": {Count: 2, Sum: 5}}}},
+		{"cpu_utilization", &load.Metrics{CPU: true}, load.LocalityReport{CPU: load.Metric{Count: 3, Sum: 1}}},
+		{"mem_utilization", &load.Metrics{Memory: true}, load.LocalityReport{Memory: load.Metric{Count: 3, Sum: 0.5}}},
+		{"application_utilization", &load.Metrics{Application: true}, load.LocalityReport{Application: load.Metric{Count: 3, Sum: 2}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *load.Store) {
+				l := s.Use(blue).Locality(east)
+				for _, r := range reports {
+					l.Start()
+					l.End(end(r), tc.which)
+				}
+				l.Start()
+				l.End(end(nil), tc.which) // a backend that sends no metrics
+				tc.want.ID, tc.want.Counts = east, load.Counts{Issued: 4, Succeeded: 4}
+				want(t, "the report", takeAfter(s, time.Second), report(blue, &tc.want))
+			})
+		})
+	}
+}
+
+// gRFC A64, "LRS Load Report": a report has the metrics since the last one.
+func TestMetricsStartAnewWithEachReport(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		l := s.Use(blue).Locality(east)
+		which := &load.Metrics{AllNamed: true}
+		for turn, name := range []string{"a", "a", "a", "b", "b", "b"} {
+			l.Start()
+			l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{name: float64(turn)}}), which)
+			got := takeAfter(s, time.Second)[0].Localities[0].Named
+			if diff := gocmp.Diff(map[string]load.Metric{name: {Count: 1, Sum: float64(turn)}}, got); diff != "" {
+				t.Errorf("turn %d (-want +got):\n%s", turn, diff)
+			}
+		}
+	})
+}
+
+// A backend that invents names does not fill the memory.
+func TestNamedMetricsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *load.Store) {
+		l := s.Use(blue).Locality(east)
+		invent := func() {
+			for i := range load.MaxNamed + 10 {
+				l.Start()
+				l.End(end(&orcapb.OrcaLoadReport{NamedMetrics: map[string]float64{fmt.Sprint(i): 1}}), &load.Metrics{AllNamed: true})
+			}
+		}
+		invent()
+		s.PutBack(takeAfter(s, time.Second))
+		invent()
+		r := takeAfter(s, time.Second)[0].Localities[0]
+		if len(r.Named) != load.MaxNamed || r.OmittedMetrics != 20 {
+			t.Errorf("%d names and %d values omitted, want %d and 20", len(r.Named), r.OmittedMetrics, load.MaxNamed)
+		}
+	})
+}
+
+// Whatever happens at once, every RPC is in exactly one report, and every metric in
+// one together with its count.
+func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	const workers, each = 8, 4000
+	s := load.NewStore(nil)
+	c := s.Use(blue)
+	l := c.Locality(east)
+	which := &load.Metrics{CPU: true, AllNamed: true}
+	metrics := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
+	var working sync.WaitGroup
+	for w := range workers {
+		working.Go(func() {
+			for i := range each {
+				l.Start()
+				switch (i + w) % 3 {
+				case 0:
+					l.End(metrics, which)
+				case 1:
+					l.End(failed, which)
+				default:
+					l.End(void, which)
+				}
+				c.Drops("lb").Count()
+			}
+		})
+	}
+	var total load.LocalityReport
+	var dropped uint64
+	collect := func(turn int) {
+		reports := s.Take(nil)
+		if turn%5 == 4 {
+			s.PutBack(reports)
+			return
+		}
+		for _, r := range reports {
+			dropped += r.Dropped["lb"]
+			for _, lr := range r.Localities {
+				if k := lr.Named["k"]; lr.CPU.Sum != 0.5*float64(lr.CPU.Count) || k.Sum != 3*float64(k.Count) || k.Count != lr.CPU.Count {
+					t.Errorf("sums and counts do not go together: CPU %v, named %v", lr.CPU, k)
+				}
+				if lr.InProgress > workers {
+					t.Errorf("%d RPCs on their way, of %d workers", lr.InProgress, workers)
+				}
+				total.Issued += lr.Issued
+				total.Succeeded += lr.Succeeded
+				total.Failed += lr.Failed
+				total.CPU.Count += lr.CPU.Count
+			}
+		}
+	}
+	done := make(chan struct{})
+	go func() { working.Wait(); close(done) }()
+	for turn := 0; ; turn++ {
+		select {
+		case <-done:
+			collect(0)
+			wantDropped := uint64(workers * each)
+			if total.Issued != total.Succeeded+total.Failed || total.CPU.Count != total.Succeeded || dropped != wantDropped {
+				t.Errorf("issued %d, succeeded %d, failed %d, with metrics %d, dropped %d of %d",
+					total.Issued, total.Succeeded, total.Failed, total.CPU.Count, dropped, wantDropped)
+			}
+			if third := uint64(workers * each / 3); total.Succeeded < third-workers || total.Succeeded > third+workers {
+				t.Errorf("%d RPCs succeeded, want a third of %d", total.Succeeded, workers*each)
+			}
+			return
+		default:
+			collect(turn)
+		}
+	}
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	s := load.NewStore(nil)
+	l, d := s.Use(blue).Locality(east), s.Use(blue).Drops("lb")
+	which := &load.Metrics{CPU: true, AllNamed: true}
+	info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
+	if n := testing.AllocsPerRun(1000, func() {
+		l.Start()
+		l.End(info, which)
+		d.Count()
+	}); n != 0 {
+		t.Errorf("an RPC makes %v allocations", n)
+	}
+}
+
+func BenchmarkCount(b *testing.B) {
+	for _, tc := range []struct {
+		name  string
+		which *load.Metrics
+	}{{"plain", nil}, {"metrics", &load.Metrics{CPU: true, AllNamed: true}}} {
+		b.Run(tc.name, func(b *testing.B) {
+			l := load.NewStore(nil).Use(blue).Locality(east)
+			info := end(&orcapb.OrcaLoadReport{CpuUtilization: 0.5, NamedMetrics: map[string]float64{"k": 3}})
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.Start()
+					l.End(info, tc.which)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkTake is the report of 10,000 clusters.
+func BenchmarkTake(b *testing.B) {
+	for _, busy := range []bool{false, true} {
+		b.Run(fmt.Sprintf("busy=%v", busy), func(b *testing.B) {
+			s := load.NewStore(nil)
+			var all []*load.Locality
+			for i := range 10_000 {
+				all = append(all, s.Use(load.Key{Cluster: fmt.Sprint("cluster-", i)}).Locality(east))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if busy {
+					for _, l := range all {
+						rpcs(l, 1, succeeded)
+					}
+				}
+				s.Take(nil)
+			}
+		})
+	}
+}
