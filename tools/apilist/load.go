@@ -128,20 +128,14 @@ func methods(t *types.TypeName) []*types.Func {
 	return sorted
 }
 
-// internalType returns the first type of an internal package of the module that a
-// declaration needs, or "". Of a struct only exported fields count, and the type of a variable
-// or constant does not: it can be used without being named.
+// internalType returns the first type of an internal package of the module that the
+// parameters and results of a function need, or "". A type that a public package has an
+// alias for can be named, and what is in a struct need not be.
 func internalType(module string, object types.Object) string {
 	w := walker{module: module, seen: make(map[types.Type]bool)}
-	switch object := object.(type) {
-	case *types.Func:
-		w.tuple(object.Signature().Params())
-		w.tuple(object.Signature().Results())
-	case *types.TypeName:
-		if object.IsAlias() {
-			break // an alias is how an internal type is made one of the API
-		}
-		w.walk(object.Type().Underlying())
+	if f, ok := object.(*types.Func); ok {
+		w.tuple(f.Signature().Params())
+		w.tuple(f.Signature().Results())
 	}
 	return w.found
 }
@@ -172,7 +166,9 @@ func (w *walker) walk(t types.Type) {
 	w.seen[t] = true
 	switch t := t.(type) {
 	case *types.Alias:
-		w.walk(t.Rhs())
+		if pkg := t.Obj().Pkg(); pkg == nil || w.isInternal(pkg.Path()) {
+			w.walk(t.Rhs())
+		}
 	case *types.Named:
 		if pkg := t.Obj().Pkg(); pkg != nil && w.isInternal(pkg.Path()) {
 			w.found = types.TypeString(t, nil)
@@ -191,12 +187,6 @@ func (w *walker) walk(t types.Type) {
 	case *types.Signature:
 		w.tuple(t.Params())
 		w.tuple(t.Results())
-	case *types.Struct:
-		for field := range t.Fields() {
-			if field.Exported() {
-				w.walk(field.Type())
-			}
-		}
 	case *types.Interface:
 		for method := range t.ExplicitMethods() {
 			w.walk(method.Type())
