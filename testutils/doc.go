@@ -1,9 +1,9 @@
-// Package testutils has what tests of an xDS client need: a control plane with fault
-// switches (FakeServer), a real gRPC backend (Backend), a network with latency (Link),
-// and a deadline for a test (Context). Everything runs on real sockets on loopback.
-// Messages for the control plane are built with package testutils/xdsmsg.
+// Package testutils holds the parts that tests and the demo stand on: a control
+// plane with fault switches (FakeServer), a real gRPC backend (Backend), a network with
+// latency (Link), and a deadline for a test (Context). A DNS server is in dnsserver.
+// Everything runs on real sockets on loopback.
 //
-// It is for tests and for the demo only, not for production. It imports no client code of the module but
+// It is for tests and for cmd only. It imports no client code of the module but
 // xdsclient/dynparam, so that the client's own tests can use it.
 //
 // Nothing here sleeps. Where a test has to wait it waits for the event, under a

@@ -1,7 +1,7 @@
-// Package xdsname parses the names of resources, old-style ones and those of xRFC TP1
-// ("xdstp:"), and the names of resource types. The names come from the bootstrap, from
-// constraints by type, and from servers. The package does not know what a name stands
-// for, nor which servers have it.
+// Package xdsname knows names: those of resources, old-style ones and those of xRFC TP1
+// ("xdstp:"), and those of resource types. It is for whoever reads names that people or
+// servers wrote: the bootstrap, constraints by type, and the cache. It does not know what
+// a name stands for, nor which servers have it.
 package xdsname
 
 import (
