@@ -189,3 +189,9 @@ func reason(err error) error {
 	}
 	return errors.New(cut(err.Error(), maxServerText))
 }
+
+// final reports whether the error is a server's last word on a resource, of which
+// another server would know no better.
+func (e *Error) final() bool {
+	return e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied
+}
