@@ -14,9 +14,14 @@ import (
 
 // WatchCollection implements xdsclient.Client.
 func (w *Wrapper) WatchCollection(t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
+	return w.watchCollection(w.below, t, name, watcher)
+}
+
+// watchCollection does for a collection what watch does for a resource.
+func (w *Wrapper) watchCollection(below xdsclient.LocatorClient, t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x := &collectionWatch{watch: watch{name: name}, watcher: watcher, members: make(map[memberKey]heldMember)}
+	x := &collectionWatch{watch: watch{below: below, name: name}, watcher: watcher, members: make(map[memberKey]heldMember)}
 	x.kind = x
 	w.scopeOf(name).add(t, &x.watch)
 	return x.stop
@@ -52,7 +57,7 @@ func keyOf(m xdsclient.Member) memberKey { return memberKey{m.Name, m.Parameters
 func (x *collectionWatch) open(l *leg) (stop func()) {
 	x.round++
 	g := x.group
-	return g.scope.wrapper.below.WatchCollectionLocator(g.typ, x.name, g.constraints, (*collectionLeg)(l))
+	return x.below.WatchCollectionLocator(g.typ, x.name, g.constraints, (*collectionLeg)(l))
 }
 
 // outdate has nothing to do: the round has changed.

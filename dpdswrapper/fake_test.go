@@ -67,6 +67,7 @@ var _ xdsclient.LocatorClient = (*fakeClient)(nil)
 
 type fakeWatch struct {
 	client      *fakeClient
+	target      string
 	typ         *xdsclient.ResourceType
 	name        string
 	constraints dynparam.Constraints
@@ -92,6 +93,26 @@ func (c *fakeClient) Bootstrap() *bootstrap.Config { return c.cfg }
 
 func (c *fakeClient) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
 	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
+}
+
+func (c *fakeClient) ForTarget(target string) xdsclient.LocatorClient { return &fakeTarget{c, target} }
+
+// fakeTarget is a fakeClient for one target.
+type fakeTarget struct {
+	*fakeClient
+	target string
+}
+
+func (c *fakeTarget) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
+	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
+}
+
+func (c *fakeTarget) WatchLocator(t *xdsclient.ResourceType, name string, constraints dynparam.Constraints, watcher xdsclient.Watcher) func() {
+	return c.start(&fakeWatch{target: c.target, typ: t, name: name, constraints: constraints, watcher: watcher})
+}
+
+func (c *fakeTarget) WatchCollectionLocator(t *xdsclient.ResourceType, name string, constraints dynparam.Constraints, watcher xdsclient.CollectionWatcher) func() {
+	return c.start(&fakeWatch{target: c.target, typ: t, name: name, constraints: constraints, collection: watcher})
 }
 
 func (*fakeClient) Attach(string, estats.MetricsRecorder) func() { return func() {} }

@@ -23,15 +23,15 @@ type resourceWatch struct {
 	holds holding
 }
 
-func newResourceWatch(name string, watcher xdsclient.Watcher) *resourceWatch {
-	x := &resourceWatch{watch: watch{name: name}, watcher: watcher}
+func newResourceWatch(below xdsclient.LocatorClient, name string, watcher xdsclient.Watcher) *resourceWatch {
+	x := &resourceWatch{watch: watch{below: below, name: name}, watcher: watcher}
 	x.kind = x
 	return x
 }
 
 func (x *resourceWatch) open(l *leg) (stop func()) {
 	g := x.group
-	return g.scope.wrapper.below.WatchLocator(g.typ, x.name, g.constraints, (*resourceLeg)(l))
+	return x.below.WatchLocator(g.typ, x.name, g.constraints, (*resourceLeg)(l))
 }
 
 func (x *resourceWatch) outdate() {

@@ -52,7 +52,7 @@ type group struct {
 
 func newScope(w *Wrapper, resource string) *scope {
 	s := &scope{wrapper: w, resource: resource}
-	s.leave = w.below.Watch(xdsresource.DynamicParameterConstraintsType, resource, s)
+	s.leave = w.below.ForTarget(resource).Watch(xdsresource.DynamicParameterConstraintsType, resource, s)
 	return s
 }
 

@@ -24,7 +24,9 @@ const (
 // watch is one watch of the layer above: what those of resources and of collections
 // have in common.
 type watch struct {
-	name string
+	// below is the client below, for the target of the watch.
+	below xdsclient.LocatorClient
+	name  string
 	// kind is the resourceWatch or the collectionWatch that this is part of.
 	kind kind
 	// serial is held while the watcher is called, as the last call of a stopped

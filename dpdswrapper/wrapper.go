@@ -75,9 +75,14 @@ func (w *Wrapper) Attach(target string, recorder estats.MetricsRecorder) (detach
 
 // Watch implements xdsclient.Client.
 func (w *Wrapper) Watch(t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
+	return w.watch(w.below, t, name, watcher)
+}
+
+// watch starts a watch of a resource, by way of the client below for its target.
+func (w *Wrapper) watch(below xdsclient.LocatorClient, t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x := newResourceWatch(name, watcher)
+	x := newResourceWatch(below, name, watcher)
 	w.scopeOf(name).add(t, &x.watch)
 	return x.stop
 }

@@ -177,7 +177,7 @@ func (q *request) resolve() (*xdsResolver, error) {
 	return newResolver(resolverConfig{
 		cc:        q.cc,
 		channel:   q.channel,
-		client:    client,
+		client:    client.ForTarget(q.target.String()),
 		release:   func() { detach(); release() },
 		listener:  listener,
 		authority: q.opts.Authority,

@@ -188,7 +188,7 @@ func (u *update) report(e wireError) {
 	}
 	if code == codes.NotFound {
 		for _, s := range u.failing[failing:] {
-			s.resource.authority.heeds(u.ch, true, u.delivery)
+			u.lift(s.resource)
 		}
 	}
 }
@@ -196,12 +196,13 @@ func (u *update) report(e wireError) {
 // answerFailing notes that errors for members are the server's answer for their
 // collections (xRFC TP3, "Wildcard Subscriptions and Glob Collections"), unless it has an
 // error for the collection as a whole, which stands until a resource or another error for
-// it comes. If the cache follows another server, errors that are not final do not count,
-// as with other resources.
+// it comes. If those who watch the collection follow another server, errors that are not
+// final do not count, as with other resources.
 func (u *update) answerFailing() {
 	for _, s := range u.failing {
 		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
-		if !failed && s.resource.authority.inUse() == u.ch {
+		_, lifting := u.lifting[s.resource]
+		if !failed && (lifting || !s.resource.aside()) {
 			u.answer(s)
 		}
 	}

@@ -189,7 +189,7 @@ func TestErrorsNobodyAskedFor(t *testing.T) {
 			t.Errorf("Stats() is %+v, want 2 unasked and no ServerErrors", got)
 		}
 		v.c.mu.Lock()
-		if n := len(v.c.authorities[authorityKey{}].resources); n != 1 {
+		if n := len(v.c.authorities[authorityKey{}].levels[0].resources); n != 1 {
 			t.Errorf("the cache has %d entries, want 1", n)
 		}
 		v.c.mu.Unlock()
@@ -277,7 +277,7 @@ func TestCacheEntryStates(t *testing.T) {
 		state := func(name string) resourceState {
 			v.c.mu.Lock()
 			defer v.c.mu.Unlock()
-			return v.c.authorities[authorityKey{}].resources[resourceKey{typ: v.types.clusters, name: name}].state
+			return v.c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: v.types.clusters, name: name}].state
 		}
 		for _, name := range names {
 			if got := state(name); got != resourceRequested {

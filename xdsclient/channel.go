@@ -50,7 +50,8 @@ type serverChannel struct {
 
 	// What follows is guarded by XDSClient.mu.
 
-	authorities map[*authority]struct{}
+	// levels are those that watch something from the server, one of each authority.
+	levels map[*level]struct{}
 	// watched counts the subscriptions that are watched.
 	watched int
 	state   linkState
@@ -74,12 +75,12 @@ type serverChannel struct {
 
 func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	ch := &serverChannel{
-		client:      c,
-		server:      server,
-		loads:       c.loadsFor(server),
-		protocol:    c.protocolFor(server),
-		wake:        make(chan struct{}, 1),
-		authorities: make(map[*authority]struct{}),
+		client:   c,
+		server:   server,
+		loads:    c.loadsFor(server),
+		protocol: c.protocolFor(server),
+		wake:     make(chan struct{}, 1),
+		levels:   make(map[*level]struct{}),
 	}
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
@@ -130,7 +131,6 @@ func (ch *serverChannel) subscribe(r *resource) {
 		ts.adopt(s)
 		ch.expect(ts, s)
 	}
-	s.released = false
 	ts.disturb()
 	ch.notify()
 }
@@ -152,8 +152,7 @@ func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
 	return ch.typeState(r.key.typ).subs.get(r.key)
 }
 
-// unsubscribe notes that a resource is no longer watched, or not from this
-// server. If the server knows of the subscription, it stays until the server is
+// unsubscribe notes that a resource is no longer watched from this server. If the server knows of the subscription, it stays until the server is
 // told. With the last one the channel closes.
 func (ch *serverChannel) unsubscribe(r *resource) {
 	if ch.watched--; ch.watched == 0 {
@@ -162,7 +161,6 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	s.released = true
 	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
 		ts.drop(s)
 	}
@@ -262,16 +260,15 @@ func (ch *serverChannel) opened() {
 	ch.notify()
 }
 
-// forgetReplaced forgets what the server sent of authorities that follow another
-// server. The cache has that server's versions now, so this one is to send its
+// forgetReplaced forgets what the server sent of resources that somebody watches who
+// follows another server. Those have that server's versions now, so this one is to send its
 // own again, and not to be told that the client has them. Nor is it told what
 // variants a collection has (xRFC TP2): it gets versions by name, and could not say
 // which variant of a name is gone.
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			a, fresh := s.resource.authority, ts.locators && s.members != nil
-			if !fresh && (a.inUse() == ch || a.state == authorityIdle) {
+			if s.resource.standby == 0 && !(ts.locators && s.members != nil) {
 				continue
 			}
 			ts.forgetWord(s)
@@ -292,8 +289,8 @@ func (ch *serverChannel) answered() {
 	}
 	ch.failure = nil
 	ch.client.infof("xDS management server %s answers again", ch.server)
-	for a := range ch.authorities {
-		a.serverUp(ch)
+	for l := range ch.levels {
+		l.serverUp()
 	}
 }
 
@@ -331,48 +328,22 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 		ch.failure = failure
 		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
 	}
-	for a := range ch.authorities {
-		a.serverDown(news)
+	for l := range ch.levels {
+		l.serverDown(news)
 	}
 	return lost
 }
 
-// index makes a resource found by the hash of its new bytes, at this server and
-// at the others that the authority has engaged.
-func (ch *serverChannel) index(ts *typeState, s *subscription, it *item) {
-	ts.index(s, it.hash)
-	others := s.resource.authority.channels
-	if len(others) < 2 || s.resource.collection != nil {
-		return
-	}
-	hash := it.hash
-	if hash == 0 {
-		hash = maphash.Bytes(ch.client.seed, it.payload.raw)
-	}
-	for _, other := range others {
-		if os := other.subscriptionTo(s.resource); other != ch && os != nil {
-			other.typeState(s.resource.key.typ).index(os, hash)
-		}
-	}
-}
-
-// accept notes that the server sent a valid version, be it the one in use. The
-// cache takes it over if it follows the server.
+// accept notes that the server sent a valid version, be it the one in use.
 func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
 	s.payload, s.taken, s.setback = p.from(ch.server), taken, nil
-	if s.resource.authority.heeds(ch, true, d) {
-		s.admit()
-		s.resource.take(s.payload, taken, d)
-	}
+	s.admit()
+	s.resource.take(s.payload, taken, d)
 }
 
-// fail notes that the server's last word on a resource is an error. The cache
-// takes it over if it follows the server.
+// fail notes that the server's last word on a resource is an error.
 func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 	s.setback = &b
-	if !s.resource.authority.heeds(ch, b.fault.final(), d) {
-		return
-	}
 	s.admit()
 	if b.drop {
 		s.payload, s.taken = nil, stamp{}
@@ -382,35 +353,39 @@ func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
 	s.resource.fail(b.state, b.fault, b.drop, d)
 }
 
-// reinstate makes the cache say of a resource what the server said of it before
-// the cache followed it, and starts the resource timer anew if that expired
-// before. d is the response that is being worked on, or nil.
-func (ch *serverChannel) reinstate(r *resource, d *delivery) {
+// reinstate makes the cache say of a resource that is about to be watched what the server
+// said of it to other watches, or of another subscription to the name.
+func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
-	ch.typeState(r.key.typ).disturb()
-	ch.repeat(s, d)
+	ch.repeat(s)
 	for m := range s.members.all() {
-		ch.repeat(m, d)
+		ch.repeat(m)
 	}
-	if d == nil { // or else the response may have more of them
-		ch.cull(s, nil)
-	}
+	ch.follow(r)
+}
+
+// follow prepares for watches that hear of a resource from now on: members leave that the
+// server does not have, and the resource timer starts over if it expired before.
+func (ch *serverChannel) follow(r *resource) {
+	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
+	ts.disturb()
+	ch.cull(s, nil)
 	if s.state != subscriptionMissing || r.cached() {
 		return
 	}
 	if s.state = subscriptionUnsent; ch.streaming() {
-		ch.expiry.expect(ch.typeState(r.key.typ), s)
+		ch.expiry.expect(ts, s)
 	}
 }
 
 // repeat makes the cache say of one resource what the server said of it.
-func (ch *serverChannel) repeat(s *subscription, d *delivery) {
+func (ch *serverChannel) repeat(s *subscription) {
 	if s.payload != nil {
 		s.admit()
-		s.resource.take(s.payload, s.taken, d)
+		s.resource.take(s.payload, s.taken, nil)
 	}
 	if s.setback != nil {
-		ch.fail(s, *s.setback, d)
+		ch.fail(s, *s.setback, nil)
 	}
 }
 
@@ -429,8 +404,8 @@ func (ch *serverChannel) expire() {
 }
 
 // overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
-// Behavior"). That says nothing of one that is cached (gRFC A57), or while the
-// cache follows another server.
+// Behavior"). That says nothing of one that is cached (gRFC A57), or while
+// those who watch it follow another server.
 //
 // A server of an incremental variant that has answered for the type on this stream
 // says what does not exist, so that its silence only means that it is late. It must
@@ -443,7 +418,7 @@ func (ch *serverChannel) expire() {
 func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	ts.disturb()
 	s.state = subscriptionMissing
-	if s.resource.authority.inUse() != ch || s.resource.cached() {
+	if s.resource.aside() || s.resource.cached() {
 		return
 	}
 	if ts.locators {
@@ -453,7 +428,7 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 			return
 		}
 	}
-	if s.resource.authority.borrow(s.resource) {
+	if s.resource.level.borrow(s.resource) {
 		return
 	}
 	kind, state := KindDoesNotExist, resourceMissing

@@ -46,6 +46,9 @@ type LocatorClient interface {
 	// if nothing changes in the end. f must not block; it may call any method of
 	// the client, and the stop functions of watches.
 	Batch(f func())
+	// ForTarget returns the client as the channels with the given target see it, with a
+	// fallback of their own; see XDSClient.ForTarget.
+	ForTarget(target string) LocatorClient
 	// Attach says that the channel with the given target uses the client; see
 	// XDSClient.Attach.
 	Attach(target string, recorder estats.MetricsRecorder) (detach func())

@@ -50,7 +50,7 @@ type Member struct {
 // Only the incremental variant of the protocol has collections. With a server
 // that does not speak it, the watcher gets an *Error of KindConfiguration.
 func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name: name}, newCollectionWatch(watcher))
+	return c.watch(t, locator{name: name}, newCollectionWatch(watcher), "")
 }
 
 func newCollectionWatch(to CollectionWatcher) *watch {
@@ -119,14 +119,15 @@ type newcomer struct {
 	member     Member
 }
 
-// cached returns the version that the cache has of the member from another stream or
-// server, or nil.
-func (n *newcomer) cached() *payload {
+// known returns the version with these very bytes that a cache of the authority has of the
+// member from another stream or server, or nil.
+func (n *newcomer) known(raw []byte, server *bootstrap.Server) *payload {
 	c := n.collection.resource
-	if r := c.members[resourceKey{c.key.typ, n.member.Name, n.member.Parameters.Key()}]; r != nil {
-		return r.payload
+	m := resource{key: resourceKey{c.key.typ, n.member.Name, n.member.Parameters.Key()}, level: c.level, collection: c}
+	if r := c.members[m.key]; r != nil {
+		return r.known(raw, server)
 	}
-	return nil
+	return m.known(raw, server)
 }
 
 // enter makes a member of a collection, of which nothing is known yet. How many
@@ -146,7 +147,7 @@ func (s *subscription) newMember(name string, parameters dynparam.Parameters) *s
 	key := resourceKey{c.key.typ, name, parameters.Key()}
 	r := c.members[key]
 	if r == nil {
-		r = &resource{key: key, authority: c.authority, parameters: parameters, collection: c}
+		r = &resource{key: key, level: c.level, parameters: parameters, collection: c}
 	}
 	m := &subscription{resource: r}
 	s.members.add(m)
@@ -154,14 +155,14 @@ func (s *subscription) newMember(name string, parameters dynparam.Parameters) *s
 	return m
 }
 
-// admit has the cache know a member of a collection, now that it follows the
-// server that has it.
+// admit has the cache know a member of a collection, now that the server has said
+// something of it.
 func (s *subscription) admit() {
 	c := s.resource.collection
 	if c == nil {
 		return
 	}
-	if r := c.members[s.resource.key]; r != nil { // known from another server
+	if r := c.members[s.resource.key]; r != nil { // inherited from another level
 		s.resource = r
 		return
 	}
@@ -172,9 +173,8 @@ func (s *subscription) admit() {
 func (u *update) exit(m *subscription, state resourceState, fault *Error) {
 	c := m.resource.collection
 	u.types.dropMember(u.types.subs.get(c.key), m)
-	if c.authority.heeds(u.ch, true, u.delivery) {
-		c.expel(m.resource.key, state, fault, u.delivery)
-	}
+	c.lift(u.delivery)
+	c.expel(m.resource.key, state, fault, u.delivery)
 }
 
 // expel tells the watchers that a member is no longer to be used, and forgets it.
@@ -182,7 +182,7 @@ func (r *resource) expel(key resourceKey, state resourceState, fault *Error, d *
 	if m := r.members[key]; m != nil {
 		m.fail(state, fault, true, d)
 		delete(r.members, key)
-		r.authority.client.leftCache(m)
+		r.client().leftCache(m)
 	}
 }
 
@@ -213,13 +213,14 @@ func (u *update) empty(s *subscription) {
 		u.exit(m, resourceMissing, u.fault(KindDoesNotExist, m.resource, errLeft))
 	}
 	u.answer(s)
+	u.lift(s.resource)
 }
 
-// cull has the members of a collection leave that the cache has from another
+// cull has the members of a collection leave that the cache has from another stream or
 // server and that this one, having answered for the collection, does not have.
 func (ch *serverChannel) cull(s *subscription, d *delivery) {
 	c := s.resource
-	if s.payload == nil || len(c.members) == s.membership || c.authority.inUse() != ch {
+	if s.payload == nil || len(c.members) == s.membership {
 		return
 	}
 	for key, m := range c.members {

@@ -95,7 +95,7 @@ func (s *script) collectionClient(features ...string) *XDSClient {
 		testutils.Authority("auth", "", nil))
 }
 
-func watchCollection(t *testing.T, c *XDSClient, typ *ResourceType, name string) (*collectionEar, func()) {
+func watchCollection(t *testing.T, c Client, typ *ResourceType, name string) (*collectionEar, func()) {
 	e := newCollectionEar(t)
 	return e, c.WatchCollection(typ, name, e)
 }

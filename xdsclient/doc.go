@@ -14,10 +14,11 @@
 //	   ├─ protocol a variant of the wire protocol (delta, sotw)
 //	   ├─ typeState what a type is subscribed to, and what the server has to
 //	   │           be told of that: one state machine for every variant
-//	authority      the cache of one authority: its resources by type, name and
-//	   │           constraints, its ordered list of servers, and which is in use
-//	   └─ resource one cache entry: the accepted version, the standing error
-//	        └─ watch   one watcher, and what it is still to be told
+//	authority      one xDS authority: its ordered list of servers
+//	   ├─ party    what one target watches, and which server it follows
+//	   └─ level    the cache of one server: its resources by type, name and constraints
+//	        └─ resource  one cache entry: the accepted version, the standing error
+//	             └─ watch   one watcher, and what it is still to be told
 //
 // # Load reports
 //
@@ -70,7 +71,7 @@
 // cache entries of their own, beside that of a resource that is also watched by
 // its name. A member that leaves the collection is gone, whatever the features of
 // the server: that is the content of the collection, and no error in the data.
-// When another server takes over, the members that only the one before had leave
+// When a watch goes over to another server, the members that only the one before had leave
 // with the first response in which the new one answers for the collection.
 //
 // # Variants

@@ -86,7 +86,8 @@ type Dump struct {
 	// Servers are the servers in use, by URI.
 	Servers []ServerDump
 	// Resources are the resources that are watched, ordered by type URL, name,
-	// authority, constraints and parameters.
+	// authority, constraints, parameters and server. One that is watched for several
+	// targets has an entry for each server that these follow.
 	Resources []ResourceDump
 }
 
@@ -191,7 +192,7 @@ func (c *XDSClient) Dump() *Dump {
 	slices.SortFunc(d.Servers, func(a, b ServerDump) int { return strings.Compare(a.URI, b.URI) })
 	slices.SortFunc(d.Resources, func(a, b ResourceDump) int {
 		return cmp.Or(strings.Compare(a.TypeURL, b.TypeURL), strings.Compare(a.Name, b.Name), strings.Compare(a.Authority, b.Authority),
-			strings.Compare(a.Constraints.Key(), b.Constraints.Key()), strings.Compare(a.Parameters.Key(), b.Parameters.Key()))
+			strings.Compare(a.Constraints.Key(), b.Constraints.Key()), strings.Compare(a.Parameters.Key(), b.Parameters.Key()), strings.Compare(a.Server, b.Server))
 	})
 	return d
 }
@@ -202,7 +203,9 @@ func (c *XDSClient) list(d *Dump) {
 	defer c.mu.Unlock()
 	total := 0
 	for _, a := range c.authorities {
-		total += len(a.resources)
+		for _, l := range a.levels {
+			total += len(l.resources)
+		}
 	}
 	d.Resources = make([]ResourceDump, 0, total)
 	for _, ch := range c.channels {
@@ -217,21 +220,31 @@ func (c *XDSClient) list(d *Dump) {
 func (c *XDSClient) entries() iter.Seq[*resource] {
 	return func(yield func(*resource) bool) {
 		for _, a := range c.authorities {
-			for _, r := range a.resources {
-				if len(r.watches) == 0 {
-					continue
-				}
-				if !yield(r) {
+			for _, l := range a.levels {
+				if !l.entries(yield) {
 					return
-				}
-				for _, m := range r.members {
-					if !yield(m) {
-						return
-					}
 				}
 			}
 		}
 	}
+}
+
+// entries yields what somebody hears of, until yield returns false.
+func (l *level) entries(yield func(*resource) bool) bool {
+	for _, r := range l.resources {
+		if !r.heard() {
+			continue
+		}
+		if !yield(r) {
+			return false
+		}
+		for _, m := range r.members {
+			if !yield(m) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // label is the authority as dumps and metrics name it.
@@ -269,7 +282,7 @@ func (r *resource) dump() ResourceDump {
 		Name:        r.key.name,
 		Constraints: r.constraints,
 		Parameters:  r.parameters,
-		Authority:   r.authority.key.label(),
+		Authority:   r.level.authority.key.label(),
 		State:       r.cacheState(),
 
 		collection: r.members != nil,

@@ -162,3 +162,9 @@ func (e *Error) about(r *resource) *Error {
 func (e *Error) same(f *Error) bool {
 	return e != nil && f != nil && e.Kind == f.Kind && e.Code == f.Code && e.Server == f.Server && e.Err.Error() == f.Err.Error()
 }
+
+// final reports whether the error is a server's final answer for a resource, of which
+// another server would know no better.
+func (e *Error) final() bool {
+	return e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied
+}

@@ -84,22 +84,22 @@ func TestStalledServerIsReachable(t *testing.T) {
 }
 
 // Two servers that break, stall, refuse and restart at random never make a watcher
-// miss the final state: that of the preferred server.
+// miss the final state: that of the preferred server. Several targets watch the same names.
 func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 	t.Parallel()
-	const watches, rounds = 20, 120
+	const watches, names, targets, rounds = 60, 20, 3, 120
 	types := newTestTypes()
 	c, high, low := twoServers(t)
 	servers := []*testutils.FakeServer{high, low}
 	ears := make([]*ear, watches)
 	stops := make([]func(), watches)
 	for i := range ears {
-		ears[i], stops[i] = listen(t, c, types.clusters, fmt.Sprint("c", i))
+		ears[i], stops[i] = listen(t, c.ForTarget(fmt.Sprint(i%targets)), types.clusters, fmt.Sprint("c", i%names))
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range rounds {
 		server, i := servers[random.IntN(2)], random.IntN(watches)
-		name := fmt.Sprint("c", i)
+		name := fmt.Sprint("c", i%names)
 		switch random.IntN(8) {
 		case 0:
 			server.BreakStreams(errors.New("at random"))
@@ -116,16 +116,16 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 			server.Delete(t, types.clusters.TypeURL, name)
 		case 5:
 			stops[i]()
-			ears[i], stops[i] = listen(t, c, types.clusters, name)
+			ears[i], stops[i] = listen(t, c.ForTarget(fmt.Sprint(i%targets)), types.clusters, name)
 		case 6:
 			server.Stop()
 		default:
-			server.Set(t, cluster(name, fmt.Sprint("round ", round)), badCluster(fmt.Sprint("c", (i+1)%watches), "x"))
+			server.Set(t, cluster(name, fmt.Sprint("round ", round)), badCluster(fmt.Sprint("c", (i+1)%names), "x"))
 		}
 	}
 	for _, server := range servers {
 		server.RefuseStreams(nil)
-		for i := range ears {
+		for i := range names {
 			server.Set(t, cluster(fmt.Sprint("c", i), "final of "+server.Addr()))
 		}
 		if err := server.Restart(); err != nil {

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"bytes"
 	"hash/maphash"
 )
 
@@ -65,6 +64,9 @@ func (u *update) unchangedBare(it *item) *subscription {
 	}
 	it.hash = maphash.Bytes(u.ch.client.seed, it.value)
 	s := u.types.find(it.value, it.hash)
+	if s == nil {
+		s = u.findElsewhere(it)
+	}
 	if s != nil {
 		if u.before != nil {
 			u.before.after = s
@@ -72,6 +74,28 @@ func (u *update) unchangedBare(it *item) *subscription {
 		u.before = s
 	}
 	return s
+}
+
+// findElsewhere returns the subscription of which another level of its authority has the
+// very bytes of a bare resource, or nil.
+func (u *update) findElsewhere(it *item) *subscription {
+	for l := range u.ch.levels {
+		for _, other := range l.authority.levels {
+			if other == l || other.channel == nil {
+				continue
+			}
+			ts := other.channel.typeStateOf(u.types.typ.TypeURL)
+			if ts == nil || ts.byHash[it.hash] == nil {
+				continue
+			}
+			s := u.types.subs.get(ts.byHash[it.hash].resource.key)
+			if s != nil && s.known(it.value, u.ch.server) != nil {
+				u.types.index(s, it.hash)
+				return s
+			}
+		}
+	}
+	return nil
 }
 
 // repeat takes a resource that is for those found as it is, if one of them knows what
@@ -98,7 +122,7 @@ func (u *update) known(it *item) *payload {
 		}
 	}
 	for _, n := range u.entering {
-		if p := n.cached(); p != nil && p.of(u.ch.server) && bytes.Equal(p.raw, it.value) {
+		if p := n.known(it.value, u.ch.server); p != nil {
 			return p
 		}
 	}

@@ -13,16 +13,16 @@ func knowsVariants(server *bootstrap.Server) bool {
 
 // WatchLocator implements LocatorClient. If none of the servers of the name's
 // authority has the feature dynamic_parameter_constraints, it is Watch: the
-// constraints choose nothing. If only some do, each watch has what the server in use
-// gives: from one without the feature, whatever that has under the name.
+// constraints choose nothing. If only some do, each watch has what the server that
+// its target follows gives: from one without the feature, whatever that has under the name.
 func (c *XDSClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, &watch{watcher: watcher})
+	return c.watch(t, locator{name, constraints}, &watch{watcher: watcher}, "")
 }
 
 // WatchCollectionLocator implements LocatorClient; of servers it says what
 // WatchLocator does.
 func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, newCollectionWatch(watcher))
+	return c.watch(t, locator{name, constraints}, newCollectionWatch(watcher), "")
 }
 
 // chosenBy returns the constraints that choose the variant.

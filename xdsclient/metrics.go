@@ -138,7 +138,7 @@ func (c *XDSClient) takeCensus() census {
 		n.connected[ch.server.URI] = ch.connected() && (others || !ok)
 	}
 	for r := range c.entries() {
-		n.resources[censusKey{r.authority.key.label(), r.stateLabel(), r.key.typ.label()}]++
+		n.resources[censusKey{r.level.authority.key.label(), r.stateLabel(), r.key.typ.label()}]++
 	}
 	c.census = n
 	return n

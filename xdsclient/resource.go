@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -68,6 +69,19 @@ func decodesAs(a, b *bootstrap.Server) bool {
 	})
 }
 
+// same reports whether two versions, each of which may be nil, mean the same.
+func (p *payload) same(q *payload) bool {
+	if p == nil || q == nil {
+		return p == q
+	}
+	return p.is(q.raw, q.server)
+}
+
+// is reports whether the payload, which may be nil, is what bytes from a server mean.
+func (p *payload) is(raw []byte, server *bootstrap.Server) bool {
+	return p != nil && p.of(server) && bytes.Equal(p.raw, raw)
+}
+
 // from returns the payload as one that a server sent.
 func (p *payload) from(server *bootstrap.Server) *payload {
 	if p.server == server {
@@ -82,8 +96,8 @@ func (p *payload) from(server *bootstrap.Server) *payload {
 // The methods that change it tell the watchers what gRFC A88 wants them told; d
 // is the response that caused the change, or nil.
 type resource struct {
-	key       resourceKey
-	authority *authority
+	key   resourceKey
+	level *level
 	// constraints choose among the variants of the resource, or of the members of
 	// the collection.
 	constraints dynparam.Constraints
@@ -97,10 +111,11 @@ type resource struct {
 	// fault is why state is neither requested nor accepted.
 	fault *Error
 	// link is the standing connectivity error, or nil. It comes before fault.
-	link    *Error
+	link *Error
+	// watches are those that hear of the entry, and those that stand by: they hear of
+	// one of a level below. standby counts the latter.
 	watches []*watch
-	// subscriptions counts the subscriptions of all channels.
-	subscriptions int
+	standby int
 	// members are the members of a collection. It is nil for all else.
 	members map[resourceKey]*resource
 	// collection is that which the resource is a member of, or nil. A member is
@@ -110,20 +125,40 @@ type resource struct {
 	saidIgnored uint64
 }
 
-func newResource(a *authority, key resourceKey, constraints dynparam.Constraints) *resource {
-	r := &resource{key: key, authority: a, constraints: constraints}
+func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
+	r := &resource{key: key, level: l, constraints: constraints}
 	if isCollection(key.name) {
 		r.members = make(map[resourceKey]*resource)
 	}
 	return r
 }
 
-// audience is who hears of the resource.
-func (r *resource) audience() []*watch {
+func (r *resource) client() *XDSClient { return r.level.authority.client }
+
+// audience iterates those who hear of the resource.
+func (r *resource) audience() iter.Seq[*watch] {
 	if r.collection != nil {
-		return r.collection.watches
+		r = r.collection
 	}
-	return r.watches
+	return func(yield func(*watch) bool) {
+		for _, w := range r.watches {
+			if w.resource == r && !yield(w) {
+				return
+			}
+		}
+	}
+}
+
+// heard reports whether somebody hears of the resource.
+func (r *resource) heard() bool { return len(r.watches) > r.standby }
+
+// aside reports whether all that watch the resource stand by.
+func (r *resource) aside() bool { return r.standby > 0 && !r.heard() }
+
+// standBy notes that a watch of the resource stands by.
+func (r *resource) standBy() {
+	r.standby++
+	r.level.channel.typeState(r.key.typ).disturb()
 }
 
 // join adds a watcher and tells it what others know: the value, and then the
@@ -132,30 +167,40 @@ func (r *resource) audience() []*watch {
 func (r *resource) join(w *watch) {
 	w.resource = r
 	r.watches = append(r.watches, w)
-	told := r.recount(w)
+	r.recountAll(w, nil)
+}
+
+// recountAll has a watcher be told all there is to tell of a resource and its members.
+func (r *resource) recountAll(w *watch, d *delivery) {
+	told := r.recount(w, d)
 	for _, m := range r.members {
-		told = m.recount(w) || told
+		told = m.recount(w, d) || told
 	}
 	if told {
-		r.authority.client.dispatcher.enqueue(w)
+		r.client().dispatcher.enqueue(w)
 	}
+}
+
+// standing returns the standing error, or nil.
+func (r *resource) standing() *Error {
+	if r.link != nil {
+		return r.link
+	}
+	return r.fault
 }
 
 // recount has a watcher be told all there is to tell of a resource. It reports
 // whether there is anything.
-func (r *resource) recount(w *watch) bool {
-	standing := r.link
-	if standing == nil {
-		standing = r.fault
-	}
+func (r *resource) recount(w *watch, d *delivery) bool {
+	standing := r.standing()
 	switch {
 	case r.payload != nil:
-		w.tellChangeOf(r, nil, nil)
+		w.tellChangeOf(r, nil, d)
 		if standing != nil {
-			w.tellAmbientOf(r, standing, nil)
+			w.tellAmbientOf(r, standing, d)
 		}
 	case standing != nil:
-		w.tellChangeOf(r, standing, nil)
+		w.tellChangeOf(r, standing, d)
 	default:
 		return false
 	}
@@ -170,11 +215,10 @@ func (r *resource) leave(w *watch) {
 // take takes a valid version. If it is the one in use, be it of another variant,
 // watchers hear of it only if they heard of an error since, which it clears.
 func (r *resource) take(p *payload, taken stamp, d *delivery) {
-	now := r.payload
-	same := now != nil && now.of(p.server) && bytes.Equal(now.raw, p.raw)
+	same := r.payload.same(p)
 	r.payload, r.taken = p, taken
 	if !same {
-		r.authority.client.noteIgnored(r)
+		r.client().noteIgnored(r)
 	}
 	if same && r.state == resourceAccepted && r.link == nil {
 		return
@@ -232,16 +276,16 @@ func (r *resource) tellError(err *Error, d *delivery) {
 		r.tellChange(err, d)
 		return
 	}
-	for _, w := range r.audience() {
+	for w := range r.audience() {
 		w.tellAmbientOf(r, err, d)
-		r.authority.client.dispatcher.enqueue(w)
+		r.client().dispatcher.enqueue(w)
 	}
 }
 
 // tellChange tells all watchers what the resource is: err, or the payload.
 func (r *resource) tellChange(err *Error, d *delivery) {
-	for _, w := range r.audience() {
+	for w := range r.audience() {
 		w.tellChangeOf(r, err, d)
-		r.authority.client.dispatcher.enqueue(w)
+		r.client().dispatcher.enqueue(w)
 	}
 }

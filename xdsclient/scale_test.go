@@ -152,18 +152,18 @@ func BenchmarkSwitch(b *testing.B) {
 			k.c.mu.Lock()
 			defer k.c.unlock()
 			a := k.c.authorities[authorityKey{}]
-			a.servers = append(a.servers, &lower)
+			a.addLevel(&lower)
 			b.ReportAllocs()
 			for b.Loop() {
 				ch := newServerChannel(k.c, &lower)
 				ch.cancel = func() {}
 				k.c.channels[lower.Key()] = ch
 				k.channel.state, k.channel.failure = linkDown, errTest
-				a.serverDown(true)
-				if len(a.channels) != 2 || ch.watched != n+1 {
+				a.levels[0].serverDown(true)
+				if a.levels[1].channel != ch || ch.watched != n+1 {
 					b.Fatalf("%d of %d resources are subscribed to at the lower server", ch.watched, n+1)
 				}
-				a.takeOver(0, nil)
+				a.parties[""].rise(a.levels[0], nil)
 				if ch.state != linkClosed {
 					b.Fatal("the lower server was not left")
 				}

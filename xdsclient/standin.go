@@ -43,21 +43,24 @@ func (s *subscription) usable() (dynparam.Parameters, bool) {
 	return r.taken.parameters, r.payload != nil && (r.fault == nil || !r.fault.final())
 }
 
-// borrow has a resource of which nothing is cached, and of which the server in use has
-// said nothing, use a cached variant of its name. The subscriptions stay as they are: no
-// server has sent it for them. It reports whether there is one.
-func (a *authority) borrow(r *resource) bool {
+// borrow has a resource of which nothing is cached, and of which the server has said
+// nothing, use a cached variant of its name, be it from a level above. The subscriptions
+// stay as they are: no server has sent it for them. It reports whether there is one.
+func (l *level) borrow(r *resource) bool {
 	silent := r.fault == nil || r.fault.Kind == KindTimeout
-	if !a.variants || r.payload != nil || !silent {
+	if !l.authority.variants || r.payload != nil || !silent {
 		return false
 	}
-	ch := a.inUse()
-	other := ch.typeState(r.key.typ).standIn(ch.subscriptionTo(r), (*subscription).usable)
+	s := l.channel.subscriptionTo(r)
+	var other *subscription
+	for i := l.index; i >= 0 && other == nil; i-- {
+		other = l.authority.levels[i].channel.typeState(r.key.typ).standIn(s, (*subscription).usable)
+	}
 	if other == nil {
 		return false
 	}
 	from := other.resource
-	a.client.infof("xDS %s %q with %v uses the cached variant %v, which matches, as no management server has sent one",
+	r.client().infof("xDS %s %q with %v uses the cached variant %v, which matches, as no management server has sent one",
 		r.key.typ.Name, r.key.name, r.constraints, from.taken.parameters)
 	r.take(from.payload, from.taken, nil)
 	return true

@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"bytes"
 	"cmp"
 	"strings"
 
@@ -48,9 +47,6 @@ type subscription struct {
 	state subscriptionState
 	// behind says that it is the next of another one.
 	behind bool
-	// released says that the resource is not subscribed to at this server any
-	// more, although it may be at another one.
-	released bool
 	// repeat says that the server is to be asked again, and repeats how often it
 	// was. asked is the number of the last response before it was asked. See
 	// typeState.crossed.
@@ -61,8 +57,7 @@ type subscription struct {
 	// doubted that of the response whose denial was not believed, or 0. See update.doubts.
 	request, doubted uint64
 	// payload is the last valid version that this server sent, or nil, and setback
-	// what it said since if that is an error. The cache has both too, unless it
-	// follows another server.
+	// what it said since if that is an error. The cache has both too.
 	payload *payload
 	setback *setback
 	// taken is when, and with which version, the server last sent payload.
@@ -97,15 +92,30 @@ func newSubscription(r *resource) *subscription {
 }
 
 // wanted reports whether the resource is to be asked for.
-func (s *subscription) wanted() bool { return !s.released && len(s.resource.watches) > 0 }
+func (s *subscription) wanted() bool { return len(s.resource.watches) > 0 }
 
 // known returns what was decoded of these very bytes, or nil: the version that
-// the server sent last, or the one in the cache, if it came from a server of the
-// same features, so that the bytes mean the same.
+// the server sent last, or one in a cache of the authority, if it came from a server of
+// the same features, so that the bytes mean the same.
 func (s *subscription) known(raw []byte, server *bootstrap.Server) *payload {
-	for _, p := range [...]*payload{s.payload, s.resource.payload} {
-		if p != nil && p.of(server) && bytes.Equal(p.raw, raw) {
-			return p
+	if s.payload.is(raw, server) {
+		return s.payload
+	}
+	return s.resource.known(raw, server)
+}
+
+// known returns the version with these very bytes that a cache of the authority has, or
+// nil.
+func (r *resource) known(raw []byte, server *bootstrap.Server) *payload {
+	if r.payload.is(raw, server) {
+		return r.payload
+	}
+	for _, l := range r.level.authority.levels {
+		if l == r.level || l.channel == nil {
+			continue
+		}
+		if twin := l.find(r); twin != nil && twin.payload.is(raw, server) {
+			return twin.payload
 		}
 	}
 	return nil

@@ -64,7 +64,10 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range c.authorities[authorityKey{}].resources {
+	for r := range c.entries() {
+		if r.level.authority.key.newStyle {
+			continue
+		}
 		if got := r.payload.server.URI; got != want[r.key.name] {
 			t.Errorf("%q is from %s, want %s", r.key.name, got, want[r.key.name])
 		}

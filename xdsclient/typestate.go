@@ -99,7 +99,6 @@ func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r)
 	ts.subs.add(s)
-	r.subscriptions++
 	if s.members != nil {
 		ts.collections++
 	}
@@ -149,7 +148,7 @@ func (ts *typeState) drop(s *subscription) {
 	if s.members != nil {
 		ts.collections--
 	}
-	s.resource.authority.forget(s.resource)
+	s.resource.level.forget(s.resource)
 }
 
 // index makes a subscription found by the hash of its accepted bytes.

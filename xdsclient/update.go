@@ -120,6 +120,9 @@ type update struct {
 	contradictions int
 	// collections are those that the response answered for.
 	collections []*subscription
+	// lifting are those that the response has something for that is of use to watches
+	// which stand by.
+	lifting map[*resource]struct{}
 	// failing are the collections for whose members the response has errors.
 	failing []*subscription
 
@@ -213,12 +216,13 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		p = known
 	}
 	if it.payload != nil {
-		u.ch.index(u.types, s, it)
+		u.types.index(s, it.hash)
 	}
 	u.settleChoice(s)
 	s.judge(it.parameters)
 	u.received(s, it)
 	u.ch.accept(s, p, u.taken(s, it), u.delivery)
+	u.lift(s.resource)
 }
 
 // heartbeat notes that the server still has a version. If that is not the version
@@ -229,6 +233,7 @@ func (u *update) heartbeat(found []*subscription, it *item) {
 		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
 			u.ch.accept(s, s.payload, u.taken(s, it), u.delivery)
+			u.lift(s.resource)
 		}
 	}
 }
@@ -261,8 +266,8 @@ func (u *update) once(s *subscription, it *item) bool {
 }
 
 // received notes that the server has the resource. A member stands for its
-// collection, unless it is faulty and the cache follows another server: as with
-// other resources, that is no reason for this one to take over.
+// collection, unless it is faulty and those who watch the collection follow another
+// server: as with other resources, that is no reason for this one to take over.
 func (u *update) received(s *subscription, it *item) {
 	u.types.answers(s)
 	s.state = subscriptionReceived
@@ -271,7 +276,7 @@ func (u *update) received(s *subscription, it *item) {
 		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
 			u.types.setOwn(s, canonicalName(string(it.name)))
 		}
-	case it.err == nil || c.authority.inUse() == u.ch:
+	case it.err == nil || !c.aside():
 		u.answer(u.types.subs.get(c.key))
 	}
 }
@@ -390,6 +395,25 @@ func (u *update) dataError(s *subscription, state resourceState, fault *Error) {
 		u.types.unindex(s)
 	}
 	u.ch.fail(s, setback{state, fault, drop}, u.delivery)
+	if fault.final() {
+		u.lift(s.resource)
+	}
+}
+
+// lift notes that the response has something that is of use to those who stand by at a
+// resource, or at the collection of the member. They follow this server when all that is
+// in the response is known.
+func (u *update) lift(r *resource) {
+	if r.collection != nil {
+		r = r.collection
+	}
+	if r.standby == 0 {
+		return
+	}
+	if u.lifting == nil {
+		u.lifting = make(map[*resource]struct{})
+	}
+	u.lifting[r] = struct{}{}
 }
 
 // fault makes an Error that the response caused.
@@ -416,6 +440,9 @@ func (u *update) finish() (verdict, *delivery, error) {
 	u.answerFailing()
 	for _, s := range u.collections {
 		u.ch.cull(s, u.delivery)
+	}
+	for r := range u.lifting {
+		r.lift(u.delivery)
 	}
 	if u.before != nil {
 		u.before.after = nil // lest it keep what is gone

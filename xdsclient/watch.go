@@ -23,9 +23,13 @@ const (
 // and still ends up with the final state. Guarded by XDSClient.mu.
 type watch struct {
 	watcher Watcher
-	// resource is nil if the watch was refused.
+	// resource is the cache entry that the watcher hears of. It is nil if the watch was
+	// refused.
 	resource *resource
-	state    watchState
+	// party is that of the watch's target, and index the place in its watches.
+	party *party
+	index int
+	state watchState
 	// news is what is to be told of the resource.
 	news news
 	// members is what is to be told of the members of a collection. It is nil for

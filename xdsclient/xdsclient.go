@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -97,11 +96,11 @@ func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 // is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
 // Close, Watch does nothing and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name: name}, &watch{watcher: watcher})
+	return c.watch(t, locator{name: name}, &watch{watcher: watcher}, "")
 }
 
-// watch starts a watch of a resource or a collection, or refuses it.
-func (c *XDSClient) watch(t *ResourceType, l locator, w *watch) (stop func()) {
+// watch starts a watch of a resource or a collection for a target, or refuses it.
+func (c *XDSClient) watch(t *ResourceType, l locator, w *watch, target string) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ctx.Err() != nil {
@@ -111,7 +110,7 @@ func (c *XDSClient) watch(t *ResourceType, l locator, w *watch) (stop func()) {
 		w.tellChange(nil, c.refusal(t, l, err), nil)
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(t, locator{canonical, l.constraints}, w)
+		a.watch(t, locator{canonical, l.constraints}, w, target)
 	}
 	return func() { c.stop(w) }
 }
@@ -124,7 +123,7 @@ func (c *XDSClient) stop(w *watch) {
 	}
 	w.abandon()
 	if w.resource != nil {
-		w.resource.authority.unwatch(w.resource, w)
+		w.party.unwatch(w)
 	}
 }
 
@@ -150,8 +149,7 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 		return nil, "", err
 	}
 	c.types[t.TypeURL] = t
-	a := &authority{client: c, key: n.authority, servers: servers, resources: make(map[resourceKey]*resource)}
-	a.variants = slices.ContainsFunc(servers, knowsVariants)
+	a := newAuthority(c, n.authority, servers)
 	c.authorities[n.authority] = a
 	return a, n.text, nil
 }
@@ -223,12 +221,7 @@ func (c *XDSClient) shutDown() {
 	defer c.unlock()
 	c.cancel()
 	for _, a := range c.authorities {
-		for _, r := range a.resources {
-			for _, w := range r.watches {
-				w.abandon()
-			}
-			r.watches = nil
-		}
+		a.abandon()
 	}
 	for _, ch := range c.channels {
 		ch.close()

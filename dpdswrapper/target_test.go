@@ -1,0 +1,54 @@
+package dpdswrapper_test
+
+import (
+	"testing"
+
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// gRFC A71 has a client for each target: what a channel watches is watched for its target,
+// also after a move. A DPDS resource, which is for all of them, is not.
+func TestWatchesAreForTheTarget(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, authorities)
+	targets := []string{"xds:///one", "xds:///two"}
+	for _, target := range targets {
+		c := f.Wrapper.ForTarget(target)
+		if c.Bootstrap() != f.cfg {
+			t.Error("a target has another bootstrap than the client")
+		}
+		c.Watch(xdsresource.ListenerType, listenerA, new(above))
+		c.Watch(xdsresource.ClusterType, "old-style", new(above))
+		c.WatchCollection(xdsresource.ClusterType, name("a", clusterType, "*"), new(crowd))
+	}
+	f.Watch(xdsresource.ListenerType, listenerA, new(above))
+	if got := f.find("DPDS").target; got == "" || got == targets[0] || got == targets[1] {
+		t.Errorf("the DPDS resource is watched for target %q, want one of its own", got)
+	}
+	check := func(typ *xdsclient.ResourceType, prefix string, want ...string) {
+		t.Helper()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		var got []string
+		for _, w := range f.live {
+			if w.typ == typ && w.name == prefix {
+				got = append(got, w.target)
+			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s is watched for %q, want %q", prefix, got, want)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("%s is watched for %q, want %q", prefix, got, want)
+			}
+		}
+	}
+	check(xdsresource.ClusterType, "old-style", targets...)
+	for _, value := range []string{"direct", "via_proxy"} {
+		f.dpds("for-a", only(listenerType, "listener_type", value))
+		check(xdsresource.ListenerType, listenerA, targets[0], targets[1], "")
+		check(xdsresource.ClusterType, name("a", clusterType, "*"), targets...)
+	}
+}
