@@ -5,6 +5,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
+// New returns a wrapper that is not shared.
+var New = newWrapper
+
 // OwnConstraints returns the client's own constraints.
 func (w *Wrapper) OwnConstraints() dynparam.ByType {
 	w.mu.Lock()
@@ -18,3 +21,6 @@ func Remembered(cfg *bootstrap.Config) bool {
 	defer pool.Unlock()
 	return pool.members[cfg.Fingerprint()] != nil
 }
+
+// SetConstraints sets the constraints of the program for one wrapper.
+func (w *Wrapper) SetConstraints(constraints dynparam.ByType) { w.setConstraints(constraints) }

@@ -42,12 +42,12 @@ func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
 	defer pool.Unlock()
 	m := memberOf(cfg.Fingerprint())
 	if m.wrapper == nil {
-		if m.wrapper, err = New(client); err != nil {
+		if m.wrapper, err = newWrapper(client); err != nil {
 			m.tidy(cfg.Fingerprint())
 			releaseClient()
 			return nil, nil, err
 		}
-		m.wrapper.SetConstraints(pool.everywhere.Merge(m.constraints))
+		m.wrapper.setConstraints(pool.everywhere.Merge(m.constraints))
 		m.release = releaseClient
 	} else {
 		releaseClient() // the wrapper holds the client once for all of its users
@@ -56,24 +56,21 @@ func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
 	return m.wrapper, sync.OnceFunc(func() { m.leave(cfg.Fingerprint()) }), nil
 }
 
-// SetConstraints sets the constraints that the program has of its own, for all
-// shared wrappers of the process, now and later. They replace those of the last
-// call; the zero value takes them back.
-func SetConstraints(constraints dynparam.ByType) {
+// SetConstraints sets the constraints that the program has of its own for the wrapper of
+// a bootstrap, or rather of its fingerprint; for all shared wrappers of the process if
+// cfg is nil. They apply to wrappers now and later, and are kept while no channel is
+// open. They replace those of the last call for the same; the zero value takes them
+// back. Where both constrain a key, those for the bootstrap win.
+func SetConstraints(cfg *bootstrap.Config, constraints dynparam.ByType) {
 	pool.Lock()
 	defer pool.Unlock()
-	pool.everywhere = constraints
-	for _, m := range pool.members {
-		m.constrain()
+	if cfg == nil {
+		pool.everywhere = constraints
+		for _, m := range pool.members {
+			m.constrain()
+		}
+		return
 	}
-}
-
-// SetConstraintsFor does the same for the wrapper of one bootstrap, or rather of
-// its fingerprint. Where it and SetConstraints constrain a key, it wins. What was
-// set is kept while no channel is open.
-func SetConstraintsFor(cfg *bootstrap.Config, constraints dynparam.ByType) {
-	pool.Lock()
-	defer pool.Unlock()
 	m := memberOf(cfg.Fingerprint())
 	m.constraints = constraints
 	m.constrain()
@@ -93,7 +90,7 @@ func memberOf(fingerprint string) *member {
 
 func (m *member) constrain() {
 	if m.wrapper != nil {
-		m.wrapper.SetConstraints(pool.everywhere.Merge(m.constraints))
+		m.wrapper.setConstraints(pool.everywhere.Merge(m.constraints))
 	}
 }
 

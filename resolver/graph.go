@@ -9,7 +9,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -70,10 +69,8 @@ type config struct {
 	defaultClusters []string
 	unanswered      int // clusters that have not answered yet
 
-	// selector and its Reselect are made by the publisher when it publishes
-	// the config first.
+	// selector is made by the publisher when it publishes the config first.
 	selector *configselector.Selector
-	reselect func(*decision.Decision) (string, error)
 }
 
 // routeSource is a RouteConfiguration asked for by name.
