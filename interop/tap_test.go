@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
-
 )
 
 // grpcGoTree is the root of gRPC-Go's tree of xDS policies.

@@ -66,7 +66,7 @@ func (n *clusterNode) answered() bool {
 // isKnown reports whether it is known what RPCs to a cluster with endpoints can
 // expect.
 func (g *graph) isKnown(s *balancer.ClusterState) bool {
-	return s.Endpoints != nil || s.Err != nil && !g.willSayMore(s.Err)
+	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
 }
 
 // memberChanged takes over what a member knows; before is what it knew. What is known
