@@ -3,7 +3,7 @@ GO ?= go
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 FUZZTIME ?= 30s
-DOCS := README.md $(wildcard docs/*.md) interop/README.md
+DOCS := README.md $(wildcard docs/*.md) examples/mesh/README.md interop/README.md
 
 .PHONY: help
 help: ## Show this list
@@ -58,7 +58,7 @@ grpc-version: ## Run the tests with another gRPC, GRPC=v1.90.0; the newest teste
 	.ci/grpc-version $(GRPC)
 
 .PHONY: docs
-docs: ## Carry out the commands of README and docs
+docs: ## Run the commands in README.md, docs/ and the READMEs of examples and interop
 	cd tools && $(GO) build -o ../bin/doccheck ./doccheck
 	bin/doccheck $(DOCS)
 

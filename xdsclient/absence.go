@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A server can say in four ways that it does not send a resource: by omitting it
@@ -263,7 +265,7 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 // reason returns the code and the text of an error. A code that gRPC does not
 // have, and OK, which is none of an error, become UNKNOWN.
 func (e *wireError) reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), strings.ToValidUTF8(cut(string(e.message[:min(len(e.message), maxServerText+1)]), maxServerText), "\uFFFD")
+	code, text := codes.Code(e.code), strings.ToValidUTF8(transport.Cut(string(e.message[:min(len(e.message), transport.MaxServerText+1)]), transport.MaxServerText), "\uFFFD")
 	if text == "" {
 		text = "the server gives no reason"
 	}

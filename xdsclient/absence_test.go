@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // xRFC TP3, "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS
@@ -205,7 +207,7 @@ func TestErrorTextIsCut(t *testing.T) {
 		long, none := v.listen("long"), v.listen("none")
 		v.connect().say(v.types.clusters, "1", nil,
 			resourceError("long", codes.Internal, strings.Repeat("é", 3000)), resourceError("none", codes.Internal, ""))
-		if got, want := long.fault(KindServer).Err.Error(), strings.Repeat("é", maxServerText/2)+"…"; got != want {
+		if got, want := long.fault(KindServer).Err.Error(), strings.Repeat("é", transport.MaxServerText/2)+"…"; got != want {
 			t.Errorf("the reason is %q, want %q", got, want)
 		}
 		const text = `xDS Cluster "none": error Internal from the management server: the server gives no reason ` +

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // linkState says how a channel stands with its server.
@@ -36,7 +37,7 @@ type serverChannel struct {
 	client *XDSClient
 	server *bootstrap.Server
 	// conn is the connection to the server, nil before the channel runs.
-	conn *connection
+	conn *transport.Conn
 	// loads counts the load that is reported to the server.
 	loads  *load.Store
 	cancel context.CancelFunc
@@ -203,8 +204,8 @@ func (ch *serverChannel) close() {
 // stream that ends after a long life is replaced at once, one that ends right
 // after its first answer is not.
 func (ch *serverChannel) run(ctx context.Context) {
-	tries := retries{config: ch.client.options.backoff}
-	defer ch.client.disconnect(ch.conn)
+	tries := transport.Retries{Config: ch.client.options.backoff}
+	defer ch.conn.Release()
 	for ctx.Err() == nil {
 		started := time.Now()
 		verdict, err := ch.attempt(ctx)
@@ -218,16 +219,16 @@ func (ch *serverChannel) run(ctx context.Context) {
 			ch.client.attached.serverFailed(ch.server.URI)
 		}
 		if verdict == verdictAccepted {
-			tries.reset()
+			tries.Reset()
 		}
-		ch.conn.pause(ctx, tries.next()-time.Since(started))
+		ch.conn.Pause(ctx, tries.Next()-time.Since(started))
 	}
 }
 
 // attempt opens a stream and stays with it until it ends. The verdict is the best
 // that a response on it got.
 func (ch *serverChannel) attempt(ctx context.Context) (verdict, error) {
-	cc, err := ch.conn.open(&ch.client.options)
+	cc, err := ch.conn.Open()
 	if err != nil {
 		return verdictNone, err
 	}
@@ -319,11 +320,11 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 	ch.reset()
 	if ch.state == linkAnswered {
 		ch.state = linkConnecting
-		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, reason(err))
+		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))
 		return false
 	}
 	ch.state = linkDown
-	failure := reason(err)
+	failure := transport.Reason(err)
 	lost = ch.failure == nil
 	news := lost || ch.failure.Error() != failure.Error()
 	if news {

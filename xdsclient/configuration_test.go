@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A watch that can never be served says so, and does no harm to others.
@@ -37,7 +38,7 @@ func TestRefusedWatches(t *testing.T) {
 		} {
 			e, stop := listen(t, c, tc.typ, tc.name)
 			err := e.fault(KindConfiguration)
-			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != cut(tc.name, maxNameLength) {
+			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != transport.Cut(tc.name, maxNameLength) {
 				t.Errorf("%s: got %v, want %q in it", name, err, tc.reason)
 			}
 			stop()

@@ -4,6 +4,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // delta is the incremental variant: requests carry the names that were added and
@@ -22,7 +23,7 @@ func (delta) method() string {
 func (delta) incremental() bool { return true }
 
 func (delta) encode(r *request) ([]byte, error) {
-	b, err := marshal(&discoveryv3.DeltaDiscoveryRequest{
+	b, err := transport.Marshal(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.typeURL,
 		ResourceNamesSubscribe:   r.subscribe.names,

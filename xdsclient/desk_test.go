@@ -15,6 +15,7 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // desk is a server of variants (xRFC TP2) that a test speaks for, at a core: it takes
@@ -250,7 +251,7 @@ func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {
 
 // breaks ends the stream and opens another.
 func (d *desk) breaks() {
-	d.k.channel.ended(errNoAnswer)
+	d.k.channel.ended(transport.ErrNoAnswer)
 	d.k.channel.opened()
 	d.asked = make(map[string]bool)
 }

@@ -1,7 +1,6 @@
-// Package xdsclient is the transport of xDS: it asks management servers for
-// resources, keeps what they say, and tells watchers. It works for any type of
-// resource; what a Listener is, only the ResourceType knows that a watcher
-// brings along. It needs no gRPC channel above it.
+// Package xdsclient is an xDS client: it subscribes to resources at management servers,
+// caches them, and notifies watchers. It works for any type of resource; only the
+// ResourceType of a watch knows what a Listener is. It needs no gRPC channel above it.
 //
 // It is not for deciding anything about RPCs, and it does not follow references
 // from one resource to the next: whoever reads a Listener watches its routes.
@@ -58,12 +57,12 @@
 // becomes of the version in use: it stays, beside an ambient error, unless the
 // error is one of the data and the server has the feature fail_on_data_errors.
 //
-// Silence lasts 15 s, on a stream that works. Then the resource does not exist,
-// except in the incremental variant once the server has answered for the type on
-// the stream: such a server says what does not exist, so that this one is only
-// late (KindTimeout). The timer runs all the same, as Envoy's description of the
-// protocol advises, because there are servers that only say so of what they had
-// before, go-control-plane's among them, and a watcher must not wait for ever.
+// A resource that has not arrived after 15 s of connected time is taken not to exist.
+// The exception is delta, once the server has answered for the type on the stream:
+// such a server names resources that do not exist, so this one is only late
+// (KindTimeout). The timer runs over delta too, as Envoy's description of the protocol
+// advises, because some servers, go-control-plane's among them, name only resources
+// that they had before, and a watcher must not wait for ever.
 //
 // # Collections
 //

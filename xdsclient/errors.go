@@ -1,14 +1,11 @@
 package xdsclient
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -164,28 +161,4 @@ func (e *Error) about(r *resource) *Error {
 // same reports whether telling a watcher f after e would tell it nothing.
 func (e *Error) same(f *Error) bool {
 	return e != nil && f != nil && e.Kind == f.Kind && e.Code == f.Code && e.Server == f.Server && e.Err.Error() == f.Err.Error()
-}
-
-// maxServerText bounds what is passed on of a server's status message.
-const maxServerText = 1 << 10
-
-// cut shortens a text to limit bytes, at a boundary of characters.
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	end := limit
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
-
-// reason says why a stream failed, without the decoration that gRPC adds, and
-// with no more of the server's text than is fit for errors.
-func reason(err error) error {
-	if s, ok := status.FromError(err); ok {
-		return fmt.Errorf("%s: %s", s.Code(), cut(s.Message(), maxServerText))
-	}
-	return errors.New(cut(err.Error(), maxServerText))
 }

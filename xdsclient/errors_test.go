@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // An error says which resource, which server and which node,
@@ -53,11 +55,11 @@ func TestCut(t *testing.T) {
 		"abcéx":                "abc…",
 		"\x80\x80\x80\x80\x80": "…",
 	} {
-		if got := cut(text, 4); got != want {
-			t.Errorf("cut(%q) is %q, want %q", text, got, want)
+		if got := transport.Cut(text, 4); got != want {
+			t.Errorf("transport.Cut(%q) is %q, want %q", text, got, want)
 		}
 	}
-	if !utf8.ValidString(cut(strings.Repeat("世", 100), 100)) {
+	if !utf8.ValidString(transport.Cut(strings.Repeat("世", 100), 100)) {
 		t.Error("a character was cut in two")
 	}
 }

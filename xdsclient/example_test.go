@@ -3,94 +3,99 @@ package xdsclient_test
 import (
 	"fmt"
 	"log"
+	"net"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// motd is a message of the day: a type of resource that this program and its
-// control plane agreed on. On the wire it is a TypedExtensionConfig around a
-// StringValue; in the program it is a string.
-var motd = &xdsclient.ResourceType{
-	TypeURL: "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
-	Name:    "MessageOfTheDay",
+// clusters is the type of the resources to watch. Decode returns the name of a resource
+// and the value that watchers get; its error NACKs the resource.
+var clusters = &xdsclient.ResourceType{
+	TypeURL:         "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+	Name:            "Cluster",
+	FullStateInSotW: true,
 	Decode: func(resource *anypb.Any, _ xdsclient.DecodeOptions) (name string, value any, err error) {
-		var config corev3.TypedExtensionConfig
-		if err := resource.UnmarshalTo(&config); err != nil {
-			return "", nil, err
-		}
-		var text wrapperspb.StringValue
-		if err := config.GetTypedConfig().UnmarshalTo(&text); err != nil {
-			return config.GetName(), nil, fmt.Errorf("typed_config: %w", err)
-		}
-		return config.GetName(), text.GetValue(), nil
+		cluster := new(clusterpb.Cluster)
+		err = resource.UnmarshalTo(cluster)
+		return cluster.GetName(), cluster, err
 	},
 }
 
-// printer is a watcher that prints what it hears.
+// printer is a watcher that prints what it is told.
 type printer struct{ heard chan struct{} }
 
 func (p printer) ResourceChanged(value any, err error, done func()) {
 	defer done()
 	if err != nil {
-		fmt.Println("no message:", err)
+		fmt.Println("no cluster:", err)
 	} else {
-		fmt.Println("message:", value)
+		fmt.Println("cluster:", value.(*clusterpb.Cluster).GetAltStatName())
 	}
 	p.heard <- struct{}{}
 }
 
 func (p printer) AmbientError(err error, done func()) {
 	defer done()
-	fmt.Println("the message stays, but:", err)
+	fmt.Println("the cluster stays in use, but:", err)
 	p.heard <- struct{}{}
 }
 
-// A program that has no use for gRPC channels can watch resources of a type of its
+// A program that has no use for gRPC channels watches resources with a client of its
 // own, here from a control plane in the same process.
 func Example() {
-	server, err := testutils.NewFakeServer()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Close()
-	publish := func(text string) {
-		content, err := anypb.New(wrapperspb.String(text))
-		if err != nil {
-			log.Fatal(err)
-		}
-		if _, err := server.Store().Update(func(tx *controlplane.Tx) {
-			tx.Set(&corev3.TypedExtensionConfig{Name: "greeting", TypedConfig: content})
+	store := controlplane.NewStore()
+	address, stop := serve(store)
+	defer stop()
+	publish := func(description string) {
+		if _, err := store.Update(func(tx *controlplane.Tx) {
+			tx.Set(&clusterpb.Cluster{Name: "blue", AltStatName: description})
 		}); err != nil {
 			log.Fatal(err)
 		}
 	}
-	publish("good morning")
+	publish("first version")
 
-	cfg, err := bootstrap.Parse("example", server.Bootstrap("node-1"))
+	config, err := bootstrap.Parse("example", fmt.Appendf(nil, `{
+		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}],
+		"node": {"id": "example"}
+	}`, address))
 	if err != nil {
 		log.Fatal(err)
 	}
-	client, err := xdsclient.New(cfg)
+	client, err := xdsclient.New(config)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close()
 
 	p := printer{heard: make(chan struct{}, 1)}
-	stop := client.Watch(motd, "greeting", p)
-	defer stop()
+	defer client.Watch(clusters, "blue", p)()
 	<-p.heard
-	publish("good evening")
+	publish("second version")
 	<-p.heard
 
 	// Output:
-	// message: good morning
-	// message: good evening
+	// cluster: first version
+	// cluster: second version
+}
+
+// serve serves a store on loopback.
+func serve(store *controlplane.Store) (address string, stop func()) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	server, grpcServer := controlplane.NewServer(store), grpc.NewServer()
+	server.Register(grpcServer)
+	go grpcServer.Serve(listener)
+	return listener.Addr().String(), func() {
+		server.Close()
+		grpcServer.Stop()
+	}
 }

@@ -3,6 +3,8 @@ package xdsclient
 import (
 	"fmt"
 	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // maxFaultText bounds the text of a NACK. Servers commonly accept requests of 4
@@ -16,7 +18,7 @@ type faultList struct {
 }
 
 func (l *faultList) add(where string, err error) {
-	text := cut(err.Error(), maxFaultText/4)
+	text := transport.Cut(err.Error(), maxFaultText/4)
 	if l.b.Len()+len(where)+len(text) > maxFaultText {
 		l.omitted++
 		return

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // Ignored is a part of a resource that this client does without: a populated field
@@ -242,7 +244,7 @@ func (g *ignoredGroup) text(severity Severity) string {
 	if g.count > 1 {
 		others = fmt.Sprintf(" (and %d more likewise)", g.count-1)
 	}
-	return fmt.Sprintf("xDS %s %q%s is in use without: %s", g.typ.Name, g.first, others, cut(strings.Join(parts, "; "), maxIgnoredText))
+	return fmt.Sprintf("xDS %s %q%s is in use without: %s", g.typ.Name, g.first, others, transport.Cut(strings.Join(parts, "; "), maxIgnoredText))
 }
 
 // index is a position in a list, in a path.

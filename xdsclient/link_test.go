@@ -2,17 +2,17 @@ package xdsclient
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 var errTest = errors.New("test")
@@ -120,7 +120,7 @@ func TestServerTextIsCut(t *testing.T) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().end <- status.Error(codes.PermissionDenied, strings.Repeat("é", 3000))
 		err := a.fault(KindUnreachable)
-		want := "PermissionDenied: " + strings.Repeat("é", maxServerText/2) + "…"
+		want := "PermissionDenied: " + strings.Repeat("é", transport.MaxServerText/2) + "…"
 		if err.Err.Error() != want {
 			t.Errorf("the reason is %q, want %q", err.Err, want)
 		}
@@ -134,8 +134,8 @@ func TestStreamEndedWithOK(t *testing.T) {
 		c := server.client()
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().end <- nil
-		if err := a.fault(KindUnreachable); !errors.Is(err, errNoAnswer) && err.Err.Error() != errNoAnswer.Error() {
-			t.Errorf("the reason is %v, want %v", err.Err, errNoAnswer)
+		if err := a.fault(KindUnreachable); !errors.Is(err, transport.ErrNoAnswer) && err.Err.Error() != transport.ErrNoAnswer.Error() {
+			t.Errorf("the reason is %v, want %v", err.Err, transport.ErrNoAnswer)
 		}
 	})
 }
@@ -221,27 +221,6 @@ func TestBackoffCountsFromTheStartOfTheAttempt(t *testing.T) {
 			t.Errorf("streams began at %v, want %v", got, want)
 		}
 	})
-}
-
-// grpc, doc/connection-backoff.md: ±20 % of 1 s × 1.6ⁿ, at most 120 s.
-func TestBackoffJitter(t *testing.T) {
-	t.Parallel()
-	r := retries{config: backoff.DefaultConfig}
-	varied := false
-	for n := range 40 {
-		want := math.Min(math.Pow(1.6, float64(n)), 120)
-		got := r.next().Seconds()
-		if got < want*0.8-1e-6 || got > want*1.2+1e-6 {
-			t.Errorf("wait %d is %v s, want %v s ±20 %%", n, got, want)
-		}
-		varied = varied || math.Abs(got-want) > want*0.01
-	}
-	if !varied {
-		t.Error("no wait differs from the middle")
-	}
-	if r.reset(); r.next() > 1200*time.Millisecond {
-		t.Error("reset did not start over")
-	}
 }
 
 // While a stream waits for its turn, a connection that comes back ends the wait.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
 )
 
 // loadService is the LRS of a script.
@@ -197,7 +198,7 @@ func (n *counted) done() {
 
 // stats is what a report says of the cluster.
 func (n *counted) stats(interval time.Duration, issued, succeeded, inProgress uint64) *endpointv3.ClusterStats {
-	stats := clusterStats(&load.Report{
+	stats := lrs.ClusterStats(&load.Report{
 		Key:      load.Key{Cluster: n.name, Service: n.name + "-eds"},
 		Interval: interval,
 		Localities: []*load.LocalityReport{{

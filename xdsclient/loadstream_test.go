@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
 )
 
 // gRFC A27: LRS has a stream of its own, which begins when there is load to
@@ -29,10 +31,10 @@ func TestLoadStreamBeginsWithTheFirstCluster(t *testing.T) {
 		blue := counts(c, "blue")
 		w := server.load()
 		r := w.request()
-		if id, features := r.GetNode().GetId(), r.GetNode().GetClientFeatures(); id != "node-1" || !slices.Contains(features, sendAllClusters) {
+		if id, features := r.GetNode().GetId(), r.GetNode().GetClientFeatures(); id != "node-1" || !slices.Contains(features, lrs.SendAllClusters) {
 			t.Errorf("the first request is of node %q with features %q", id, features)
 		}
-		if slices.Contains(c.config.Node.GetClientFeatures(), sendAllClusters) {
+		if slices.Contains(c.config.Node.GetClientFeatures(), lrs.SendAllClusters) {
 			t.Error("ADS streams announce a feature of LRS")
 		}
 		w.quiet(time.Hour) // the server says when reports begin
@@ -96,7 +98,7 @@ func TestReportingIntervalHasAFloor(t *testing.T) {
 				w.send(&loadv3.LoadStatsResponse{LoadReportingInterval: interval, SendAllClusters: true})
 				for range 3 {
 					blue.rpcs(1)
-					w.expect(minReportInterval, blue.stats(minReportInterval, 1, 1, 0))
+					w.expect(lrs.MinInterval, blue.stats(lrs.MinInterval, 1, 1, 0))
 				}
 			})
 		})
@@ -295,7 +297,7 @@ func TestClosedClientReportsALastTime(t *testing.T) {
 				go c.Close()
 				synctest.Wait()
 				blue.rpcs(1)
-				wait := farewell / 2
+				wait := lrs.Farewell / 2
 				if released {
 					wait = 0
 					blue.Release()
@@ -303,7 +305,7 @@ func TestClosedClientReportsALastTime(t *testing.T) {
 				w.expect(wait, blue.stats(wait, 2, 2, 0))
 				w.ended()
 				began := time.Now()
-				if c.Close(); time.Since(began) > farewell {
+				if c.Close(); time.Since(began) > lrs.Farewell {
 					t.Errorf("closing took %v", time.Since(began))
 				}
 			})
@@ -339,22 +341,6 @@ func TestLargeReportIsSeveralMessages(t *testing.T) {
 		}
 		if messages < 4 || messages > 10 {
 			t.Errorf("the report came in %d messages, want about one for each MiB", messages)
-		}
-	})
-}
-
-// FuzzLoadOrder: whatever a server sends, the interval has its floor.
-func FuzzLoadOrder(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(mustMarshal(f, &loadv3.LoadStatsResponse{Clusters: []string{"a"}, LoadReportingInterval: durationpb.New(-1)}))
-	f.Add(mustMarshal(f, &loadv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: &durationpb.Duration{Seconds: 1 << 60, Nanos: -7}}))
-	f.Fuzz(func(t *testing.T, message []byte) {
-		o, err := decodeLoadOrder(message)
-		if err != nil {
-			return
-		}
-		if o.interval < minReportInterval || !o.equal(o) || o.String() == "" {
-			t.Errorf("%v is no order", o)
 		}
 	})
 }

@@ -1,11 +1,12 @@
 package xdsclient
 
 import (
-	"context"
 	"hash/maphash"
 	"time"
 
 	"google.golang.org/grpc/backoff"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A server may send the same response again and again: because it answers a NACK at once
@@ -19,8 +20,8 @@ import (
 //     Anything else lets it go at once: a different response, or a change of the
 //     subscriptions, of which the SotW variant tells the server in the same request.
 //     Other types are not affected: their answers are due on their own.
-//   - A server that does not wait for answers is not read from faster than readPace
-//     allows, and HTTP/2's flow control slows it down. As all types share the
+//   - A server that does not wait for answers is not read from faster than
+//     transport.Pace allows, and HTTP/2's flow control slows it down. As all types share the
 //     stream, the pace is a compromise: what is behind the repetitions that are already
 //     under way, which are at most a flow control window, is read after those. The pace
 //     is high enough to get through a default window (64 KiB) of the smallest responses in
@@ -161,9 +162,9 @@ type replyHold struct {
 
 // begin holds back the answer to a repetition, unless the last one is long ago.
 func (h *replyHold) begin() {
-	tries := retries{repeatBackoff, h.held}
-	h.until = h.sent.Add(tries.next())
-	h.held = tries.failed
+	tries := transport.Retries{Config: repeatBackoff, Failed: h.held}
+	h.until = h.sent.Add(tries.Next())
+	h.held = tries.Failed
 	if !time.Now().Before(h.until) {
 		h.release()
 	}
@@ -196,42 +197,5 @@ func (ts *typeState) replyDue() (due bool, at time.Time) {
 		return true, time.Time{}
 	default:
 		return false, ts.hold.until
-	}
-}
-
-// What reading a message costs of the time in which such messages may be read: at most
-// 640 a second, and 10 MB.
-const (
-	readCost     = time.Second / 640
-	readByteCost = time.Second / 10e6
-	// readBurst is how much time may be overdrawn: 64 small responses are read at once.
-	readBurst = 64 * readCost
-)
-
-// readPace bounds how fast messages are read of which a server sends few or says nothing
-// new with: repetitions, responses that nothing is subscribed to, and orders of load
-// reports. The zero value is ready for use.
-type readPace struct {
-	// paid is until when what was read is paid for.
-	paid time.Time
-}
-
-// wait returns when the next message may be read after one of the given size, or the
-// context ends.
-func (p *readPace) wait(ctx context.Context, size int) {
-	now := time.Now()
-	if p.paid.Before(now) {
-		p.paid = now
-	}
-	p.paid = p.paid.Add(readCost + time.Duration(size)*readByteCost)
-	rest := p.paid.Sub(now)
-	if rest <= readBurst {
-		return
-	}
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

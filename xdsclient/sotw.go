@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // sotw is the state-of-the-world variant: each request carries all names of its
@@ -21,7 +22,7 @@ func (sotw) method() string {
 func (sotw) incremental() bool { return false }
 
 func (sotw) encode(r *request) ([]byte, error) {
-	b, err := marshal(&discoveryv3.DiscoveryRequest{
+	b, err := transport.Marshal(&discoveryv3.DiscoveryRequest{
 		VersionInfo:   r.version,
 		Node:          r.node,
 		ResourceNames: r.all.names,

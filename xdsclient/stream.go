@@ -2,26 +2,22 @@ package xdsclient
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
-
-var streamDesc = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
-
-// errNoAnswer is the reason if the server ended a stream with OK.
-var errNoAnswer = errors.New("the server ended the stream without an error")
 
 // stream opens an ADS stream and stays with it until it ends. It reads on the
 // caller's goroutine and writes on another, which has ended when it returns.
 func (ch *serverChannel) stream(ctx context.Context, cc *grpc.ClientConn) (verdict, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s, err := cc.NewStream(ctx, streamDesc, ch.protocol.method(),
-		grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(ch.client.options.maxMessageSize))
+	s, err := cc.NewStream(ctx, transport.StreamDesc, ch.protocol.method(),
+		grpc.ForceCodecV2(transport.Codec{}), grpc.MaxCallRecvMsgSize(ch.client.options.maxMessageSize))
 	if err != nil {
 		return verdictNone, err
 	}
@@ -46,24 +42,24 @@ func (ch *serverChannel) stream(ctx context.Context, cc *grpc.ClientConn) (verdi
 // watchers are done with the last (gRFC A88's flow control), and responses that say
 // nothing new not faster than readPace allows. The verdict is the best of all responses.
 func (ch *serverChannel) read(ctx context.Context, s grpc.ClientStream) (best verdict, err error) {
-	var pace readPace
+	var pace transport.Pace
 	for {
-		var f frame
+		var f transport.Frame
 		if err := s.RecvMsg(&f); err != nil {
 			if err == io.EOF {
-				err = errNoAnswer
+				err = transport.ErrNoAnswer
 			}
 			return best, err
 		}
-		size := len(f.bytes())
-		v, delivery, err := ch.handle(f.bytes())
-		f.free()
+		size := len(f.Bytes())
+		v, delivery, err := ch.handle(f.Bytes())
+		f.Free()
 		if err != nil {
 			return best, err
 		}
 		best = max(best, v)
 		if delivery == nil {
-			pace.wait(ctx, size)
+			pace.Wait(ctx, size)
 			continue
 		}
 		select {

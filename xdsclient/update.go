@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // verdict says how a response was received, from worst to best.
@@ -68,7 +69,7 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 	ts := ch.typeStateOf(resp.typeURL)
 	if ts == nil {
 		ch.client.stats.Ignored++
-		if name := cut(resp.typeURL, maxServerText); ch.ignored != name {
+		if name := transport.Cut(resp.typeURL, transport.MaxServerText); ch.ignored != name {
 			ch.ignored = name
 			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
 		}
@@ -430,7 +431,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 	} else {
 		u.ch.client.stats.Rejected++
 		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, cut(u.resp.version, maxServerText), answer.fault)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, transport.Cut(u.resp.version, transport.MaxServerText), answer.fault)
 		result = verdictRejected
 	}
 	last := &u.types.last

@@ -7,6 +7,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // TP2, "Matching Behavior and Best Practices" (TP2-dynamic-parameters-2021-08.md): "the
@@ -139,7 +141,7 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 
 // loses ends the stream, and has the next attempt to open one fail.
 func (d *desk) loses() {
-	d.k.channel.ended(errNoAnswer)
+	d.k.channel.ended(transport.ErrNoAnswer)
 	d.k.channel.ended(errRefused)
 	d.asked = make(map[string]bool)
 }

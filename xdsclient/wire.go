@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // Responses are read without proto.Unmarshal, which copies each resource. What
@@ -241,6 +242,6 @@ func (r *wireResource) take(a wireAny, typeURL string) {
 	case len(a.typeURL) == 0:
 		r.err = errors.New("there is no resource in the google.protobuf.Any")
 	default:
-		r.err = fmt.Errorf("its type is %q in a response for %q", cut(string(a.typeURL), maxServerText), typeURL)
+		r.err = fmt.Errorf("its type is %q in a response for %q", transport.Cut(string(a.typeURL), transport.MaxServerText), typeURL)
 	}
 }

@@ -10,7 +10,10 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // XDSClient is the Client over real management servers. It has one ADS stream
@@ -25,6 +28,7 @@ type XDSClient struct {
 	cancel context.CancelFunc
 	// running counts the goroutines.
 	running sync.WaitGroup
+	conns   *transport.Conns
 	// attached are the channels that use the client.
 	attached attachments
 
@@ -33,10 +37,9 @@ type XDSClient struct {
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
 	channels map[string]*serverChannel
-	// connections holds the connections in use, and reporters what reports load to
-	// each server, both by bootstrap.Server.Key. The bootstrap bounds the latter.
-	connections map[string]*connection
-	reporters   map[string]*loadReporter
+	// reporters holds what reports load to each server, by bootstrap.Server.Key. The
+	// bootstrap bounds it.
+	reporters map[string]*lrs.Reporter
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
@@ -72,8 +75,8 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		seed:        maphash.MakeSeed(),
 		authorities: make(map[authorityKey]*authority),
 		channels:    make(map[string]*serverChannel),
-		connections: make(map[string]*connection),
-		reporters:   make(map[string]*loadReporter),
+		conns:       transport.NewConns(o.backoff, o.dial),
+		reporters:   make(map[string]*lrs.Reporter),
 		types:       make(map[string]*ResourceType),
 		refused:     make(map[refusedVariant]struct{}),
 	}
@@ -159,7 +162,7 @@ func (c *XDSClient) refusal(t *ResourceType, l locator, reason error) *Error {
 		Kind:        KindConfiguration,
 		Code:        codes.Unavailable,
 		TypeName:    t.Name,
-		Resource:    cut(l.name, maxNameLength),
+		Resource:    transport.Cut(l.name, maxNameLength),
 		Constraints: l.constraints,
 		NodeID:      c.config.Node.GetId(),
 		Err:         reason,
@@ -173,12 +176,36 @@ func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
 	if !ok {
 		ch = newServerChannel(c, server)
 		c.channels[server.Key()] = ch
-		ch.conn = c.connect(server)
+		ch.conn = c.conns.Use(server)
 		ctx, cancel := context.WithCancel(c.ctx)
 		ch.cancel = cancel
 		c.running.Go(func() { ch.run(ctx) })
 	}
 	return ch
+}
+
+// loadsFor returns what counts the load for a server. The caller holds c.mu.
+func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
+	r := c.reporters[server.Key()]
+	if r == nil {
+		r = lrs.NewReporter(c.ctx, lrs.Config{
+			Server: server, Node: c.config.Node, Conns: c.conns, Backoff: c.options.backoff, Go: c.start,
+		})
+		c.reporters[server.Key()] = r
+	}
+	return r.Store()
+}
+
+// start runs f on a goroutine that Close waits for, and reports false if the client is
+// closed. c.mu must not be held.
+func (c *XDSClient) start(f func()) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.running.Go(f)
+	return true
 }
 
 // Close ends all watches, streams and connections, and returns when all

@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 )
 
-// exampleMesh is the folder that the README serves.
+// exampleMesh is the folder that examples/mesh/README.md serves.
 const exampleMesh = "../../examples/mesh/config"
 
 // run runs the command line in this process.

@@ -73,8 +73,8 @@ func TestTheControlPlaneConfiguresTheFilter(t *testing.T) {
 	}
 }
 
-// The README shows the filter as it is.
-func TestREADME(t *testing.T) {
+// TestDocs: docs/filters.md shows the filter as it is.
+func TestDocs(t *testing.T) {
 	t.Parallel()
 	read := func(name string) string {
 		b, err := os.ReadFile(name)
@@ -85,7 +85,7 @@ func TestREADME(t *testing.T) {
 	}
 	_, filter, _ := strings.Cut(read("customfilter.go"), "package customfilter\n")
 	_, filter, _ = strings.Cut(filter, "// Config is")
-	if !strings.Contains(read("../../README.md"), "// Config is"+filter) {
-		t.Error("README.md shows another filter than customfilter.go")
+	if !strings.Contains(read("../../docs/filters.md"), "// Config is"+filter) {
+		t.Error("docs/filters.md shows another filter than customfilter.go")
 	}
 }

@@ -1,5 +1,5 @@
 // Package builtin registers the HTTP filters that come with dynxds: import it for its
-// side effect. It is the one list of them.
+// side effect. It is the only list of them.
 //
 // Package resolver imports it, so every program that resolves xDS targets has them. It
 // is for programs that decode or validate resources without a channel.

@@ -1,6 +1,6 @@
 // Package router is the terminal HTTP filter (gRFC A39, "The Router Filter").
-// A chain ends in it; it stands for the sending of the RPC itself, which
-// configselector does. All fields of its configuration are ignored, as A39
+// Every chain ends in it; it stands for sending the RPC, which
+// configselector/internal/router does. All fields of its configuration are ignored, as A39
 // says.
 package router
 

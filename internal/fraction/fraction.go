@@ -1,4 +1,8 @@
-// Package fraction draws by Envoy's FractionalPercent.
+// Package fraction makes random draws by Envoy's FractionalPercent: whether an RPC is
+// among so many of a hundred, ten thousand or a million.
+//
+// It does not know what the draw is for. The percentages come from routes and from
+// configurations of filters.
 package fraction
 
 import (

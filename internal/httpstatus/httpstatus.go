@@ -1,4 +1,8 @@
-// Package httpstatus maps HTTP statuses to those of gRPC.
+// Package httpstatus maps HTTP statuses to gRPC statuses, as gRPC does for responses
+// without a grpc-status.
+//
+// It is for routes and filters that end RPCs with an HTTP status (direct responses,
+// redirects, fault injection). It does not read responses.
 package httpstatus
 
 import (

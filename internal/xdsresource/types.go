@@ -12,8 +12,8 @@
 // and for ten thousand.
 //
 // It does not open watches, know streams or run RPCs: what a route does to an
-// RPC (retries, rewrites, header edits, copies) is values with small methods
-// here, and configselector carries it out. It reads the fields that this client
+// RPC (retries, rewrites, header edits, mirrors) is values with small methods
+// here, and configselector/internal/router carries it out. It reads the fields that this client
 // acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
 //
 // A resource with faults is rejected with all of them, see [Faults]. Parts that

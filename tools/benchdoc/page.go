@@ -14,34 +14,34 @@ type section struct{ prefix, title, text string }
 
 var sections = []section{
 	{"Unary/", "Unary RPCs", `One unary RPC over loopback, client and server in one process, one at a time and on all cores at
-once. The route that matches is the last of the table. What counts is the difference to the plain channel.`},
+once. The route that matches is the last one of the table. Compare the difference to the plain channel.`},
 	{"Stream/", "Streams", "A bidirectional stream with one message each way, from its beginning to its end."},
-	{"Message/", "Messages", "One message each way on a stream that is open."},
+	{"Message/", "Messages", "One message each way on an open stream."},
 	{"Start", "Start", "From dialling to the end of the first RPC, with a new xDS client each time."},
 	{"PickThroughTree/", "Picks", `One pick of one of the endpoints, which are in two localities, through the whole tree of policies, with and without
 load reports (LRS), and the end of the RPC, without the RPC itself.`},
-	{"EndpointUpdate/", "Updates of endpoints", `From an update of the control plane, in which one of many connected endpoints is another one, until the client dials
-that one. Time and CPU time are those of control plane and client together; *nobody* is a client that only reads
-the responses, and so what there is to subtract.`},
+	{"EndpointUpdate/", "Updates of endpoints", `From an update of the control plane that replaces one of many connected endpoints, until the client dials the new
+endpoint. Time and CPU time are those of control plane and client together; *nobody* is a client that only reads the
+responses, which is the part to subtract.`},
 	{"RetryPolicy/", "Retries", `A whole RPC of dynxds: without and with a retry policy on its route, and one that is retried twice, after 1 ms and
 after 2. A stream has ten messages each way.`},
 	{"Channels", "1,000 channels to one target", "In one process, each with one RPC; all at once."},
 	{"Repeats/", "A control plane that repeats itself", `A client process of its own, with one channel, whose control plane sends the same Cluster again: an invalid one when it
-is NACKed, as go-control-plane's server does; a valid one when it is ACKed; or a valid one without end, as fast as the client reads.
+is NACKed, as go-control-plane's server does; a valid one when it is ACKed; or a valid one endlessly, as fast as the client reads.
 CPU time is that of the client in one second.`},
 	{"Fleet/", "Many clusters", `A client process of its own; its CPU time, allocations and heap are those of that process, the bytes those
-that the control plane sent. One of the clusters has RPCs; "hold" is what the client holds once it is at rest, for each cluster more than one. A change
+that the control plane sent. One of the clusters has RPCs; "hold" is the memory of the client once it is idle, for each further cluster. A change
 concerns that cluster: its endpoints (one more, one less), its Cluster (a limit of a circuit breaker), or its route, one
-of as many in one RouteConfiguration; "none" sends all Clusters once more, unchanged, under another version. For the delay
-RPCs are sent to another backend by each of the three. It is the time from the change in the control plane to
-the end of the first RPC that goes by it, with RPCs 0.2 ms apart.`},
-	{"Members/", "One big cluster", `What each member costs a client process of its own, from the dial until it is at rest: a cluster under an aggregate one,
+of as many in one RouteConfiguration; "none" sends all Clusters again, unchanged, with another version. To measure the delay, each of the three
+sends RPCs to another backend. The delay is the time from the change in the control plane to
+the end of the first RPC that follows it, with RPCs 0.2 ms apart.`},
+	{"Members/", "One big cluster", `The cost of each member for a client process of its own, from the dial until it is idle: a cluster under an aggregate one,
 an endpoint of a STATIC cluster with ring hash (which connects to those that RPCs are for) or random (which connects to all),
 a name of a STRICT_DNS cluster. gRPC-Go's xds takes neither STATIC nor STRICT_DNS.`},
-	{"Select/", "Routing, without the RPC", `What a unary RPC costs between the application and gRPC: the route, the cluster, the decision for the balancer. By
-what the routes match, and how many there are.`},
+	{"Select/", "Routing, without the RPC", `The cost of a unary RPC between the application and gRPC: the route, the cluster, and the Decision for the balancer, by
+the kind and number of routes.`},
 	{"Filters/", "HTTP filters, without the RPC", "The same with 0, 1 and 5 filters that do nothing; counted: one of them has a Close, on all cores."},
-	{"DecodeRoutes/", "Compiling a RouteConfiguration", `From its bytes to what RPCs are routed by, by what the routes match; "B kept" is what the result holds.`},
+	{"DecodeRoutes/", "Compiling a RouteConfiguration", `From its bytes to the route table, by the kind of routes; "B kept" is the memory of the result.`},
 	{"PatchRoutes/", "Compiling it again with one route changed", ""},
 	{"Match", "Matching dynamic parameters (xRFC TP2)", "A resource with 5 parameters against constraints on 5 keys."},
 }
@@ -59,7 +59,7 @@ func checkSections(r *results) error {
 func writePage(w io.Writer, r *results, environment [][2]string) {
 	fmt.Fprint(w, `# Benchmarks
 
-Made by `+"`make bench`"+`, which measures dynxds beside gRPC-Go's xds package in the same run; not to be edited.
+These benchmarks compare dynxds with gRPC-Go's xds package in the same run. `+"`make bench`"+` generates this page; do not edit it.
 
 `)
 	fmt.Fprint(w, "| | |\n| --- | --- |\n")
@@ -67,15 +67,15 @@ Made by `+"`make bench`"+`, which measures dynxds beside gRPC-Go's xds package i
 		fmt.Fprintf(w, "| %s | %s |\n", row[0], row[1])
 	}
 	fmt.Fprint(w, `
-**Method.** Every benchmark runs several times; the tables have the median, and ± half the range in percent of it where
-that is more than 1%. What a client holds, and 1,000 channels, are measured once per client process. A comparison is left out (~) unless a Mann-Whitney U-test finds it with p < 0.05. Control plane,
-client and backends share the cores of one machine. The columns: *plain* is a channel with gRPC's round_robin and no xDS;
-*grpc-go-xds* is gRPC-Go's package; *dynxds* is SotW, *dynxds-delta* delta, which gRPC-Go does not offer.
-[interop/README.md](../interop/README.md) says how to run them.
+**Method.** Every benchmark runs several times. The tables have the median, and ± half the range in percent of it where
+that is more than 1%. The memory of a client, and 1,000 channels, are measured once per client process. A ratio is omitted (~) unless
+a Mann-Whitney U-test finds a difference with p < 0.05. Control plane, client and backends share the cores of one machine. The columns: *plain* is
+a channel with gRPC's round_robin and no xDS; *grpc-go-xds* is gRPC-Go's package; *dynxds* is SotW, *dynxds-delta* is
+delta, which gRPC-Go does not implement. [interop/README.md](../interop/README.md) describes how to run them.
 
 ## Budgets
 
-What dynxds holds itself to. The last column is gRPC-Go's figure for the same thing.
+The limits that dynxds sets itself. The last column is gRPC-Go's figure for the same quantity.
 
 | what | limit | dynxds | | gRPC-Go's xds |
 | --- | --- | --- | --- | --- |

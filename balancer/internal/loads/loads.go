@@ -1,7 +1,7 @@
-// Package loads leads from a connection of a cluster to the locality that its RPCs
-// are counted for in load reports (LRS).
+// Package loads maps the connections of a cluster to the localities for which their
+// RPCs are counted in load reports (LRS).
 //
-// It counts nothing (package xdsclient/load does) and reports nothing. There is a
+// It counts nothing (package internal/load does) and reports nothing (xdsclient does). There is a
 // Registry only for clusters whose load is reported. The cluster updates it on the
 // tree's loop; connections look their Place up from anywhere.
 package loads

@@ -1,5 +1,8 @@
-// Package lease counts the RPCs that use something, so that it is known when the last
-// one has ended. Taking and releasing a hold takes no lock.
+// Package lease counts the RPCs that use something, so that its owner can release it
+// when the last RPC has ended. Taking and releasing a hold takes no lock.
+//
+// It does not know what is used: configselector has a lease for each Selector whose
+// filters have to be closed.
 package lease
 
 import (

@@ -1,4 +1,4 @@
-package xdsclient
+package lrs
 
 import (
 	"fmt"
@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadpb "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	loadMethod = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
-	// sendAllClusters is the client feature that lets the server ask for all
+	method = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
+	// SendAllClusters is the client feature that lets the server ask for all
 	// clusters without naming them.
-	sendAllClusters = "envoy.lrs.supports_send_all_clusters"
-	// maxLoadAnswer is the largest answer of a server, in bytes: the names of some
+	SendAllClusters = "envoy.lrs.supports_send_all_clusters"
+	// maxAnswer is the largest answer of a server, in bytes: the names of some
 	// ten thousand clusters.
-	maxLoadAnswer = 4 << 20
-	// maxLoadReport is the size, in bytes, from which a report is continued in
+	maxAnswer = 4 << 20
+	// maxReport is the size, in bytes, from which a report is continued in
 	// another message. gRPC servers take up to 4 MiB if they are not told
 	// otherwise.
-	maxLoadReport = 1 << 20
+	maxReport = 1 << 20
 )
 
-// loadOrder is what a server asks for (LoadStatsResponse). It is immutable.
-type loadOrder struct {
-	// interval is at least minReportInterval; asked is what the server said.
+// order is what a server asks for (LoadStatsResponse). It is immutable.
+type order struct {
+	// interval is at least MinInterval; asked is what the server said.
 	interval, asked time.Duration
 	// all clusters, or those with the names.
 	all   bool
@@ -41,8 +41,8 @@ type loadOrder struct {
 	endpoints bool
 }
 
-func decodeLoadOrder(message []byte) (*loadOrder, error) {
-	var pb loadv3.LoadStatsResponse
+func decodeOrder(message []byte) (*order, error) {
+	var pb loadpb.LoadStatsResponse
 	if err := proto.Unmarshal(message, &pb); err != nil {
 		return nil, fmt.Errorf("malformed LoadStatsResponse: %w", err)
 	}
@@ -51,12 +51,12 @@ func decodeLoadOrder(message []byte) (*loadOrder, error) {
 			return nil, fmt.Errorf("malformed LoadStatsResponse: load_reporting_interval: %w", err)
 		}
 	}
-	o := &loadOrder{
+	o := &order{
 		asked:     pb.GetLoadReportingInterval().AsDuration(),
 		all:       pb.GetSendAllClusters(),
 		endpoints: pb.GetReportEndpointGranularity(),
 	}
-	o.interval = max(o.asked, minReportInterval)
+	o.interval = max(o.asked, MinInterval)
 	if o.all {
 		return o, nil
 	}
@@ -67,17 +67,17 @@ func decodeLoadOrder(message []byte) (*loadOrder, error) {
 	return o, nil
 }
 
-func (o *loadOrder) wants(cluster string) bool {
+func (o *order) wants(cluster string) bool {
 	_, named := o.names[cluster]
 	return o.all || named
 }
 
-func (o *loadOrder) equal(p *loadOrder) bool {
+func (o *order) equal(p *order) bool {
 	return o.asked == p.asked && o.all == p.all && o.endpoints == p.endpoints && maps.Equal(o.names, p.names)
 }
 
 // String says what is ignored, too.
-func (o *loadOrder) String() string {
+func (o *order) String() string {
 	text := fmt.Sprintf("%d clusters, every %v", len(o.names), o.interval)
 	if o.all {
 		text = fmt.Sprintf("all clusters, every %v", o.interval)
@@ -92,24 +92,24 @@ func (o *loadOrder) String() string {
 }
 
 // encodeHello makes the first request of a stream.
-func encodeHello(node *corev3.Node) ([]byte, error) {
+func encodeHello(node *corepb.Node) ([]byte, error) {
 	node = proto.CloneOf(node)
 	if node == nil {
-		node = &corev3.Node{}
+		node = &corepb.Node{}
 	}
-	node.ClientFeatures = append(node.ClientFeatures, sendAllClusters)
-	return proto.Marshal(&loadv3.LoadStatsRequest{Node: node})
+	node.ClientFeatures = append(node.ClientFeatures, SendAllClusters)
+	return proto.Marshal(&loadpb.LoadStatsRequest{Node: node})
 }
 
-// encodeLoad makes a request of the first n reports: of as many as fit. There may be
+// encodeReports makes a request of the first n reports: of as many as fit. There may be
 // none.
-func encodeLoad(reports []*load.Report) (message []byte, n int, err error) {
-	pb := &loadv3.LoadStatsRequest{}
+func encodeReports(reports []*load.Report) (message []byte, n int, err error) {
+	pb := &loadpb.LoadStatsRequest{}
 	size := 0
 	for _, r := range reports {
-		stats := clusterStats(r)
+		stats := ClusterStats(r)
 		size += proto.Size(stats)
-		if n > 0 && size > maxLoadReport {
+		if n > 0 && size > maxReport {
 			break
 		}
 		pb.ClusterStats = append(pb.ClusterStats, stats)
@@ -119,15 +119,16 @@ func encodeLoad(reports []*load.Report) (message []byte, n int, err error) {
 	return message, n, err
 }
 
-func clusterStats(r *load.Report) *endpointv3.ClusterStats {
-	pb := &endpointv3.ClusterStats{
+// ClusterStats returns a report as it goes on the wire.
+func ClusterStats(r *load.Report) *endpointpb.ClusterStats {
+	pb := &endpointpb.ClusterStats{
 		ClusterName:          r.Cluster,
 		ClusterServiceName:   r.Service,
 		TotalDroppedRequests: r.TotalDropped,
 		LoadReportInterval:   durationpb.New(r.Interval),
 	}
 	for _, category := range slices.Sorted(maps.Keys(r.Dropped)) {
-		pb.DroppedRequests = append(pb.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{
+		pb.DroppedRequests = append(pb.DroppedRequests, &endpointpb.ClusterStats_DroppedRequests{
 			Category: category, DroppedCount: r.Dropped[category],
 		})
 	}
@@ -137,9 +138,9 @@ func clusterStats(r *load.Report) *endpointv3.ClusterStats {
 	return pb
 }
 
-func localityStats(l *load.LocalityReport) *endpointv3.UpstreamLocalityStats {
-	pb := &endpointv3.UpstreamLocalityStats{
-		Locality:                &corev3.Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone},
+func localityStats(l *load.LocalityReport) *endpointpb.UpstreamLocalityStats {
+	pb := &endpointpb.UpstreamLocalityStats{
+		Locality:                &corepb.Locality{Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone},
 		TotalIssuedRequests:     l.Issued,
 		TotalSuccessfulRequests: l.Succeeded,
 		TotalErrorRequests:      l.Failed,
@@ -150,7 +151,7 @@ func localityStats(l *load.LocalityReport) *endpointv3.UpstreamLocalityStats {
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Named)) {
 		m := l.Named[name]
-		pb.LoadMetricStats = append(pb.LoadMetricStats, &endpointv3.EndpointLoadMetricStats{
+		pb.LoadMetricStats = append(pb.LoadMetricStats, &endpointpb.EndpointLoadMetricStats{
 			MetricName:                    "named_metrics." + name, // gRFC A85
 			NumRequestsFinishedWithMetric: m.Count,
 			TotalMetricValue:              m.Sum,
@@ -160,9 +161,9 @@ func localityStats(l *load.LocalityReport) *endpointv3.UpstreamLocalityStats {
 }
 
 // unnamedMetric returns nil for one that no RPC has brought.
-func unnamedMetric(m load.Metric) *endpointv3.UnnamedEndpointLoadMetricStats {
+func unnamedMetric(m load.Metric) *endpointpb.UnnamedEndpointLoadMetricStats {
 	if m.Count == 0 {
 		return nil
 	}
-	return &endpointv3.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: m.Count, TotalMetricValue: m.Sum}
+	return &endpointpb.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: m.Count, TotalMetricValue: m.Sum}
 }

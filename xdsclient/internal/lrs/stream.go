@@ -1,4 +1,4 @@
-package xdsclient
+package lrs
 
 import (
 	"context"
@@ -9,48 +9,49 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 const (
-	// minReportInterval is the shortest interval between two reports, whatever a
+	// MinInterval is the shortest interval between two reports, whatever a
 	// server asks for. gRPC's C-core has the same.
-	minReportInterval = time.Second
-	// farewell is how long the end of a client waits for the last report to be
+	MinInterval = time.Second
+	// Farewell is how long the end of a client waits for the last report to be
 	// sent.
-	farewell = time.Second
+	Farewell = time.Second
 )
 
-// loadStream is one LRS stream. One goroutine writes reports, another reads what
+// stream is one LRS stream. One goroutine writes reports, another reads what
 // the server asks for.
-type loadStream struct {
+type stream struct {
 	ctx      context.Context
-	reporter *loadReporter
+	reporter *Reporter
 	wire     grpc.ClientStream
 	reading  sync.WaitGroup
 	// orders carries what the server asks for, and ended the reason for which the
 	// stream ended.
-	orders chan *loadOrder
+	orders chan *order
 	ended  chan error
 
 	// order is what the server asked for last, and reported when the last report
 	// was sent, or the first order came.
-	order    *loadOrder
+	order    *order
 	reported time.Time
 }
 
-func newLoadStream(ctx context.Context, r *loadReporter, wire grpc.ClientStream) *loadStream {
-	return &loadStream{
+func newStream(ctx context.Context, r *Reporter, wire grpc.ClientStream) *stream {
+	return &stream{
 		ctx: ctx, reporter: r, wire: wire,
-		orders: make(chan *loadOrder),
+		orders: make(chan *order),
 		ended:  make(chan error, 1),
 	}
 }
 
 // begin introduces the client and waits for the server's first order. It does not
 // wait when there is no cluster in use any more.
-func (s *loadStream) begin() (answered bool, err error) {
+func (s *stream) begin() (answered bool, err error) {
 	s.reading.Go(func() { s.ended <- s.read() })
-	hello, err := encodeHello(s.reporter.client.config.Node)
+	hello, err := encodeHello(s.reporter.Node)
 	if err != nil {
 		return false, err
 	}
@@ -71,21 +72,21 @@ func (s *loadStream) begin() (answered bool, err error) {
 	return false, nil
 }
 
-// read hands the server's orders on until the stream ends, not faster than readPace
+// read hands the server's orders on until the stream ends, not faster than transport.Pace
 // allows. One that cannot be understood ends it.
-func (s *loadStream) read() error {
-	var pace readPace
+func (s *stream) read() error {
+	var pace transport.Pace
 	for {
-		var f frame
+		var f transport.Frame
 		if err := s.wire.RecvMsg(&f); err != nil {
 			if err == io.EOF {
-				err = errNoAnswer
+				err = transport.ErrNoAnswer
 			}
 			return err
 		}
-		size := len(f.bytes())
-		o, err := decodeLoadOrder(f.bytes())
-		f.free()
+		size := len(f.Bytes())
+		o, err := decodeOrder(f.Bytes())
+		f.Free()
 		if err != nil {
 			return err
 		}
@@ -94,21 +95,21 @@ func (s *loadStream) read() error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		}
-		pace.wait(s.ctx, size)
+		pace.Wait(s.ctx, size)
 	}
 }
 
 // obey takes over what the server asks for.
-func (s *loadStream) obey(o *loadOrder) {
+func (s *stream) obey(o *order) {
 	if s.order == nil || !s.order.equal(o) {
-		logger.Infof("load reports to xDS management server %s: %v", s.reporter.server, o)
+		logger.Infof("load reports to xDS management server %s: %v", s.reporter.Server, o)
 	}
 	s.order = o
 }
 
 // serve reports at the interval until there is nothing left to report, or the
 // client is closed, which end it in good order, or until the stream ends.
-func (s *loadStream) serve() error {
+func (s *stream) serve() error {
 	timer := time.NewTimer(time.Until(s.due()))
 	defer timer.Stop()
 	for {
@@ -132,7 +133,7 @@ func (s *loadStream) serve() error {
 			if !s.reporter.store.Busy() {
 				return s.leave()
 			}
-		case <-s.reporter.client.ctx.Done():
+		case <-s.reporter.ctx.Done():
 			s.awaitDisuse()
 			if err := s.report(); err != nil {
 				return err
@@ -147,12 +148,12 @@ func (s *loadStream) serve() error {
 	}
 }
 
-func (s *loadStream) due() time.Time { return s.reported.Add(s.order.interval) }
+func (s *stream) due() time.Time { return s.reported.Add(s.order.interval) }
 
-// awaitDisuse waits, for half of the farewell at most, until the channels that are
+// awaitDisuse waits, for half of the Farewell at most, until the channels that are
 // being closed have given up their clusters.
-func (s *loadStream) awaitDisuse() {
-	patience := time.NewTimer(farewell / 2)
+func (s *stream) awaitDisuse() {
+	patience := time.NewTimer(Farewell / 2)
 	defer patience.Stop()
 	for s.reporter.store.InUse() {
 		select {
@@ -167,11 +168,11 @@ func (s *loadStream) awaitDisuse() {
 
 // report sends what was counted since the last report, in as many messages as it
 // takes. What could not be sent is put back.
-func (s *loadStream) report() error {
+func (s *stream) report() error {
 	s.reported = time.Now()
 	reports := s.reporter.store.Take(s.order.wants)
 	for first := true; first || len(reports) > 0; first = false {
-		message, n, err := encodeLoad(reports)
+		message, n, err := encodeReports(reports)
 		if err == nil {
 			err = s.send(message)
 		}
@@ -186,19 +187,19 @@ func (s *loadStream) report() error {
 }
 
 // noteOmitted says what there was no room for.
-func (s *loadStream) noteOmitted(reports []*load.Report) {
+func (s *stream) noteOmitted(reports []*load.Report) {
 	for _, r := range reports {
 		for _, l := range r.Localities {
 			if l.OmittedMetrics > 0 {
 				logger.Warningf("load reports to xDS management server %s: %d values of named metrics of cluster %q are left out, as its backends report more than %d different ones",
-					s.reporter.server, l.OmittedMetrics, r.Cluster, load.MaxNamed)
+					s.reporter.Server, l.OmittedMetrics, r.Cluster, load.MaxNamed)
 			}
 		}
 	}
 }
 
 // send writes a message. The reason why a stream broke is what reading tells.
-func (s *loadStream) send(message []byte) error {
+func (s *stream) send(message []byte) error {
 	err := s.wire.SendMsg(message)
 	if err != io.EOF {
 		return err
@@ -213,11 +214,11 @@ func (s *loadStream) send(message []byte) error {
 }
 
 // leave ends the stream and waits until the server has read all of it.
-func (s *loadStream) leave() error {
+func (s *stream) leave() error {
 	if err := s.wire.CloseSend(); err != nil {
 		return err
 	}
-	patience := time.NewTimer(farewell)
+	patience := time.NewTimer(Farewell)
 	defer patience.Stop()
 	for {
 		select {

@@ -1,0 +1,176 @@
+package lrs
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+)
+
+var logger = grpclog.Component("dynxds")
+
+// reporterState says whether a Reporter has a goroutine.
+type reporterState int
+
+const (
+	// reporterIdle: no cluster's load is to be reported.
+	reporterIdle reporterState = iota
+	// reporterRunning: a goroutine keeps an LRS stream open.
+	reporterRunning
+)
+
+// Config is what a Reporter needs.
+type Config struct {
+	Server  *bootstrap.Server
+	Node    *corepb.Node
+	Conns   *transport.Conns
+	Backoff backoff.Config
+	// Go runs a function on a goroutine, and reports false if the client is closed. The
+	// client waits for the goroutine when it is closed.
+	Go func(func()) bool
+}
+
+// A Reporter reports the load that a Store has counted to one server, on a stream of its
+// own on the server's connection (gRFC A27). Of all clusters there is one stream: it
+// begins with the first whose load is counted, and ends when that of the last was
+// reported and no RPC is on its way.
+type Reporter struct {
+	Config
+	ctx   context.Context // ends with the client
+	store *load.Store
+	// news tells the goroutine that the Store has come into or gone out of use.
+	news chan struct{}
+
+	// mu guards what follows. The goroutine that starts with reporterRunning has conn.
+	mu    sync.Mutex
+	state reporterState
+	conn  *transport.Conn
+	// failure is the text of the last failure, empty after an answer. Only the
+	// goroutine uses it.
+	failure string
+}
+
+// NewReporter returns a Reporter that is idle until its Store is used. The end of ctx
+// ends it after a last report.
+func NewReporter(ctx context.Context, c Config) *Reporter {
+	r := &Reporter{Config: c, ctx: ctx, news: make(chan struct{}, 1)}
+	r.store = load.NewStore(r.changed)
+	return r
+}
+
+// Store returns what counts the load.
+func (r *Reporter) Store() *load.Store { return r.store }
+
+// changed is called by the Store.
+func (r *Reporter) changed() {
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == reporterRunning || !r.store.InUse() {
+		return
+	}
+	r.conn = r.Conns.Use(r.Server)
+	if !r.Go(r.run) {
+		r.conn.Release()
+		return
+	}
+	r.state = reporterRunning
+}
+
+// run keeps a stream open as long as there is something to report. It backs off as
+// the ADS stream does.
+func (r *Reporter) run() {
+	r.mu.Lock()
+	conn := r.conn // another goroutine may have begun when this one ends
+	r.mu.Unlock()
+	defer conn.Release()
+	tries := transport.Retries{Config: r.Backoff}
+	for {
+		started := time.Now()
+		answered, err := r.attempt(conn)
+		r.log(answered, err)
+		if r.done() {
+			return
+		}
+		if answered {
+			tries.Reset()
+		}
+		conn.Pause(r.ctx, tries.Next()-time.Since(started))
+		if r.done() {
+			return
+		}
+	}
+}
+
+// done reports whether the goroutine is to end: the client is closed, or no cluster
+// is in use. What is left in the Store then is for the next stream, if there is one:
+// a server that cannot be reached is not asked again only for that.
+func (r *Reporter) done() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() == nil && r.store.InUse() {
+		return false
+	}
+	r.state = reporterIdle
+	return true
+}
+
+// log tells of failures, each once in a row.
+func (r *Reporter) log(answered bool, err error) {
+	if answered {
+		r.failure = ""
+	}
+	if err == nil || r.ctx.Err() != nil {
+		return
+	}
+	err = transport.Reason(err)
+	if answered {
+		logger.Infof("load reports to xDS management server %s were interrupted, will be resumed: %v", r.Server, err)
+		return
+	}
+	if text := err.Error(); text != r.failure {
+		r.failure = text
+		logger.Warningf("load cannot be reported to xDS management server %s, which clusters with lrs_server ask for: %v", r.Server, err)
+	}
+}
+
+// attempt opens a stream and stays with it until it ends. answered says whether the
+// server said anything of use.
+func (r *Reporter) attempt(conn *transport.Conn) (answered bool, err error) {
+	cc, err := conn.Open()
+	if err != nil {
+		return false, err
+	}
+	// Not the client's context: when that ends, there is a last report to send.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	unlink := context.AfterFunc(r.ctx, cancel)
+	defer unlink()
+	wire, err := cc.NewStream(ctx, transport.StreamDesc, method,
+		grpc.ForceCodecV2(transport.Codec{}), grpc.MaxCallRecvMsgSize(maxAnswer))
+	if err != nil {
+		return false, err
+	}
+	s := newStream(ctx, r, wire)
+	defer func() {
+		cancel()
+		s.reading.Wait()
+	}()
+	if answered, err := s.begin(); !answered {
+		return false, err
+	}
+	unlink()
+	defer context.AfterFunc(r.ctx, func() { time.AfterFunc(Farewell, cancel) })()
+	return true, s.serve()
+}

@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+const (
+	// keepaliveTime is how often gRPC's xDS clients ping an idle management
+	// server, which notices a connection that died silently.
+	keepaliveTime = 5 * time.Minute
+	// keepaliveTimeout and minConnectTimeout are gRPC's defaults.
+	keepaliveTimeout  = 20 * time.Second
+	minConnectTimeout = 20 * time.Second
+)
+
+// Conns are the connections of one client, at most one to each server. They are safe for
+// concurrent use.
+type Conns struct {
+	backoff backoff.Config
+	dial    []grpc.DialOption
+
+	mu sync.Mutex
+	// inUse is keyed by bootstrap.Server.Key.
+	inUse map[string]*Conn
+}
+
+// NewConns returns no connections yet. The options are for every gRPC channel.
+func NewConns(backoff backoff.Config, dial []grpc.DialOption) *Conns {
+	return &Conns{backoff: backoff, dial: dial, inUse: make(map[string]*Conn)}
+}
+
+// Use returns the connection to a server, to be released by the caller.
+func (c *Conns) Use(server *bootstrap.Server) *Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.inUse[server.Key()]
+	if conn == nil {
+		conn = &Conn{conns: c, server: server}
+		c.inUse[server.Key()] = conn
+	}
+	conn.users++
+	return conn
+}
+
+// A Conn is the gRPC channel to a server. It is made at the first attempt, and shared by
+// the streams to the server, of ADS and of load reports.
+type Conn struct {
+	conns  *Conns
+	server *bootstrap.Server
+	users  int // guarded by Conns.mu
+
+	// mu guards what follows. It is held while credentials are read.
+	mu      sync.Mutex
+	cc      *grpc.ClientConn
+	release func() // of the credentials
+}
+
+// Release ends a use. The last one closes the connection.
+func (c *Conn) Release() {
+	c.conns.mu.Lock()
+	c.users--
+	last := c.users == 0
+	if last {
+		delete(c.conns.inUse, c.server.Key())
+	}
+	c.conns.mu.Unlock()
+	if !last {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cc != nil {
+		c.cc.Close()
+		c.release()
+	}
+}
+
+// Open returns the gRPC channel, which it makes unless there is one.
+func (c *Conn) Open() (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cc != nil {
+		return c.cc, nil
+	}
+	bundle, release, err := c.server.Credentials()
+	if err != nil {
+		return nil, err
+	}
+	cc, err := grpc.NewClient(c.server.URI, append([]grpc.DialOption{
+		grpc.WithCredentialsBundle(bundle),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.conns.backoff, MinConnectTimeout: minConnectTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+	}, c.conns.dial...)...)
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("cannot dial: %w", err)
+	}
+	c.cc, c.release = cc, release
+	return cc, nil
+}
+
+// Pause waits before the next attempt. If the last one failed because there was no
+// connection, it waits no longer than until there is one: gRPC, too, backs off before
+// it connects.
+func (c *Conn) Pause(ctx context.Context, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	c.mu.Lock()
+	cc := c.cc
+	c.mu.Unlock()
+	if cc == nil || cc.GetState() != connectivity.TransientFailure {
+		<-ctx.Done()
+		return
+	}
+	for state := connectivity.TransientFailure; state != connectivity.Ready; state = cc.GetState() {
+		if !cc.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
