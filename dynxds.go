@@ -13,17 +13,25 @@
 // their security to the control plane (google.golang.org/grpc/credentials/xds).
 // Those send nothing in plaintext to a cluster that asks for more.
 //
+// A program that gives the bootstrap in memory uses DialOptions or NewBuilder.
+// Channels and Dump show what its channels and the clients under them do.
+// RegisterCredentials and SetConstraints add what only the program knows. All
+// functions are safe for concurrent use.
+//
 // The package holds no logic. It registers the schemes (package resolver), which
 // brings the load-balancing policies (balancer) and the HTTP filters
-// (httpfilter/builtin) along, and offers DialOptions for programs that would
-// rather pass something than import something.
+// (httpfilter/builtin) along.
 package dynxds
 
 import (
 	"google.golang.org/grpc"
+	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -35,19 +43,26 @@ func init() { resolver.Register() }
 // import relies on (it logs one error if so); with the hook, blank import and
 // DialOptions give the same behaviour.
 //
-// Pass them after the program's own interceptors. Channels whose target has
-// another scheme are left alone, and one result may serve any number of
-// channels.
+// Pass them after the program's own interceptors: routes and filters then see what these
+// add to an RPC. Channels whose target has another scheme are left alone, and one result
+// may serve any number of channels.
 //
-//	opts := append(dynxds.DialOptions(dynxds.WithBootstrap(json)), grpc.WithTransportCredentials(…))
+//	opts := []grpc.DialOption{grpc.WithTransportCredentials(…), grpc.WithChainUnaryInterceptor(…)}
+//	opts = append(opts, dynxds.DialOptions(dynxds.WithBootstrap(json))...)
 //	conn, err := grpc.NewClient("xds:///echo.example.com", opts...)
 func DialOptions(opts ...Option) []grpc.DialOption {
-	o := apply(opts)
-	builders := resolver.EnvironmentBuilders()
-	if o.bootstrap != nil {
-		builders = resolver.NewBuilders(o.bootstrap)
-	}
-	return append(grpcbridge.DialOptions(), grpc.WithResolvers(builders...))
+	return append(grpcbridge.DialOptions(), grpc.WithResolvers(resolver.Builders(apply(opts).bootstrap)...))
+}
+
+// NewBuilder returns a resolver builder of the scheme "xds" with a bootstrap in memory,
+// JSON of the form that GRPC_XDS_BOOTSTRAP points at (gRFC A27). It is for
+// grpc.WithResolvers, for a channel whose bootstrap is not that of the environment.
+// Channels with equal bootstraps share their connections to management servers, however
+// they were given. The error lists all faults of the bootstrap, each with its key.
+//
+// It relies on the hook that the blank import does, see DialOptions.
+func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
+	return resolver.NewBuilder(bootstrapJSON)
 }
 
 // SetConstraints sets the dynamic parameter constraints (xRFC TP2) that the program
@@ -76,6 +91,56 @@ func SetConstraints(constraints dynparam.ByType, opts ...Option) error {
 	return resolver.SetConstraints(constraints, apply(opts).bootstrap)
 }
 
+// RegisterCredentials makes a type of channel credentials known to bootstraps: the
+// channel_creds of a management server may then name it (gRFC A27). Credentials of that
+// type are built for each server whose bootstrap names them. "insecure" and "tls" are
+// known. It is meant for init functions, before the first bootstrap is read, and panics
+// if the type is already registered.
+func RegisterCredentials(b bootstrap.CredentialsBuilder) { bootstrap.RegisterCredentials(b) }
+
+// Mode says where a channel's configuration comes from. Its text is what logs say.
+type Mode = channels.Mode
+
+// The modes of a channel.
+const (
+	// ModeUndecided: nowhere yet. The control plane has not answered, or what it
+	// said is no reason to use DNS.
+	ModeUndecided = channels.Undecided
+	// ModeXDS: from the control plane, which accepted the channel's target once.
+	// A channel stays in this mode.
+	ModeXDS = channels.XDS
+	// ModeDNS: from DNS. The control plane, if one is configured, goes on being
+	// asked.
+	ModeDNS = channels.DNS
+)
+
+// ChannelStatus is the state of one channel at one moment: a copy, which does not change.
+//
+//   - Target (string) is the channel's target as it was dialled.
+//   - Mode (Mode) is where its configuration comes from, Reason (string) is why, in
+//     words, and Since (time.Time) is when it entered the mode.
+//   - DNS (*dnsconfig.Result) is the last look-up of the service config in ModeDNS
+//     (gRFC A2), nil in other modes and if there was none. It must not be changed.
+type ChannelStatus = channels.Status
+
+// Channels returns the state of every channel of the schemes "xds" and "dynxds"
+// that has been used and is not closed, in the order of first use. A channel that is
+// idle keeps its state.
+func Channels() []ChannelStatus { return channels.All() }
+
+// Dump returns what each xDS client of the process holds at the moment: its servers, and
+// its resources with their versions and errors. Channels with equal bootstraps share one
+// client, and a client ends with the last of its channels. The copies are the caller's.
+// Package csds serves the same by gRPC.
+func Dump() []*xdsclient.Dump {
+	clients := xdsclient.Clients()
+	dumps := make([]*xdsclient.Dump, len(clients))
+	for i, c := range clients {
+		dumps[i] = c.Dump()
+	}
+	return dumps
+}
+
 // An Option changes what the functions of the package do.
 type Option func(*options)
 
@@ -90,8 +155,7 @@ func apply(opts []Option) (o options) {
 
 // WithBootstrap gives the bootstrap in memory, in place of the one that the
 // environment names. A faulty one fails the channel's RPCs with an error that
-// lists its faults, as a faulty file does; resolver.NewBuilder returns that
-// error at once.
+// lists its faults, as a faulty file does; NewBuilder returns that error at once.
 func WithBootstrap(json []byte) Option {
 	return func(o *options) { o.bootstrap = json }
 }

@@ -9,23 +9,24 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
-// Name is the policy's name in gRPC's registry of balancers.
-const Name = "dynxds_experimental"
+// policyName is the policy's name in gRPC's registry of balancers.
+const policyName = "dynxds_experimental"
 
 // ServiceConfig is the service config, in JSON, that selects the policy.
-const ServiceConfig = `{"loadBalancingConfig":[{"` + Name + `":{}}]}`
+const ServiceConfig = `{"loadBalancingConfig":[{"` + policyName + `":{}}]}`
 
 func init() { grpcbalancer.Register(builder{}) }
 
 type builder struct{}
 
-func (builder) Name() string { return Name }
+func (builder) Name() string { return policyName }
 
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
-	r := &root{cc: cc, usesXDS: UsesXDS(opts.DialCreds, opts.CredsBundle)}
+	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)}
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger)}
 	return r
@@ -33,7 +34,7 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 
 // errNoState is what happens when the policy's name is in the service config
 // of a channel whose resolver is another one.
-var errNoState = errors.New("dynxds: load-balancing policy " + Name +
+var errNoState = errors.New("dynxds: load-balancing policy " + policyName +
 	" works only with the dynxds resolver: dial a target of the scheme xds or dynxds")
 
 // linger covers the moment between the pick of a connection and the opening of
@@ -65,7 +66,7 @@ type root struct {
 // By the time it returns, gRPC has a picker of that State or a later one: a
 // channel that switches to this policy from another one depends on that.
 func (r *root) UpdateClientConnState(s grpcbalancer.ClientConnState) error {
-	state := StateFrom(s.ResolverState)
+	state := stateFrom(s.ResolverState)
 	if state == nil {
 		r.loop.Do(func() { r.refuse(errNoState) })
 		return grpcbalancer.ErrBadResolverState

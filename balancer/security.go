@@ -3,29 +3,12 @@ package balancer
 import (
 	"fmt"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// UsesXDS reports whether the credentials of a channel leave the security of its
-// connections to the control plane (gRFC A29), as those of package
-// google.golang.org/grpc/credentials/xds do. Either argument may be nil.
-func UsesXDS(creds credentials.TransportCredentials, bundle credentials.Bundle) bool {
-	if bundle != nil {
-		creds = bundle.TransportCredentials()
-	}
-	x, ok := creds.(interface{ UsesXDS() bool })
-	return ok && x.UsesXDS()
-}
-
-// MustSecure reports whether a cluster, which may be nil, asks for security that it has
-// to have on a channel for which UsesXDS holds: RPCs are not sent in plaintext instead.
-func MustSecure(usesXDS bool, c *xdsresource.Cluster) bool {
-	return usesXDS && c != nil && c.TransportSocket != nil
-}
-
-func (r *root) mustSecure(c *xdsresource.Cluster) bool { return MustSecure(r.usesXDS, c) }
+// mustSecure reports whether a cluster, which may be nil, has to be secured on the channel:
+// RPCs are not sent in plaintext instead.
+func (r *root) mustSecure(c *xdsresource.Cluster) bool { return r.usesXDS && c.AsksForSecurity() }
 
 // anyMustSecure reports whether the cluster or one under it has to be secured.
 func (r *root) anyMustSecure(s *ClusterState) bool {

@@ -81,8 +81,8 @@ func SetState(s grpcresolver.State, state *State) grpcresolver.State {
 	return s
 }
 
-// StateFrom returns the state that SetState attached, or nil.
-func StateFrom(s grpcresolver.State) *State {
+// stateFrom returns the state that SetState attached, or nil.
+func stateFrom(s grpcresolver.State) *State {
 	state, _ := s.Attributes.Value(stateKey{}).(*State)
 	return state
 }

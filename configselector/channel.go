@@ -10,25 +10,12 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 )
 
-// ChannelConfig says what does not change while a channel's resolver lives.
-type ChannelConfig struct {
-	// ClientConn is the channel, which marks the Decisions.
-	ClientConn *grpc.ClientConn
-	// Authority is the channel's authority: the ":authority" of RPCs that ask
-	// for no other.
-	Authority string
-	// Secure says that the channel's credentials check the authority, as TLS
-	// does.
-	Secure bool
-	// Metrics gets the metrics of the router. nil: nobody does.
-	Metrics estats.MetricsRecorder
-}
-
 // Channel is what the Selectors of one channel hand on from one to the next: the
 // instances of filters, and what the router keeps of the channel. It is safe for
 // concurrent use.
 type Channel struct {
-	ChannelConfig
+	cc         *grpc.ClientConn
+	authority  string
 	rpcs       *router.Channel
 	mismatched mismatched
 
@@ -36,9 +23,12 @@ type Channel struct {
 	instances map[string]*instance // of the latest Selector, by name
 }
 
-// NewChannel returns the Channel of a channel. It has to be closed.
-func NewChannel(c ChannelConfig) *Channel {
-	return &Channel{ChannelConfig: c, rpcs: router.NewChannel(c.ClientConn, c.Authority, c.Secure, c.Metrics)}
+// NewChannel returns the Channel of cc, which marks the Decisions. It has to be closed.
+// authority is the ":authority" of RPCs that ask for no other. secure says that the
+// channel's credentials check the authority, as TLS does. metrics, which may be nil,
+// gets the metrics of the router.
+func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
+	return &Channel{cc: cc, authority: authority, rpcs: router.NewChannel(cc, authority, secure, metrics)}
 }
 
 // Close ends what belongs to the channel and not to an RPC of it. The Selectors

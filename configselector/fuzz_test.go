@@ -64,7 +64,7 @@ func FuzzSelect(f *testing.F) {
 		if err != nil {
 			return
 		}
-		ch := configselector.NewChannel(configselector.ChannelConfig{ClientConn: cc, Authority: "a.b"})
+		ch := configselector.NewChannel(cc, "a.b", false, nil)
 		defer ch.Close()
 		given := func(ctx context.Context, to string) {
 			d := decision.FromContext(ctx)

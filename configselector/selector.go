@@ -39,6 +39,10 @@ type Config struct {
 // Selector routes the RPCs of one channel by one version of its
 // configuration. It is immutable and safe for concurrent use.
 type Selector struct {
+	// Reselect routes the RPC of a Decision of another version by this one, and returns
+	// the cluster it goes to now. It is for pickers and takes no lock.
+	Reselect func(old *decision.Decision) (cluster string, err error)
+
 	routes   *router.Routes
 	listener *xdsresource.Listener
 	ch       *Channel
@@ -67,6 +71,7 @@ func (ch *Channel) NewSelector(c Config) *Selector {
 			break
 		}
 	}
+	s.Reselect = s.reselect
 	s.buildChains()
 	return s
 }
@@ -104,9 +109,6 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 	}
 	return len(route.Overrides) > 0
 }
-
-// Version returns the version of the snapshot.
-func (s *Selector) Version() uint64 { return s.routes.Version }
 
 // Retire is called once, when no RPC can be given to the Selector any more
 // that would not get ErrRetired: after another Selector or a failure was
@@ -179,11 +181,9 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	return streamer(s.decide(ctx, method, to.Cluster), desc, cc, method, opts...)
 }
 
-// Reselect routes the RPC of a Decision of another version by this one, and
-// returns the cluster it goes to now. It is for pickers and takes no lock.
-func (s *Selector) Reselect(old *decision.Decision) (cluster string, err error) {
+func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {
 	if old.Extra == nil {
-		h := router.HeadersOf(s.ch.Authority, "")
+		h := router.HeadersOf(s.ch.authority, "")
 		to, err := s.route(old.Context, old.Method, &h)
 		return to.Cluster, err
 	}
@@ -226,7 +226,7 @@ func (s *Selector) chainFor(to *router.Target) *router.Chain {
 func (s *Selector) decide(ctx context.Context, method, cluster string) *decision.Decision {
 	return &decision.Decision{
 		Context: ctx,
-		Channel: s.ch.ClientConn,
+		Channel: s.ch.cc,
 		Version: s.routes.Version,
 		Method:  method,
 		Cluster: cluster,

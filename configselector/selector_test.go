@@ -48,7 +48,7 @@ func newSelector(t testing.TB, listener *xdsresource.Listener, routes ...*routep
 	if err != nil {
 		t.Fatal(err)
 	}
-	ch := configselector.NewChannel(configselector.ChannelConfig{ClientConn: newClientConn(t)})
+	ch := configselector.NewChannel(newClientConn(t), "", false, nil)
 	t.Cleanup(ch.Close)
 	return ch.NewSelector(configselector.Config{
 		Version:         7,

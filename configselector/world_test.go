@@ -86,7 +86,7 @@ func newWorld(t testing.TB, c worldConfig) *world {
 		server.Stop()
 	})
 	w.cc = cc
-	w.ch = configselector.NewChannel(configselector.ChannelConfig{ClientConn: cc, Authority: "service"})
+	w.ch = configselector.NewChannel(cc, "service", false, nil)
 	t.Cleanup(w.ch.Close)
 	c.vh.Routes = append(c.vh.Routes, c.routes...)
 	w.s = w.ch.NewSelector(configselector.Config{Version: 1, Listener: &c.listener, VirtualHost: &c.vh, RouteConfigName: "routes"})

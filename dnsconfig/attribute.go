@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// Attribute is the name of the attribute that holds the list of choices
+	// attribute is the name of the attribute that holds the list of choices
 	// (A2, "Encoding in DNS TXT Records").
-	Attribute = "grpc_config"
+	attribute = "grpc_config"
 	// Prefix comes before the name of the server in the name that is looked up
 	// (A2, "Encoding in DNS TXT Records").
 	Prefix = "_grpc_config."
 )
 
-// Find returns the value of Attribute among the TXT records of a name, each
+// Find returns the value of the attribute "grpc_config" among the TXT records of a name, each
 // given as its character strings concatenated in order (RFC 4408, 3.1.3). found
 // is false if no record has the attribute. More than one is an error that names
 // them.
@@ -23,7 +23,7 @@ func Find(records []string) (value string, found bool, err error) {
 	var places []int
 	for i, r := range records {
 		name, v, ok := splitAttribute(r)
-		if !ok || !strings.EqualFold(name, Attribute) {
+		if !ok || !strings.EqualFold(name, attribute) {
 			continue
 		}
 		if places = append(places, i); len(places) == 1 {
@@ -69,7 +69,7 @@ func splitAttribute(record string) (name, value string, ok bool) {
 }
 
 // maxName bounds how far into a record an attribute name is looked for. No name
-// that is longer can be Attribute.
+// that is longer can be attribute.
 const maxName = 255
 
 // maxListed bounds how many faulty things one error or log line shows.
@@ -87,7 +87,7 @@ func manyAttributes(records []string, places []int) error {
 		}
 		b.WriteString(abbreviate(records[place]))
 	}
-	return fmt.Errorf("%d TXT records have the attribute %s, where only one may: %s; remove all but one", len(places), Attribute, b.String())
+	return fmt.Errorf("%d TXT records have the attribute %s, where only one may: %s; remove all but one", len(places), attribute, b.String())
 }
 
 // abbreviate quotes the beginning of a text for an error.

@@ -15,8 +15,8 @@ import (
 // Scheme is the scheme of targets that the package resolves.
 const Scheme = "dnsconfig"
 
-// Language is the client language that choices know this implementation by.
-const Language = "go"
+// language is the client language that choices know this implementation by.
+const language = "go"
 
 var logger = grpclog.Component("dnsconfig")
 

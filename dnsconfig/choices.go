@@ -12,12 +12,12 @@ import (
 
 // Bounds on what Parse reads.
 const (
-	// MaxSize is the size of the largest list, in bytes: what a DNS response
+	// maxSize is the size of the largest list, in bytes: what a DNS response
 	// holds at most (A2, "Encoding in DNS TXT Records"). A list may have as many
 	// choices as fit.
-	MaxSize = 65535
-	// MaxDepth is the depth to which objects and lists may nest in a choice.
-	MaxDepth = 64
+	maxSize = 65535
+	// maxDepth is the depth to which objects and lists may nest in a choice.
+	maxDepth = 64
 )
 
 // Choice is one entry of a List: a service config, and whom it is for.
@@ -72,15 +72,15 @@ type Client struct {
 // validate, if not nil, decides whether the JSON object it is given is a valid
 // gRPC service config. It is called for each choice that is valid otherwise.
 func Parse(value string, validate func(serviceConfig string) error) (*List, error) {
-	if len(value) > MaxSize {
-		return nil, fmt.Errorf("%s has %d bytes, more than the %d that DNS can carry", Attribute, len(value), MaxSize)
+	if len(value) > maxSize {
+		return nil, fmt.Errorf("%s has %d bytes, more than the %d that DNS can carry", attribute, len(value), maxSize)
 	}
 	var entries []json.RawMessage
 	if err := json.Unmarshal([]byte(value), &entries); err != nil {
 		return nil, notAList(value, err)
 	}
 	if entries == nil {
-		return nil, fmt.Errorf("%s is null, where a list of choices is expected", Attribute)
+		return nil, fmt.Errorf("%s is null, where a list of choices is expected", attribute)
 	}
 	list := new(List)
 	for i, entry := range entries {
@@ -98,9 +98,9 @@ func Parse(value string, validate func(serviceConfig string) error) (*List, erro
 // notAList says what is wrong with a value that json does not take for a list.
 func notAList(value string, err error) error {
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-		return fmt.Errorf("%s is not valid JSON: %v (byte %d of %d)", Attribute, err, syntax.Offset, len(value))
+		return fmt.Errorf("%s is not valid JSON: %v (byte %d of %d)", attribute, err, syntax.Offset, len(value))
 	}
-	return fmt.Errorf("%s is not a JSON list of choices: it begins with %s", Attribute, abbreviate(value))
+	return fmt.Errorf("%s is not a JSON list of choices: it begins with %s", attribute, abbreviate(value))
 }
 
 // Choose returns the first choice that matches the client, or nil.

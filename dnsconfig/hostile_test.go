@@ -34,10 +34,10 @@ func TestDeepNestingVoidsTheChoice(t *testing.T) {
 	nested := func(depth int) string { // depth counts the choice and serviceConfig
 		return `{"serviceConfig":{"x":` + strings.Repeat("[", depth-2) + strings.Repeat("]", depth-2) + `}}`
 	}
-	if l, err := Parse(list(nested(MaxDepth)), nil); err != nil || len(l.Choices) != 1 {
-		t.Errorf("depth %d: %v, %v", MaxDepth, err, l.Void)
+	if l, err := Parse(list(nested(maxDepth)), nil); err != nil || len(l.Choices) != 1 {
+		t.Errorf("depth %d: %v, %v", maxDepth, err, l.Void)
 	}
-	expectVoid(t, nested(MaxDepth+1), "nest deeper than 64")
+	expectVoid(t, nested(maxDepth+1), "nest deeper than 64")
 	expectVoid(t, nested(9000), "nest deeper than 64")
 	if _, err := Parse(list(nested(30000)), nil); err == nil {
 		t.Error("depth 30000 was taken")
@@ -55,7 +55,7 @@ func TestAsManyChoicesAsFit(t *testing.T) {
 	if c := l.Choose(Client{Language: "go"}); c == nil || c.Index != 1000 {
 		t.Errorf("the choice is %+v, want the last", c)
 	}
-	for entry, most := range map[string]int{"1": (MaxSize - 1) / 2, "{}": (MaxSize - 1) / 3, `{"serviceConfig":{}}`: (MaxSize - 1) / 21} {
+	for entry, most := range map[string]int{"1": (maxSize - 1) / 2, "{}": (maxSize - 1) / 3, `{"serviceConfig":{}}`: (maxSize - 1) / 21} {
 		full := list(slices.Repeat([]string{entry}, most)...)
 		if l, err := Parse(full, nil); err != nil || len(l.Void)+len(l.Choices) != most {
 			t.Errorf("%d times %s in %d bytes: %v", most, entry, len(full), err)
@@ -105,14 +105,14 @@ func TestBoundedWork(t *testing.T) {
 		"many keys":         list(`{"serviceConfig":{` + strings.Join(wide, ",") + `}}`),
 		"many values":       list(`{"serviceConfig":{"x":[` + strings.Repeat("1,", 30000) + `1]}}`),
 		"many objects":      list(`{"serviceConfig":{"x":[` + strings.Repeat("{},", 20000) + `{}]}}`),
-		"many void choices": list(slices.Repeat([]string{"{}"}, (MaxSize-1)/3)...),
-		"many choices":      list(slices.Repeat([]string{`{"serviceConfig":{}}`}, (MaxSize-1)/21)...),
+		"many void choices": list(slices.Repeat([]string{"{}"}, (maxSize-1)/3)...),
+		"many choices":      list(slices.Repeat([]string{`{"serviceConfig":{}}`}, (maxSize-1)/21)...),
 		"long string":       list(`{"serviceConfig":{"x":"` + strings.Repeat(`\n`, 30000) + `"}}`),
 	} {
 		if _, err := Parse(value, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n := testing.AllocsPerRun(1, func() { _, _ = Parse(value, nil) }); n > 8*MaxSize {
+		if n := testing.AllocsPerRun(1, func() { _, _ = Parse(value, nil) }); n > 8*maxSize {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -48,7 +48,7 @@ func newJoint(c jointConfig) (resolver.Resolver, error) {
 	j.texts = &watcher{
 		name:     c.name,
 		lookup:   c.lookup,
-		client:   Client{Language: Language, Hostname: c.options.Hostname, Draw: drawFor(c.opts)},
+		client:   Client{Language: language, Hostname: c.options.Hostname, Draw: drawFor(c.opts)},
 		validate: func(text string) error { return c.cc.ParseServiceConfig(text).Err },
 		options:  c.options,
 		deliver:  j.take,

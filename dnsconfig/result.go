@@ -2,43 +2,27 @@ package dnsconfig
 
 import "time"
 
-// Outcome says what a look-up came to.
-type Outcome int
+// Outcome says what a look-up came to, in the words of the log.
+type Outcome string
+
+// The outcomes of a look-up.
 
 const (
 	// OutcomeChosen: there is a list, and a choice of it is this client's.
-	OutcomeChosen Outcome = iota + 1
+	OutcomeChosen Outcome = "chosen"
 	// OutcomeNoMatch: there is a list, and nothing in it is for this client.
-	OutcomeNoMatch
+	OutcomeNoMatch Outcome = "no match"
 	// OutcomeNoRecord: the name has no TXT record with the attribute, or does
 	// not exist.
-	OutcomeNoRecord
+	OutcomeNoRecord Outcome = "no record"
 	// OutcomeFaulty: the records are there and cannot be used. The service
 	// config of the last good look-up stays in use.
-	OutcomeFaulty
+	OutcomeFaulty Outcome = "faulty"
 	// OutcomeFailed: DNS did not answer, or answered with an error. The service
 	// config of the last good look-up stays in use, and the look-up is repeated
 	// with backoff.
-	OutcomeFailed
+	OutcomeFailed Outcome = "failed"
 )
-
-// String names the outcome as logs do.
-func (o Outcome) String() string {
-	switch o {
-	case OutcomeChosen:
-		return "chosen"
-	case OutcomeNoMatch:
-		return "no match"
-	case OutcomeNoRecord:
-		return "no record"
-	case OutcomeFaulty:
-		return "faulty"
-	case OutcomeFailed:
-		return "failed"
-	default:
-		return "unknown"
-	}
-}
 
 // Result is what one look-up came to. It is immutable.
 type Result struct {

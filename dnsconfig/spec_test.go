@@ -260,7 +260,7 @@ func TestAttributeValueIsAJSONList(t *testing.T) {
 		"\ufeff[]":                "not valid JSON",
 		"[\x00]":                  "not valid JSON",
 	} {
-		if _, err := Parse(value, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), Attribute) {
+		if _, err := Parse(value, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), attribute) {
 			t.Errorf("%q: %v; want an error that says %q", value, err, want)
 		}
 	}
@@ -304,11 +304,11 @@ func TestContentsAreASCII(t *testing.T) {
 
 func TestDNSCarriesNoMoreThan65535Bytes(t *testing.T) {
 	t.Parallel()
-	fits := list(choice(strings.Repeat("x", MaxSize-len(list(choice(""))))))
-	if _, err := Parse(fits, nil); err != nil || len(fits) != MaxSize {
+	fits := list(choice(strings.Repeat("x", maxSize-len(list(choice(""))))))
+	if _, err := Parse(fits, nil); err != nil || len(fits) != maxSize {
 		t.Errorf("%d bytes: %v", len(fits), err)
 	}
-	for _, size := range []int{MaxSize + 1, 10 << 20} {
+	for _, size := range []int{maxSize + 1, 10 << 20} {
 		if _, err := Parse(strings.Repeat("[", size), nil); err == nil || !strings.Contains(err.Error(), "65535") {
 			t.Errorf("%d bytes: %v", size, err)
 		}

@@ -29,8 +29,8 @@ func checkStrictly(text []byte) error {
 		}
 		switch token {
 		case json.Delim('{'), json.Delim('['):
-			if len(path) == MaxDepth {
-				return fmt.Errorf("objects and lists nest deeper than %d", MaxDepth)
+			if len(path) == maxDepth {
+				return fmt.Errorf("objects and lists nest deeper than %d", maxDepth)
 			}
 			if len(path) > 0 {
 				path[len(path)-1].value()

@@ -5,6 +5,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
+// New returns a wrapper that is not shared.
+var New = newWrapper
+
 // OwnConstraints returns the client's own constraints.
 func (w *Wrapper) OwnConstraints() dynparam.ByType {
 	w.mu.Lock()
@@ -12,9 +15,13 @@ func (w *Wrapper) OwnConstraints() dynparam.ByType {
 	return w.own
 }
 
-// Remembered reports whether the pool has anything for a bootstrap.
+// Remembered reports whether there is a wrapper or there are constraints for a bootstrap.
 func Remembered(cfg *bootstrap.Config) bool {
-	pool.Lock()
-	defer pool.Unlock()
-	return pool.members[cfg.Fingerprint()] != nil
+	program.Lock()
+	defer program.Unlock()
+	_, set := program.only[cfg.Fingerprint()]
+	return set || pool.Has(cfg.Fingerprint())
 }
+
+// SetConstraints sets the constraints of the program for one wrapper.
+func (w *Wrapper) SetConstraints(constraints dynparam.ByType) { w.setConstraints(constraints) }

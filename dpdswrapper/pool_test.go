@@ -67,8 +67,8 @@ func TestAcquireRefusesFaultyConstraints(t *testing.T) {
 func TestConstraintsOfTheProgram(t *testing.T) {
 	cfg := config(t, `"node": {"id": "program"}`)
 	t.Cleanup(func() {
-		dpdswrapper.SetConstraints(dynparam.ByType{})
-		dpdswrapper.SetConstraintsFor(cfg, dynparam.ByType{})
+		dpdswrapper.SetConstraints(nil, dynparam.ByType{})
+		dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	})
 	expect := func(w *dpdswrapper.Wrapper, want dynparam.Constraints) {
 		t.Helper()
@@ -76,8 +76,8 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 			t.Errorf("constraints %v, want %v", got, want)
 		}
 	}
-	dpdswrapper.SetConstraints(only(dynparam.AnyType, "shard", "1", "env", "prod"))
-	dpdswrapper.SetConstraintsFor(cfg, only(clusterType, "shard", "2"))
+	dpdswrapper.SetConstraints(nil, only(dynparam.AnyType, "shard", "1", "env", "prod"))
+	dpdswrapper.SetConstraints(cfg, only(clusterType, "shard", "2"))
 	w, release, err := dpdswrapper.Acquire(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 	defer releaseOther()
 	expect(w, exact("shard", "2", "env", "prod"))
 	expect(other, exact("shard", "1", "env", "prod"))
-	dpdswrapper.SetConstraints(only(dynparam.AnyType, "shard", "3"))
+	dpdswrapper.SetConstraints(nil, only(dynparam.AnyType, "shard", "3"))
 	expect(w, exact("shard", "2"))
 	expect(other, exact("shard", "3"))
 	// They outlive the channels.
@@ -99,7 +99,7 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(w, exact("shard", "2"))
-	dpdswrapper.SetConstraintsFor(cfg, dynparam.ByType{})
+	dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	expect(w, exact("shard", "3"))
 	// Nothing is left of a bootstrap that nobody uses.
 	release()

@@ -36,10 +36,10 @@ type Wrapper struct {
 
 var _ xdsclient.Client = (*Wrapper)(nil)
 
-// New returns a wrapper that is not shared with other callers; see Acquire. The
+// newWrapper returns a wrapper that is not shared with other callers; see Acquire. The
 // error lists the constraints in the client's bootstrap that cannot be used, with
 // their keys.
-func New(below xdsclient.LocatorClient) (*Wrapper, error) {
+func newWrapper(below xdsclient.LocatorClient) (*Wrapper, error) {
 	configured, err := configuredConstraints(below.Bootstrap())
 	if err != nil {
 		return nil, err
@@ -87,11 +87,11 @@ func (w *Wrapper) watch(below xdsclient.LocatorClient, t *xdsclient.ResourceType
 	return x.stop
 }
 
-// SetConstraints sets the constraints of the program, in place of those that were
+// setConstraints sets the constraints of the program, in place of those that were
 // set before; the zero value takes them back. The watches of the types whose
 // constraints change are moved before it returns. It does not wait for servers and
 // may be called from a watcher.
-func (w *Wrapper) SetConstraints(constraints dynparam.ByType) {
+func (w *Wrapper) setConstraints(constraints dynparam.ByType) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.own = w.configured.Merge(constraints)

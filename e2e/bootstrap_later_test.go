@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds"
-	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -91,7 +90,7 @@ func aBootstrapThatComesLaterMovesFromDNS(t *testing.T) {
 			t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(testutils.TopLevel("dns_fallback", fallback))))
 			load.await(t, mesh)
 			load.stop(t)
-			if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeXDS {
+			if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
 				t.Errorf("mode %v, %q", got.Mode, got.Reason)
 			}
 		})

@@ -83,17 +83,17 @@ func failFirst() grpc.ServerOption {
 const retryAndRoundRobin = `{"loadBalancingConfig":[{"round_robin":{}}],"methodConfig":[{"name":[{}],"retryPolicy":
 	{"maxAttempts":5,"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`
 
-func statusOf(t *testing.T, target string) resolver.ChannelStatus {
+func statusOf(t *testing.T, target string) dynxds.ChannelStatus {
 	t.Helper()
-	all := resolver.Channels()
+	all := dynxds.Channels()
 	slices.Reverse(all)
 	for _, c := range all {
 		if c.Target == target {
 			return c
 		}
 	}
-	t.Fatalf("resolver.Channels does not have %s", target)
-	return resolver.ChannelStatus{}
+	t.Fatalf("dynxds.Channels does not have %s", target)
+	return dynxds.ChannelStatus{}
 }
 
 func TestWithoutABootstrapDNSResolves(t *testing.T) {
@@ -112,7 +112,7 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 				mustReach(t, cc, k, backend)
 			}
 			got := statusOf(t, "xds:///"+target)
-			if got.Mode != resolver.ModeDNS || !strings.Contains(got.Reason, "GRPC_XDS_BOOTSTRAP") {
+			if got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, "GRPC_XDS_BOOTSTRAP") {
 				t.Errorf("mode %v, %q", got.Mode, got.Reason)
 			}
 			if got.DNS == nil || got.DNS.Choice == nil || got.DNS.Choice.Index != 1 {
@@ -158,7 +158,7 @@ func fromDNSToXDS(t *testing.T) {
 	cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
 	load := startLoad(t, cc)
 	load.await(t, one, two)
-	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
+	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
 		t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
 	}
 
@@ -169,7 +169,7 @@ func fromDNSToXDS(t *testing.T) {
 	}
 	load.await(t, mesh)
 	load.stop(t)
-	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeXDS {
+	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
 		t.Errorf("with the control plane: mode %v, %q", got.Mode, got.Reason)
 	}
 
@@ -247,7 +247,7 @@ func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
 	backend := testutils.StartBackend(t, "b1")
 	_, target := inZone(t, backend)
 	mustFail(t, m.dial("xds:///"+target), m.Addr(), "connection refused")
-	if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeUndecided || !strings.Contains(got.Reason, "connection refused") {
+	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeUndecided || !strings.Contains(got.Reason, "connection refused") {
 		t.Errorf("mode %v, %q", got.Mode, got.Reason)
 	}
 }

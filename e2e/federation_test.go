@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
@@ -92,4 +93,50 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 	bootstrap := main.bootstrap(testutils.Authority("own", "", map[string]any{"xds_servers": servers}))
 	mustReach(t, dialWith(t, "xds://own/"+service, bootstrap), unary, forLow)
 	mustReach(t, dialWith(t, "xds:///"+service, bootstrap), unary, forMain)
+}
+
+// The routes of an authority are kept while its server is unreachable, however the
+// bootstrap's template spells the authority: names are equal in canonical form (xRFC TP1).
+func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	overLinks(t, routesOfAnAuthorityAreKeptThroughAnOutage)
+}
+
+func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	const authority = "a!b"
+	for _, spelling := range []string{"a!b", "a%21b"} {
+		t.Run(spelling, func(t *testing.T) {
+			t.Parallel()
+			m := newMesh(t)
+			m.keepSilent()
+			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+			old, added := in(authority, clusterURL, "old"), in(authority, clusterURL, "new")
+			listener, routes, endpoints := in(authority, listenerURL, service), in(authority, routesURL, "r"), in(authority, endpointsURL, "e")
+			m.set(
+				xdsmsg.DefaultListener(listener, routes),
+				xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", old)),
+				xdsmsg.EDSCluster(old, endpoints),
+				xdsmsg.SimpleEndpoints(endpoints, before.Addr()),
+			)
+			cc := dialWith(t, "xds://"+authority+"/"+service, m.bootstrap(testutils.Authority(authority, "", map[string]any{
+				"client_listener_resource_name_template": in(spelling, listenerURL, "%s"),
+			})))
+			mustReach(t, cc, unary, before)
+			l := startLoad(t, cc)
+			m.set(xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", added)))
+			m.MustWait(testutils.Context(t), t, asks(clusterURL, added, old))
+			m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
+			attempts := m.Attempts()
+			m.BreakStreams(nil)
+			if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
+				t.Fatal(err)
+			}
+			l.await(t, before)
+			newEndpoints := in(authority, endpointsURL, "e2")
+			m.set(xdsmsg.EDSCluster(added, newEndpoints), xdsmsg.SimpleEndpoints(newEndpoints, after.Addr()))
+			m.RefuseStreams(nil)
+			l.await(t, after)
+			l.stop(t)
+		})
+	}
 }

@@ -85,25 +85,22 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := xdsclient.New(cfg)
+	w, release, err := dpdswrapper.Acquire(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	w, err := dpdswrapper.New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer release()
+	defer dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	shards := func(ranges ...dynparam.Range) dynparam.ByType {
 		return constrain(t, clusterURL, dynparam.Require("shards", dynparam.InRanges(ranges...)))
 	}
-	w.SetConstraints(shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
+	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
 	seen := &members{have: map[string]bool{}, changed: make(chan struct{})}
 	defer w.WatchCollection(xdsresource.ClusterType, in(tp2, clusterURL, "shards/*"), seen)()
 	seen.await(t, "c15{shards=15}", "c4{shards=4}", "c6{shards=6}", "c60{shards=60}", "c90{shards=90}")
 
 	// The program has other shards, and a cluster moves into one of them.
-	w.SetConstraints(shards(dynparam.Range{Min: 4, Max: 6}, dynparam.AtLeast(90)))
+	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.AtLeast(90)))
 	seen.await(t, "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
 	m.SetVariant(t, map[string]string{"shards": "5"}, xdsmsg.EDSCluster(in(tp2, clusterURL, "shards/c3"), "e"))
 	seen.await(t, "c3{shards=5}", "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")

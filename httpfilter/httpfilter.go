@@ -41,11 +41,7 @@
 // neither resources nor load balancing.
 package httpfilter
 
-import (
-	"fmt"
-
-	"google.golang.org/protobuf/types/known/anypb"
-)
+import "google.golang.org/protobuf/types/known/anypb"
 
 // Config is a parsed, validated configuration of a filter, in a form that
 // only the filter's own package understands. It is immutable.
@@ -81,7 +77,8 @@ type OverrideParser interface {
 	ParseOverride(override *anypb.Any) (Config, error)
 }
 
-// ClientFilter is a Filter that clients can run.
+// ClientFilter is a Filter that clients can run. A terminal filter that is no
+// ClientFilter stands for the router, which every chain ends in.
 type ClientFilter interface {
 	Filter
 	// NewClientInstance makes the instance for one name in the filter chain of
@@ -133,30 +130,4 @@ type Instance struct {
 	// Disabled leaves the filter out of the chains of all routes but those
 	// that override it (HttpFilter.disabled).
 	Disabled bool
-}
-
-// SupportsClient reports whether f can be in the chain of a client. Terminal
-// filters that are no ClientFilter stand for the router, which every chain
-// ends in.
-func SupportsClient(f Filter) bool {
-	if _, ok := f.(ClientFilter); ok {
-		return true
-	}
-	return f.IsTerminal()
-}
-
-// SupportsServer reports whether f can be in the chain of a server.
-func SupportsServer(f Filter) bool {
-	_, ok := f.(ServerFilter)
-	return ok
-}
-
-// ParseOverride validates an override configuration of f. It is an error if f
-// takes none.
-func ParseOverride(f Filter, override *anypb.Any) (Config, error) {
-	p, ok := f.(OverrideParser)
-	if !ok {
-		return nil, fmt.Errorf("the filter for type %q takes no override configuration", override.GetTypeUrl())
-	}
-	return p.ParseOverride(override)
 }

@@ -2,7 +2,6 @@ package httpfilter
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 )
 
@@ -30,16 +29,4 @@ func Get(typeURL string) Filter {
 	registry.RLock()
 	defer registry.RUnlock()
 	return registry.byType[typeURL]
-}
-
-// TypeURLs returns all registered type URLs in order.
-func TypeURLs() []string {
-	registry.RLock()
-	defer registry.RUnlock()
-	urls := make([]string, 0, len(registry.byType))
-	for url := range registry.byType {
-		urls = append(urls, url)
-	}
-	slices.Sort(urls)
-	return urls
 }

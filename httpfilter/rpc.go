@@ -1,7 +1,6 @@
 package httpfilter
 
 import (
-	"context"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -13,8 +12,8 @@ import (
 //
 // What else a filter can see and change of an RPC is in its context: the
 // outgoing metadata and the deadline. Values for later filters, and for the
-// load-balancing policy that picks the endpoint, travel in the context too; see
-// [Key].
+// load-balancing policy that picks the endpoint (balancer.PickInfo.Ctx), travel in the
+// context too: use context.WithValue with a key of a type of the filter's own.
 type RPC struct {
 	// Method is the full method, "/package.Service/Method". Changing it changes
 	// what the backend sees, and what later filters and the route's rewrites
@@ -46,9 +45,6 @@ type RPC struct {
 	added *[]grpc.CallOption
 }
 
-// Unary reports whether the RPC is a unary one.
-func (r *RPC) Unary() bool { return r.StreamDesc == nil }
-
 // AddOptions adds call options, which go before those of the application where
 // both say something of the same thing. They take effect once for each time
 // that the RPC is sent, so more than once if it is retried.
@@ -71,33 +67,4 @@ func (r *RPC) AddedOptions() []grpc.CallOption {
 func (r *RPC) Clone() *RPC {
 	c := *r
 	return &c
-}
-
-// Key is the name of a value of type T that filters hand down with an RPC. Make
-// one with NewKey and keep it in a variable that others can reach:
-//
-//	var Tenant = httpfilter.NewKey[string]("tenant")
-//
-//	ctx = Tenant.With(ctx, "acme")       // in one filter
-//	tenant, ok := Tenant.Value(ctx)      // in a later one, or in a picker,
-//	                                     // with balancer.PickInfo.Ctx
-type Key[T any] struct{ id *keyID }
-
-type keyID struct{ name string }
-
-// NewKey returns a key that is equal to no other. The name is for people.
-func NewKey[T any](name string) Key[T] { return Key[T]{id: &keyID{name: name}} }
-
-// String returns the name.
-func (k Key[T]) String() string { return k.id.name }
-
-// With returns a context that carries v.
-func (k Key[T]) With(ctx context.Context, v T) context.Context {
-	return context.WithValue(ctx, k.id, v)
-}
-
-// Value returns what ctx carries for the key, and whether it does.
-func (k Key[T]) Value(ctx context.Context) (T, bool) {
-	v, ok := ctx.Value(k.id).(T)
-	return v, ok
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -87,42 +86,4 @@ func ParseStruct[C any](config *anypb.Any) (C, error) {
 		return c, err
 	}
 	return c, nil
-}
-
-// ServerOnly returns a Filter that only servers run, for the types of its
-// top-level and override configurations. A configuration of the right type is
-// not looked into further.
-func ServerOnly(configType, overrideType string) Filter {
-	return serverOnly{config: configType, override: overrideType}
-}
-
-type serverOnly struct{ config, override string }
-
-func (f serverOnly) TypeURLs() []string {
-	return slices.Compact([]string{f.config, f.override})
-}
-
-func (serverOnly) IsTerminal() bool { return false }
-
-func (serverOnly) RunsOnServers() {}
-
-func (f serverOnly) ParseConfig(config *anypb.Any) (Config, error) {
-	return nil, f.check(config, f.config)
-}
-
-func (f serverOnly) ParseOverride(override *anypb.Any) (Config, error) {
-	return nil, f.check(override, f.override)
-}
-
-func (f serverOnly) check(config *anypb.Any, want string) error {
-	got := config.GetTypeUrl()
-	if inner, fields, err := TypedStruct(config); err != nil {
-		return err
-	} else if fields != nil {
-		got = inner
-	}
-	if got != want {
-		return fmt.Errorf("has type %q, want %q", got, want)
-	}
-	return nil
 }

@@ -80,7 +80,7 @@ type UnaryFunc func(ctx context.Context, rpc *RPC, req, reply any, invoke func(c
 // lets streaming RPCs pass.
 func UnaryInterceptor(f UnaryFunc) Interceptor {
 	return InterceptorFunc(func(ctx context.Context, rpc *RPC, next Next) (grpc.ClientStream, error) {
-		if !rpc.Unary() {
+		if rpc.StreamDesc != nil {
 			return next.NewStream(ctx, rpc)
 		}
 		return &unaryStream{ctx: ctx, rpc: rpc, next: next, f: f}, nil

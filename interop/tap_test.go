@@ -10,8 +10,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
-
-	"github.com/dynxds/dynxds/balancer"
 )
 
 // grpcGoTree is the root of gRPC-Go's tree of xDS policies.
@@ -20,7 +18,7 @@ const grpcGoTree = "xds_cluster_manager_experimental"
 // Benchmarks pick with the trees of channels that they have dialled. For that, both
 // roots are registered once more, with a tap that a benchmark can open.
 func init() {
-	for _, name := range []string{grpcGoTree, balancer.Name} {
+	for _, name := range []string{grpcGoTree, "dynxds_experimental"} {
 		b := tappedBuilder{grpcbalancer.Get(name)}
 		if parser, ok := b.Builder.(grpcbalancer.ConfigParser); ok {
 			grpcbalancer.Register(parsingBuilder{b, parser})

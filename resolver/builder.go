@@ -7,9 +7,9 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/dpdswrapper"
 	_ "github.com/dynxds/dynxds/httpfilter/builtin" // Listeners have its filters
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -37,14 +37,10 @@ func init() {
 // finds no bootstrap there, or a faulty one. Register is for init functions; importing
 // the module's root package calls it.
 func Register() {
-	for _, b := range EnvironmentBuilders() {
+	for _, b := range Builders(nil) {
 		grpcresolver.Register(b)
 	}
 }
-
-// EnvironmentBuilders returns the builders of both schemes that Register
-// registers.
-func EnvironmentBuilders() []grpcresolver.Builder { return builders(bootstrap.FromEnv, true) }
 
 // NewBuilder returns a resolver builder for the scheme "xds" whose bootstrap
 // is given in memory, for use with grpc.WithResolvers. Channels with equal
@@ -60,15 +56,15 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	return &builder{scheme: Scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
 }
 
-// NewBuilders returns builders for both schemes. The faults of the bootstrap
-// are the error of their Build.
-func NewBuilders(bootstrapJSON []byte) []grpcresolver.Builder {
-	return builders(sync.OnceValues(func() (*bootstrap.Config, error) {
-		return bootstrap.Parse(inMemory, bootstrapJSON)
-	}), false)
-}
-
-func builders(config func() (*bootstrap.Config, error), environment bool) []grpcresolver.Builder {
+// Builders returns the builders of both schemes, for a bootstrap in memory, or for that
+// of the environment if it is nil: see Register. Faults of a bootstrap in memory are
+// the error of Build.
+func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
+	config := bootstrap.FromEnv
+	if bootstrapJSON != nil {
+		config = sync.OnceValues(func() (*bootstrap.Config, error) { return bootstrap.Parse(inMemory, bootstrapJSON) })
+	}
+	environment := bootstrapJSON == nil
 	return []grpcresolver.Builder{
 		&builder{scheme: Scheme, config: config, environment: environment},
 		&builder{scheme: AliasScheme, config: config, environment: environment},
@@ -79,15 +75,14 @@ func builders(config func() (*bootstrap.Config, error), environment bool) []grpc
 // own, for all channels, or, if a bootstrap is given, for those with that one; see
 // the function of the same name in the module's root package.
 func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
-	if bootstrapJSON == nil {
-		dpdswrapper.SetConstraints(constraints)
-		return nil
+	var config *bootstrap.Config // nil: all
+	if bootstrapJSON != nil {
+		var err error
+		if config, err = bootstrap.Parse(inMemory, bootstrapJSON); err != nil {
+			return err
+		}
 	}
-	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
-	if err != nil {
-		return err
-	}
-	dpdswrapper.SetConstraintsFor(config, constraints)
+	dpdswrapper.SetConstraints(config, constraints)
 	return nil
 }
 
@@ -120,7 +115,7 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if err != nil {
 		return nil, err
 	}
-	record := recordOf(channel.ClientConn())
+	record := channels.RecordOf(channel.ClientConn())
 	q := &request{
 		config: b.config, target: target, cc: cc, opts: opts, channel: channel,
 		record: record, dns: newDNSSource(target, cc, opts, channel, record),
@@ -145,7 +140,7 @@ type request struct {
 	cc      grpcresolver.ClientConn
 	opts    grpcresolver.BuildOptions
 	channel *grpcbridge.Channel
-	record  *channelRecord
+	record  *channels.Record
 	dns     *dnsSource
 }
 
@@ -173,7 +168,7 @@ func (q *request) resolve() (*xdsResolver, error) {
 		return nil, err
 	}
 	detach := client.Attach(q.target.String(), q.opts.MetricsRecorder)
-	usesXDS := balancer.UsesXDS(q.opts.DialCreds, q.opts.CredsBundle)
+	usesXDS := grpcbridge.UsesXDS(q.opts.DialCreds, q.opts.CredsBundle)
 	return newResolver(resolverConfig{
 		cc:        q.cc,
 		channel:   q.channel,

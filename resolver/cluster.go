@@ -66,7 +66,7 @@ func (n *clusterNode) answered() bool {
 // isKnown reports whether it is known what RPCs to a cluster with endpoints can
 // expect.
 func (g *graph) isKnown(s *balancer.ClusterState) bool {
-	return s.Endpoints != nil || s.Err != nil && !g.willSayMore(s.Err)
+	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
 }
 
 // memberChanged takes over what a member knows; before is what it knew. What is known
@@ -184,7 +184,7 @@ func (n *clusterNode) become(s balancer.ClusterState, seen map[string]bool, part
 }
 
 // mustSecure reports whether a Cluster asks for security that the channel has to give it.
-func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return balancer.MustSecure(g.usesXDS, c) }
+func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return g.usesXDS && c.AsksForSecurity() }
 
 // equalStates compares but for ResolveNow and Notes, which go with the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {

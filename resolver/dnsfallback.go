@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -46,8 +47,8 @@ var errCredentials = errors.New("the channel's credentials, google.golang.org/gr
 //     so that the move fails no RPC; anything less changes nothing;
 //   - a channel of xDS stays one.
 func (r *xdsResolver) publish(s *snapshot) {
-	switch r.record.mode() {
-	case ModeDNS:
+	switch r.record.Mode() {
+	case channels.DNS:
 		if s.config == nil {
 			r.stay(s.err)
 			return
@@ -58,9 +59,9 @@ func (r *xdsResolver) publish(s *snapshot) {
 			return s.config.selector
 		})
 		r.graph.setPatient(false)
-	case ModeUndecided:
+	case channels.Undecided:
 		if s.accepted {
-			r.record.become(ModeXDS, fmt.Sprintf("the control plane has Listener %q", r.listener))
+			r.record.SetMode(channels.XDS, fmt.Sprintf("the control plane has Listener %q", r.listener))
 			r.apply(s)
 			return
 		}
@@ -87,7 +88,7 @@ func (r *xdsResolver) refused(err error) {
 		}
 		err = fmt.Errorf("%w; DNS cannot take its place: %w", err, startErr)
 	}
-	r.record.undecided(err.Error())
+	r.record.SetReason(err.Error())
 	logger.Warningf("%s: no configuration: %v", r.channel.ClientConn().Target(), err)
 	r.cc.ReportError(err)
 	r.channel.Fail(err)

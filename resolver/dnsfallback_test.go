@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -52,16 +53,16 @@ func TestPolicyDecidesByTheAnswer(t *testing.T) {
 				s := newStandIn(t, policy)
 				s.give(s.listener(), nil, answer.err)
 				if strings.Contains(fmt.Sprint(answer.permitting), string(policy)) {
-					s.expect("after the answer", s.dns, ModeDNS)
+					s.expect("after the answer", s.dns, channels.DNS)
 					if got := s.status(); !strings.Contains(got.Reason, answer.err.Error()) {
 						t.Errorf("reason %q, want the answer", got.Reason)
 					}
 				} else {
-					s.expectError("after the answer", ModeUndecided, answer.err.Error())
+					s.expectError("after the answer", channels.Undecided, answer.err.Error())
 				}
 				// Whatever it was, the Listener may still come.
 				s.serve()
-				s.expect("when the Listener is there", s.mesh, ModeXDS)
+				s.expect("when the Listener is there", s.mesh, channels.XDS)
 			})
 		}
 	}
@@ -74,9 +75,9 @@ func TestOnceAListenerWasAcceptedThereIsNoDNS(t *testing.T) {
 			t.Parallel()
 			s := newStandIn(t, unavailable)
 			s.serve()
-			s.expect("at first", s.mesh, ModeXDS)
+			s.expect("at first", s.mesh, channels.XDS)
 			s.give(s.listener(), nil, answer.err)
-			s.expectError("after the answer", ModeXDS, answer.err.Error())
+			s.expectError("after the answer", channels.XDS, answer.err.Error())
 			if n := s.dns.Count(); n > 0 {
 				t.Errorf("%d RPCs went by DNS", n)
 			}
@@ -91,9 +92,9 @@ func TestAcceptedListenerWithoutRoutes(t *testing.T) {
 	s := newStandIn(t, unavailable)
 	s.giveListener()
 	s.give("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "no routes"))
-	s.expectError("without routes", ModeXDS, "no routes")
+	s.expectError("without routes", channels.XDS, "no routes")
 	s.refuse(xdsclient.KindDoesNotExist)
-	s.expectError("without a Listener", ModeXDS, "because the test says so")
+	s.expectError("without a Listener", channels.XDS, "because the test says so")
 }
 
 func TestAmbientErrorIsNoReasonForDNS(t *testing.T) {
@@ -102,20 +103,20 @@ func TestAmbientErrorIsNoReasonForDNS(t *testing.T) {
 	s.cc.Connect()
 	s.watcher(t, s.listener()).AmbientError(failure(xdsclient.KindUnreachable, "for a moment"), func() {})
 	s.settle()
-	s.expectMode("before a Listener", ModeUndecided)
+	s.expectMode("before a Listener", channels.Undecided)
 	s.serve()
 	s.watcher(t, s.listener()).AmbientError(failure(xdsclient.KindDoesNotExist, "kept"), func() {})
 	s.settle()
-	s.expect("with a Listener", s.mesh, ModeXDS)
+	s.expect("with a Listener", s.mesh, channels.XDS)
 }
 
 func TestLaterAnswerPermitsDNS(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, notFound)
 	s.refuse(xdsclient.KindUnreachable)
-	s.expectError("unreachable", ModeUndecided, "unreachable")
+	s.expectError("unreachable", channels.Undecided, "unreachable")
 	s.refuse(xdsclient.KindDoesNotExist)
-	s.expect("does not exist", s.dns, ModeDNS)
+	s.expect("does not exist", s.dns, channels.DNS)
 }
 
 // TestRPCsThatWaitForReadyAreNotFailedByTheMoveToDNS, nor are those that came
@@ -132,7 +133,7 @@ func TestRPCsThatWaitAreNotFailedByTheMoveToDNS(t *testing.T) {
 	}
 	start(grpc.WaitForReady(true))
 	s.refuse(xdsclient.KindUnreachable)
-	s.expectError("unreachable", ModeUndecided, "unreachable")
+	s.expectError("unreachable", channels.Undecided, "unreachable")
 	s.refuse(xdsclient.KindDoesNotExist)
 	start()
 	for range 2 {
@@ -146,15 +147,15 @@ func TestMoveToXDSWaitsForAWholeConfiguration(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, notFound)
 	s.refuse(xdsclient.KindDoesNotExist)
-	s.expect("no Listener", s.dns, ModeDNS)
+	s.expect("no Listener", s.dns, channels.DNS)
 	s.giveListener()
-	s.expect("a Listener", s.dns, ModeDNS)
+	s.expect("a Listener", s.dns, channels.DNS)
 	s.give("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "no routes"))
-	s.expect("no routes", s.dns, ModeDNS)
+	s.expect("no routes", s.dns, channels.DNS)
 	s.giveRoutes()
-	s.expect("routes", s.dns, ModeDNS)
+	s.expect("routes", s.dns, channels.DNS)
 	s.giveCluster()
-	s.expect("endpoints", s.mesh, ModeXDS)
+	s.expect("endpoints", s.mesh, channels.XDS)
 }
 
 func TestAnswersToAChannelOnDNSChangeNothing(t *testing.T) {
@@ -164,10 +165,10 @@ func TestAnswersToAChannelOnDNSChangeNothing(t *testing.T) {
 			t.Parallel()
 			s := newStandIn(t, notFound)
 			s.refuse(xdsclient.KindDoesNotExist)
-			s.expect("at first", s.dns, ModeDNS)
+			s.expect("at first", s.dns, channels.DNS)
 			s.giveListener()
 			s.give(s.listener(), nil, answer.err)
-			s.expect("after the answer", s.dns, ModeDNS)
+			s.expect("after the answer", s.dns, channels.DNS)
 		})
 	}
 }
@@ -176,13 +177,13 @@ func TestChannelThatMovedDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, unavailable)
 	s.refuse(xdsclient.KindUnreachable)
-	s.expect("at first", s.dns, ModeDNS)
+	s.expect("at first", s.dns, channels.DNS)
 	s.serve()
-	s.expect("with xDS", s.mesh, ModeXDS)
+	s.expect("with xDS", s.mesh, channels.XDS)
 	before := s.dns.Count()
 	for _, kind := range []xdsclient.ErrorKind{xdsclient.KindDoesNotExist, xdsclient.KindUnreachable} {
 		s.refuse(kind)
-		s.expectError("without a Listener", ModeXDS, "because the test says so")
+		s.expectError("without a Listener", channels.XDS, "because the test says so")
 	}
 	if n := s.dns.Count() - before; n > 0 {
 		t.Errorf("%d RPCs went by DNS", n)
@@ -195,7 +196,7 @@ func TestRPCsThatWaitForAConnectionMoveToo(t *testing.T) {
 	s := newStandIn(t, notFound)
 	s.dns.Stop()
 	s.refuse(xdsclient.KindDoesNotExist)
-	s.expectError("DNS leads nowhere", ModeDNS, "connection refused")
+	s.expectError("DNS leads nowhere", channels.DNS, "connection refused")
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		if got, err := invoke(testutils.Context(t), s.cc, grpc.WaitForReady(true)); err != nil || got != s.mesh.ID() {
@@ -216,7 +217,7 @@ func TestRPCsThatWaitForAConnectionMoveToo(t *testing.T) {
 	})
 	s.serve()
 	waiting.Wait()
-	s.expectMode("at the end", ModeXDS)
+	s.expectMode("at the end", channels.XDS)
 }
 
 func awaitIdle(t *testing.T, cc *grpc.ClientConn) {
@@ -237,12 +238,12 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		t.Parallel()
 		s := newStandIn(t, notFound, idling)
 		s.refuse(xdsclient.KindDoesNotExist)
-		s.expect("at first", s.dns, ModeDNS)
+		s.expect("at first", s.dns, channels.DNS)
 		since, lines := s.status().Since, logged.count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
 			awaitIdle(t, s.cc)
 			// The control plane has not spoken again.
-			s.expect("after an idle period", s.dns, ModeDNS)
+			s.expect("after an idle period", s.dns, channels.DNS)
 		}
 		if got := s.status().Since; got != since {
 			t.Errorf("in the mode since %v, want %v", got, since)
@@ -251,26 +252,26 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 			t.Errorf("the fallback was logged %d times more", n)
 		}
 		s.serve()
-		s.expect("with xDS", s.mesh, ModeXDS)
+		s.expect("with xDS", s.mesh, channels.XDS)
 	})
 	t.Run("xDS", func(t *testing.T) {
 		t.Parallel()
 		s := newStandIn(t, unavailable, idling)
 		s.serve()
-		s.expect("at first", s.mesh, ModeXDS)
+		s.expect("at first", s.mesh, channels.XDS)
 		awaitIdle(t, s.cc)
 		s.refuse(xdsclient.KindDoesNotExist)
-		s.expectError("after an idle period", ModeXDS, "because the test says so")
+		s.expectError("after an idle period", channels.XDS, "because the test says so")
 	})
 	t.Run("DNS under another policy", func(t *testing.T) {
 		t.Parallel()
 		s := newStandIn(t, notFound, idling)
 		s.refuse(xdsclient.KindDoesNotExist)
-		s.expect("at first", s.dns, ModeDNS)
+		s.expect("at first", s.dns, channels.DNS)
 		awaitIdle(t, s.cc)
 		s.channelBuilder.policy = never
 		s.refuse(xdsclient.KindDoesNotExist)
-		s.expectError("after the policy has changed", ModeUndecided, "because the test says so")
+		s.expectError("after the policy has changed", channels.Undecided, "because the test says so")
 	})
 }
 
@@ -284,11 +285,11 @@ func TestFallbackAndReturnAreLoggedOnceWithTheirReason(t *testing.T) {
 	for range 3 {
 		s.refuse(xdsclient.KindDoesNotExist)
 	}
-	s.expect("without a Listener", s.dns, ModeDNS)
+	s.expect("without a Listener", s.dns, channels.DNS)
 	for range 3 {
 		s.serve()
 	}
-	s.expect("with xDS", s.mesh, ModeXDS)
+	s.expect("with xDS", s.mesh, channels.XDS)
 	if n := fallback() - fallbacks; n != 1 {
 		t.Errorf("the fallback was logged %d times, want once", n)
 	}
@@ -302,9 +303,9 @@ func TestTargetThatDNSCannotResolve(t *testing.T) {
 	s := newStandIn(t, notFound)
 	s.cc = s.dial("not:a:host")
 	s.refuse(xdsclient.KindDoesNotExist)
-	s.expectError("without a Listener", ModeUndecided, "because the test says so", "DNS cannot take its place")
+	s.expectError("without a Listener", channels.Undecided, "because the test says so", "DNS cannot take its place")
 	s.serve()
-	s.expect("with xDS", s.mesh, ModeXDS)
+	s.expect("with xDS", s.mesh, channels.XDS)
 }
 
 func TestClosingWhileOnDNS(t *testing.T) {
@@ -371,7 +372,7 @@ func TestChannelsListsTheOpenOnes(t *testing.T) {
 	one.refuse(xdsclient.KindDoesNotExist)
 	two.serve()
 	find := func(target string) int {
-		for i, c := range Channels() {
+		for i, c := range channels.All() {
 			if c.Target == target {
 				return i
 			}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/dnsconfig"
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
@@ -20,7 +21,7 @@ import (
 type dnsSource struct {
 	cc      grpcresolver.ClientConn
 	channel *grpcbridge.Channel
-	record  *channelRecord
+	record  *channels.Record
 	target  grpcresolver.Target // of the scheme "dnsconfig"
 	opts    grpcresolver.BuildOptions
 	runner  *passOn
@@ -44,7 +45,7 @@ const (
 	dnsOver                    // xDS has taken over, or the resolver is closed
 )
 
-func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel, record *channelRecord) *dnsSource {
+func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel, record *channels.Record) *dnsSource {
 	// The target's authority is one of xDS, not a DNS server.
 	target.URL = url.URL{Scheme: dnsconfig.Scheme, Path: "/" + target.Endpoint()}
 	return &dnsSource{
@@ -69,7 +70,7 @@ func (d *dnsSource) start(reason string) error {
 	d.mu.Unlock()
 
 	// Without the lock, as the addresses may be reported from within.
-	child, err := dnsconfig.NewBuilder(dnsconfig.Options{OnResult: d.record.lookedUp}).Build(d.target, dnsClientConn{d}, d.opts)
+	child, err := dnsconfig.NewBuilder(dnsconfig.Options{OnResult: d.record.SetDNS}).Build(d.target, dnsClientConn{d}, d.opts)
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +79,7 @@ func (d *dnsSource) start(reason string) error {
 		return err
 	}
 	d.child = child
-	d.record.become(ModeDNS, reason)
+	d.record.SetMode(channels.DNS, reason)
 	return nil
 }
 
@@ -87,7 +88,7 @@ func (d *dnsSource) start(reason string) error {
 func (d *dnsSource) handOver(reason string, update func() grpcbridge.Runner) {
 	d.runner.stop()
 	d.end(func() {
-		d.record.become(ModeXDS, reason)
+		d.record.SetMode(channels.XDS, reason)
 		d.runner.succeed(update())
 	})
 }
@@ -130,7 +131,7 @@ func (d *dnsSource) serve() {
 	}
 	d.phase = dnsServing
 	d.runner.reason = d.reason
-	d.record.become(ModeDNS, d.reason)
+	d.record.SetMode(channels.DNS, d.reason)
 	d.channel.Publish(d.runner)
 }
 

@@ -3,14 +3,13 @@ package resolver
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
-	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -70,10 +69,8 @@ type config struct {
 	defaultClusters []string
 	unanswered      int // clusters that have not answered yet
 
-	// selector and its Reselect are made by the publisher when it publishes
-	// the config first.
+	// selector is made by the publisher when it publishes the config first.
 	selector *configselector.Selector
-	reselect func(*decision.Decision) (string, error)
 }
 
 // routeSource is a RouteConfiguration asked for by name.
@@ -222,24 +219,14 @@ func doesNotExist(err error) bool {
 	return errors.As(err, &e) && e.Kind == xdsclient.KindDoesNotExist
 }
 
-// willSayMore reports whether err says nothing of a resource, but only that the
-// server is out of reach which sent the configuration that the
-// resource is for. What is in use can wait for it to come back. It does not wait for the
-// servers of other authorities: an outage of one of them holds up its own
-// resources, and not the routes that lead there among other places.
-func (g *graph) willSayMore(err error) bool {
+// isTransient reports whether err says nothing of a resource, but only that the server is
+// unreachable which sent the configuration that the resource is for. What is in use can
+// wait for it to come back. It does not wait for the servers of other authorities: an
+// outage of one of them holds up its own resources, and not the routes that lead there
+// among other places.
+func (g *graph) isTransient(err error) bool {
 	var e *xdsclient.Error
-	return errors.As(err, &e) && e.Kind == xdsclient.KindUnreachable && authorityOf(e.Resource) == authorityOf(g.lds.name)
-}
-
-// authorityOf returns the authority of an xdstp name, empty for any other.
-func authorityOf(name string) string {
-	rest, _ := strings.CutPrefix(name, "xdstp://")
-	if rest == name {
-		return ""
-	}
-	authority, _, _ := strings.Cut(rest, "/")
-	return authority
+	return errors.As(err, &e) && e.Kind == xdsclient.KindUnreachable && xdsname.SameAuthority(e.Resource, g.lds.name)
 }
 
 // route makes the Listener's configuration with the given routes the one to

@@ -82,10 +82,13 @@ type fixture struct {
 	seen    int // changes that a snapshot was taken after
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T) *fixture { return newFixtureOf(t, "L") }
+
+// newFixtureOf is a graph whose Listener has the given name.
+func newFixtureOf(t *testing.T, listener string) *fixture {
 	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string][]xdsclient.Watcher{}}}
 	t.Cleanup(func() { names.forget(t) }) // After the graph is closed.
-	f.graph = newGraph(f.fakeClient, "L", "authority", func() { f.changes++ })
+	f.graph = newGraph(f.fakeClient, listener, "authority", func() { f.changes++ })
 	f.graph.start()
 	return f
 }

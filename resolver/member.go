@@ -95,7 +95,7 @@ func (m *member) adopt(c *xdsresource.Cluster) {
 		s.Endpoints = c.Inline
 	case m.source != nil:
 		s.Endpoints, s.Err = m.source.known()
-		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.willSayMore(s.Err)) {
+		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) {
 			// Those of before, if there are any, stay in use until it is known.
 			s.Endpoints, s.Err = m.state.Endpoints, nil
 		}

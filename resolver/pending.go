@@ -8,7 +8,8 @@ import (
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer"
+	"github.com/dynxds/dynxds/internal/channels"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -87,10 +88,10 @@ func (p *pending) cope(err error) {
 		return
 	}
 	logger.Warningf("%s: no configuration: %v", p.channel.ClientConn().Target(), err)
-	if p.record.mode() == ModeDNS { // It was so before it was idle.
-		p.record.become(ModeUndecided, err.Error())
+	if p.record.Mode() == channels.DNS { // It was so before it was idle.
+		p.record.SetMode(channels.Undecided, err.Error())
 	}
-	p.record.undecided(err.Error())
+	p.record.SetReason(err.Error())
 	p.cc.ReportError(err)
 	p.channel.Fail(err)
 }
@@ -100,9 +101,9 @@ func (p *pending) cope(err error) {
 // security to the control plane, is not for DNS.
 func (p *pending) goByDNS(notConfigured error) error {
 	switch {
-	case p.record.mode() == ModeXDS:
+	case p.record.Mode() == channels.XDS:
 		return notConfigured
-	case balancer.UsesXDS(p.opts.DialCreds, p.opts.CredsBundle):
+	case grpcbridge.UsesXDS(p.opts.DialCreds, p.opts.CredsBundle):
 		return fmt.Errorf("%w; %w", notConfigured, errCredentials)
 	}
 	if err := p.dns.start(notConfigured.Error()); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -36,7 +37,7 @@ type resolverConfig struct {
 	metrics   stats.MetricsRecorder
 	policy    bootstrap.DNSFallback
 	noDNS     bool // DNS is out of the question, whatever policy says: errCredentials
-	record    *channelRecord
+	record    *channels.Record
 	dns       *dnsSource
 }
 
@@ -66,12 +67,7 @@ func newResolver(c resolverConfig) *xdsResolver {
 	r := &xdsResolver{
 		resolverConfig: c,
 		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
-		rpcs: configselector.NewChannel(configselector.ChannelConfig{
-			ClientConn: c.channel.ClientConn(),
-			Authority:  c.authority,
-			Secure:     c.secure,
-			Metrics:    c.metrics,
-		}),
+		rpcs:           configselector.NewChannel(c.channel.ClientConn(), c.authority, c.secure, c.metrics),
 	}
 	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
 	r.graph.usesXDS = c.usesXDS
@@ -84,8 +80,8 @@ func newResolver(c resolverConfig) *xdsResolver {
 // or before it was idle: RPCs do not wait anew for the control plane to say that it has
 // nothing. In the first case they run, and go on to until xDS can take over.
 func (r *xdsResolver) resume() {
-	before := r.record.read()
-	if before.Mode != ModeDNS {
+	before := r.record.Status()
+	if before.Mode != channels.DNS {
 		return
 	}
 	var err error
@@ -100,7 +96,7 @@ func (r *xdsResolver) resume() {
 		err = r.fallBack(before.Reason)
 	}
 	if err != nil {
-		r.record.become(ModeUndecided, err.Error())
+		r.record.SetMode(channels.Undecided, err.Error())
 	}
 }
 
@@ -165,14 +161,13 @@ func (r *xdsResolver) apply(s *snapshot) {
 				VirtualHost:     s.config.virtualHost,
 				RouteConfigName: s.config.routes.Name,
 			})
-			s.config.reselect = s.config.selector.Reselect
 			logger.Infof("%s: routes of version %d in use: Listener %q, RouteConfiguration %q, virtual host %q",
 				r.channel.ClientConn().Target(), s.version, s.config.listener.Name, s.config.routes.Name, s.config.virtualHost.Name)
 		}
 		state.Default = s.config.defaultClusters
 		state.Connect = !r.connected && !r.channel.Awaited()
 		r.connected = true
-		state.Reselect = s.config.reselect
+		state.Reselect = s.config.selector.Reselect
 	}
 	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {
 		logger.Warningf("%s: gRPC did not take version %d of the configuration: %v", r.channel.ClientConn().Target(), s.version, err)

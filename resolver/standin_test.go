@@ -16,6 +16,7 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/channels"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
@@ -94,7 +95,7 @@ func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.Clien
 	if err != nil {
 		return nil, err
 	}
-	record := recordOf(channel.ClientConn())
+	record := channels.RecordOf(channel.ClientConn())
 	r := newResolver(resolverConfig{
 		cc: cc, channel: channel, client: b.transport, release: func() {},
 		listener: target.Endpoint(), authority: "authority", policy: b.policy,
@@ -217,7 +218,7 @@ func invoke(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (
 }
 
 // expect checks who answers an RPC, and the mode of the channel.
-func (s *standIn) expect(when string, want *testutils.Backend, mode Mode) {
+func (s *standIn) expect(when string, want *testutils.Backend, mode channels.Mode) {
 	s.t.Helper()
 	if got, err := invoke(testutils.Context(s.t), s.cc); err != nil || got != want.ID() {
 		s.t.Errorf("%s: answered by %q, %v; want %s", when, got, err, want.ID())
@@ -226,7 +227,7 @@ func (s *standIn) expect(when string, want *testutils.Backend, mode Mode) {
 }
 
 // expectError checks that RPCs fail, with all of the texts.
-func (s *standIn) expectError(when string, mode Mode, texts ...string) {
+func (s *standIn) expectError(when string, mode channels.Mode, texts ...string) {
 	s.t.Helper()
 	_, err := invoke(testutils.Context(s.t), s.cc)
 	if err == nil {
@@ -241,22 +242,22 @@ func (s *standIn) expectError(when string, mode Mode, texts ...string) {
 	s.expectMode(when, mode)
 }
 
-func (s *standIn) expectMode(when string, want Mode) {
+func (s *standIn) expectMode(when string, want channels.Mode) {
 	s.t.Helper()
 	if got := s.status(); got.Mode != want {
 		s.t.Errorf("%s: mode %v (%s), want %v", when, got.Mode, got.Reason, want)
 	}
 }
 
-func (s *standIn) status() ChannelStatus {
+func (s *standIn) status() channels.Status {
 	s.t.Helper()
-	for _, c := range Channels() {
+	for _, c := range channels.All() {
 		if c.Target == s.cc.Target() {
 			return c
 		}
 	}
 	s.t.Fatalf("Channels does not have %s", s.cc.Target())
-	return ChannelStatus{}
+	return channels.Status{}
 }
 
 var errOfNoKind = errors.New("no error of the transport")

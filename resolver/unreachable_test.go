@@ -58,6 +58,31 @@ func TestWhatIsInUseWaitsForAServerThatIsOutOfReach(t *testing.T) {
 	})
 }
 
+// The names of one authority may be spelled in several ways (xRFC TP1): that of the
+// Listener is by a template of the bootstrap, and the client's errors have canonical ones.
+func TestRoutesOfAnAuthorityWaitHoweverItIsSpelled(t *testing.T) {
+	t.Parallel()
+	for _, authority := range []string{"a!b", "a%21b", "%61!b"} {
+		t.Run(authority, func(t *testing.T) {
+			t.Parallel()
+			listener := "xdstp://" + authority + "/envoy.config.listener.v3.Listener/L"
+			const cluster = "xdstp://a!b/envoy.config.cluster.v3.Cluster/b"
+			f := newFixtureOf(t, listener)
+			f.answer("Listener "+listener, toRDS("R"), nil)
+			f.answer("RouteConfiguration R", routes("R", "a"), nil)
+			f.answer("Cluster a", eds("a"), nil)
+			f.answer("ClusterLoadAssignment a", endpoints("a", "1"), nil)
+			f.expect("R: a=1")
+			f.answer("RouteConfiguration R", routes("R", cluster), nil)
+			f.answer("Cluster "+cluster, nil, unreachable(cluster))
+			f.expectNothing()
+			f.answer("Cluster "+cluster, eds("b"), nil)
+			f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+			f.expect("R: " + cluster + "=2")
+		})
+	}
+}
+
 // Where there is nothing in use, RPCs are told; and the outage of an authority
 // does not hold up routes that come from another one.
 func TestWhatDoesNotWaitForAServerThatIsOutOfReach(t *testing.T) {

@@ -111,9 +111,7 @@ func TestAcquireAndReleaseAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool.Lock()
-	defer pool.Unlock()
-	if pool.clients[cfg.Fingerprint()] != nil {
+	if pool.Has(cfg.Fingerprint()) {
 		t.Error("a client is left that nobody holds")
 	}
 }

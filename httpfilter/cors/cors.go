@@ -13,15 +13,15 @@ import (
 
 // The types of the filter's configurations.
 const (
-	TypeURL         = "type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors"
-	OverrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy"
+	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors"
+	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy"
 )
 
 func init() { httpfilter.Register(filter{}) }
 
 type filter struct{}
 
-func (filter) TypeURLs() []string { return []string{TypeURL, OverrideTypeURL} }
+func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
 
 func (filter) IsTerminal() bool { return false }
 

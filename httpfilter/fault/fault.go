@@ -21,8 +21,8 @@ import (
 	"github.com/dynxds/dynxds/internal/httpstatus"
 )
 
-// TypeURL is the type of the filter's configuration and of its overrides.
-const TypeURL = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"
+// typeURL is the type of the filter's configuration and of its overrides.
+const typeURL = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"
 
 // The metadata that control faults (gRFC A33, "Header matching").
 const (
@@ -41,7 +41,7 @@ type filter struct {
 	active *atomic.Int64
 }
 
-func (filter) TypeURLs() []string { return []string{TypeURL} }
+func (filter) TypeURLs() []string { return []string{typeURL} }
 
 func (filter) IsTerminal() bool { return false }
 

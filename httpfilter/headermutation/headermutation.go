@@ -29,8 +29,8 @@ import (
 
 // The types of the filter's configurations.
 const (
-	TypeURL         = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
-	OverrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute"
+	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation"
+	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute"
 )
 
 var logger = grpclog.Component("dynxds")
@@ -42,7 +42,7 @@ type filter struct{}
 // config is what both configurations hold.
 type config struct{ request, response, trailer headeredit.Edits }
 
-func (filter) TypeURLs() []string { return []string{TypeURL, OverrideTypeURL} }
+func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
 
 func (filter) IsTerminal() bool { return false }
 

@@ -31,8 +31,8 @@ import (
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
-// TypeURL is the type of the filter's configuration and of its overrides.
-const TypeURL = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
+// typeURL is the type of the filter's configuration and of its overrides.
+const typeURL = "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit"
 
 // minInterval is the shortest fill_interval that Envoy takes.
 const minInterval = 50 * time.Millisecond
@@ -55,7 +55,7 @@ type config struct {
 	response headeredit.Edits
 }
 
-func (filter) TypeURLs() []string { return []string{TypeURL} }
+func (filter) TypeURLs() []string { return []string{typeURL} }
 
 func (filter) IsTerminal() bool { return false }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 )
 
-// TypeURL is the type of the router's configuration.
-const TypeURL = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+// typeURL is the type of the router's configuration.
+const typeURL = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
 func init() { httpfilter.Register(filter{}) }
 
 type filter struct{}
 
-func (filter) TypeURLs() []string { return []string{TypeURL} }
+func (filter) TypeURLs() []string { return []string{typeURL} }
 
 func (filter) IsTerminal() bool { return true }
 

@@ -17,9 +17,9 @@ import (
 // The types of the filter's configurations, and of the one kind of session state
 // that gRPC knows.
 const (
-	TypeURL         = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
-	OverrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"
-	CookieTypeURL   = "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
+	typeURL         = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
+	overrideTypeURL = "type.googleapis.com/envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"
+	cookieTypeURL   = "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
 )
 
 // config is both kinds of configuration. The name is empty if there are to be

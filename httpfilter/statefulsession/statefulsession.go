@@ -36,7 +36,7 @@ func init() { httpfilter.Register(filter{}) }
 type filter struct{}
 
 // TypeURLs implements httpfilter.Filter.
-func (filter) TypeURLs() []string { return []string{TypeURL, OverrideTypeURL} }
+func (filter) TypeURLs() []string { return []string{typeURL, overrideTypeURL} }
 
 // IsTerminal implements httpfilter.Filter.
 func (filter) IsTerminal() bool { return false }

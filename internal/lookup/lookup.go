@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/grpclog"
+
+	"github.com/dynxds/dynxds/internal/refpool"
 )
 
 var logger = grpclog.Component("dynxds")
@@ -39,11 +41,8 @@ func (r Result) Answered() bool { return r.Err != nil || r.Addresses != nil }
 // resolver does not tell.
 var errNoAddress = errors.New("DNS has no address for it")
 
-// lookups holds the names that somebody watches.
-var lookups = struct {
-	mu     sync.Mutex
-	byName map[string]*lookup
-}{byName: make(map[string]*lookup)}
+// lookups has the names that somebody watches.
+var lookups refpool.Pool[string, *lookup]
 
 // lookup is one name.
 type lookup struct {
@@ -62,6 +61,7 @@ type lookup struct {
 // not wait.
 type Watch struct {
 	lookup  *lookup // nil if the name is an address
+	release func()
 	changed func(Result)
 	limits  Limits
 }
@@ -94,14 +94,11 @@ func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
 			return w, Result{Addresses: []string{name}}
 		}
 	}
-	lookups.mu.Lock()
-	defer lookups.mu.Unlock()
-	l := lookups.byName[name]
-	if l == nil {
-		l = &lookup{name: name, over: make(chan struct{}), watches: make(map[*Watch]struct{})}
-		lookups.byName[name] = l
-	}
-	w.lookup = l
+	l, release, _ := lookups.Acquire(name, func() (*lookup, func(), error) {
+		l := &lookup{name: name, over: make(chan struct{}), watches: make(map[*Watch]struct{})}
+		return l, l.end, nil
+	})
+	w.lookup, w.release = l, release
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watches[w] = struct{}{}
@@ -115,11 +112,7 @@ func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
 }
 
 // Watched reports whether somebody watches the name. It is for tests.
-func Watched(name string) bool {
-	lookups.mu.Lock()
-	defer lookups.mu.Unlock()
-	return lookups.byName[name] != nil
-}
+func Watched(name string) bool { return lookups.Has(name) }
 
 // ResolveNow has the name looked up again, as soon as the limits permit it.
 func (w *Watch) ResolveNow() {
@@ -133,29 +126,29 @@ func (w *Watch) Stop() {
 	if w.lookup == nil {
 		return
 	}
-	lookups.mu.Lock()
-	defer lookups.mu.Unlock()
-	if w.lookup.leave(w) {
-		delete(lookups.byName, w.lookup.name)
-	}
+	w.lookup.remove(w)
+	w.release()
 }
 
-// leave reports whether w was the last one.
-func (l *lookup) leave(w *Watch) bool {
+func (l *lookup) remove(w *Watch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, watched := l.watches[w]; !watched {
-		return false
+		return
 	}
 	delete(l.watches, w)
-	l.limitLocked()
-	if len(l.watches) > 0 {
+	if len(l.watches) > 0 { // else it ends, or somebody is about to watch it
+		l.limitLocked()
 		l.planLocked()
-		return false
 	}
+}
+
+// end ends the look-ups of a name that nobody watches.
+func (l *lookup) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.endLocked()
 	close(l.over)
-	return true
 }
 
 // answer takes an answer of DNS. Addresses stay in use until there are others:

@@ -30,12 +30,11 @@ func (s side) filter(typeURL string) httpfilter.Filter {
 	if f == nil {
 		return nil
 	}
-	supported := httpfilter.SupportsClient(f)
+	_, supported := f.(httpfilter.ClientFilter)
 	if s == onServer {
-		// Chains of servers end in the router as well.
-		supported = httpfilter.SupportsServer(f) || f.IsTerminal()
+		_, supported = f.(httpfilter.ServerFilter)
 	}
-	if !supported {
+	if !supported && !f.IsTerminal() { // The router ends the chains of both sides.
 		return nil
 	}
 	return f

@@ -88,7 +88,12 @@ func (v *validator) newFilterOverride(at *path, name string, config *anypb.Any) 
 		v.unknownOverride(at, name, typeURL, optional)
 		return FilterOverride{}, false
 	}
-	parsed, err := httpfilter.ParseOverride(filter, config)
+	parser, ok := filter.(httpfilter.OverrideParser)
+	if !ok {
+		v.fault(at, "filter %s: the filter for type %q takes no override configuration", quote(name), config.GetTypeUrl())
+		return FilterOverride{}, false
+	}
+	parsed, err := parser.ParseOverride(config)
 	if err != nil {
 		v.fault(at, "filter %s: %v", quote(name), err)
 		return FilterOverride{}, false

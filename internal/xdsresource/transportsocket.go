@@ -28,6 +28,10 @@ func (s *TransportSocket) String() string {
 	return text
 }
 
+// AsksForSecurity reports whether a Cluster, which may be nil, has a transport socket that
+// channels have to obey whose credentials leave their security to the control plane.
+func (c *Cluster) AsksForSecurity() bool { return c != nil && c.TransportSocket != nil }
+
 // transportSocket returns the first transport socket of a Cluster that is more than
 // plaintext, or nil. This client does not match endpoints against
 // transport_socket_matches, so each entry counts for all of them.

@@ -58,7 +58,7 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 		return nil, err
 	}
 	var s grpc.ClientStream = u
-	if !rpc.Unary() {
+	if rpc.StreamDesc != nil {
 		var err error
 		if s, err = r.stream(); err != nil {
 			return nil, err

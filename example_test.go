@@ -1,0 +1,134 @@
+package dynxds_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// startMesh starts a backend and a control plane that leads "echo.example.com" there. It
+// returns the bootstrap of a client.
+func startMesh(node string) (bootstrap []byte, stop func()) {
+	backend, err := testutils.NewBackend("backend-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	store := controlplane.NewStore()
+	server, err := testutils.NewFakeServer(testutils.OverStore(store))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := store.Update(func(tx *controlplane.Tx) {
+		tx.Set(
+			xdsmsg.DefaultListener("echo.example.com", "routes"),
+			xdsmsg.RouteConfig("routes", "echo.example.com", xdsmsg.PrefixRoute("", "echo")),
+			xdsmsg.EDSCluster("echo", ""),
+			xdsmsg.SimpleEndpoints("echo", backend.Addr()),
+		)
+	}); err != nil {
+		log.Fatal(err)
+	}
+	return server.Bootstrap(node), func() { server.Stop(); backend.Stop() }
+}
+
+// tag is an interceptor of the program's: routes could match the header that it adds.
+func tag(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoker(metadata.AppendToOutgoingContext(ctx, "team", "search"), method, req, reply, cc, opts...)
+}
+
+// A channel with a bootstrap in memory: the program's own options, then those of dynxds.
+func ExampleDialOptions() {
+	bootstrap, stop := startMesh("dial-options")
+	defer stop()
+
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(tag),
+	}
+	opts = append(opts, dynxds.DialOptions(dynxds.WithBootstrap(bootstrap))...)
+	conn, err := grpc.NewClient("xds:///echo.example.com", opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err = testgrpc.NewTestServiceClient(conn).EmptyCall(ctx, new(testgrpc.Empty))
+	fmt.Println("RPC:", err)
+	// Output:
+	// RPC: <nil>
+}
+
+// The blank import (or this package for any reason), and another bootstrap for one
+// channel. Channels tells how the channel is configured, Dump what its client holds.
+func ExampleNewBuilder() {
+	bootstrap, stop := startMesh("new-builder")
+	defer stop()
+
+	builder, err := dynxds.NewBuilder(bootstrap)
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := grpc.NewClient("xds:///echo.example.com",
+		grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := testgrpc.NewTestServiceClient(conn).EmptyCall(ctx, new(testgrpc.Empty)); err != nil {
+		log.Fatal(err)
+	}
+
+	for _, channel := range dynxds.Channels() {
+		fmt.Println(channel.Target, channel.Mode, channel.Mode == dynxds.ModeXDS)
+	}
+	for _, client := range dynxds.Dump() {
+		if client.Node.GetId() != "new-builder" {
+			continue // another example's, which is about to end
+		}
+		for _, resource := range client.Resources {
+			fmt.Println(resource.TypeURL, resource.Name, resource.State)
+		}
+	}
+	// Output:
+	// xds:///echo.example.com xDS true
+	// type.googleapis.com/envoy.config.cluster.v3.Cluster echo ACKED
+	// type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment echo ACKED
+	// type.googleapis.com/envoy.config.listener.v3.Listener echo.example.com ACKED
+	// type.googleapis.com/envoy.config.route.v3.RouteConfiguration routes ACKED
+}
+
+// A program that was assigned shards uses the variants of the clusters that are for them.
+func ExampleSetConstraints() {
+	shards, err := dynparam.New(dynparam.Require("shards", dynparam.InRanges(
+		dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15})))
+	if err != nil {
+		log.Fatal(err)
+	}
+	clusters, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": shards})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(dynxds.SetConstraints(clusters), clusters.For("envoy.config.cluster.v3.Cluster"))
+
+	// Without any again.
+	fmt.Println(dynxds.SetConstraints(dynparam.ByType{}))
+	// Output:
+	// <nil> {shards in [4-6] or [11-15]}
+	// <nil>
+}
