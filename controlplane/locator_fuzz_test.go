@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -35,7 +36,7 @@ func FuzzLocators(f *testing.F) {
 		{fuzzLocator("*", "k", "1"), {Name: "*"}, fuzzLocator("xdstp://a/T/*", "k", "1"), fuzzLocator("xdstp://a/T/x", "k", "1")},
 		{faulty, nil, {}},
 	} {
-		for _, typeURL := range []string{clusterType, routeType, dynparam.MapTypeURL} {
+		for _, typeURL := range []string{typeurl.Cluster, typeurl.RouteConfiguration, dynparam.MapTypeURL} {
 			sotw, err := proto.Marshal(&discoverypb.DiscoveryRequest{TypeUrl: typeURL, ResourceLocators: list})
 			if err != nil {
 				f.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -132,7 +133,7 @@ func makeBeforeBreak(all []news) []news {
 	}
 	var kept, ends []news
 	for _, n := range all {
-		if n.sub.typeURL == clusterType || n.sub.typeURL == endpointType {
+		if n.sub.typeURL == typeurl.Cluster || n.sub.typeURL == typeurl.Endpoints {
 			end := news{sub: n.sub, removed: n.removed, lost: n.lost, errors: n.errors}
 			n.removed, n.lost, n.errors = nil, nil, nil
 			if !end.empty() {

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -283,9 +284,9 @@ func (p *sotw) breakLast(batches []batch) []batch {
 // batch or none.
 func (p *sotw) split(b batch) (begin, end []batch) {
 	switch {
-	case b.sub.typeURL == clusterType:
+	case b.sub.typeURL == typeurl.Cluster:
 		return p.splitClusters(b)
-	case b.sub.typeURL != endpointType || len(b.errors) == 0:
+	case b.sub.typeURL != typeurl.Endpoints || len(b.errors) == 0:
 		return []batch{b}, nil
 	case len(b.resources) == 0:
 		return nil, []batch{b}
@@ -307,7 +308,7 @@ func (p *sotw) splitClusters(b batch) (begin, end []batch) {
 	first := b
 	first.resources = inOrder(slices.Concat(b.resources, deleted))
 	// What is kept may match subscriptions that have errors.
-	p.addRivals(p.store.tables[clusterType], &first)
+	p.addRivals(p.store.tables[typeurl.Cluster], &first)
 	b.errors, first.errors = first.errors, nil
 	return []batch{first}, []batch{b}
 }
@@ -347,7 +348,7 @@ func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 
 // response makes the message, with a fresh nonce, and notes that it is sent.
 func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
-	if b.sub.typeURL == clusterType {
+	if b.sub.typeURL == typeurl.Cluster {
 		p.clusters = b.resources
 	}
 	nonce := p.nonces.next()

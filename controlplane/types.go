@@ -1,13 +1,8 @@
 package controlplane
 
-import "github.com/dynxds/dynxds/xdsclient/dynparam"
-
-// Type URLs that the xDS protocol treats by rules of their own.
-const (
-	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	routeType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+import (
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // wildcardName subscribes to every resource of a type.
@@ -17,7 +12,7 @@ const wildcardName = "*"
 // at once (Envoy, xDS protocol, "How the client specifies what resources to
 // return"). They are the types whose SotW responses are complete, too.
 func hasWildcard(typeURL string) bool {
-	return typeURL == listenerType || typeURL == clusterType
+	return typeURL == typeurl.Listener || typeURL == typeurl.Cluster
 }
 
 // pushRank orders the types within one push, make before break. What decides
@@ -26,13 +21,13 @@ func pushRank(typeURL string) int {
 	switch typeURL {
 	case dynparam.MapTypeURL:
 		return -1
-	case clusterType:
+	case typeurl.Cluster:
 		return 0
-	case endpointType:
+	case typeurl.Endpoints:
 		return 1
-	case listenerType:
+	case typeurl.Listener:
 		return 2
-	case routeType:
+	case typeurl.RouteConfiguration:
 		return 3
 	default:
 		return 4

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -71,7 +72,7 @@ func newWithdrawals() withdrawals {
 
 // delaysRemoval says whether other resources lead to those of the type.
 func delaysRemoval(typeURL string) bool {
-	return typeURL != listenerType && typeURL != dynparam.MapTypeURL
+	return typeURL != typeurl.Listener && typeURL != dynparam.MapTypeURL
 }
 
 // withdraw keeps for the client what the store has just deleted, and says whether it does.
