@@ -331,11 +331,11 @@ func setAnyDelta(t *testing.T, store *Store, req *discoverypb.DeltaDiscoveryRequ
 			case (value+i)%4 == 1 || key.isGlob():
 				tx.SetError(req.GetTypeUrl(), name, status.New(codes.NotFound, fmt.Sprint(value)))
 			default:
-				tx.SetNamed(name, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
+				tx.SetNamed(name, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
 			}
 			if path, context, _ := strings.Cut(keyOf(name).collection, "?"); path != "" {
 				member := strings.TrimSuffix(path, wildcardName) + "member?" + context
-				tx.SetNamed(member, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
+				tx.SetNamed(member, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func TestDelta_RequestWithoutTypeEndsTheStream(t *testing.T) {
 
 func TestDelta_CanBeRefused(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithoutDelta())
+	s := startServer(t, controlplane.Options{NoDelta: true})
 	s.set(t, cluster("c"))
 	if err := s.openDelta(t).end(); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "StreamAggregatedResources") {
 		t.Errorf("the stream ended with %v", err)
@@ -39,20 +39,20 @@ func TestDelta_LimitsPerStream(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
-		opt  controlplane.Option
+		opt  controlplane.Options
 		when *deltaRequest
 		want string
 	}{
 		{
-			"names", controlplane.WithMaxSubscriptions(3),
+			"names", controlplane.Options{MaxSubscriptions: 3},
 			&deltaRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{"a", "b", "c"}}, "4 types and resources, the server allows 3",
 		},
 		{
-			"bytes of names", controlplane.WithMaxNameBytes(1000),
+			"bytes of names", controlplane.Options{MaxNameBytes: 1000},
 			&deltaRequest{TypeUrl: rds, ResourceNamesSubscribe: []string{strings.Repeat("x", 1000)}}, "the server allows 1000",
 		},
 		{
-			"bytes of what the client says it has", controlplane.WithMaxNameBytes(1000),
+			"bytes of what the client says it has", controlplane.Options{MaxNameBytes: 1000},
 			&deltaRequest{TypeUrl: cds, InitialResourceVersions: map[string]string{"a": strings.Repeat("x", 1000)}}, "the server allows 1000",
 		},
 	}
@@ -70,7 +70,7 @@ func TestDelta_LimitsPerStream(t *testing.T) {
 
 func TestDelta_LimitCountsWhatIsSubscribedNow(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithMaxSubscriptions(8), controlplane.WithMaxNameBytes(400))
+	s := startServer(t, controlplane.Options{MaxSubscriptions: 8, MaxNameBytes: 400})
 	c := s.openDelta(t)
 	for i := range 200 {
 		names := []string{fmt.Sprintf("name-a-%d", i), fmt.Sprintf("name-b-%d", i)}

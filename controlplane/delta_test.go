@@ -306,16 +306,16 @@ func TestDelta_NodeComesWithFirstRequestOnly(t *testing.T) {
 func TestDelta_LargeResponsesAreSplit(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
-	s := startServer(t, controlplane.WithMaxResponseSize(limit))
+	s := startServer(t, controlplane.Options{MaxResponseSize: limit})
 	big := strings.Repeat("x", 10<<10)
 	want := map[string]bool{}
 	s.update(t, func(tx *controlplane.Tx) {
 		for i := range 50 {
 			name := fmt.Sprintf("r%d", i)
-			tx.SetNamed(name, wrapperspb.String(name+big))
+			tx.SetNamed(name, nil, wrapperspb.String(name+big))
 			want[name] = true
 		}
-		tx.SetNamed("huge", wrapperspb.String(strings.Repeat("x", 2*limit)))
+		tx.SetNamed("huge", nil, wrapperspb.String(strings.Repeat("x", 2*limit)))
 		want["huge"] = true
 		for i := range 20 {
 			name := fmt.Sprintf("e%d", i)
@@ -361,7 +361,7 @@ func TestDelta_SlowClientGetsTheNewestState(t *testing.T) {
 	big := func(i int) *wrapperspb.StringValue {
 		return wrapperspb.String(fmt.Sprintf("%03d", i) + strings.Repeat("x", 1<<20))
 	}
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("big", big(0)) })
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("big", nil, big(0)) })
 	slow, quick := s.openDelta(t), s.openDelta(t)
 	slow.subscribe(custom, "big")
 	quick.subscribe(rds, "r")
@@ -369,7 +369,7 @@ func TestDelta_SlowClientGetsTheNewestState(t *testing.T) {
 	const updates = 100
 	for i := 1; i <= updates; i++ {
 		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetNamed("big", big(i))
+			tx.SetNamed("big", nil, big(i))
 			tx.Set(xdsmsg.RouteConfig("r", fmt.Sprintf("domain-%d", i)))
 		})
 		quick.want(rds, "r")
@@ -403,7 +403,7 @@ func TestDelta_PushOrderIsMakeBeforeBreak(t *testing.T) {
 	c.want(custom, "-x")
 
 	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetNamed("x", wrapperspb.String("x"))
+		tx.SetNamed("x", nil, wrapperspb.String("x"))
 		tx.Delete(cds, "old")
 		tx.Delete(eds, "old")
 		tx.Delete(lds, "l-old")

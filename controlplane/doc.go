@@ -32,7 +32,7 @@
 // locators says with constraints which one it wants; the package understands the
 // messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
 // other client has no constraints, which match all variants, or those of
-// [WithNodeConstraints], and is sent one variant of each name: the choice that
+// [Options.NodeConstraints], and is sent one variant of each name: the choice that
 // dynparam.Constraints.Choose makes. [Tx.SetDPDS] tells each client which
 // constraints to send.
 //
@@ -46,7 +46,7 @@
 //
 // The order of responses does not say when a client has acted on them. So a resource
 // that is deleted from the store stays in the view of each stream whose client has it,
-// until the client unsubscribes or a delay has passed ([WithRemovalDelay], 30 s by
+// until the client unsubscribes or a delay has passed ([Options.RemovalDelay], 30 s by
 // default). Errors are not delayed, nor are deletions of Listeners.
 //
 // # Errors

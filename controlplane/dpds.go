@@ -53,17 +53,17 @@ func (p dpdsDelta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 func (d *dpds) StreamDynamicParameterConstraints(wire dpdspb.DynamicParametersDiscoveryService_StreamDynamicParameterConstraintsServer) error {
 	s := d.server
 	return serve(s, ProtocolSotW, wire, func(st *stream) protocolVariant[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
-		return dpdsSotW{newSotW(st, s.wrap, s.tellAbsence)}
+		return dpdsSotW{newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors)}
 	})
 }
 
 func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDiscoveryService_DeltaDynamicParameterConstraintsServer) error {
 	s := d.server
-	if s.noDelta {
+	if s.opts.NoDelta {
 		return errNoDelta
 	}
 	return serve(s, ProtocolDelta, wire, func(st *stream) protocolVariant[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
-		return dpdsDelta{newDelta(st, s.maxResponse)}
+		return dpdsDelta{newDelta(st, s.opts.MaxResponseSize)}
 	})
 }
 
@@ -78,7 +78,7 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	}
 	defer s.end(st)
 	req.ResponseNonce, req.ErrorDetail = "", nil
-	p := dpdsSotW{newSotW(st, s.wrap, true)}
+	p := dpdsSotW{newSotW(st, s.opts.WrapResources, true)}
 	if err := p.handle(req); err != nil {
 		return nil, err
 	}

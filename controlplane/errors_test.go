@@ -347,7 +347,7 @@ func TestErrors_AreNotForWildcards(t *testing.T) {
 // Envoy, "Eventual consistency considerations", for errors that end a resource.
 func TestErrors_EndClustersAfterTheRoutesThatLeaveThem(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithNotFoundErrors())
+	s := startServer(t, controlplane.Options{NotFoundErrors: true})
 	s.set(t, cluster("old"), xdsmsg.SimpleEndpoints("old", "127.0.0.1:1"), xdsmsg.SimpleEndpoints("stays", "127.0.0.1:1"), xdsmsg.RouteConfig("r", "*"))
 	c, d := s.open(t), s.openDelta(t)
 	for _, sub := range []struct {
@@ -391,7 +391,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 	for _, typeURL := range []string{rds, cds} {
 		t.Run(typeURL, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, controlplane.WithNotFoundErrors())
+			s := startServer(t, controlplane.Options{NotFoundErrors: true})
 			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
 			c := s.open(t)
 			c.subscribe(typeURL, "a", "b")
@@ -417,7 +417,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 	}
 	t.Run("wildcard", func(t *testing.T) {
 		t.Parallel()
-		s := startServer(t, controlplane.WithNotFoundErrors())
+		s := startServer(t, controlplane.Options{NotFoundErrors: true})
 		s.set(t, cluster("a"))
 		c := s.open(t)
 		c.subscribe(cds)
@@ -427,7 +427,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 	})
 	t.Run("delta says it by removed_resources", func(t *testing.T) {
 		t.Parallel()
-		s := startServer(t, controlplane.WithNotFoundErrors())
+		s := startServer(t, controlplane.Options{NotFoundErrors: true})
 		c := s.openDelta(t)
 		c.subscribe(cds, "a")
 		c.want(cds, "-a")
@@ -436,7 +436,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 
 func TestErrors_Clients(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithNotFoundErrors())
+	s := startServer(t, controlplane.Options{NotFoundErrors: true})
 	s.setError(t, rds, "e", denied)
 	c := s.open(t)
 	c.subscribe(rds, "e", "missing")

@@ -18,7 +18,7 @@ type nodeConstraints struct {
 	epoch atomic.Uint64
 }
 
-// RefreshNodeConstraints calls the function of [WithNodeConstraints] anew, for
+// RefreshNodeConstraints calls the function of [Options.NodeConstraints] anew, for
 // the streams whose nodes affected accepts, or, if it is nil, for all. What their
 // clients get of other variants now is sent; the rest is not.
 func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {

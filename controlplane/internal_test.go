@@ -156,7 +156,7 @@ func setAny(t *testing.T, store *Store, req *discoverypb.DiscoveryRequest, value
 			continue
 		}
 		if _, err := store.Update(func(tx *Tx) {
-			tx.SetNamed(name, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(value)})
+			tx.SetNamed(name, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(value)})
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// DefaultLoadInterval is how often clients are asked to report.
-const DefaultLoadInterval = 10 * time.Second
-
 // Bounds of what LoadReports remembers, so that no client can fill the memory.
 const (
 	maxLoadClusters   = 100_000
@@ -25,16 +22,15 @@ const (
 	maxLoadNames      = 1_000 // of categories, or of metrics, in one place
 )
 
-// LoadOption changes how [LoadReports] behave.
-type LoadOption func(*LoadReports)
-
-// WithLoadInterval sets how often clients are asked to report. The default is
-// [DefaultLoadInterval]. Clients do not report more often than once a second.
-func WithLoadInterval(d time.Duration) LoadOption { return func(l *LoadReports) { l.interval = d } }
-
-// WithLoadClusters asks only for the load of the named clusters. The default is to
-// ask for all.
-func WithLoadClusters(names ...string) LoadOption { return func(l *LoadReports) { l.clusters = names } }
+// LoadOptions configure [LoadReports]. The zero value has every default.
+type LoadOptions struct {
+	// Interval is how often clients are asked to report; the default is 10 s. gRPC
+	// clients report once a second at most.
+	Interval time.Duration
+	// Clusters are the names of the clusters whose load is asked for; the default is
+	// all.
+	Clusters []string
+}
 
 // LoadReports is the Load Reporting Service (LRS). It asks clients for the load of
 // clusters with lrs_server, and sums up what they report. It keeps no history: who
@@ -44,8 +40,7 @@ func WithLoadClusters(names ...string) LoadOption { return func(l *LoadReports) 
 // Beyond 100,000 clusters, 1,000 localities of one of them, or 1,000 names of
 // metrics or of categories of drops in one place, further ones are left out.
 type LoadReports struct {
-	interval time.Duration
-	clusters []string
+	opts LoadOptions
 	// stop ends every stream when it is closed.
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -63,17 +58,14 @@ type LoadReports struct {
 type loadKey struct{ cluster, service string }
 
 // NewLoadReports returns LoadReports without any load.
-func NewLoadReports(opts ...LoadOption) *LoadReports {
-	l := &LoadReports{
-		interval: DefaultLoadInterval,
-		stop:     make(chan struct{}),
-		loads:    make(map[loadKey]*clusterLoad),
-		news:     make(chan struct{}),
+func NewLoadReports(opts LoadOptions) *LoadReports {
+	setDefault(&opts.Interval, 10*time.Second)
+	return &LoadReports{
+		opts:  opts,
+		stop:  make(chan struct{}),
+		loads: make(map[loadKey]*clusterLoad),
+		news:  make(chan struct{}),
 	}
-	for _, opt := range opts {
-		opt(l)
-	}
-	return l
 }
 
 // Register adds envoy.service.load_stats.v3.LoadReportingService to a gRPC server:
@@ -154,9 +146,9 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 
 func (l *LoadReports) order() *loadpb.LoadStatsResponse {
 	return &loadpb.LoadStatsResponse{
-		Clusters:              l.clusters,
-		SendAllClusters:       len(l.clusters) == 0,
-		LoadReportingInterval: durationpb.New(l.interval),
+		Clusters:              l.opts.Clusters,
+		SendAllClusters:       len(l.opts.Clusters) == 0,
+		LoadReportingInterval: durationpb.New(l.opts.Interval),
 	}
 }
 

@@ -122,7 +122,7 @@ func setVariants(t *testing.T, store *Store, typeURL string, locators []*discove
 			case 2:
 				tx.SetError(typeURL, name, status.New(codes.Internal, "x"))
 			default:
-				tx.SetNamedVariant(name, p, &anypb.Any{TypeUrl: typeURL, Value: []byte(fmt.Sprint(value))})
+				tx.SetNamed(name, p, &anypb.Any{TypeUrl: typeURL, Value: []byte(fmt.Sprint(value))})
 			}
 		})
 	}

@@ -26,18 +26,18 @@ func TestServer_LimitsPerStream(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		opt  controlplane.Option
+		opt  controlplane.Options
 		when func(c *client)
 		want string
 	}{
-		{"names", controlplane.WithMaxSubscriptions(10), func(c *client) { c.subscribe(rds, many(10)...) }, "11 types and resources, the server allows 10"},
-		{"types", controlplane.WithMaxSubscriptions(3), func(c *client) {
+		{"names", controlplane.Options{MaxSubscriptions: 10}, func(c *client) { c.subscribe(rds, many(10)...) }, "11 types and resources, the server allows 10"},
+		{"types", controlplane.Options{MaxSubscriptions: 3}, func(c *client) {
 			for _, typeURL := range many(4) {
 				c.subscribe(typeURL)
 			}
 		}, "4 types and resources, the server allows 3"},
-		{"bytes of names", controlplane.WithMaxNameBytes(1000), func(c *client) { c.subscribe(rds, strings.Repeat("x", 1000)) }, "the server allows 1000"},
-		{"bytes of the node", controlplane.WithMaxNameBytes(1000), func(c *client) {
+		{"bytes of names", controlplane.Options{MaxNameBytes: 1000}, func(c *client) { c.subscribe(rds, strings.Repeat("x", 1000)) }, "the server allows 1000"},
+		{"bytes of the node", controlplane.Options{MaxNameBytes: 1000}, func(c *client) {
 			c.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, Node: &corepb.Node{Id: strings.Repeat("x", 1000)}})
 		}, "the server allows 1000"},
 	}
@@ -56,7 +56,7 @@ func TestServer_LimitsPerStream(t *testing.T) {
 
 func TestServer_LimitCountsWhatIsSubscribedNow(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithMaxSubscriptions(8), controlplane.WithMaxNameBytes(400))
+	s := startServer(t, controlplane.Options{MaxSubscriptions: 8, MaxNameBytes: 400})
 	s.set(t, xdsmsg.RouteConfig("r", "*"))
 	c := s.open(t)
 	c.subscribe(rds, "r")
@@ -73,7 +73,7 @@ func TestServer_SlowClientGetsTheNewestStateAndHoldsUpNobody(t *testing.T) {
 	big := func(i int) *wrapperspb.StringValue {
 		return wrapperspb.String(fmt.Sprintf("%03d", i) + strings.Repeat("x", 1<<20))
 	}
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("big", big(0)) })
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("big", nil, big(0)) })
 	slow, quick := s.open(t), s.open(t)
 	slow.subscribe(custom, "big")
 	// Whatever else it gets, the slow client has room for 64 KiB unread.
@@ -82,7 +82,7 @@ func TestServer_SlowClientGetsTheNewestStateAndHoldsUpNobody(t *testing.T) {
 	const updates = 100
 	for i := 1; i <= updates; i++ {
 		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetNamed("big", big(i))
+			tx.SetNamed("big", nil, big(i))
 			tx.Set(xdsmsg.RouteConfig("r", fmt.Sprintf("domain-%d", i)))
 		})
 		quick.want(rds, "r")
@@ -107,7 +107,7 @@ func TestServer_CloseEndsStreamsAlsoStuckOnes(t *testing.T) {
 	s := startServer(t)
 	s.update(t, func(tx *controlplane.Tx) {
 		for i := range 4 {
-			tx.SetNamed(fmt.Sprint(i), wrapperspb.String(strings.Repeat("x", 1<<20)))
+			tx.SetNamed(fmt.Sprint(i), nil, wrapperspb.String(strings.Repeat("x", 1<<20)))
 		}
 	})
 	idle, stuck := s.open(t), s.open(t)

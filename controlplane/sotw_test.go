@@ -228,19 +228,19 @@ func TestSotW_ResourceWrapping(t *testing.T) {
 	const feature = "xds.config.resource-in-sotw"
 	tests := []struct {
 		name     string
-		opts     []controlplane.Option
+		opts     controlplane.Options
 		features []string
 		wrapped  bool
 	}{
-		{"neither", nil, nil, false},
-		{"client announces, server off", nil, []string{feature}, false},
-		{"server on, client does not announce", []controlplane.Option{controlplane.WithResourceWrapping()}, []string{"envoy.lb.x"}, false},
-		{"both", []controlplane.Option{controlplane.WithResourceWrapping()}, []string{"envoy.lb.x", feature}, true},
+		{"neither", controlplane.Options{}, nil, false},
+		{"client announces, server off", controlplane.Options{}, []string{feature}, false},
+		{"server on, client does not announce", controlplane.Options{WrapResources: true}, []string{"envoy.lb.x"}, false},
+		{"both", controlplane.Options{WrapResources: true}, []string{"envoy.lb.x", feature}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, tt.opts...)
+			s := startServer(t, tt.opts)
 			s.set(t, cluster("c"))
 			c := s.open(t)
 			c.send(&discoverypb.DiscoveryRequest{
@@ -273,11 +273,11 @@ func TestSotW_ResourceWrapping(t *testing.T) {
 func TestSotW_CustomType(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", wrapperspb.String("one")) })
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", nil, wrapperspb.String("one")) })
 	c := s.open(t)
 	c.subscribe(custom, "v")
 	c.want(custom, "one")
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", wrapperspb.String("two")) })
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", nil, wrapperspb.String("two")) })
 	c.want(custom, "two")
 }
 

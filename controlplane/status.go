@@ -67,7 +67,7 @@ type TypeStatus struct {
 	// subscribed. They are ordered by name.
 	Errors []ErrorStatus
 	// Kept are the names of resources that were deleted and that the client still has,
-	// in order, each once: it was not told yet (WithRemovalDelay).
+	// in order, each once: it was not told yet (Options.RemovalDelay).
 	Kept []string
 	// SentVersion and SentNonce are those of the last response, empty if none
 	// was sent. It may still be on its way. The version is that of the type
@@ -98,18 +98,12 @@ type ErrorStatus struct {
 	Err         *status.Status
 }
 
-// Stats are counts since the store was made, which the servers of a store share.
-type Stats struct {
-	// AmbiguousChoices counts how often TP2 left open which of several matching
-	// variants a subscription gets, so that another implementation might choose
-	// another one: the deployment does not follow the best practices of TP2's
-	// "Matching Behavior and Best Practices". A choice that streams share is
-	// counted once.
-	AmbiguousChoices uint64
-}
-
-// Stats returns the counts.
-func (s *Server) Stats() Stats { return Stats{AmbiguousChoices: s.store.ambiguous.Load()} }
+// AmbiguousChoices returns how often, since the store was made, TP2 left open which of
+// several matching variants a subscription gets, so that another implementation might
+// choose another one: the deployment does not follow the best practices of TP2's
+// "Matching Behavior and Best Practices". A choice that streams share is counted once, and
+// the servers of a store share the count.
+func (s *Server) AmbiguousChoices() uint64 { return s.store.ambiguous.Load() }
 
 // Clients returns the present streams in the order they began. Each entry is
 // consistent in itself. Its cost is that of all names of all streams.

@@ -93,8 +93,8 @@ func (s *Store) Error(typeURL, name string) *status.Status {
 }
 
 // Choose returns what a subscription to a name with these constraints gets:
-// a resource, an error, or, if no variant matches, neither. It does not count as
-// a choice in [Stats].
+// a resource, an error, or, if no variant matches, neither. It does not count in
+// [Server.AmbiguousChoices].
 func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource, *status.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -57,12 +57,12 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 	before := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a")) })
 	version, err := s.Update(func(tx *controlplane.Tx) {
 		tx.Set(cluster("b"), wrapperspb.String("x"), cluster(""), nil, (*clusterpb.Cluster)(nil))
-		tx.SetNamed("", cluster("c"))
-		tx.SetNamed("*", cluster("c"))
-		tx.SetNamed("\xff", cluster("c"))
-		tx.SetNamed("nil", nil)
-		tx.SetNamed("untyped", &anypb.Any{})
-		tx.SetNamed("badutf8", wrapperspb.String("\xff"))
+		tx.SetNamed("", nil, cluster("c"))
+		tx.SetNamed("*", nil, cluster("c"))
+		tx.SetNamed("\xff", nil, cluster("c"))
+		tx.SetNamed("nil", nil, nil)
+		tx.SetNamed("untyped", nil, &anypb.Any{})
+		tx.SetNamed("badutf8", nil, wrapperspb.String("\xff"))
 		tx.Delete(cds, "a")
 	})
 	if err == nil {
@@ -176,7 +176,7 @@ func TestTx_MessagesMayBeReused(t *testing.T) {
 	raw := &anypb.Any{TypeUrl: "example.com/raw", Value: []byte("raw")}
 	mustUpdate(t, s, func(tx *controlplane.Tx) {
 		tx.Set(c)
-		tx.SetNamed("raw", raw)
+		tx.SetNamed("raw", nil, raw)
 		c.AltStatName = "edited"
 		raw.Value[0] = 'X'
 	})

@@ -96,12 +96,12 @@ func (s *stream) use(more usage) error {
 	next := usage{names: s.used.names + more.names, bytes: s.used.bytes + more.bytes}
 	if next.names > s.limits.names {
 		return status.Errorf(codes.ResourceExhausted,
-			"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (WithMaxSubscriptions)",
+			"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxSubscriptions)",
 			next.names, s.limits.names)
 	}
 	if next.bytes > s.limits.bytes {
 		return status.Errorf(codes.ResourceExhausted,
-			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (WithMaxNameBytes)",
+			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxNameBytes)",
 			next.bytes, s.limits.bytes)
 	}
 	s.used = next

@@ -81,7 +81,7 @@ type subscription struct {
 	// too: with the collection's error, or with absence if it is in none.
 	told map[topic]*entry
 	// kept are the resources that the store has no more and the client is still to
-	// have; see WithRemovalDelay.
+	// have; see Options.RemovalDelay.
 	kept map[topic]*entry
 	// answers are what computed resources are for this client, and epoch counts
 	// how often it was said that they may be others by now.

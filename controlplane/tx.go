@@ -34,14 +34,6 @@ type slotKey struct {
 // some stay; see [Tx.SetVariant].
 func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
 
-// SetNamed is Set for a message under a name of the caller's choice. A
-// *anypb.Any is taken as the serialized resource itself, whatever its bytes.
-// The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
-//
-// Names of TP1 that differ only in how they are written are one name. The
-// spelling that is stored first stays until the resource changes.
-func (tx *Tx) SetNamed(name string, m proto.Message) { tx.SetNamedVariant(name, nil, m) }
-
 // SetVariant is Set for the variants of resources that have these dynamic
 // parameters (xRFC TP2). Other variants of the same names stay as they are. A
 // SetError that comes before in time ends.
@@ -60,12 +52,17 @@ func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message
 			tx.fail(fmt.Errorf("set: %w", err))
 			continue
 		}
-		tx.SetNamedVariant(name, parameters, m)
+		tx.SetNamed(name, parameters, m)
 	}
 }
 
-// SetNamedVariant is SetNamed for a variant; see [Tx.SetVariant].
-func (tx *Tx) SetNamedVariant(name string, parameters map[string]string, m proto.Message) {
+// SetNamed is [Tx.SetVariant] for a message under a name of the caller's choice; nil
+// parameters are none. A *anypb.Any is taken as the serialized resource itself, whatever
+// its bytes. The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
+//
+// Names of TP1 that differ only in how they are written are one name. The spelling that
+// is stored first stays until the resource changes.
+func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Message) {
 	if isNil(m) {
 		tx.fail(fmt.Errorf("set %q: the message is nil", name))
 		return
@@ -186,7 +183,7 @@ func storable(name string) (nameKey, error) {
 
 // Delete removes a resource with all its variants, or the error in its place, if
 // there is one. Clients that have the resource are told later; see
-// [WithRemovalDelay].
+// [Options.RemovalDelay].
 func (tx *Tx) Delete(typeURL, name string) {
 	tx.draft(typeURL, keyOf(name)).replace(nil)
 }

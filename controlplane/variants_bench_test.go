@@ -17,7 +17,7 @@ func benchClients(b *testing.B, store *Store, streams int, locator func(i int) *
 	b.Helper()
 	var clients []*delta
 	for i := range streams {
-		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), DefaultMaxResponseSize)
+		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), defaultMaxResponseSize)
 		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
 			TypeUrl: typeurl.Endpoints, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{locator(i)},
 		})
@@ -28,7 +28,7 @@ func benchClients(b *testing.B, store *Store, streams int, locator func(i int) *
 }
 
 func benchVariant(tx *Tx, name, key, value string, n int) {
-	tx.SetNamedVariant(name, map[string]string{key: value}, &anypb.Any{TypeUrl: typeurl.Endpoints, Value: fmt.Append(nil, "endpoints ", n)})
+	tx.SetNamed(name, map[string]string{key: value}, &anypb.Any{TypeUrl: typeurl.Endpoints, Value: fmt.Append(nil, "endpoints ", n)})
 }
 
 // One variant of two changes, and 1,000 streams with equal constraints have it:
@@ -150,7 +150,7 @@ func BenchmarkStore_RefreshDPDS1000Streams(b *testing.B) {
 	})
 	var clients []*delta
 	for i := range streams {
-		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), DefaultMaxResponseSize)
+		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), defaultMaxResponseSize)
 		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
 			Node: &corepb.Node{Id: fmt.Sprint(i)}, TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{"d"},
 		})

@@ -8,34 +8,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// DefaultRemovalDelay is how long a deletion is kept from clients by default: twice the
-// 15 s that gRPC clients wait for a resource. A client that was told of new routes late, and
-// waits for their Clusters, still has the old ones.
-const DefaultRemovalDelay = 30 * time.Second
-
 // Bounds of what one stream keeps of deleted resources. Beyond them the oldest go.
 const (
 	maxWithdrawals     = 10_000
 	maxWithdrawalBytes = 32 << 20
 )
-
-// WithRemovalDelay bounds how long the deletion of a resource is kept from a stream
-// whose client has the resource and is still subscribed to it (make before break). A
-// client that moves on unsubscribes before that, and is told of nothing: it never sees a
-// resource go that its own configuration still leads to. Zero tells of deletions at once,
-// in the order of the package documentation. The default is [DefaultRemovalDelay].
-//
-// Told at once are, whatever the delay: the deletion of a Listener or of a DPDS
-// resource, to which nothing else leads; an error in place of a resource ([Tx.SetError],
-// [Tx.SetVariantError]); that no variant matches constraints that changed
-// ([Server.RefreshNodeConstraints]); and, to a client that subscribes after the deletion,
-// subscribes again, or comes back on a new stream, that the resource does not exist. So to
-// take access away, set an error or delete the Listener. A wildcard or a glob subscription
-// cannot let go of a single resource, and keeps it for the whole delay.
-//
-// A stream keeps 10,000 deleted resources, of 32 MiB together, at most; the oldest go
-// first.
-func WithRemovalDelay(d time.Duration) Option { return func(s *Server) { s.removalDelay = d } }
 
 // withdrawal is a resource that the store has no more and the client is still to have.
 type withdrawal struct {
@@ -54,7 +31,7 @@ type withdrawals struct {
 	// delay is zero or less if there are none.
 	delay time.Duration
 	// completeOnly: the client can be told of a removal only by a response that is
-	// complete (SotW without WithNotFoundErrors).
+	// complete (SotW without Options.NotFoundErrors).
 	completeOnly bool
 	// queue is in the order of due, and has withdrawals that are over, too.
 	queue []withdrawal
