@@ -5,9 +5,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// wildcardName subscribes to every resource of a type.
-const wildcardName = "*"
-
 // hasWildcard says whether clients may subscribe to all resources of the type
 // at once (Envoy, xDS protocol, "How the client specifies what resources to
 // return"). They are the types whose SotW responses are complete, too.
