@@ -31,7 +31,7 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
 	p.tellRejected(sub, rejected, req.GetErrorDetail())
-	return p.resubscribe(sub, sub.difference(
+	return p.resubscribe(sub, sub.deltaChange(
 		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
 		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
 		req.GetInitialResourceVersions()))

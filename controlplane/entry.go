@@ -26,10 +26,6 @@ type entry struct {
 	computed *computed
 }
 
-// absence stands for "there is nothing under this name" where the record of
-// what a client was told has to say so. The store holds no such entry.
-var absence = &entry{}
-
 // sameBytes compares two entries of the store with the same parameters, nil for
 // none.
 func (e *entry) sameBytes(o *entry) bool {

@@ -179,18 +179,3 @@ func (sub *subscription) keptNames() []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-// locators returns the subscribed locators in order. The caller holds Store.mu.
-func (sub *subscription) locators() []Locator {
-	if sub.dialect == byNames {
-		return nil
-	}
-	locators := make([]Locator, 0, len(sub.names))
-	for _, l := range sub.names {
-		locators = append(locators, Locator{l.name, l.constraints})
-	}
-	slices.SortFunc(locators, func(a, b Locator) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
-	})
-	return locators
-}

@@ -172,16 +172,14 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	sub.asks = nil
 	for tp := range change.removed {
 		t.leave(sub, tp.name, sub.askKey(tp))
-		delete(sub.names, tp)
-		sub.indexTopic(tp, false)
+		sub.remove(tp)
 	}
 	for tp, l := range change.added {
 		a := t.join(sub, tp.name, sub.askKey(tp), sub.meant(l))
 		if sub.dialect == byLocators {
 			l.constraints = a.constraints // equal ones, which many streams share
 		}
-		sub.names[tp] = l
-		sub.indexTopic(tp, true)
+		sub.add(tp, l)
 	}
 	before := sub.interest
 	sub.interest = change.interest

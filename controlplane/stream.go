@@ -124,7 +124,7 @@ func (s *stream) subscription(typeURL string, telling telling, dialect dialect) 
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, typeURL: typeURL, telling: telling, dialect: dialect, names: map[topic]locator{}}
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, telling: telling, dialect: dialect, names: map[topic]locator{}}}
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)
@@ -144,47 +144,6 @@ func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error
 	}
 	s.store.resubscribe(sub, change)
 	return nil
-}
-
-// markDue queues sub if something is due of it. The caller holds mu.
-func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.pending.empty() {
-		return
-	}
-	sub.queued = true
-	s.dueSubs = append(s.dueSubs, sub)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// dueChanges are the changes that are due of one type.
-type dueChanges struct {
-	sub     *subscription
-	pending pending
-}
-
-// takeDue returns what is due, in push order, and clears it. The caller holds
-// Store.mu for reading, so that it sees whole updates only. A stream that ended,
-// and has no place in the store any more, has nothing due.
-func (s *stream) takeDue() []dueChanges {
-	if s.released {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	due := make([]dueChanges, 0, len(s.dueSubs))
-	for _, sub := range s.dueSubs {
-		if p := sub.takePending(); !p.empty() {
-			due = append(due, dueChanges{sub, p})
-		}
-	}
-	s.dueSubs = nil
-	slices.SortStableFunc(due, func(a, b dueChanges) int {
-		return pushRank(a.sub.typeURL) - pushRank(b.sub.typeURL)
-	})
-	return due
 }
 
 // protocolVariant is a variant of the protocol on one stream.

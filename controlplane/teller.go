@@ -142,7 +142,7 @@ func (w *teller) openGlob(tp topic, again bool, opened map[topic]bool) {
 	// For the members, too, what the client is told is what there is.
 	for member := range w.sub.kept {
 		if member.name.collection == tp.name.collection {
-			w.sub.restore(member)
+			w.sub.kept.restore(member)
 			w.add(member, false)
 		}
 	}
@@ -155,7 +155,7 @@ func (w *teller) openGlob(tp topic, again bool, opened map[topic]bool) {
 		// A client that was told of an error may have dropped the members, or
 		// may still have some that are gone by now.
 		opened[tp] = again || known
-		w.sub.remember(tp, absence)
+		w.sub.told.set(tp, absence)
 		if w.isEmpty(tp) {
 			w.markGone(tp, absence)
 		}
@@ -201,7 +201,7 @@ func (w *teller) look(tp topic, again bool) {
 			w.lookGone(tp, was, named)
 		}
 	case known && !again && was.sameVersion(now):
-		sub.remember(tp, now)
+		sub.told.set(tp, now)
 	case now.err != nil:
 		w.tellError(tp, now)
 	default:
@@ -212,7 +212,7 @@ func (w *teller) look(tp topic, again bool) {
 func (w *teller) lookGone(tp topic, was *entry, named bool) {
 	if named {
 		w.markGone(tp, absence)
-		w.sub.remember(tp, absence)
+		w.sub.told.set(tp, absence)
 	} else if was != nil {
 		w.markGone(tp, was)
 		delete(w.sub.told, tp)
@@ -228,7 +228,7 @@ func (w *teller) markGone(tp topic, was *entry) {
 
 func (w *teller) tellError(tp topic, e *entry) {
 	w.news.errors = append(w.news.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.remember(tp, e)
+	w.sub.told.set(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
 	}
@@ -236,7 +236,7 @@ func (w *teller) tellError(tp topic, e *entry) {
 }
 
 func (w *teller) tellResource(tp topic, e *entry) {
-	w.sub.remember(tp, e)
+	w.sub.told.set(tp, e)
 	next := namedResource{w.sub.spelling(tp, e), e.resource}
 	if w.sub.dialect == byLocators {
 		if w.sent[next] {

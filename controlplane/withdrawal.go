@@ -26,6 +26,10 @@ type withdrawal struct {
 
 func (w *withdrawal) size() int { return w.was.resource.size() }
 
+// keptEntries are the resources that the store has no more and the client is still to have;
+// see Options.RemovalDelay. stream.mu guards them.
+type keptEntries map[topic]*entry
+
 // withdrawals are those of one stream. stream.mu guards them.
 type withdrawals struct {
 	// delay is zero or less if there are none.
@@ -68,7 +72,7 @@ func (sub *subscription) withdraw(tp topic, was *entry) bool {
 		return true // as a name and as a member of a collection
 	}
 	if sub.kept == nil {
-		sub.kept = map[topic]*entry{}
+		sub.kept = keptEntries{}
 	}
 	sub.kept[tp] = was
 	w := withdrawal{sub: sub, topic: tp, was: was, due: time.Now().Add(s.withdrawals.delay)}
@@ -97,13 +101,13 @@ func (sub *subscription) hasResource(tp topic) bool {
 	return told == nil
 }
 
-// restore ends a withdrawal without a word: the client has the resource again, or wants it
-// no more. The caller holds stream.mu.
-func (sub *subscription) restore(tp topic) { delete(sub.kept, tp) }
+// restore ends a withdrawal without a response: the client has the resource again, or no
+// longer asks for it.
+func (kept keptEntries) restore(tp topic) { delete(kept, tp) }
 
 // endWithdrawal makes it due that a resource is gone. The caller holds stream.mu.
 func (sub *subscription) endWithdrawal(tp topic) {
-	sub.restore(tp)
+	sub.kept.restore(tp)
 	if sub.telling == tellAll {
 		sub.pending.all = true
 		if !sub.named(tp) {
@@ -191,18 +195,17 @@ func (sub *subscription) endWithdrawalsIf(end func(topic, *entry) bool) {
 	sub.stream.markDue(sub)
 }
 
-// keptResources returns the deleted resources that belong into a complete response. The
-// caller holds stream.mu.
-func (sub *subscription) keptResources() []*Resource {
-	kept := make([]*Resource, 0, len(sub.kept))
-	for _, was := range sub.kept {
-		kept = append(kept, was.resource)
+// resources returns those that belong in a complete response.
+func (kept keptEntries) resources() []*Resource {
+	resources := make([]*Resource, 0, len(kept))
+	for _, was := range kept {
+		resources = append(resources, was.resource)
 	}
-	return kept
+	return resources
 }
 
-// dropUnsent ends the withdrawals of what was not in the last complete response, sent, which is
-// ordered by name. The caller holds stream.mu.
-func (sub *subscription) dropUnsent(sent []*Resource) {
-	maps.DeleteFunc(sub.kept, func(_ topic, was *entry) bool { return !hasName(sent, was.resource.name) })
+// dropUnsent ends the withdrawals of what was not in the last complete response, sent,
+// which is ordered by name.
+func (kept keptEntries) dropUnsent(sent []*Resource) {
+	maps.DeleteFunc(kept, func(_ topic, was *entry) bool { return !hasName(sent, was.resource.name) })
 }
