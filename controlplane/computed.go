@@ -104,10 +104,10 @@ type computation struct {
 	epoch uint64
 }
 
-// collectComputed has collect take what is due, for a push. What has to be made for the
-// stream's client is made before, as no lock may be held for it. If there is something to
-// make when collect could begin, that comes first too: nothing else that changed may reach
-// the client before the constraints that it is to ask with.
+// collectComputed calls collect, which collects what is due for a push, once every computed
+// resource that is due has been made for the stream's client. They are made without a lock,
+// and first: no other change may reach the client before the constraints that it is to
+// subscribe with.
 //
 // collect holds Store.mu for reading.
 func (s *stream) collectComputed(collect func()) {
@@ -155,7 +155,7 @@ func (s *stream) computations() []computation {
 	return todo
 }
 
-// RefreshDPDS calls the functions of [Tx.SetDPDS] anew, for a name or, if it is
+// RefreshDPDS calls the functions of [Tx.SetDPDS] again, for a name or, if it is
 // empty, for all of them, and for the clients whose nodes affected accepts, or,
 // if it is nil, for all. Clients whose answer changed are sent the new one;
 // nobody else is sent anything. affected is called without any lock held.
@@ -200,7 +200,7 @@ func (s *Store) askedDPDS(name string) []askedTopic {
 	return asked
 }
 
-// refresh makes the answer due anew.
+// refresh has the answer computed again, and makes it due.
 func (sub *subscription) refresh(tp topic) {
 	s := sub.stream
 	s.store.mu.RLock()

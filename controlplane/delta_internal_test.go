@@ -24,7 +24,7 @@ func newTestDelta(store *Store) *delta {
 
 func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {
 	t.Helper()
-	if err := p.handle(req); err != nil {
+	if err := p.handleRequest(req); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -178,7 +178,7 @@ func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 	}
 	d.answeredOne("0", nil)
 	if d.ackedVersion != "" {
-		t.Error("the first was answered")
+		t.Error("the first old answered")
 	}
 	d.answeredOne(fmt.Sprint(10*maxUnanswered-1), nil)
 	if d.reply != ReplyACK {
@@ -218,7 +218,7 @@ func FuzzDelta_Requests(f *testing.F) {
 			if sub := p.subs[req.GetTypeUrl()]; sub == nil || sub.interest == interestUnknown {
 				claimAll(client, req)
 			}
-			if err := p.handle(req); err != nil {
+			if err := p.handleRequest(req); err != nil {
 				if c := status.Code(err); c != codes.InvalidArgument && c != codes.ResourceExhausted {
 					t.Fatalf("handle: %v", err)
 				}
@@ -300,7 +300,7 @@ func checkTold(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 			}
 			want := ""
 			inGlob := sub.inGlob(tp, nil) && table.slots[key.glob()] == nil
-			switch e := table.slots[key].find(""); {
+			switch e := table.slots[key].variant(""); {
 			case !sub.named(tp) && !inGlob && !sub.interest.wildcard():
 				continue
 			case e != nil && e.resource != nil:

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// pending is what changed since the client was last told. It is bounded by what
-// is subscribed and by what the client was told.
+// pending is what changed since the last response. It is bounded by what is subscribed and
+// by what the client was told.
 type pending struct {
 	// all makes everything that is subscribed due, beside topics.
 	all bool
-	// allAgain is that even of what the client was told already.
+	// allAgain makes all due even where the client was told already.
 	allAgain bool
-	// topics says of each topic whether it is due even if the client was told
-	// already, as it asked.
+	// topics says of each topic whether it is due even if the client was told already,
+	// because it asked again.
 	topics map[topic]bool
 }
 
@@ -93,18 +93,17 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 		delete(sub.pending.topics, tp)
 		sub.kept.restore(tp)
 	}
-	maps.DeleteFunc(sub.kept, func(tp topic, was *entry) bool { return !sub.wants(tp, was) })
+	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
 	if sub.telling == tellDifference {
-		sub.dueDifference(t, change, before)
+		sub.dueForDelta(t, change, before)
 	} else {
-		sub.dueState(change)
+		sub.dueForSotW(change)
 	}
 	s.markDue(sub)
 }
 
-// dueState is due for SotW: every name that is new is told, even if the client
-// may know it from before.
-func (sub *subscription) dueState(change subscriptionChange) {
+// dueForSotW makes every name that is new due, even if the client may know it from before.
+func (sub *subscription) dueForSotW(change subscriptionChange) {
 	if sub.telling == tellAll {
 		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
 	}
@@ -114,8 +113,8 @@ func (sub *subscription) dueState(change subscriptionChange) {
 	}
 }
 
-// dueDifference is due for delta. The caller holds stream.mu.
-func (sub *subscription) dueDifference(t *table, change subscriptionChange, before interest) {
+// dueForDelta makes due what a delta request changed or asked for again. The caller holds stream.mu.
+func (sub *subscription) dueForDelta(t *table, change subscriptionChange, before interest) {
 	forget := before.wildcard() && !sub.interest.wildcard()
 	for tp, l := range change.removed {
 		forget = forget || tp.name.isGlob() || sub.isWildcard(tp)
@@ -125,10 +124,10 @@ func (sub *subscription) dueDifference(t *table, change subscriptionChange, befo
 		sub.forgetUnwanted()
 	}
 	for name, version := range change.known {
-		sub.takeClaim(t, name, version)
+		sub.believeClaim(t, name, version)
 	}
-	// What the client asks for once more it may have dropped in between. Only
-	// with the first request does it say what it has.
+	// The client may have dropped what it asks for again. Only with the first request
+	// does it say what it has.
 	again := before != interestUnknown
 	for tp := range change.added {
 		sub.dueNamed(tp, again)
@@ -154,8 +153,8 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 	}
 }
 
-// dueStillCovered makes due what the wildcard or a glob covers of a name that the
-// client let go of. The client cannot know whether they do, and is told (Envoy,
+// dueStillCovered makes due what the wildcard or a glob covers of a name that the client
+// unsubscribed from. The client cannot know whether they do, and is told (Envoy,
 // "Unsubscribing from Resources").
 func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
@@ -175,10 +174,10 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	}
 }
 
-// takeClaim takes a version that the client says it has for told. A client that
+// believeClaim takes a version that the client says it has for told. A client that
 // subscribes by locators cannot say of which variant it is, or for which of its
-// subscriptions: it is believed where that is clear, and told anew elsewhere.
-func (sub *subscription) takeClaim(t *table, name, version string) {
+// subscriptions: it is believed where that is clear, and sent the resource again elsewhere.
+func (sub *subscription) believeClaim(t *table, name, version string) {
 	key := keyOf(name)
 	if sub.dialect == byNames {
 		sub.told.set(topic{name: key}, claim(name, version))
@@ -204,14 +203,14 @@ func (sub *subscription) takeClaim(t *table, name, version string) {
 		}
 	}
 	if !covered {
-		// Whichever it was, it is gone.
+		// Whichever variant it was, it no longer exists.
 		tp := topic{key, markVariant}
 		sub.told.set(tp, claim(name, version))
 		sub.pending.add(tp, true)
 	}
 }
 
-// forgetUnwanted drops what is not subscribed any more.
+// forgetUnwanted drops what is no longer subscribed.
 func (sub *subscription) forgetUnwanted() {
 	if !sub.interest.wildcard() {
 		sub.pending.all, sub.pending.allAgain = false, false

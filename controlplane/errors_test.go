@@ -483,7 +483,7 @@ func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"nil": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty",
-		`"*" is no name`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
+		`the name "*" is reserved`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)

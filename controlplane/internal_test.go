@@ -25,7 +25,7 @@ func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
 
 func mustHandle(t testing.TB, p *sotw, req *discoverypb.DiscoveryRequest) {
 	t.Helper()
-	if err := p.handle(req); err != nil {
+	if err := p.handleRequest(req); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -124,7 +124,7 @@ func FuzzSotW_Requests(f *testing.F) {
 					req.ResponseNonce = sub.delivery.nonce
 				}
 			}
-			if err := p.handle(req); err != nil {
+			if err := p.handleRequest(req); err != nil {
 				if c := status.Code(err); c != codes.InvalidArgument && c != codes.ResourceExhausted {
 					t.Fatalf("handle: %v", err)
 				}

@@ -33,8 +33,8 @@ type LoadOptions struct {
 }
 
 // LoadReports is the Load Reporting Service (LRS). It asks clients for the load of
-// clusters with lrs_server, and sums up what they report. It keeps no history: who
-// wants rates takes a Snapshot now and then. It is safe for concurrent use, apart
+// clusters with lrs_server, and sums up what they report. It keeps no history: for rates,
+// compare Snapshots. It is safe for concurrent use, apart
 // from [Server], and may be registered with any gRPC server, or with several.
 //
 // Beyond 100,000 clusters, 1,000 localities of one of them, or 1,000 names of
@@ -50,9 +50,9 @@ type LoadReports struct {
 	streams int
 	opened  uint64
 	loads   map[loadKey]*clusterLoad
-	// news is closed and replaced at every report, and at every begin and end of a
+	// changed is closed and replaced at every report, and at every begin and end of a
 	// stream.
-	news chan struct{}
+	changed chan struct{}
 }
 
 type loadKey struct{ cluster, service string }
@@ -61,10 +61,10 @@ type loadKey struct{ cluster, service string }
 func NewLoadReports(opts LoadOptions) *LoadReports {
 	setDefault(&opts.Interval, 10*time.Second)
 	return &LoadReports{
-		opts:  opts,
-		stop:  make(chan struct{}),
-		loads: make(map[loadKey]*clusterLoad),
-		news:  make(chan struct{}),
+		opts:    opts,
+		stop:    make(chan struct{}),
+		loads:   make(map[loadKey]*clusterLoad),
+		changed: make(chan struct{}),
 	}
 }
 
@@ -100,23 +100,23 @@ func (l *LoadReports) Streams() (open int, opened uint64) {
 func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool) ([]ClusterLoad, error) {
 	for {
 		l.mu.Lock()
-		loads, news := l.snapshot(), l.news
+		loads, changed := l.snapshot(), l.changed
 		l.mu.Unlock()
 		if until(loads) {
 			return loads, nil
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return loads, fmt.Errorf("waiting for load reports: %w", ctx.Err())
 		}
 	}
 }
 
-// tell wakes those who wait. The caller holds mu.
-func (l *LoadReports) tell() {
-	close(l.news)
-	l.news = make(chan struct{})
+// notify wakes those who wait. The caller holds mu.
+func (l *LoadReports) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // lrs is apart from LoadReports so that the service's method is no part of its API.
@@ -130,7 +130,7 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 	if !l.begin() {
 		return errClosed
 	}
-	// st is what is to be taken back when the client is gone.
+	// st has what is subtracted when the stream ends.
 	st := &loadStream{reports: l, inProgress: make(map[*localityLoad]uint64)}
 	defer st.end()
 	received := make(chan error, 1)
@@ -162,7 +162,7 @@ func (l *LoadReports) begin() bool {
 	l.running.Add(1)
 	l.streams++
 	l.opened++
-	l.tell()
+	l.notify()
 	return true
 }
 
@@ -174,7 +174,7 @@ type loadStream struct {
 	inProgress map[*localityLoad]uint64
 }
 
-// receive takes reports until the client has no more.
+// receive adds up reports until the client closes the stream.
 func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsServer) error {
 	for first := true; ; first = false {
 		r, err := wire.Recv()
@@ -192,11 +192,11 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 				return err
 			}
 		}
-		st.take(r)
+		st.addReport(r)
 	}
 }
 
-func (st *loadStream) take(r *loadpb.LoadStatsRequest) {
+func (st *loadStream) addReport(r *loadpb.LoadStatsRequest) {
 	l := st.reports
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +208,7 @@ func (st *loadStream) take(r *loadpb.LoadStatsRequest) {
 			c.add(stats, st)
 		}
 	}
-	l.tell()
+	l.notify()
 }
 
 func (l *LoadReports) load(k loadKey) *clusterLoad {
@@ -228,7 +228,7 @@ func (st *loadStream) end() {
 	}
 	st.inProgress = nil
 	l.streams--
-	l.tell()
+	l.notify()
 	l.mu.Unlock()
 	l.running.Done()
 }

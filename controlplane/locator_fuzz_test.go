@@ -67,7 +67,7 @@ func FuzzLocators(f *testing.F) {
 			if sub := p.subs[sotwRequest.GetTypeUrl()]; sub != nil {
 				sotwRequest.ResponseNonce = sub.delivery.nonce
 			}
-			if !acceptable(t, p.handle(proto.CloneOf(sotwRequest))) || !acceptable(t, d.handle(proto.CloneOf(deltaRequest))) {
+			if !acceptable(t, p.handleRequest(proto.CloneOf(sotwRequest))) || !acceptable(t, d.handleRequest(proto.CloneOf(deltaRequest))) {
 				return
 			}
 			if change>>i&1 == 1 {

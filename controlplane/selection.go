@@ -9,18 +9,18 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// hasWildcard says whether clients may subscribe to all resources of the type
+// hasWildcard reports whether clients may subscribe to all resources of the type
 // at once (Envoy, xDS protocol, "How the client specifies what resources to
 // return"). They are the types whose SotW responses are complete, too.
 func hasWildcard(typeURL string) bool {
 	return typeURL == typeurl.Listener || typeURL == typeurl.Cluster
 }
 
-// interest is what a client has made of a type so far.
+// interest is how a client has subscribed to a type so far.
 type interest int
 
 const (
-	// interestUnknown: no request for the type has been taken in.
+	// interestUnknown: no request for the type has been processed.
 	interestUnknown interest = iota
 	// interestLegacyWildcard: no request had a name (SotW) or the first one had
 	// none (delta), which for a type with wildcard means all resources.
@@ -88,18 +88,18 @@ func (s *selection) remove(tp topic) {
 	}
 }
 
-// named says whether the topic itself is subscribed.
+// named reports whether the topic itself is subscribed.
 func (s *selection) named(tp topic) bool {
 	_, ok := s.names[tp]
 	return ok
 }
 
-// isWildcard says whether a topic that is subscribed by name is the wildcard.
+// isWildcard reports whether a topic that is subscribed by name is the wildcard.
 func (s *selection) isWildcard(tp topic) bool {
 	return tp.name == wildcardKey && hasWildcard(s.typeURL)
 }
 
-// lists says whether a request lists what the one before did, as most do, which are
+// lists reports whether a request lists what the one before did, as most do, which are
 // ACKs.
 func (s *selection) lists(req *discoverypb.DiscoveryRequest) bool {
 	return s.dialect == byNames && s.interest != interestUnknown && slices.Equal(s.listed, req.GetResourceNames())
@@ -122,21 +122,21 @@ func (s *selection) askKey(tp topic) string {
 	return tp.which[len(markConstraints):]
 }
 
-// meant returns a locator with the constraints that count. The caller holds
+// withConstraints returns a locator with the constraints that apply. The caller holds
 // Store.mu.
-func (s *selection) meant(l locator) locator {
+func (s *selection) withConstraints(l locator) locator {
 	if s.dialect == byNames {
 		l.constraints = s.implicit
 	}
 	return l
 }
 
-// wants says whether a topic is subscribed in any way.
+// wants reports whether a topic is subscribed in any way.
 func (s *selection) wants(tp topic, e *entry) bool {
 	return s.named(tp) || s.inWildcard(tp, e) || s.inGlob(tp, e)
 }
 
-// wantsName says whether the client asked for the name of a resource in any way.
+// wantsName reports whether the client asked for the name of a resource in any way.
 func (s *selection) wantsName(r *Resource) bool {
 	if s.dialect == byNames {
 		return s.wants(topic{name: r.key}, nil)
@@ -144,8 +144,8 @@ func (s *selection) wantsName(r *Resource) bool {
 	return s.interest.wildcard() || len(s.topics[r.key]) > 0
 }
 
-// inGlob says whether the topic is in a glob collection that is subscribed. e is
-// what is, or was, under it.
+// inGlob reports whether the topic is in a glob collection that is subscribed. e is
+// what is, or last was, under it.
 func (s *selection) inGlob(tp topic, e *entry) bool {
 	if s.telling != tellDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
@@ -164,7 +164,7 @@ func (s *selection) inWildcard(tp topic, e *entry) bool {
 	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
 }
 
-// covers says whether a client that subscribes by locators asked for a collection
+// covers reports whether a client that subscribes by locators asked for a collection
 // with constraints that the variant matches.
 func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
 	if _, ok := tp.variant(); !ok || e == nil {
@@ -199,7 +199,7 @@ func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
 	return variantName(e.name(), e.parameters())
 }
 
-// wrapped says whether the resources have to be wrapped: parameters (TP2, "API
+// wrapped reports whether the resources have to be wrapped: parameters (TP2, "API
 // Changes") and the name of a DPDS resource, and that it is not to be cached, have
 // no other place.
 func (s *selection) wrapped() bool {

@@ -87,7 +87,7 @@ type ads struct {
 
 func (a *ads) StreamAggregatedResources(wire discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	s := a.server
-	return serve(s, ProtocolSotW, wire, func(st *stream) protocolVariant[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
+	return serve(s, ProtocolSotW, wire, func(st *stream) protocolHandler[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
 		return newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors)
 	})
 }
@@ -97,7 +97,7 @@ func (a *ads) DeltaAggregatedResources(wire discoverypb.AggregatedDiscoveryServi
 	if s.opts.NoDelta {
 		return errNoDelta
 	}
-	return serve(s, ProtocolDelta, wire, func(st *stream) protocolVariant[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
+	return serve(s, ProtocolDelta, wire, func(st *stream) protocolHandler[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
 		return newDelta(st, s.opts.MaxResponseSize)
 	})
 }
@@ -107,7 +107,7 @@ func serve[Req, Resp any](
 	s *Server,
 	protocol Protocol,
 	wire grpc.BidiStreamingServer[Req, Resp],
-	speak func(*stream) protocolVariant[Req, Resp],
+	speak func(*stream) protocolHandler[Req, Resp],
 ) error {
 	from, _ := peer.FromContext(wire.Context())
 	st := s.begin(protocol, from)

@@ -13,12 +13,12 @@ import (
 // resources of a SotW response wrapped in envoy.service.discovery.v3.Resource.
 const wrapFeature = "xds.config.resource-in-sotw"
 
-// sotw is the state-of-the-world variant of the protocol on one stream.
+// sotw is the state-of-the-world protocol on one stream.
 type sotw struct {
 	*stream
-	// mayWrap is the server's part in whether resources are wrapped.
+	// mayWrap is Options.WrapResources.
 	mayWrap bool
-	// tellAbsence makes an error of names that do not exist.
+	// tellAbsence reports names that do not exist by an error (Options.NotFoundErrors).
 	tellAbsence bool
 
 	// What follows is touched only by push, of which one runs at a time.
@@ -33,8 +33,8 @@ func newSotW(s *stream, mayWrap, tellAbsence bool) *sotw {
 	return &sotw{stream: s, mayWrap: mayWrap, tellAbsence: tellAbsence, nonces: newNonces()}
 }
 
-// handle takes in one request.
-func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
+// handleRequest processes one request.
+func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 
 // push sends what is due, all of it from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
-	var batches []batch
+	var batches []sotwBatch
 	p.collectComputed(func() { batches = p.collect() })
 	for _, b := range batches {
 		if err := send(p.response(b)); err != nil {
@@ -84,14 +84,14 @@ func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 }
 
 // collect returns what is due, in push order. The caller holds Store.mu for reading.
-func (p *sotw) collect() []batch {
-	var batches []batch
+func (p *sotw) collect() []sotwBatch {
+	var batches []sotwBatch
 	for _, due := range p.takeDue() {
 		t := p.store.tables[due.sub.typeURL]
 		if t == nil {
 			continue
 		}
-		b := batch{sub: due.sub, version: formatVersion(t.version)}
+		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.telling == tellAll {
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
@@ -139,7 +139,7 @@ func (p *sotw) withKept(sub *subscription, found []*Resource) []*Resource {
 }
 
 // changed puts into b what is due of the subscription and exists.
-func (p *sotw) changed(t *table, due dueChanges, b *batch) {
+func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	topics := maps.Keys(due.pending.topics)
 	p.mu.Lock()
 	for tp, again := range due.pending.topics {
@@ -159,21 +159,20 @@ func (p *sotw) changed(t *table, due dueChanges, b *batch) {
 	p.addRivals(t, b)
 }
 
-// toldAnswer says whether the client was sent a DPDS resource already, and takes
-// it for told. What is computed may come out the same again, and then is not
-// sent.
+// toldAnswer reports whether the client was sent a DPDS resource already, and notes it as
+// told. A computed resource may come out the same again, and then is not sent.
 func (sub *subscription) toldAnswer(tp topic, now *entry) bool {
 	if sub.typeURL != dynparam.MapTypeURL {
 		return false
 	}
-	was := sub.told[tp]
+	old := sub.told[tp]
 	sub.told.set(tp, now)
-	return was != nil && was.sameVersion(now)
+	return old != nil && old.sameVersion(now)
 }
 
-// addRivals adds what the client needs to tell which of its subscriptions the
-// resources are for.
-func (p *sotw) addRivals(t *table, b *batch) {
+// addRivals adds what the client needs in order to tell for which of its subscriptions the
+// resources are.
+func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	if b.sub.dialect == byNames {
 		return
 	}
@@ -202,8 +201,8 @@ func (p *sotw) addRivals(t *table, b *batch) {
 	sortErrors(b.errors)
 }
 
-// newErrors returns the errors of the topics that the client was not told yet,
-// ordered by name, and from then on takes them for told. It is told an error
+// newErrors returns the errors of the topics that the client was not told yet, ordered by
+// name, and notes them as told. It is told an error
 // once, until the error changes or the resource comes in between (TP3, "Protocol
 // Behavior"). There are none for names that only the wildcard covers (TP3,
 // "Wildcard Subscriptions and Glob Collections").
@@ -217,10 +216,10 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 			continue
 		}
 		now := sub.current(t, tp)
-		was := sub.told[tp]
+		old := sub.told[tp]
 		switch {
 		case now == nil:
-			if p.tellAbsence && was != absence {
+			if p.tellAbsence && old != absence {
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
 				sub.told.set(tp, absence)
 			}
@@ -229,7 +228,7 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 			if sub.typeURL != dynparam.MapTypeURL {
 				delete(sub.told, tp)
 			}
-		case was == nil || !was.sameVersion(now):
+		case old == nil || !old.sameVersion(now):
 			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
 			sub.told.set(tp, now)
 		}

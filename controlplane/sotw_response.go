@@ -12,7 +12,7 @@ import (
 )
 
 // batch is the content of one response. No topic is in both lists.
-type batch struct {
+type sotwBatch struct {
 	sub       *subscription
 	version   string
 	resources []*Resource
@@ -20,7 +20,7 @@ type batch struct {
 }
 
 // response makes the message, with a fresh nonce, and notes that it is sent.
-func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
+func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 	if b.sub.typeURL == typeurl.Cluster {
 		p.clusters = b.resources
 	}
@@ -60,11 +60,11 @@ func errorMessages(errs []namedError) []*discoverypb.ResourceError {
 // as well, Clusters are sent twice: with, and at the end without the deleted. An
 // error counts as an end, of Clusters and of their assignments: a client may
 // drop the resource for it.
-func (p *sotw) breakLast(batches []batch) []batch {
+func (p *sotw) breakLast(batches []sotwBatch) []sotwBatch {
 	if len(batches) < 2 {
 		return batches
 	}
-	var kept, ends []batch
+	var kept, ends []sotwBatch
 	for _, b := range batches {
 		begin, end := p.split(b)
 		kept = append(kept, begin...)
@@ -75,35 +75,35 @@ func (p *sotw) breakLast(batches []batch) []batch {
 
 // split returns what of a batch goes in its turn and what goes last, each one
 // batch or none.
-func (p *sotw) split(b batch) (begin, end []batch) {
+func (p *sotw) split(b sotwBatch) (begin, end []sotwBatch) {
 	switch {
 	case b.sub.typeURL == typeurl.Cluster:
 		return p.splitClusters(b)
 	case b.sub.typeURL != typeurl.Endpoints || len(b.errors) == 0:
-		return []batch{b}, nil
+		return []sotwBatch{b}, nil
 	case len(b.resources) == 0:
-		return nil, []batch{b}
+		return nil, []sotwBatch{b}
 	}
 	first, last := b, b
 	first.errors, last.resources = nil, nil
-	return []batch{first}, []batch{last}
+	return []sotwBatch{first}, []sotwBatch{last}
 }
 
-func (p *sotw) splitClusters(b batch) (begin, end []batch) {
+func (p *sotw) splitClusters(b sotwBatch) (begin, end []sotwBatch) {
 	deleted, anyNew := compare(p.clusters, b.resources)
 	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !b.sub.wantsName(r) || hasName(b.resources, r.name) })
 	if len(deleted) == 0 {
-		return []batch{b}, nil
+		return []sotwBatch{b}, nil
 	}
 	if !anyNew {
-		return nil, []batch{b}
+		return nil, []sotwBatch{b}
 	}
 	first := b
 	first.resources = inOrder(slices.Concat(b.resources, deleted))
 	// What is kept may match subscriptions that have errors.
 	p.addRivals(p.store.tables[typeurl.Cluster], &first)
 	b.errors, first.errors = first.errors, nil
-	return []batch{first}, []batch{b}
+	return []sotwBatch{first}, []sotwBatch{b}
 }
 
 // inOrder orders resources by name, and has each once.
@@ -112,7 +112,7 @@ func inOrder(found []*Resource) []*Resource {
 	return slices.Compact(found)
 }
 
-// hasName says whether a list ordered by name has a variant of a resource.
+// hasName reports whether a list ordered by name has a variant of a resource.
 func hasName(resources []*Resource, name string) bool {
 	_, ok := slices.BinarySearchFunc(resources, name, func(r *Resource, name string) int { return strings.Compare(r.name, name) })
 	return ok

@@ -12,13 +12,13 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Protocol is a variant of the xDS transport protocol.
+// Protocol is a form of the xDS transport protocol.
 type Protocol int
 
 const (
 	// ProtocolSotW is StreamAggregatedResources, the state of the world.
 	ProtocolSotW Protocol = iota
-	// ProtocolDelta is DeltaAggregatedResources, the incremental variant.
+	// ProtocolDelta is DeltaAggregatedResources, the incremental protocol.
 	ProtocolDelta
 )
 
@@ -38,7 +38,7 @@ func (p Protocol) String() string {
 type ClientStatus struct {
 	// ID numbers the server's streams from 1 on, in the order they began.
 	ID uint64
-	// Protocol is the variant that the stream speaks.
+	// Protocol is what the stream speaks.
 	Protocol Protocol
 	// Peer is the address the stream comes from, nil if unknown.
 	Peer net.Addr
@@ -77,7 +77,7 @@ type TypeStatus struct {
 	Reply Reply
 	// ACKedVersion is that of the last response the client accepted.
 	ACKedVersion string
-	// NACK is the last rejection, nil if there was none. Reply says whether it
+	// NACK is the last rejection, nil if there was none. Reply reports whether it
 	// was followed by an ACK.
 	NACK *NACK
 }
@@ -173,8 +173,8 @@ func (sub *subscription) standingErrors() []ErrorStatus {
 // keptNames returns the names in kept. The caller holds stream.mu.
 func (sub *subscription) keptNames() []string {
 	var names []string
-	for tp, was := range sub.kept {
-		names = append(names, sub.spelling(tp, was))
+	for tp, old := range sub.kept {
+		names = append(names, sub.spelling(tp, old))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -118,7 +118,7 @@ func (s *Store) Variants(typeURL, name string) []*Resource {
 func (s *Store) entry(typeURL, name, parameters string) *entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.slot(typeURL, keyOf(name)).find(parameters)
+	return s.slot(typeURL, keyOf(name)).variant(parameters)
 }
 
 // slot returns what is stored under a name, nil for nothing. The caller holds mu,
@@ -175,7 +175,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 		sub.remove(tp)
 	}
 	for tp, l := range change.added {
-		a := t.join(sub, tp.name, sub.askKey(tp), sub.meant(l))
+		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
 		if sub.dialect == byLocators {
 			l.constraints = a.constraints // equal ones, which many streams share
 		}

@@ -70,7 +70,7 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 	}
 	for _, want := range []string{
 		"*wrapperspb.StringValue has no name field", "name of the *clusterv3.Cluster is empty", "set: the message is nil",
-		"set: the name of a *clusterv3.Cluster is empty", `"*" is no name`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
+		"set: the name of a *clusterv3.Cluster is empty", `the name "*" is reserved`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stream is what every protocol variant keeps of one client's stream: who the
+// stream is what both protocols keep of one client's stream: who the
 // client is, what it subscribed to, and which subscriptions are due.
 type stream struct {
 	id       uint64
@@ -30,7 +30,7 @@ type stream struct {
 	peer     *peer.Peer
 	// rejected is told of NACKs; it may be nil.
 	rejected func(Rejection)
-	// waits are told of each request that was taken in.
+	// waits are notified of each request that was processed.
 	waits *waits
 	// wake holds a token while something may be due.
 	wake chan struct{}
@@ -75,8 +75,8 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 	}
 }
 
-// greet takes in the node of the first request. Clients send it only there, so
-// later ones do not count.
+// greet stores the node of the first request. Clients send it only there, so later ones are
+// ignored.
 func (s *stream) greet(node *corepb.Node) error {
 	s.mu.Lock()
 	greeted := s.greeted
@@ -91,7 +91,7 @@ func (s *stream) greet(node *corepb.Node) error {
 	return s.use(usage{bytes: proto.Size(node)})
 }
 
-// use adds to what the client occupies, or says that it is too much.
+// use adds to what the client occupies, or returns RESOURCE_EXHAUSTED.
 func (s *stream) use(more usage) error {
 	next := usage{names: s.used.names + more.names, bytes: s.used.bytes + more.bytes}
 	if next.names > s.limits.names {
@@ -146,12 +146,12 @@ func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error
 	return nil
 }
 
-// protocolVariant is a variant of the protocol on one stream.
-type protocolVariant[Req, Resp any] interface {
-	// handle takes in a request. It is called for one after the other.
-	handle(*Req) error
+// protocolHandler is a protocol, SotW or delta, on one stream.
+type protocolHandler[Req, Resp any] interface {
+	// handleRequest processes a request. It is called for one after the other.
+	handleRequest(*Req) error
 	// push sends what is due. It is called for one wake after the other, beside
-	// handle. send may block for as long as the client does not read.
+	// handleRequest. send may block for as long as the client does not read.
 	push(send func(*Resp) error) error
 }
 
@@ -162,13 +162,13 @@ type protocolVariant[Req, Resp any] interface {
 // handler from returning, which alone can end the stream.
 func exchange[Req, Resp any](
 	s *stream,
-	v protocolVariant[Req, Resp],
+	v protocolHandler[Req, Resp],
 	wire grpc.BidiStreamingServer[Req, Resp],
 	group *sync.WaitGroup,
 	stop <-chan struct{},
 ) error {
 	received := make(chan error, 1)
-	group.Go(func() { received <- receiveAll(s, wire, v.handle) })
+	group.Go(func() { received <- receiveAll(s, wire, v.handleRequest) })
 	wake, pushed := s.wake, make(chan error, 1)
 	for {
 		select {
@@ -202,7 +202,7 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.BidiStreamingServer[Req, Res
 		if err := handle(req); err != nil {
 			return err
 		}
-		s.waits.look(s)
+		s.waits.check(s)
 	}
 }
 

@@ -51,12 +51,12 @@ func (sub *subscription) asksInOrder(t *table) []*ask {
 }
 
 // current returns what a subscription has under a topic, nil if there is nothing,
-// and unanswered if it is not known yet. What was deleted it may have for a while. The caller holds Store.mu, of which t is
-// a table, and stream.mu.
+// and unanswered if it is not known yet. A resource that was deleted may be kept for a
+// while. The caller holds Store.mu, of which t is a table, and stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
-		e = t.slots[tp.name].find(parameters)
+		e = t.slots[tp.name].variant(parameters)
 	} else if sub.named(tp) {
 		e = sub.answers.answerTo(tp.name, t.asks[tp.name][sub.askKey(tp)].choice)
 	} else {
@@ -109,8 +109,8 @@ func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 	case exists || sub.named(tp) || sub.told[tp] != nil:
 		sub.pending.add(tp, false)
 	default:
-		// It came and went while the client was not looking. Kept, such topics
-		// would grow without bound.
+		// It was created and deleted before the client was told. Kept, such topics would
+		// grow without bound.
 		delete(sub.pending.topics, tp)
 	}
 	s.markDue(sub)

@@ -15,12 +15,11 @@ func (told *toldEntries) set(tp topic, e *entry) {
 	(*told)[tp] = e
 }
 
-// absence stands for "there is nothing under this name" where the record of
-// what a client was told has to say so. The store holds no such entry.
+// absence records that a client was told that nothing exists under a name. The store holds
+// no such entry.
 var absence = &entry{}
 
-// claim is the record of a resource that a client has or may have, which did
-// not come from the store on this stream.
+// claim records a resource that a client has, or may have, from an earlier stream.
 func claim(name, version string) *entry {
 	return &entry{resource: &Resource{name: name, version: version}}
 }

@@ -18,13 +18,13 @@ const (
 type withdrawal struct {
 	sub   *subscription
 	topic topic
-	// was is what the store had last. The withdrawal is over when subscription.kept
+	// old is what the store had last. The withdrawal is over when subscription.kept
 	// has something else under the topic.
-	was *entry
+	old *entry
 	due time.Time
 }
 
-func (w *withdrawal) size() int { return w.was.resource.size() }
+func (w *withdrawal) size() int { return w.old.resource.size() }
 
 // keptEntries are the resources that the store has no more and the client is still to have;
 // see Options.RemovalDelay. stream.mu guards them.
@@ -51,21 +51,21 @@ func newWithdrawals() withdrawals {
 	return w
 }
 
-// delaysRemoval says whether other resources lead to those of the type.
+// delaysRemoval reports whether other resources lead to those of the type.
 func delaysRemoval(typeURL string) bool {
 	return typeURL != typeurl.Listener && typeURL != dynparam.MapTypeURL
 }
 
-// withdraw keeps for the client what the store has just deleted, and says whether it does.
-// was is nil if the end is not a deletion. The caller holds stream.mu.
-func (sub *subscription) withdraw(tp topic, was *entry) bool {
+// withdraw keeps for the client what the store has just deleted, and reports whether it does.
+// old is nil if the end is not a deletion. The caller holds stream.mu.
+func (sub *subscription) withdraw(tp topic, old *entry) bool {
 	s := sub.stream
 	switch {
 	case s.withdrawals.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
 		return false
 	case sub.telling == tellChanged && s.withdrawals.completeOnly:
 		return false
-	case was.asResource() == nil || !sub.hasResource(tp):
+	case old.asResource() == nil || !sub.hasResource(tp):
 		return false
 	}
 	if sub.kept[tp] != nil {
@@ -74,8 +74,8 @@ func (sub *subscription) withdraw(tp topic, was *entry) bool {
 	if sub.kept == nil {
 		sub.kept = keptEntries{}
 	}
-	sub.kept[tp] = was
-	w := withdrawal{sub: sub, topic: tp, was: was, due: time.Now().Add(s.withdrawals.delay)}
+	sub.kept[tp] = old
+	w := withdrawal{sub: sub, topic: tp, old: old, due: time.Now().Add(s.withdrawals.delay)}
 	s.withdrawals.queue = append(s.withdrawals.queue, w)
 	s.withdrawals.bytes += w.size()
 	if len(s.withdrawals.queue) == 1 {
@@ -87,7 +87,7 @@ func (sub *subscription) withdraw(tp topic, was *entry) bool {
 	return sub.kept[tp] != nil
 }
 
-// hasResource says whether the client was sent a resource under the topic, and does not
+// hasResource reports whether the client was sent a resource under the topic, and does not
 // ask for it again. In SotW what a wildcard covers is taken to have been sent; of what was
 // not, see sotw.dropUnsent.
 func (sub *subscription) hasResource(tp topic) bool {
@@ -105,7 +105,7 @@ func (sub *subscription) hasResource(tp topic) bool {
 // longer asks for it.
 func (kept keptEntries) restore(tp topic) { delete(kept, tp) }
 
-// endWithdrawal makes it due that a resource is gone. The caller holds stream.mu.
+// endWithdrawal makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endWithdrawal(tp topic) {
 	sub.kept.restore(tp)
 	if sub.telling == tellAll {
@@ -125,7 +125,7 @@ func (s *stream) endFirst() {
 	q.queue[0] = withdrawal{}
 	q.queue = q.queue[1:]
 	q.bytes -= first.size()
-	if first.sub.kept[first.topic] == first.was {
+	if first.sub.kept[first.topic] == first.old {
 		first.sub.endWithdrawal(first.topic)
 		s.markDue(first.sub)
 	}
@@ -163,11 +163,11 @@ func (s *stream) dropWithdrawals() {
 	s.withdrawals.timer.Stop()
 }
 
-// asksAgain is for what a client asks for once more: it is told what there is. The caller
+// asksAgain is for what a client asks for again: it is told what exists. The caller
 // holds stream.mu.
 func (sub *subscription) asksAgain(tp topic) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
-		sub.endWithdrawalsIf(func(member topic, was *entry) bool {
+		sub.endWithdrawalsIf(func(member topic, old *entry) bool {
 			return sub.isWildcard(tp) || member.name.collection == tp.name.collection
 		})
 		return
@@ -177,7 +177,7 @@ func (sub *subscription) asksAgain(tp topic) {
 	}
 }
 
-// endWithdrawalsOf ends those of the variants of a name, which is in error now. The caller
+// endWithdrawalsOf ends those of the variants of a name that is now in error. The caller
 // holds Store.mu.
 func (sub *subscription) endWithdrawalsOf(key nameKey) {
 	sub.stream.mu.Lock()
@@ -185,10 +185,10 @@ func (sub *subscription) endWithdrawalsOf(key nameKey) {
 	sub.endWithdrawalsIf(func(tp topic, _ *entry) bool { return tp.name == key })
 }
 
-// endWithdrawalsIf ends those that end says. The caller holds stream.mu.
+// endWithdrawalsIf ends those for which end is true. The caller holds stream.mu.
 func (sub *subscription) endWithdrawalsIf(end func(topic, *entry) bool) {
-	for tp, was := range sub.kept {
-		if end(tp, was) {
+	for tp, old := range sub.kept {
+		if end(tp, old) {
 			sub.endWithdrawal(tp)
 		}
 	}
@@ -198,8 +198,8 @@ func (sub *subscription) endWithdrawalsIf(end func(topic, *entry) bool) {
 // resources returns those that belong in a complete response.
 func (kept keptEntries) resources() []*Resource {
 	resources := make([]*Resource, 0, len(kept))
-	for _, was := range kept {
-		resources = append(resources, was.resource)
+	for _, old := range kept {
+		resources = append(resources, old.resource)
 	}
 	return resources
 }
@@ -207,5 +207,5 @@ func (kept keptEntries) resources() []*Resource {
 // dropUnsent ends the withdrawals of what was not in the last complete response, sent,
 // which is ordered by name.
 func (kept keptEntries) dropUnsent(sent []*Resource) {
-	maps.DeleteFunc(kept, func(_ topic, was *entry) bool { return !hasName(sent, was.resource.name) })
+	maps.DeleteFunc(kept, func(_ topic, old *entry) bool { return !hasName(sent, old.resource.name) })
 }

@@ -130,10 +130,10 @@ func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 		set(t, store)
 		ask(names...)
 		end(t, store)
-		check("created before it was asked for")
+		check("created before it old asked for")
 		set(t, store)
 		end(t, store)
-		check("created after it was asked for")
+		check("created after it old asked for")
 		store.release(sotw.stream)
 		store.release(delta.stream)
 	}

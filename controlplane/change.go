@@ -48,7 +48,7 @@ var (
 	wildcardTopic = topic{name: wildcardKey}
 )
 
-// asksForWildcard says whether one of the topics is the wildcard, of a type that
+// asksForWildcard reports whether one of the topics is the wildcard, of a type that
 // has one.
 func asksForWildcard(wanted map[topic]locator) bool {
 	for tp := range wanted {
@@ -91,7 +91,7 @@ func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 	return interestNamed
 }
 
-// deltaChange takes in a delta request. A topic that is in both sets stays
+// deltaChange is the change that a delta request makes. A topic that is in both sets stays
 // subscribed, and is sent again.
 func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
 	change := subscriptionChange{interest: s.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
@@ -148,15 +148,15 @@ func (s *selection) nextLocatorInterest(asked, dropped map[topic]locator) intere
 		return interestWildcard
 	}
 	for tp := range s.topics[wildcardKey] {
-		if _, gone := dropped[tp]; !gone {
+		if _, removed := dropped[tp]; !removed {
 			return interestWildcard
 		}
 	}
 	return interestNamed
 }
 
-// relevantVersions returns the versions that matter, of those that a reconnecting client
-// says it has. What it does not subscribe to in the same request does not.
+// relevantVersions returns those of the versions that a reconnecting client says it has
+// which are of resources that it subscribes to in the same request.
 func (s *selection) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
 	asked := make(map[nameKey]bool, len(change.added))
 	for tp := range change.added {
