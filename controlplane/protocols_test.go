@@ -37,7 +37,8 @@ type peer interface {
 	closeSend() error
 }
 
-// reply is a response of either protocol. Its content is as in deltaClient.want.
+// reply is a response of either protocol. In its content "a" is a resource, "-a" a removed
+// one, and "!a: CODE" an error.
 type reply struct {
 	typeURL, version, nonce string
 	content                 []string
@@ -86,8 +87,7 @@ func (c *client) next() reply {
 	c.t.Helper()
 	resp := c.recv()
 	r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetVersionInfo(), nonce: resp.GetNonce(), message: resp}
-	r.content = append(namesIn(c.t, resp), errorNames(resp.GetResourceErrors())...)
-	slices.Sort(r.content)
+	r.content = withErrors(namesIn(c.t, resp), resp.GetResourceErrors())
 	for _, packed := range resp.GetResources() {
 		r.values = append(r.values, string(packed.GetValue()))
 	}
@@ -111,11 +111,21 @@ func (c *deltaClient) reject(r reply, message string, _ ...string) {
 func (c *deltaClient) next() reply {
 	c.t.Helper()
 	resp := c.recv()
-	r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetSystemVersionInfo(), nonce: resp.GetNonce(), message: resp, content: contentOf(resp)}
+	r := reply{typeURL: resp.GetTypeUrl(), version: resp.GetSystemVersionInfo(), nonce: resp.GetNonce(), message: resp}
+	content := slices.DeleteFunc(contentOf(resp), func(item string) bool { return item[0] == '!' })
+	r.content = withErrors(content, resp.GetResourceErrors())
 	for _, resource := range resp.GetResources() {
 		r.values = append(r.values, string(resource.GetResource().GetValue()))
 	}
 	return r
+}
+
+func withErrors(content []string, errs []*discoverypb.ResourceError) []string {
+	for _, e := range describe(errs) {
+		content = append(content, "!"+e)
+	}
+	slices.Sort(content)
+	return content
 }
 
 func (c *rawClient[Req, Resp]) closeSend() error { return c.stream.CloseSend() }
