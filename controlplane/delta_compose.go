@@ -188,7 +188,7 @@ func (w *composer) compose(tp topic, again bool) {
 	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
 	if !named && !inGlob && !sub.inWildcard(tp, is) {
 		if again {
-			w.composeRemoval(tp, old, named) // the client let go of the name just now
+			w.composeRemoval(tp, old, named) // the client has just unsubscribed from the name
 		}
 		return
 	}

@@ -58,7 +58,7 @@ type selection struct {
 
 	// names maps what is subscribed by name to what the client sent.
 	names map[topic]locator
-	// listed is what the last SotW request listed.
+	// listed is what the last SotW request listed. Only the reader touches it.
 	listed []string
 	// topics has the keys of names by name, for byLocators only.
 	topics   map[nameKey]map[topic]struct{}

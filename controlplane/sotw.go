@@ -203,7 +203,7 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 
 // newErrors returns the errors of the topics that the client was not told yet, ordered by
 // name, and notes them as told. It is told an error
-// once, until the error changes or the resource comes in between (TP3, "Protocol
+// once, until the error changes or the resource is sent in between (TP3, "Protocol
 // Behavior"). There are none for names that only the wildcard covers (TP3,
 // "Wildcard Subscriptions and Glob Collections").
 func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []namedError {

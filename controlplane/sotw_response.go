@@ -138,7 +138,7 @@ func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 }
 
 // pushRank orders the types within one push, make before break. What decides
-// which variants a client asks for comes first of all.
+// which variants a client subscribes to goes first.
 func pushRank(typeURL string) int {
 	switch typeURL {
 	case dynparam.MapTypeURL:

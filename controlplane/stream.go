@@ -28,7 +28,7 @@ type stream struct {
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
-	// rejected is told of NACKs; it may be nil.
+	// rejected is Options.OnNACK; it may be nil.
 	rejected func(Rejection)
 	// waits are notified of each request that was processed.
 	waits *waits
@@ -53,7 +53,7 @@ type stream struct {
 	// to by locators.
 	implicit dynparam.ByType
 	subs     map[string]*subscription
-	// withdrawals are the deletions that the client is not told of yet.
+	// withdrawals are the deletions that were not sent to the client yet.
 	withdrawals withdrawals
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription

@@ -35,8 +35,8 @@ type slotKey struct {
 func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
 
 // SetVariant is Set for the variants of resources that have these dynamic
-// parameters (xRFC TP2). Other variants of the same names stay as they are. A
-// SetError that comes before in time ends.
+// parameters (xRFC TP2). Other variants of the same names stay as they are. An
+// earlier SetError of the name ends.
 //
 // Best practice is that all variants of a resource have the same keys, with one
 // variant for every value that clients may ask for (TP2, "Matching Behavior and
@@ -86,13 +86,14 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 }
 
 // SetDPDS stores a resource that tells each client the constraints to subscribe with (TP2,
-// "Server-Specified Constraints"): of returns them for the client's node. Its error, for instance one of package status, is
-// sent to the client in place of the resource. It is called again when of is replaced, or
-// on [Store.RefreshDPDS]; a client is sent the answer only if it changed.
+// "Server-Specified Constraints"): of returns them for the client's node. Its error, for
+// instance one of package status, is sent to the client in place of the resource. It is
+// called again when of is replaced, or on [Store.RefreshDPDS]; a client is sent the answer
+// only if it changed.
 //
-// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no
-// such resource through a glob collection. A name by which they could not subscribe to it,
-// such as one of another type, is a fault.
+// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no such resource
+// through a glob collection. A name by which they could not subscribe to it, such as one of
+// another type, is a fault.
 func (tx *Tx) SetDPDS(name string, of Constraints) {
 	key, err := ofResource(name)
 	switch {
