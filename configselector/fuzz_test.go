@@ -17,6 +17,7 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -59,7 +60,7 @@ func FuzzSelect(f *testing.F) {
 	options := xdsclient.DecodeOptions{Server: &bootstrap.Server{Features: []bootstrap.Feature{bootstrap.FeatureTrustedXDSServer}}}
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	f.Fuzz(func(t *testing.T, b []byte, method string) {
-		resource := &anypb.Any{TypeUrl: xdsresource.RouteConfigurationTypeURL, Value: b}
+		resource := &anypb.Any{TypeUrl: typeurl.RouteConfiguration, Value: b}
 		_, value, err := xdsresource.RouteConfigurationType.Decode(resource, options)
 		if err != nil {
 			return

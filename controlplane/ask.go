@@ -4,12 +4,12 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// ask is what all subscriptions to one name with equal constraints share,
-// whosever they are: what they get is found once, and again only when a change
-// may make a difference. Store.mu guards it.
+// ask is shared by all subscriptions, of any stream, to one name with equal constraints:
+// what they get is determined once, and again only when a change may make a difference.
+// Store.mu guards it.
 //
-// There are asks for names, for globs, and for the wildcard. Only those for names
-// have a choice that is kept.
+// There are asks for names, for globs, and for the wildcard. Only those for names keep a
+// choice.
 type ask struct {
 	// key is that of the constraints in the table.
 	key         string
@@ -20,7 +20,7 @@ type ask struct {
 	subs   map[*subscription]struct{}
 }
 
-// choose finds the choice anew, among all variants.
+// choose makes the choice among all variants.
 func (a *ask) choose(t *table, s *slot) {
 	if a.refused != nil {
 		a.choice = a.refused.entry
@@ -29,21 +29,20 @@ func (a *ask) choose(t *table, s *slot) {
 	a.choice = t.choose(s, a.constraints)
 }
 
-// follow brings the choice in step with changes of the variants, which s has
-// already. Most changes are of variants that the ask does not want, and looking
-// at them costs no look at the others.
+// follow updates the choice after changes of the variants, which s already has. Most
+// changes are of variants that do not match, and these cost no look at the others.
 func (a *ask) follow(t *table, s *slot, changes []variantChange) {
 	if a.refused != nil {
 		return
 	}
 	for _, c := range changes {
 		switch {
-		case c.was != nil && c.was == a.choice && c.now != nil:
+		case c.old != nil && c.old == a.choice && c.now != nil:
 			a.choice = c.now // its parameters, and so its rank, are the same
-		case c.was != nil && c.was == a.choice:
+		case c.old != nil && c.old == a.choice:
 			a.choose(t, s)
 			return
-		case c.was == nil && c.now != nil && a.constraints.Match(c.now.parameters()):
+		case c.old == nil && c.now != nil && a.constraints.Match(c.now.parameters()):
 			a.contest(t, c.now)
 		}
 	}
@@ -64,7 +63,7 @@ func (a *ask) contest(t *table, e *entry) {
 	}
 }
 
-// join makes sub one of those who asked, and returns the ask.
+// join adds sub to the ask for a name, and returns the ask.
 func (t *table) join(sub *subscription, key nameKey, askKey string, l locator) *ask {
 	a := t.asks[key][askKey]
 	if a == nil {
@@ -95,9 +94,8 @@ func (t *table) leave(sub *subscription, key nameKey, askKey string) {
 	}
 }
 
-// setWildcard makes a client that subscribes by names one of those who asked for
-// all resources, or takes it from them. With locators, the wildcard is one of the
-// names.
+// setWildcard adds a client that subscribes by names to the ask for the wildcard, or
+// removes it. With locators, the wildcard is one of the names.
 func (t *table) setWildcard(sub *subscription, on bool) {
 	switch {
 	case sub.dialect != byNames || !hasWildcard(t.typeURL):

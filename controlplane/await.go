@@ -9,11 +9,11 @@ import (
 )
 
 // Await waits until ok has held for each of the streams that there are now, or
-// until the context ends, and returns for how many it has not. A stream that ends is
-// no longer waited for, and one that begins later never is.
+// until the context ends, and returns the number of those for which it has not. A stream
+// that ends is no longer waited for, and one that begins later never is.
 //
 // ok is asked for every stream at first, and from then on for a stream after each
-// request of it that was taken in. It is called without any lock held, by several
+// request of it that was processed. It is called without any lock held, by several
 // goroutines at a time, those that read the clients' requests among them, and they
 // wait for it. Where nobody waits, a request costs nothing more.
 func (s *Server) Await(ctx context.Context, ok func(ClientStatus) bool) (left int) {
@@ -28,7 +28,7 @@ func (s *Server) Await(ctx context.Context, ok func(ClientStatus) bool) (left in
 	defer s.waits.remove(w)
 
 	for _, st := range present {
-		w.look(st)
+		w.check(st)
 	}
 	if len(present) > 0 {
 		select {
@@ -51,8 +51,8 @@ type waiting struct {
 	left map[*stream]struct{}
 }
 
-// look asks again for a stream that is waited for.
-func (w *waiting) look(st *stream) {
+// check calls ok again for a stream that is waited for.
+func (w *waiting) check(st *stream) {
 	w.mu.Lock()
 	_, waited := w.left[st]
 	w.mu.Unlock()
@@ -103,10 +103,10 @@ func (w *waits) remove(one *waiting) {
 	w.list.Store(&list)
 }
 
-// look is for a stream of which a request was taken in, and drop for one that ended.
-func (w *waits) look(st *stream) {
+// check is for a stream of which a request was processed, and drop for one that ended.
+func (w *waits) check(st *stream) {
 	for _, one := range w.all() {
-		one.look(st)
+		one.check(st)
 	}
 }
 

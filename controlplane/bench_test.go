@@ -6,6 +6,7 @@ import (
 
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -26,7 +27,7 @@ func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 	var clients []*sotw
 	for range streams {
 		p := newSotW(newStream(1, ProtocolSotW, store, nil, limits{names: 2 * resources, bytes: 1 << 30}, nil), false, false)
-		mustHandle(b, p, request(endpointType, names...))
+		mustHandle(b, p, request(typeurl.Endpoints, names...))
 		p.collect()
 		clients = append(clients, p)
 	}

@@ -41,12 +41,20 @@ type testServer struct {
 	conn    *grpc.ClientConn
 }
 
-func startServer(t testing.TB, opts ...controlplane.Option) *testServer {
+// startServer starts a server with the last of the options, if there are any. Most tests
+// are about what is told, and do not wait for removals: they are told at once unless the
+// options have a delay.
+func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	t.Helper()
 	store := controlplane.NewStore()
-	// Most tests are about what is told, and do not wait for it.
-	opts = append([]controlplane.Option{controlplane.WithRemovalDelay(0)}, opts...)
-	control := controlplane.NewServer(store, opts...)
+	var options controlplane.Options
+	if len(opts) > 0 {
+		options = opts[len(opts)-1]
+	}
+	if options.RemovalDelay == 0 {
+		options.RemovalDelay = -1
+	}
+	control := controlplane.NewServer(store, options)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +161,7 @@ func (c *rawClient[Req, Resp]) fence() {
 	c.t.Helper()
 	c.fences++
 	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
-	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, wrapperspb.String(name)) }); err != nil {
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, nil, wrapperspb.String(name)) }); err != nil {
 		c.t.Fatal(err)
 	}
 	c.fenced(name)

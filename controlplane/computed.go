@@ -47,6 +47,13 @@ func (c *computed) answer(node *corepb.Node) *entry {
 	return &entry{err: e}
 }
 
+// answers are what computed resources are for one client. stream.mu guards them.
+type answers struct {
+	byName map[nameKey]answer
+	// epoch counts how often the answers were said to be out of date.
+	epoch uint64
+}
+
 // answer is what a computed resource was for one subscription.
 type answer struct {
 	// of is the entry that was asked.
@@ -57,15 +64,36 @@ type answer struct {
 // unanswered stands for a computed resource that has no answer yet.
 var unanswered = &entry{}
 
-// answerTo returns what e is for the subscription. The caller holds stream.mu.
-func (sub *subscription) answerTo(key nameKey, e *entry) *entry {
+// answerTo returns what e is for the client.
+func (a *answers) answerTo(key nameKey, e *entry) *entry {
 	if e == nil || e.computed == nil {
 		return e
 	}
-	if a, ok := sub.answers[key]; ok && a.of == e {
-		return a.is
+	if known, ok := a.byName[key]; ok && known.of == e {
+		return known.is
 	}
 	return unanswered
+}
+
+// set stores the answer of a computation, unless the answers were said to be out of date
+// after it began: it may be made of older data.
+func (a *answers) set(c computation, is *entry) {
+	if a.epoch != c.epoch {
+		return
+	}
+	if a.byName == nil {
+		a.byName = map[nameKey]answer{}
+	}
+	a.byName[c.key] = answer{of: c.of, is: is}
+}
+
+// forget drops the answer for a name.
+func (a *answers) forget(key nameKey) { delete(a.byName, key) }
+
+// refresh makes the client's answer for a name be computed again.
+func (a *answers) refresh(key nameKey) {
+	a.epoch++
+	a.forget(key)
 }
 
 // computation is a resource to be made for a client.
@@ -76,10 +104,10 @@ type computation struct {
 	epoch uint64
 }
 
-// collectComputed has collect take what is due, for a push. What has to be made for the
-// stream's client is made before, as no lock may be held for it. If there is something to
-// make when collect could begin, that comes first too: nothing else that changed may reach
-// the client before the constraints that it is to ask with.
+// collectComputed calls collect, which collects what is due for a push, once every computed
+// resource that is due has been made for the stream's client. They are made without a lock,
+// and first: no other change may reach the client before the constraints that it is to
+// subscribe with.
 //
 // collect holds Store.mu for reading.
 func (s *stream) collectComputed(collect func()) {
@@ -96,14 +124,7 @@ func (s *stream) collectComputed(collect func()) {
 		for _, c := range todo {
 			is := c.of.computed.answer(s.node)
 			s.mu.Lock()
-			// What was asked for anew in the meantime may have been made of
-			// older data.
-			if c.sub.epoch == c.epoch {
-				if c.sub.answers == nil {
-					c.sub.answers = map[nameKey]answer{}
-				}
-				c.sub.answers[c.key] = answer{of: c.of, is: is}
-			}
+			c.sub.answers.set(c, is)
 			s.mu.Unlock()
 		}
 	}
@@ -126,15 +147,15 @@ func (s *stream) computations() []computation {
 			if !sub.named(tp) {
 				continue
 			}
-			if e := t.asks[tp.name][sub.askKey(tp)].choice; sub.answerTo(tp.name, e) == unanswered {
-				todo = append(todo, computation{sub, tp.name, e, sub.epoch})
+			if e := t.asks[tp.name][sub.askKey(tp)].choice; sub.answers.answerTo(tp.name, e) == unanswered {
+				todo = append(todo, computation{sub, tp.name, e, sub.answers.epoch})
 			}
 		}
 	}
 	return todo
 }
 
-// RefreshDPDS calls the functions of [Tx.SetDPDS] anew, for a name or, if it is
+// RefreshDPDS calls the functions of [Tx.SetDPDS] again, for a name or, if it is
 // empty, for all of them, and for the clients whose nodes affected accepts, or,
 // if it is nil, for all. Clients whose answer changed are sent the new one;
 // nobody else is sent anything. affected is called without any lock held.
@@ -179,7 +200,7 @@ func (s *Store) askedDPDS(name string) []askedTopic {
 	return asked
 }
 
-// refresh makes the answer due anew.
+// refresh has the answer computed again, and makes it due.
 func (sub *subscription) refresh(tp topic) {
 	s := sub.stream
 	s.store.mu.RLock()
@@ -189,8 +210,7 @@ func (sub *subscription) refresh(tp topic) {
 	if s.released || !sub.named(tp) {
 		return
 	}
-	sub.epoch++
-	delete(sub.answers, tp.name)
+	sub.answers.refresh(tp.name)
 	sub.pending.add(tp, false)
 	s.markDue(sub)
 }

@@ -44,7 +44,7 @@ func TestServer_EveryClientConverges(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, controlplane.WithNotFoundErrors(), controlplane.WithMaxResponseSize(200))
+			s := startServer(t, controlplane.Options{NotFoundErrors: true, MaxResponseSize: 200})
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			clients := []*modelClient{

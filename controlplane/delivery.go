@@ -52,8 +52,8 @@ type NACK struct {
 	Err *status.Status
 }
 
-// maxUnanswered bounds how many responses a client may still answer: answers to
-// older ones are not heeded.
+// maxUnanswered bounds how many responses a client may still answer: answers to older ones
+// are ignored.
 const maxUnanswered = 256
 
 // delivery is what was last sent of a type on a stream, and the answers to it.
@@ -73,15 +73,14 @@ func (d *delivery) sent(version, nonce string) {
 	d.version, d.nonce, d.reply = version, nonce, ReplyAwaited
 }
 
-// stale says whether a request's nonce is that of an older response. An empty
-// nonce answers no response; it is not stale, as the client may have asked
-// before any response reached it, and no later request of it can be lost by
-// heeding an earlier one.
+// stale reports whether a request's nonce is that of an older response. An empty nonce
+// answers no response; it is not stale, as the client may have sent the request before any
+// response reached it, and processing it cannot make a later request be lost.
 func (d *delivery) stale(nonce string) bool {
 	return nonce != "" && d.reply != ReplyNone && nonce != d.nonce
 }
 
-// answered takes in a request that carries a nonce which is not stale.
+// answered notes the ACK or NACK of a request whose nonce is not stale.
 //
 // An ACK is told from a change of the subscription after a NACK by the version:
 // the latter repeats the nonce without the error, and carries the version that
@@ -114,8 +113,8 @@ func (d *delivery) sentOne(version, nonce string) {
 	d.unanswered = append(d.unanswered, sentResponse{version, nonce})
 }
 
-// answeredOne takes in a delta request. A nonce that is unknown, or was answered
-// before, answers nothing. It returns the rejection if the request is one.
+// answeredOne notes the ACK or NACK of a delta request. A nonce that is unknown, or was
+// answered before, answers nothing. It returns the rejection if the request is one.
 func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) *NACK {
 	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if i < 0 {

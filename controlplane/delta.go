@@ -4,10 +4,10 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// delta is the incremental variant of the protocol on one stream.
+// delta is the incremental protocol on one stream.
 type delta struct {
 	*stream
-	// maxSize is about how many bytes a response may have.
+	// maxSize is the approximate limit of a response in bytes.
 	maxSize int
 	// nonces is touched only by push, of which one runs at a time.
 	nonces nonces
@@ -17,9 +17,9 @@ func newDelta(s *stream, maxSize int) *delta {
 	return &delta{stream: s, maxSize: maxSize, nonces: newNonces()}
 }
 
-// handle takes in one request. What it says of the subscription counts whatever
-// its nonce (Envoy, "Incremental xDS").
-func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
+// handleRequest processes one request. Its changes of the subscription apply whatever its
+// nonce (Envoy, "Incremental xDS").
+func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
 	p.tellRejected(sub, rejected, req.GetErrorDetail())
-	return p.resubscribe(sub, sub.difference(
+	return p.resubscribe(sub, sub.deltaChange(
 		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
 		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
 		req.GetInitialResourceVersions()))
@@ -39,7 +39,7 @@ func (p *delta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
 
 // push sends what is due, all of it from one state of the store.
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
-	var all []news
+	var all []deltaBatch
 	var version string
 	p.collectComputed(func() { all, version = p.collect() })
 	for _, n := range all {
@@ -54,14 +54,14 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 
 // collect returns what is due, in push order, and the store's version. The caller holds
 // Store.mu for reading.
-func (p *delta) collect() ([]news, string) {
-	var all []news
+func (p *delta) collect() ([]deltaBatch, string) {
+	var all []deltaBatch
 	for _, due := range p.takeDue() {
 		t := p.store.tables[due.sub.typeURL]
 		if t == nil {
 			continue
 		}
-		if n := tell(t, due); !n.empty() {
+		if n := composeDelta(t, due); !n.empty() {
 			all = append(all, n)
 		}
 	}
@@ -70,8 +70,8 @@ func (p *delta) collect() ([]news, string) {
 
 // response makes the next message out of n, with a fresh nonce, and notes that
 // it is sent.
-func (p *delta) response(n *news, version string) *discoverypb.DeltaDiscoveryResponse {
-	resp := n.take(p.maxSize)
+func (p *delta) response(n *deltaBatch, version string) *discoverypb.DeltaDiscoveryResponse {
+	resp := n.nextResponse(p.maxSize)
 	resp.SystemVersionInfo = version
 	resp.Nonce = p.nonces.next()
 	p.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -23,7 +24,7 @@ func newTestDelta(store *Store) *delta {
 
 func handleDelta(t testing.TB, p *delta, req *discoverypb.DeltaDiscoveryRequest) {
 	t.Helper()
-	if err := p.handle(req); err != nil {
+	if err := p.handleRequest(req); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -56,8 +57,8 @@ func TestDelta_PendingChangesAreBounded(t *testing.T) {
 	p := newTestDelta(store)
 	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "stays"}) })
 	const glob = "xdstp://a/T/d/*"
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*", "named"}})
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: routeType, ResourceNamesSubscribe: []string{glob}})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"*", "named"}})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.RouteConfiguration, ResourceNamesSubscribe: []string{glob}})
 	pushed(t, p)
 	for i := range 500 {
 		cluster, route := fmt.Sprint("c", i), fmt.Sprint("xdstp://a/T/d/", i)
@@ -65,14 +66,14 @@ func TestDelta_PendingChangesAreBounded(t *testing.T) {
 			tx.Set(&clusterpb.Cluster{Name: cluster}, &clusterpb.Cluster{Name: "named"}, &routepb.RouteConfiguration{Name: route})
 		})
 		update(t, store, func(tx *Tx) {
-			tx.Delete(clusterType, cluster)
-			tx.Delete(clusterType, "named")
-			tx.Delete(routeType, route)
+			tx.Delete(typeurl.Cluster, cluster)
+			tx.Delete(typeurl.Cluster, "named")
+			tx.Delete(typeurl.RouteConfiguration, route)
 		})
-		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesSubscribe: []string{"e"}})
-		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: endpointType, ResourceNamesUnsubscribe: []string{"e"}})
+		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesSubscribe: []string{"e"}})
+		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints, ResourceNamesUnsubscribe: []string{"e"}})
 	}
-	clusters, routes := p.subs[clusterType], p.subs[routeType]
+	clusters, routes := p.subs[typeurl.Cluster], p.subs[typeurl.RouteConfiguration]
 	if len(clusters.pending.topics) != 1 || len(routes.pending.topics) != 0 || len(p.dueSubs) > 3 {
 		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.topics), len(routes.pending.topics), len(p.dueSubs))
 	}
@@ -88,12 +89,12 @@ func TestDelta_VersionsOfWhatIsNotSubscribedAreNotKept(t *testing.T) {
 	t.Parallel()
 	p := newTestDelta(NewStore())
 	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{
-		TypeUrl: clusterType, ResourceNamesSubscribe: []string{"a", "xdstp://a/T/d/*"},
+		TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"a", "xdstp://a/T/d/*"},
 		InitialResourceVersions: map[string]string{
 			"a": "1", "b": "1", "xdstp://a/T/d/x": "1", "xdstp://a/T/e/x": "1", "xdstp://a/T/d/*": "1",
 		},
 	})
-	if got := len(p.subs[clusterType].told); got != 2 {
+	if got := len(p.subs[typeurl.Cluster].told); got != 2 {
 		t.Errorf("%d versions are kept, want those of a and d/x", got)
 	}
 }
@@ -111,10 +112,10 @@ func TestDelta_UnsubscribedWildcardAndGlobAreForgotten(t *testing.T) {
 	})
 	ask := func(subscribe, unsubscribe []string) {
 		handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{
-			TypeUrl: clusterType, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe,
+			TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe,
 		})
 	}
-	sub := func() *subscription { return p.subs[clusterType] }
+	sub := func() *subscription { return p.subs[typeurl.Cluster] }
 	ask([]string{"*", glob, "0"}, nil)
 	pushed(t, p)
 	if got := len(sub().told); got != 41 {
@@ -145,12 +146,12 @@ func TestDelta_CoalescedChangesThatCancelOutAreNotSent(t *testing.T) {
 		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "c", AltStatName: alt}) })
 	}
 	deny := func() {
-		update(t, store, func(tx *Tx) { tx.SetError(routeType, "r", status.New(codes.PermissionDenied, "no")) })
+		update(t, store, func(tx *Tx) { tx.SetError(typeurl.RouteConfiguration, "r", status.New(codes.PermissionDenied, "no")) })
 	}
 	set("1")
 	deny()
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType})
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: routeType, ResourceNamesSubscribe: []string{"r"}})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.RouteConfiguration, ResourceNamesSubscribe: []string{"r"}})
 	if got := pushed(t, p); len(got) != 2 {
 		t.Fatalf("pushed %v", got)
 	}
@@ -177,7 +178,7 @@ func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 	}
 	d.answeredOne("0", nil)
 	if d.ackedVersion != "" {
-		t.Error("the first was answered")
+		t.Error("the first old answered")
 	}
 	d.answeredOne(fmt.Sprint(10*maxUnanswered-1), nil)
 	if d.reply != ReplyACK {
@@ -190,12 +191,12 @@ func TestDelta_AnswersToOldResponsesAreForgotten(t *testing.T) {
 // say against the store.
 func FuzzDelta_Requests(f *testing.F) {
 	for _, req := range []*discoverypb.DeltaDiscoveryRequest{
-		{TypeUrl: clusterType},
-		{TypeUrl: clusterType, ResourceNamesSubscribe: []string{"*", "a", "a", ""}, ResourceNamesUnsubscribe: []string{"a", "*"}},
-		{TypeUrl: clusterType, ResourceNamesUnsubscribe: []string{"*", "a"}},
-		{TypeUrl: routeType, ResourceNamesSubscribe: []string{"xdstp://a/T/*", "xdstp://a/T/x?b=1&a=2", "xdstp://a/T/x?a=2&b=1"}},
-		{TypeUrl: routeType, ResourceNamesUnsubscribe: []string{"xdstp://a/T/*"}, ResponseNonce: "x"},
-		{TypeUrl: clusterType, InitialResourceVersions: map[string]string{"a": "1", "gone": "2", "*": "3", "xdstp://a/T/*": "4"}},
+		{TypeUrl: typeurl.Cluster},
+		{TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: []string{"*", "a", "a", ""}, ResourceNamesUnsubscribe: []string{"a", "*"}},
+		{TypeUrl: typeurl.Cluster, ResourceNamesUnsubscribe: []string{"*", "a"}},
+		{TypeUrl: typeurl.RouteConfiguration, ResourceNamesSubscribe: []string{"xdstp://a/T/*", "xdstp://a/T/x?b=1&a=2", "xdstp://a/T/x?a=2&b=1"}},
+		{TypeUrl: typeurl.RouteConfiguration, ResourceNamesUnsubscribe: []string{"xdstp://a/T/*"}, ResponseNonce: "x"},
+		{TypeUrl: typeurl.Cluster, InitialResourceVersions: map[string]string{"a": "1", "gone": "2", "*": "3", "xdstp://a/T/*": "4"}},
 		{},
 	} {
 		data, err := proto.Marshal(req)
@@ -217,7 +218,7 @@ func FuzzDelta_Requests(f *testing.F) {
 			if sub := p.subs[req.GetTypeUrl()]; sub == nil || sub.interest == interestUnknown {
 				claimAll(client, req)
 			}
-			if err := p.handle(req); err != nil {
+			if err := p.handleRequest(req); err != nil {
 				if c := status.Code(err); c != codes.InvalidArgument && c != codes.ResourceExhausted {
 					t.Fatalf("handle: %v", err)
 				}
@@ -299,7 +300,7 @@ func checkTold(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 			}
 			want := ""
 			inGlob := sub.inGlob(tp, nil) && table.slots[key.glob()] == nil
-			switch e := table.slots[key].find(""); {
+			switch e := table.slots[key].variant(""); {
 			case !sub.named(tp) && !inGlob && !sub.interest.wildcard():
 				continue
 			case e != nil && e.resource != nil:
@@ -330,11 +331,11 @@ func setAnyDelta(t *testing.T, store *Store, req *discoverypb.DeltaDiscoveryRequ
 			case (value+i)%4 == 1 || key.isGlob():
 				tx.SetError(req.GetTypeUrl(), name, status.New(codes.NotFound, fmt.Sprint(value)))
 			default:
-				tx.SetNamed(name, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
+				tx.SetNamed(name, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
 			}
 			if path, context, _ := strings.Cut(keyOf(name).collection, "?"); path != "" {
 				member := strings.TrimSuffix(path, wildcardName) + "member?" + context
-				tx.SetNamed(member, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
+				tx.SetNamed(member, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(fmt.Sprint(value))})
 			}
 		})
 	}

@@ -3,11 +3,9 @@ package controlplane_test
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -261,61 +259,19 @@ func TestDelta_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
 	c.want(cds, "a")
 }
 
-// Envoy, "Basic Protocol Overview" and "Incremental xDS".
-func TestDelta_NoncesAndVersions(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("c"))
-	version := s.set(t, xdsmsg.RouteConfig("r", "*"))
-	seen := map[string]bool{}
-	for range 2 {
-		c := s.openDelta(t)
-		for _, typeURL := range []string{cds, rds} {
-			c.subscribe(typeURL, "c", "r")
-			resp := c.recv()
-			if resp.GetNonce() == "" || seen[resp.GetNonce()] {
-				t.Errorf("nonce %q is empty or was used before", resp.GetNonce())
-			}
-			seen[resp.GetNonce()] = true
-			if resp.GetSystemVersionInfo() != strconv.FormatUint(version, 10) {
-				t.Errorf("system_version_info %q, want the store's version %d", resp.GetSystemVersionInfo(), version)
-			}
-			r := resp.GetResources()[0]
-			stored := s.store.Get(typeURL, r.GetName())
-			if r.GetVersion() != stored.Version() || !proto.Equal(r.GetResource(), stored.Any()) {
-				t.Errorf("resource %v, want version %q", r, stored.Version())
-			}
-		}
-	}
-}
-
-// Envoy, "ACK": only the first request of a stream carries the node.
-func TestDelta_NodeComesWithFirstRequestOnly(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	c := s.openDelta(t)
-	c.send(&deltaRequest{Node: &corepb.Node{Id: "first"}, TypeUrl: rds, ResourceNamesSubscribe: []string{"r"}})
-	c.want(rds, "-r")
-	c.fence() // sends another node
-	clients := s.control.Clients()
-	if len(clients) != 1 || clients[0].Node.GetId() != "first" || clients[0].Protocol != controlplane.ProtocolDelta {
-		t.Errorf("clients: %+v", clients)
-	}
-}
-
 func TestDelta_LargeResponsesAreSplit(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10
-	s := startServer(t, controlplane.WithMaxResponseSize(limit))
+	s := startServer(t, controlplane.Options{MaxResponseSize: limit})
 	big := strings.Repeat("x", 10<<10)
 	want := map[string]bool{}
 	s.update(t, func(tx *controlplane.Tx) {
 		for i := range 50 {
 			name := fmt.Sprintf("r%d", i)
-			tx.SetNamed(name, wrapperspb.String(name+big))
+			tx.SetNamed(name, nil, wrapperspb.String(name+big))
 			want[name] = true
 		}
-		tx.SetNamed("huge", wrapperspb.String(strings.Repeat("x", 2*limit)))
+		tx.SetNamed("huge", nil, wrapperspb.String(strings.Repeat("x", 2*limit)))
 		want["huge"] = true
 		for i := range 20 {
 			name := fmt.Sprintf("e%d", i)
@@ -355,36 +311,6 @@ func TestDelta_LargeResponsesAreSplit(t *testing.T) {
 	}
 }
 
-func TestDelta_SlowClientGetsTheNewestState(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	big := func(i int) *wrapperspb.StringValue {
-		return wrapperspb.String(fmt.Sprintf("%03d", i) + strings.Repeat("x", 1<<20))
-	}
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("big", big(0)) })
-	slow, quick := s.openDelta(t), s.openDelta(t)
-	slow.subscribe(custom, "big")
-	quick.subscribe(rds, "r")
-	quick.want(rds, "-r")
-	const updates = 100
-	for i := 1; i <= updates; i++ {
-		s.update(t, func(tx *controlplane.Tx) {
-			tx.SetNamed("big", big(i))
-			tx.Set(xdsmsg.RouteConfig("r", fmt.Sprintf("domain-%d", i)))
-		})
-		quick.want(rds, "r")
-	}
-	final := s.store.Get(custom, "big").Version()
-	for responses := 1; ; responses++ {
-		if slow.want(custom, "big").GetResources()[0].GetVersion() == final {
-			if responses > 10 {
-				t.Errorf("the client that did not read was sent %d of %d states", responses, updates)
-			}
-			return
-		}
-	}
-}
-
 // Envoy, "Eventual consistency considerations".
 func TestDelta_PushOrderIsMakeBeforeBreak(t *testing.T) {
 	t.Parallel()
@@ -403,7 +329,7 @@ func TestDelta_PushOrderIsMakeBeforeBreak(t *testing.T) {
 	c.want(custom, "-x")
 
 	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetNamed("x", wrapperspb.String("x"))
+		tx.SetNamed("x", nil, wrapperspb.String("x"))
 		tx.Delete(cds, "old")
 		tx.Delete(eds, "old")
 		tx.Delete(lds, "l-old")
@@ -430,4 +356,19 @@ func TestDelta_PushOrderIsMakeBeforeBreak(t *testing.T) {
 	})
 	c.want(cds, "next", "-stays")
 	c.fence()
+}
+
+func TestDelta_CanBeRefused(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, controlplane.Options{NoDelta: true})
+	s.set(t, cluster("c"))
+	if err := s.openDelta(t).end(); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "StreamAggregatedResources") {
+		t.Errorf("the stream ended with %v", err)
+	}
+	c := s.open(t)
+	c.subscribe(cds)
+	c.want(cds, "c")
+	if got := s.control.Clients(); len(got) != 1 || got[0].Protocol != controlplane.ProtocolSotW {
+		t.Errorf("clients: %+v", got)
+	}
 }

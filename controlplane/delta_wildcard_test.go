@@ -93,25 +93,6 @@ func TestDelta_LegacyWildcardEndsWithoutAName(t *testing.T) {
 	c.fence()
 }
 
-// A client that asks for everything learns that there is nothing.
-func TestDelta_EmptyWildcardIsAnswered(t *testing.T) {
-	t.Parallel()
-	for name, names := range map[string][]string{"legacy": nil, "star": {"*"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			c := s.openDelta(t)
-			c.subscribe(lds, names...)
-			c.ack(c.want(lds))
-			c.fence()
-			s.set(t, xdsmsg.DefaultListener("l1", "r"))
-			c.want(lds, "l1")
-			s.delete(t, lds, "l1")
-			c.want(lds, "-l1")
-		})
-	}
-}
-
 func TestDelta_WildcardAndNameSendOneCopy(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

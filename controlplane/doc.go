@@ -14,16 +14,17 @@
 //
 // # Layers
 //
-//   - Store holds the variants of each resource, or the errors in place of them,
-//     by type and name, and for each name the subscriptions that asked for it,
-//     by their constraints. An update therefore costs what changed times who
-//     asked for it, whatever else the store holds; and which variant a
-//     subscription gets is found once for all that have equal constraints.
-//   - stream and subscription are one client's interest and the changes that it
-//     has not been told yet. Changes are kept as names, not as messages: a slow
-//     client finds the newest state, and owes a bounded amount of memory.
-//   - A protocol variant (sotw, delta) turns requests into subscription changes
-//     and pending changes into responses.
+//   - Store holds the variants of each resource, or the errors in place of them, by type and
+//     name, and for each name the subscriptions to it, by their constraints. An update
+//     therefore costs what changed times who subscribed to it, whatever else the store
+//     holds; and which variant a subscription gets is determined once for all that have
+//     equal constraints.
+//   - A stream reads requests: sotw and delta turn each into a change of a subscription's
+//     selection, which makes topics due.
+//   - A subscription holds what is selected, what is due, what the client was told, and what
+//     was deleted but is kept for it. Due changes are names, not messages: a slow client
+//     gets the newest state, and occupies a bounded amount of memory.
+//   - The stream's sender turns what is due into responses, again by sotw or delta.
 //
 // # Variants
 //
@@ -32,7 +33,7 @@
 // locators says with constraints which one it wants; the package understands the
 // messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
 // other client has no constraints, which match all variants, or those of
-// [WithNodeConstraints], and is sent one variant of each name: the choice that
+// [Options.NodeConstraints], and is sent one variant of each name: the choice that
 // dynparam.Constraints.Choose makes. [Tx.SetDPDS] tells each client which
 // constraints to send.
 //
@@ -46,27 +47,26 @@
 //
 // The order of responses does not say when a client has acted on them. So a resource
 // that is deleted from the store stays in the view of each stream whose client has it,
-// until the client unsubscribes or a delay has passed ([WithRemovalDelay], 30 s by
+// until the client unsubscribes or a delay has passed ([Options.RemovalDelay], 30 s by
 // default). Errors are not delayed, nor are deletions of Listeners.
 //
 // # Errors
 //
-// [Tx.SetError] stores an error where a resource cannot be had (xRFC TP3). It is
-// sent once to each stream that subscribed to the name, until it changes, the
-// resource comes in between, or the client subscribes anew. In delta a name is
-// told of either by resource_errors, if the store has an error, or by
-// removed_resources, if it has nothing: a NOT_FOUND error and a removal mean the
-// same to a client, and the error has the reason. Wildcard subscriptions have no
-// errors; to them a resource in error is one that does not exist.
+// [Tx.SetError] stores an error in place of a resource (xRFC TP3). It is
+// sent once to each stream that subscribed to the name, until it changes, the resource is
+// sent in between, or the client subscribes again. A delta client is sent either a
+// resource_errors entry, if the store has an error, or a removed_resources entry, if it has
+// nothing: a NOT_FOUND error and a removal mean the same to a client, and the error has the
+// reason. Wildcard subscriptions have no errors; to them a resource in error does not exist.
 //
-// A glob collection (xRFC TP1, delta only) may be in error as a whole. As long
-// as it is, nothing is told of its members for the glob's sake; afterwards all
-// of them are sent again, as clients may have dropped them.
+// A glob collection (xRFC TP1, delta only) may be in error as a whole. As long as it is, the
+// glob's subscribers are sent nothing about its members; afterwards all of them are sent
+// again, as clients may have dropped them.
 //
 // # Names
 //
 // Names of xRFC TP1 (xdstp:) are compared in their canonical form: percent-decoded,
 // with sorted context parameters. Delta responses, and errors, use the client's
-// spelling of a name that it asked for. Aliases of resources, which TP1 gives up, are
-// not offered.
+// spelling of a name that it subscribed to. Aliases of resources, which TP1 gives up, are
+// not supported.
 package controlplane

@@ -34,36 +34,36 @@ func ofDPDS(typeURL *string) error {
 
 type dpdsSotW struct{ *sotw }
 
-func (p dpdsSotW) handle(req *discoverypb.DiscoveryRequest) error {
+func (p dpdsSotW) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err := ofDPDS(&req.TypeUrl); err != nil {
 		return err
 	}
-	return p.sotw.handle(req)
+	return p.sotw.handleRequest(req)
 }
 
 type dpdsDelta struct{ *delta }
 
-func (p dpdsDelta) handle(req *discoverypb.DeltaDiscoveryRequest) error {
+func (p dpdsDelta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	if err := ofDPDS(&req.TypeUrl); err != nil {
 		return err
 	}
-	return p.delta.handle(req)
+	return p.delta.handleRequest(req)
 }
 
 func (d *dpds) StreamDynamicParameterConstraints(wire dpdspb.DynamicParametersDiscoveryService_StreamDynamicParameterConstraintsServer) error {
 	s := d.server
-	return serve(s, ProtocolSotW, wire, func(st *stream) protocolVariant[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
-		return dpdsSotW{newSotW(st, s.wrap, s.tellAbsence)}
+	return serve(s, ProtocolSotW, wire, func(st *stream) protocolHandler[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
+		return dpdsSotW{newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors)}
 	})
 }
 
 func (d *dpds) DeltaDynamicParameterConstraints(wire dpdspb.DynamicParametersDiscoveryService_DeltaDynamicParameterConstraintsServer) error {
 	s := d.server
-	if s.noDelta {
+	if s.opts.NoDelta {
 		return errNoDelta
 	}
-	return serve(s, ProtocolDelta, wire, func(st *stream) protocolVariant[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
-		return dpdsDelta{newDelta(st, s.maxResponse)}
+	return serve(s, ProtocolDelta, wire, func(st *stream) protocolHandler[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
+		return dpdsDelta{newDelta(st, s.opts.MaxResponseSize)}
 	})
 }
 
@@ -78,8 +78,8 @@ func (d *dpds) FetchDynamicParameterConstraints(ctx context.Context, req *discov
 	}
 	defer s.end(st)
 	req.ResponseNonce, req.ErrorDetail = "", nil
-	p := dpdsSotW{newSotW(st, s.wrap, true)}
-	if err := p.handle(req); err != nil {
+	p := dpdsSotW{newSotW(st, s.opts.WrapResources, true)}
+	if err := p.handleRequest(req); err != nil {
 		return nil, err
 	}
 	resp := &discoverypb.DiscoveryResponse{TypeUrl: dynparam.MapTypeURL, VersionInfo: formatVersion(s.store.Version())}

@@ -144,7 +144,7 @@ func TestTP2_DPDSIsNotCacheable(t *testing.T) {
 	s := startServer(t)
 	s.update(t, func(tx *controlplane.Tx) {
 		tx.SetDPDS("computed", newPolicy("node", "direct").of)
-		tx.SetNamed("stored", dynparam.ByType{}.ToProto())
+		tx.SetNamed("stored", nil, dynparam.ByType{}.ToProto())
 	})
 	check := func(name string, r *discoverypb.Resource) {
 		t.Helper()
@@ -177,7 +177,7 @@ func TestTP2_DPDSIsNotCacheable(t *testing.T) {
 func TestTP2_DPDSCannotBeObtained(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t, controlplane.WithNotFoundErrors())
+		s := startServer(t, controlplane.Options{NotFoundErrors: true})
 		s.update(t, func(tx *controlplane.Tx) { tx.SetDPDS(dpdsName, newPolicy("a", "denied", "b", "broken").of) })
 		s.setVariant(t, lds, "l", "direct", "listener_type", "direct")
 		s.setVariant(t, lds, "l", "proxy", "listener_type", "via_proxy")
@@ -301,16 +301,16 @@ func testContext(t *testing.T) context.Context {
 
 // "Migrating From Node Metadata": what a client without constraints gets is chosen
 // by its node.
-func TestServer_WithNodeConstraints(t *testing.T) {
+func TestServer_NodeConstraints(t *testing.T) {
 	t.Parallel()
 	p := newPolicy("one", "direct", "two", "via_proxy")
-	s := startServer(t, controlplane.WithNodeConstraints(func(node *corepb.Node) dynparam.ByType {
+	s := startServer(t, controlplane.Options{NodeConstraints: func(node *corepb.Node) dynparam.ByType {
 		byType, err := p.of(node)
 		if err != nil {
 			t.Error(err)
 		}
 		return byType
-	}))
+	}})
 	const globbed = "xdstp://a/envoy.config.listener.v3.Listener/d/x"
 	for _, name := range []string{"l", globbed} {
 		s.setVariant(t, lds, name, "direct", "listener_type", "direct")
@@ -396,7 +396,7 @@ func TestTx_DPDSFaults(t *testing.T) {
 		func(tx *controlplane.Tx) { tx.SetDPDS("xdstp://a/T/*", of) },
 		func(tx *controlplane.Tx) { tx.SetDPDS("n", nil) },
 		func(tx *controlplane.Tx) { tx.SetDPDS("xdstp://a/envoy.config.listener.v3.Listener/n", of) }, // clients refuse it
-		func(tx *controlplane.Tx) { tx.SetNamedVariant("n", parameters("\xff", "x"), variant(rds, "x")) },
+		func(tx *controlplane.Tx) { tx.SetNamed("n", parameters("\xff", "x"), variant(rds, "x")) },
 		func(tx *controlplane.Tx) { tx.DeleteVariant(rds, "n", parameters("k", "\xff")) },
 		func(tx *controlplane.Tx) { tx.SetVariantError(rds, "n", nil, nil) },
 		func(tx *controlplane.Tx) {
@@ -416,7 +416,7 @@ func TestTx_Variants(t *testing.T) {
 	t.Parallel()
 	store := controlplane.NewStore()
 	set := func(tx *controlplane.Tx, content string, pairs ...string) {
-		tx.SetNamedVariant("r", parameters(pairs...), variant(rds, content))
+		tx.SetNamed("r", parameters(pairs...), variant(rds, content))
 	}
 	broken := status.New(codes.Internal, "broken")
 	steps := []struct {

@@ -26,10 +26,6 @@ type entry struct {
 	computed *computed
 }
 
-// absence stands for "there is nothing under this name" where the record of
-// what a client was told has to say so. The store holds no such entry.
-var absence = &entry{}
-
 // sameBytes compares two entries of the store with the same parameters, nil for
 // none.
 func (e *entry) sameBytes(o *entry) bool {
@@ -47,7 +43,7 @@ func (e *entry) sameBytes(o *entry) bool {
 	}
 }
 
-// sameVersion says whether a client that has e has nothing to learn from o.
+// sameVersion reports whether o is no news to a client that has e.
 func (e *entry) sameVersion(o *entry) bool {
 	switch {
 	case e == o:
@@ -114,7 +110,7 @@ type resourceError struct {
 // newResourceError checks that st can be sent.
 func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	if st.Code() == codes.OK {
-		return nil, errors.New("the status is OK, which is no error")
+		return nil, errors.New("the status is OK; an error needs another code")
 	}
 	detail := st.Proto()
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(detail)

@@ -83,86 +83,54 @@ func TestErrors_StatusIsPassedOn(t *testing.T) {
 // TP3, "Protocol Behavior": "The xDS Management server is only expected to
 // return the error message once rather than throughout for future responses."
 func TestErrors_AreSentOncePerSubscriber(t *testing.T) {
-	t.Parallel()
-	for _, typeURL := range []string{rds, cds} {
-		t.Run("SotW "+typeURL, func(t *testing.T) {
-			t.Parallel()
+	eachProtocol(t, func(t *testing.T, _ controlplane.Protocol, open func(*testServer) peer) {
+		for _, typeURL := range []string{rds, cds} {
 			s := startServer(t)
 			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
 			s.setError(t, typeURL, "e", denied)
-			c, other := s.open(t), s.open(t)
+			c, other := open(s), open(s)
 			c.subscribe(typeURL, "a", "e")
-			c.ack(c.wantErrors(typeURL, []string{"a"}, "e: PermissionDenied"), "a", "e")
+			c.accept(wantReply(t, c, typeURL, "!e: PermissionDenied", "a"), "a", "e")
 			s.set(t, xdsmsg.RouteConfig("a", "new"), changed("a", "new"))
-			c.ack(c.wantErrors(typeURL, []string{"a"}), "a", "e")
+			c.accept(wantReply(t, c, typeURL, "a"), "a", "e")
 			s.setError(t, typeURL, "e", status.New(codes.PermissionDenied, "not yours")) // the same
 			c.fence()
 			other.subscribe(typeURL, "a", "e")
-			other.wantErrors(typeURL, []string{"a"}, "e: PermissionDenied")
-		})
-		t.Run("delta "+typeURL, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
-			s.setError(t, typeURL, "e", denied)
-			c, other := s.openDelta(t), s.openDelta(t)
-			c.subscribe(typeURL, "a", "e")
-			c.ack(c.want(typeURL, "a", "!e"))
-			s.set(t, xdsmsg.RouteConfig("a", "new"), changed("a", "new"))
-			c.ack(c.want(typeURL, "a"))
-			s.setError(t, typeURL, "e", status.New(codes.PermissionDenied, "not yours"))
-			c.fence()
-			other.subscribe(typeURL, "e")
-			other.wantErrors(typeURL, "e: PermissionDenied")
-		})
-	}
+			wantReply(t, other, typeURL, "!e: PermissionDenied", "a")
+		}
+	})
 }
 
 // TP3, "Protocol Behavior": "until either a new error message is returned or
 // the resource is returned".
 func TestErrors_EndWithANewErrorOrTheResource(t *testing.T) {
-	t.Parallel()
-	for _, typeURL := range []string{rds, cds} {
-		t.Run("SotW "+typeURL, func(t *testing.T) {
-			t.Parallel()
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+		for _, typeURL := range []string{rds, cds} {
 			s := startServer(t)
 			s.setError(t, typeURL, "e", denied)
-			c := s.open(t)
+			c := open(s)
 			c.subscribe(typeURL, "e")
-			c.wantErrors(typeURL, nil, "e: PermissionDenied")
+			wantReply(t, c, typeURL, "!e: PermissionDenied")
 			s.setError(t, typeURL, "e", unavailable)
-			c.wantErrors(typeURL, nil, "e: Unavailable")
+			wantReply(t, c, typeURL, "!e: Unavailable")
 			s.set(t, xdsmsg.RouteConfig("e", "*"), cluster("e"))
-			c.wantErrors(typeURL, []string{"e"})
+			wantReply(t, c, typeURL, "e")
 			s.setError(t, typeURL, "e", unavailable) // the same, but not since the resource
-			resp := c.wantErrors(typeURL, nil, "e: Unavailable")
+			wantReply(t, c, typeURL, "!e: Unavailable")
+			if protocol == controlplane.ProtocolDelta {
+				c.subscribe(typeURL, "e") // again
+				wantReply(t, c, typeURL, "!e: Unavailable")
+			}
 			s.set(t, xdsmsg.RouteConfig("other", "*"), cluster("other"))
-			c.ack(resp, "other")
-			resp = c.wantErrors(typeURL, []string{"other"})
-			c.ack(resp, "e") // subscribes anew
-			c.wantErrors(typeURL, nil, "e: Unavailable")
-		})
-		t.Run("delta "+typeURL, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.setError(t, typeURL, "e", denied)
-			c := s.openDelta(t)
-			c.subscribe(typeURL, "e")
-			c.wantErrors(typeURL, "e: PermissionDenied")
-			s.setError(t, typeURL, "e", unavailable)
-			c.wantErrors(typeURL, "e: Unavailable")
-			s.set(t, xdsmsg.RouteConfig("e", "*"), cluster("e"))
-			c.want(typeURL, "e")
-			s.setError(t, typeURL, "e", unavailable)
-			c.wantErrors(typeURL, "e: Unavailable")
-			c.subscribe(typeURL, "e") // subscribes anew
-			c.wantErrors(typeURL, "e: Unavailable")
-			c.unsubscribe(typeURL, "e")
+			c.drop(typeURL, []string{"other"}, "e")
+			if protocol == controlplane.ProtocolSotW {
+				wantReply(t, c, typeURL, "other")
+			}
 			c.fence()
 			c.subscribe(typeURL, "e")
-			c.wantErrors(typeURL, "e: Unavailable")
-		})
-	}
+			wantReply(t, c, typeURL, "!e: Unavailable")
+		}
+	})
 }
 
 // TP3, "Protocol Behavior": "The set of resources with errors and the set of
@@ -347,7 +315,7 @@ func TestErrors_AreNotForWildcards(t *testing.T) {
 // Envoy, "Eventual consistency considerations", for errors that end a resource.
 func TestErrors_EndClustersAfterTheRoutesThatLeaveThem(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithNotFoundErrors())
+	s := startServer(t, controlplane.Options{NotFoundErrors: true})
 	s.set(t, cluster("old"), xdsmsg.SimpleEndpoints("old", "127.0.0.1:1"), xdsmsg.SimpleEndpoints("stays", "127.0.0.1:1"), xdsmsg.RouteConfig("r", "*"))
 	c, d := s.open(t), s.openDelta(t)
 	for _, sub := range []struct {
@@ -391,7 +359,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 	for _, typeURL := range []string{rds, cds} {
 		t.Run(typeURL, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, controlplane.WithNotFoundErrors())
+			s := startServer(t, controlplane.Options{NotFoundErrors: true})
 			s.set(t, xdsmsg.RouteConfig("a", "*"), cluster("a"))
 			c := s.open(t)
 			c.subscribe(typeURL, "a", "b")
@@ -417,7 +385,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 	}
 	t.Run("wildcard", func(t *testing.T) {
 		t.Parallel()
-		s := startServer(t, controlplane.WithNotFoundErrors())
+		s := startServer(t, controlplane.Options{NotFoundErrors: true})
 		s.set(t, cluster("a"))
 		c := s.open(t)
 		c.subscribe(cds)
@@ -427,7 +395,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 	})
 	t.Run("delta says it by removed_resources", func(t *testing.T) {
 		t.Parallel()
-		s := startServer(t, controlplane.WithNotFoundErrors())
+		s := startServer(t, controlplane.Options{NotFoundErrors: true})
 		c := s.openDelta(t)
 		c.subscribe(cds, "a")
 		c.want(cds, "-a")
@@ -436,7 +404,7 @@ func TestErrors_NotFoundInSotW(t *testing.T) {
 
 func TestErrors_Clients(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, controlplane.WithNotFoundErrors())
+	s := startServer(t, controlplane.Options{NotFoundErrors: true})
 	s.setError(t, rds, "e", denied)
 	c := s.open(t)
 	c.subscribe(rds, "e", "missing")
@@ -483,7 +451,7 @@ func TestErrors_FaultyErrorsFailTheUpdate(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"nil": the status is OK`, `"fine": the status is OK`, "the type URL is empty", "the name is empty",
-		`"*" is no name`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
+		`the name "*" is reserved`, `"\xff": the name is not valid UTF-8`, `"text": serializing the status`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)

@@ -16,7 +16,7 @@ import (
 // A control plane is a store, a server over it, and a gRPC server around that.
 func Example() {
 	store := controlplane.NewStore()
-	server := controlplane.NewServer(store)
+	server := controlplane.NewServer(store, controlplane.Options{})
 	defer server.Close() // before the gRPC server's GracefulStop
 
 	grpcServer := grpc.NewServer()

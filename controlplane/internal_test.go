@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -24,7 +25,7 @@ func request(typeURL string, names ...string) *discoverypb.DiscoveryRequest {
 
 func mustHandle(t testing.TB, p *sotw, req *discoverypb.DiscoveryRequest) {
 	t.Helper()
-	if err := p.handle(req); err != nil {
+	if err := p.handleRequest(req); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,8 +37,8 @@ func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newTestSotW(store)
-	mustHandle(t, p, request(routeType, "r", "missing"))
-	mustHandle(t, p, request(clusterType))
+	mustHandle(t, p, request(typeurl.RouteConfiguration, "r", "missing"))
+	mustHandle(t, p, request(typeurl.Cluster))
 	mustHandle(t, p, request("invented/1", "a"))
 	mustHandle(t, p, request("invented/2"))
 	if got := len(store.tables); got != 3 { // no names: nothing to remember
@@ -46,10 +47,10 @@ func TestStore_ForgetsStreamsThatEnded(t *testing.T) {
 
 	store.release(p.stream)
 	// A last request that the reader was at work on.
-	mustHandle(t, p, request(routeType, "r", "later"))
+	mustHandle(t, p, request(typeurl.RouteConfiguration, "r", "later"))
 	mustHandle(t, p, request("invented/3", "a"))
 
-	routes := store.tables[routeType]
+	routes := store.tables[typeurl.RouteConfiguration]
 	if len(store.tables) != 1 || len(routes.asks) != 0 {
 		t.Errorf("%d tables, %d names are left", len(store.tables), len(routes.asks))
 	}
@@ -64,16 +65,16 @@ func TestStream_PendingChangesAreBounded(t *testing.T) {
 		if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: name}) }); err != nil {
 			t.Fatal(err)
 		}
-		mustHandle(t, p, request(routeType, name))
-		mustHandle(t, p, request(clusterType))
+		mustHandle(t, p, request(typeurl.RouteConfiguration, name))
+		mustHandle(t, p, request(typeurl.Cluster))
 	}
-	mustHandle(t, p, request(routeType))
+	mustHandle(t, p, request(typeurl.RouteConfiguration))
 	for range 500 {
-		mustHandle(t, p, request(routeType, "1"))
-		mustHandle(t, p, request(routeType))
+		mustHandle(t, p, request(typeurl.RouteConfiguration, "1"))
+		mustHandle(t, p, request(typeurl.RouteConfiguration))
 	}
-	mustHandle(t, p, request(routeType, "1"))
-	if sub := p.subs[routeType]; len(sub.pending.topics) != 1 || len(sub.names) != 1 {
+	mustHandle(t, p, request(typeurl.RouteConfiguration, "1"))
+	if sub := p.subs[typeurl.RouteConfiguration]; len(sub.pending.topics) != 1 || len(sub.names) != 1 {
 		t.Errorf("%d names pending, %d subscribed, want 1 each", len(sub.pending.topics), len(sub.names))
 	}
 	if len(p.dueSubs) > 2 {
@@ -85,8 +86,8 @@ func TestTable_UpdateTouchesInterestedSubscriptionsOnly(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
 	interested, other := newTestSotW(store), newTestSotW(store)
-	mustHandle(t, interested, request(routeType, "a", "b"))
-	mustHandle(t, other, request(routeType, "b"))
+	mustHandle(t, interested, request(typeurl.RouteConfiguration, "a", "b"))
+	mustHandle(t, other, request(typeurl.RouteConfiguration, "b"))
 	interested.collect()
 	other.collect()
 	if _, err := store.Update(func(tx *Tx) { tx.Set(&routepb.RouteConfiguration{Name: "a"}) }); err != nil {
@@ -101,8 +102,8 @@ func TestTable_UpdateTouchesInterestedSubscriptionsOnly(t *testing.T) {
 // and holds the store's index against the subscriptions.
 func FuzzSotW_Requests(f *testing.F) {
 	for _, req := range []*discoverypb.DiscoveryRequest{
-		request(clusterType), request(clusterType, "*", "a"), request(routeType, "a", "a", ""), request(""),
-		{TypeUrl: clusterType, ResponseNonce: "x", Node: &corepb.Node{ClientFeatures: []string{wrapFeature}}},
+		request(typeurl.Cluster), request(typeurl.Cluster, "*", "a"), request(typeurl.RouteConfiguration, "a", "a", ""), request(""),
+		{TypeUrl: typeurl.Cluster, ResponseNonce: "x", Node: &corepb.Node{ClientFeatures: []string{wrapFeature}}},
 	} {
 		data, err := proto.Marshal(req)
 		if err != nil {
@@ -123,7 +124,7 @@ func FuzzSotW_Requests(f *testing.F) {
 					req.ResponseNonce = sub.delivery.nonce
 				}
 			}
-			if err := p.handle(req); err != nil {
+			if err := p.handleRequest(req); err != nil {
 				if c := status.Code(err); c != codes.InvalidArgument && c != codes.ResourceExhausted {
 					t.Fatalf("handle: %v", err)
 				}
@@ -155,7 +156,7 @@ func setAny(t *testing.T, store *Store, req *discoverypb.DiscoveryRequest, value
 			continue
 		}
 		if _, err := store.Update(func(tx *Tx) {
-			tx.SetNamed(name, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(value)})
+			tx.SetNamed(name, nil, &anypb.Any{TypeUrl: req.GetTypeUrl(), Value: []byte(value)})
 		}); err != nil {
 			t.Fatal(err)
 		}

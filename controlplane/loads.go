@@ -15,9 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// DefaultLoadInterval is how often clients are asked to report.
-const DefaultLoadInterval = 10 * time.Second
-
 // Bounds of what LoadReports remembers, so that no client can fill the memory.
 const (
 	maxLoadClusters   = 100_000
@@ -25,27 +22,25 @@ const (
 	maxLoadNames      = 1_000 // of categories, or of metrics, in one place
 )
 
-// LoadOption changes how [LoadReports] behave.
-type LoadOption func(*LoadReports)
-
-// WithLoadInterval sets how often clients are asked to report. The default is
-// [DefaultLoadInterval]. Clients do not report more often than once a second.
-func WithLoadInterval(d time.Duration) LoadOption { return func(l *LoadReports) { l.interval = d } }
-
-// WithLoadClusters asks only for the load of the named clusters. The default is to
-// ask for all.
-func WithLoadClusters(names ...string) LoadOption { return func(l *LoadReports) { l.clusters = names } }
+// LoadOptions configure [LoadReports]. The zero value has every default.
+type LoadOptions struct {
+	// Interval is how often clients are asked to report; the default is 10 s. gRPC
+	// clients report once a second at most.
+	Interval time.Duration
+	// Clusters are the names of the clusters whose load is asked for; the default is
+	// all.
+	Clusters []string
+}
 
 // LoadReports is the Load Reporting Service (LRS). It asks clients for the load of
-// clusters with lrs_server, and sums up what they report. It keeps no history: who
-// wants rates takes a Snapshot now and then. It is safe for concurrent use, apart
+// clusters with lrs_server, and sums up what they report. It keeps no history: for rates,
+// compare Snapshots. It is safe for concurrent use, apart
 // from [Server], and may be registered with any gRPC server, or with several.
 //
 // Beyond 100,000 clusters, 1,000 localities of one of them, or 1,000 names of
 // metrics or of categories of drops in one place, further ones are left out.
 type LoadReports struct {
-	interval time.Duration
-	clusters []string
+	opts LoadOptions
 	// stop ends every stream when it is closed.
 	stop    chan struct{}
 	running sync.WaitGroup
@@ -55,25 +50,22 @@ type LoadReports struct {
 	streams int
 	opened  uint64
 	loads   map[loadKey]*clusterLoad
-	// news is closed and replaced at every report, and at every begin and end of a
+	// changed is closed and replaced at every report, and at every begin and end of a
 	// stream.
-	news chan struct{}
+	changed chan struct{}
 }
 
 type loadKey struct{ cluster, service string }
 
 // NewLoadReports returns LoadReports without any load.
-func NewLoadReports(opts ...LoadOption) *LoadReports {
-	l := &LoadReports{
-		interval: DefaultLoadInterval,
-		stop:     make(chan struct{}),
-		loads:    make(map[loadKey]*clusterLoad),
-		news:     make(chan struct{}),
+func NewLoadReports(opts LoadOptions) *LoadReports {
+	setDefault(&opts.Interval, 10*time.Second)
+	return &LoadReports{
+		opts:    opts,
+		stop:    make(chan struct{}),
+		loads:   make(map[loadKey]*clusterLoad),
+		changed: make(chan struct{}),
 	}
-	for _, opt := range opts {
-		opt(l)
-	}
-	return l
 }
 
 // Register adds envoy.service.load_stats.v3.LoadReportingService to a gRPC server:
@@ -108,23 +100,23 @@ func (l *LoadReports) Streams() (open int, opened uint64) {
 func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool) ([]ClusterLoad, error) {
 	for {
 		l.mu.Lock()
-		loads, news := l.snapshot(), l.news
+		loads, changed := l.snapshot(), l.changed
 		l.mu.Unlock()
 		if until(loads) {
 			return loads, nil
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-ctx.Done():
 			return loads, fmt.Errorf("waiting for load reports: %w", ctx.Err())
 		}
 	}
 }
 
-// tell wakes those who wait. The caller holds mu.
-func (l *LoadReports) tell() {
-	close(l.news)
-	l.news = make(chan struct{})
+// notify wakes those who wait. The caller holds mu.
+func (l *LoadReports) notify() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // lrs is apart from LoadReports so that the service's method is no part of its API.
@@ -138,7 +130,7 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 	if !l.begin() {
 		return errClosed
 	}
-	// st is what is to be taken back when the client is gone.
+	// st has what is subtracted when the stream ends.
 	st := &loadStream{reports: l, inProgress: make(map[*localityLoad]uint64)}
 	defer st.end()
 	received := make(chan error, 1)
@@ -154,9 +146,9 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 
 func (l *LoadReports) order() *loadpb.LoadStatsResponse {
 	return &loadpb.LoadStatsResponse{
-		Clusters:              l.clusters,
-		SendAllClusters:       len(l.clusters) == 0,
-		LoadReportingInterval: durationpb.New(l.interval),
+		Clusters:              l.opts.Clusters,
+		SendAllClusters:       len(l.opts.Clusters) == 0,
+		LoadReportingInterval: durationpb.New(l.opts.Interval),
 	}
 }
 
@@ -170,7 +162,7 @@ func (l *LoadReports) begin() bool {
 	l.running.Add(1)
 	l.streams++
 	l.opened++
-	l.tell()
+	l.notify()
 	return true
 }
 
@@ -182,7 +174,7 @@ type loadStream struct {
 	inProgress map[*localityLoad]uint64
 }
 
-// receive takes reports until the client has no more.
+// receive adds up reports until the client closes the stream.
 func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsServer) error {
 	for first := true; ; first = false {
 		r, err := wire.Recv()
@@ -200,11 +192,11 @@ func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsSe
 				return err
 			}
 		}
-		st.take(r)
+		st.addReport(r)
 	}
 }
 
-func (st *loadStream) take(r *loadpb.LoadStatsRequest) {
+func (st *loadStream) addReport(r *loadpb.LoadStatsRequest) {
 	l := st.reports
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,7 +208,7 @@ func (st *loadStream) take(r *loadpb.LoadStatsRequest) {
 			c.add(stats, st)
 		}
 	}
-	l.tell()
+	l.notify()
 }
 
 func (l *LoadReports) load(k loadKey) *clusterLoad {
@@ -236,7 +228,7 @@ func (st *loadStream) end() {
 	}
 	st.inProgress = nil
 	l.streams--
-	l.tell()
+	l.notify()
 	l.mu.Unlock()
 	l.running.Done()
 }

@@ -31,13 +31,13 @@ type loadWorld struct {
 	client loadpb.LoadReportingServiceClient
 }
 
-func newLoadWorld(t *testing.T, opts ...controlplane.LoadOption) *loadWorld {
+func newLoadWorld(t *testing.T, opts controlplane.LoadOptions) *loadWorld {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &loadWorld{LoadReports: controlplane.NewLoadReports(opts...), t: t}
+	w := &loadWorld{LoadReports: controlplane.NewLoadReports(opts), t: t}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	w.Register(server)
 	serving := make(chan struct{})
@@ -122,18 +122,18 @@ func TestLoadReportsAsk(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		opts []controlplane.LoadOption
+		opts controlplane.LoadOptions
 		want *loadpb.LoadStatsResponse
 	}{
-		{"by default", nil, &loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(10 * time.Second)}},
+		{"by default", controlplane.LoadOptions{}, &loadpb.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(10 * time.Second)}},
 		{
-			"for some clusters, every second", []controlplane.LoadOption{controlplane.WithLoadClusters("a", "b"), controlplane.WithLoadInterval(time.Second)},
+			"for some clusters, every second", controlplane.LoadOptions{Clusters: []string{"a", "b"}, Interval: time.Second},
 			&loadpb.LoadStatsResponse{Clusters: []string{"a", "b"}, LoadReportingInterval: durationpb.New(time.Second)},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, newLoadWorld(t, tc.opts...).join().order, protocmp.Transform()); diff != "" {
+			if diff := cmp.Diff(tc.want, newLoadWorld(t, tc.opts).join().order, protocmp.Transform()); diff != "" {
 				t.Errorf("the order (-want +got):\n%s", diff)
 			}
 		})
@@ -144,7 +144,7 @@ func TestLoadReportsAsk(t *testing.T) {
 // that are there.
 func TestLoadReportsAddUp(t *testing.T) {
 	t.Parallel()
-	w := newLoadWorld(t)
+	w := newLoadWorld(t, controlplane.LoadOptions{})
 	a, b := w.join(), w.join()
 	w.expect("before the first report")
 	dropping := of("blue", locality("east", 5, 3, 1, 1))
@@ -179,7 +179,7 @@ func TestLoadReportsAddUp(t *testing.T) {
 // What clients make up does not fill the memory.
 func TestLoadReportsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newLoadWorld(t)
+	w := newLoadWorld(t, controlplane.LoadOptions{})
 	stats := of("blue")
 	for i := range 1500 {
 		l := locality(fmt.Sprint(i), 1, 1, 0, 0)
@@ -204,7 +204,7 @@ func TestLoadReportsAreBounded(t *testing.T) {
 
 func TestLoadStreamsEnd(t *testing.T) {
 	t.Parallel()
-	w := newLoadWorld(t)
+	w := newLoadWorld(t, controlplane.LoadOptions{})
 	done := w.join()
 	if err := done.stream.CloseSend(); err != nil {
 		t.Fatal(err)

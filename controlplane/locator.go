@@ -28,7 +28,7 @@ func dialectOf(locators []*discoverypb.ResourceLocator) dialect {
 	return byNames
 }
 
-// topic is what a client is told of as one: by the state of it, told once, and
+// topic is the unit in which a client is told of changes: its state is sent once, and
 // again when it changes.
 //
 // A client that subscribes by names has one topic per name. For one that

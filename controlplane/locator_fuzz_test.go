@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -35,7 +36,7 @@ func FuzzLocators(f *testing.F) {
 		{fuzzLocator("*", "k", "1"), {Name: "*"}, fuzzLocator("xdstp://a/T/*", "k", "1"), fuzzLocator("xdstp://a/T/x", "k", "1")},
 		{faulty, nil, {}},
 	} {
-		for _, typeURL := range []string{clusterType, routeType, dynparam.MapTypeURL} {
+		for _, typeURL := range []string{typeurl.Cluster, typeurl.RouteConfiguration, dynparam.MapTypeURL} {
 			sotw, err := proto.Marshal(&discoverypb.DiscoveryRequest{TypeUrl: typeURL, ResourceLocators: list})
 			if err != nil {
 				f.Fatal(err)
@@ -66,7 +67,7 @@ func FuzzLocators(f *testing.F) {
 			if sub := p.subs[sotwRequest.GetTypeUrl()]; sub != nil {
 				sotwRequest.ResponseNonce = sub.delivery.nonce
 			}
-			if !acceptable(t, p.handle(proto.CloneOf(sotwRequest))) || !acceptable(t, d.handle(proto.CloneOf(deltaRequest))) {
+			if !acceptable(t, p.handleRequest(proto.CloneOf(sotwRequest))) || !acceptable(t, d.handleRequest(proto.CloneOf(deltaRequest))) {
 				return
 			}
 			if change>>i&1 == 1 {
@@ -121,7 +122,7 @@ func setVariants(t *testing.T, store *Store, typeURL string, locators []*discove
 			case 2:
 				tx.SetError(typeURL, name, status.New(codes.Internal, "x"))
 			default:
-				tx.SetNamedVariant(name, p, &anypb.Any{TypeUrl: typeURL, Value: []byte(fmt.Sprint(value))})
+				tx.SetNamed(name, p, &anypb.Any{TypeUrl: typeURL, Value: []byte(fmt.Sprint(value))})
 			}
 		})
 	}

@@ -211,7 +211,7 @@ func (mt *modelType) learnState(t *testing.T, resp *discoverypb.DiscoveryRespons
 	mt.learnErrors(t, resp.GetResourceErrors())
 }
 
-// learnErrors takes the message of WithNotFoundErrors for what it says.
+// learnErrors takes the message of Options.NotFoundErrors for what it says.
 func (mt *modelType) learnErrors(t *testing.T, errs []*discoverypb.ResourceError) {
 	seen := map[string]bool{}
 	for _, e := range errs {

@@ -20,6 +20,8 @@ func TestKeyOf_EqualNames(t *testing.T) {
 		{"the last of several values counts", "xdstp://a/T/x?a=1&a=2", "xdstp://a/T/x?a=2", true},
 		{"no value is the empty value", "xdstp://a/T/x?a", "xdstp://a/T/x?a=", true},
 		{"an encoded glob", "xdstp://a/T/x/%2A", "xdstp://a/T/x/*", true},
+		{"no authority is an empty one", "xdstp:/T/x", "xdstp:///T/x", true},
+		{"characters that need no escape", "xdstp://a%21b/T/x", "xdstp://a!b/T/x", true},
 
 		{"other value", "xdstp://a/T/x?a=1", "xdstp://a/T/x?a=2", false},
 		{"other authority", "xdstp://a/T/x", "xdstp://b/T/x", false},

@@ -15,7 +15,7 @@ import (
 func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
 	t.Parallel()
 	told := make(chan controlplane.Rejection, 10)
-	s := startServer(t, controlplane.WithNACKHandler(func(r controlplane.Rejection) { told <- r }))
+	s := startServer(t, controlplane.Options{OnNACK: func(r controlplane.Rejection) { told <- r }})
 	s.set(t, xdsmsg.RouteConfig("a", "*"))
 
 	sotw := s.open(t)

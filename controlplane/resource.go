@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -113,9 +114,6 @@ func (r *Resource) newMessage(name string, d dialect) *discoverypb.Resource {
 	return m
 }
 
-// envelopeType is the type URL of what wraps a resource in SotW.
-const envelopeType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
-
 // envelope is a resource in an envoy.service.discovery.v3.Resource, under the
 // name it was stored with, made once for all streams.
 type envelope struct {
@@ -132,7 +130,7 @@ func newEnvelope(r *Resource, d dialect) *envelope {
 			// Only a name that is not UTF-8 could fail, and Tx accepts none.
 			return r.packed
 		}
-		return &anypb.Any{TypeUrl: envelopeType, Value: value}
+		return &anypb.Any{TypeUrl: typeurl.Wrapper, Value: value}
 	})
 	return e
 }

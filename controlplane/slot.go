@@ -15,10 +15,10 @@ type slot struct {
 	parameters []dynparam.Parameters
 }
 
-// inError says whether an error stands in place of all variants.
+// inError reports whether an error stands in place of all variants.
 func (s *slot) inError() bool { return s != nil && len(s.entries) == 1 && s.entries[0].whole }
 
-func (s *slot) find(parameters string) *entry {
+func (s *slot) variant(parameters string) *entry {
 	if i, ok := s.search(parameters); ok {
 		return s.entries[i]
 	}
@@ -63,27 +63,27 @@ func (s *slot) apply(changes []variantChange) {
 	}
 }
 
-// variantChange is what became of the variant with one set of parameters. One of
-// was and now may be nil.
+// variantChange is the change of the variant with one set of parameters. One of
+// old and now may be nil.
 type variantChange struct {
 	key      string
-	was, now *entry
+	old, now *entry
 }
 
-// touches says whether a subscription with the constraints may see the change.
+// touches reports whether a subscription with the constraints may see the change.
 func (c variantChange) touches(constraints dynparam.Constraints) bool {
 	of := c.now
 	if of == nil {
-		of = c.was
+		of = c.old
 	}
 	return constraints.Match(of.parameters())
 }
 
 // draft is what an update does to one name.
 type draft struct {
-	// replaced: all variants that the update does not set go.
+	// replaced: all variants that the update does not set are deleted.
 	replaced bool
-	// variants are by the key of their parameters, nil for one that goes.
+	// variants are by the key of their parameters, nil for one that is deleted.
 	variants map[string]*entry
 }
 
@@ -114,19 +114,19 @@ func (d *draft) replace(e *entry) {
 	}
 }
 
-// find returns a variant as the draft leaves it.
-func (d *draft) find(s *slot, parameters string) *entry {
+// variant returns a variant as the draft leaves it.
+func (d *draft) variant(s *slot, parameters string) *entry {
 	if e, ok := d.variants[parameters]; ok {
 		return e
 	}
-	stored := s.find(parameters)
+	stored := s.variant(parameters)
 	if stored != nil && (d.replaced || stored.whole && d.sets()) {
 		return nil
 	}
 	return stored
 }
 
-// sets says whether the draft sets a variant.
+// sets reports whether the draft sets a variant.
 func (d *draft) sets() bool {
 	for _, e := range d.variants {
 		if e != nil {
@@ -139,20 +139,20 @@ func (d *draft) sets() bool {
 // changes compares the draft with what is stored, in the order of the keys.
 func (d *draft) changes(s *slot) []variantChange {
 	var changes []variantChange
-	add := func(key string, was, now *entry) {
-		if !was.sameBytes(now) {
-			changes = append(changes, variantChange{key, was, now})
+	add := func(key string, old, now *entry) {
+		if !old.sameBytes(now) {
+			changes = append(changes, variantChange{key, old, now})
 		}
 	}
 	for key, now := range d.variants {
-		add(key, s.find(key), now)
+		add(key, s.variant(key), now)
 	}
 	ended := s.inError() && d.sets()
 	if s != nil && (d.replaced || ended) {
-		for _, was := range s.entries {
-			key := was.parameters().Key()
+		for _, old := range s.entries {
+			key := old.parameters().Key()
 			if _, ok := d.variants[key]; !ok {
-				add(key, was, nil)
+				add(key, old, nil)
 			}
 		}
 	}

@@ -4,9 +4,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
-
-	"google.golang.org/protobuf/types/known/anypb"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -16,12 +13,12 @@ import (
 // resources of a SotW response wrapped in envoy.service.discovery.v3.Resource.
 const wrapFeature = "xds.config.resource-in-sotw"
 
-// sotw is the state-of-the-world variant of the protocol on one stream.
+// sotw is the state-of-the-world protocol on one stream.
 type sotw struct {
 	*stream
-	// mayWrap is the server's part in whether resources are wrapped.
+	// mayWrap is Options.WrapResources.
 	mayWrap bool
-	// tellAbsence makes an error of names that do not exist.
+	// tellAbsence reports names that do not exist by an error (Options.NotFoundErrors).
 	tellAbsence bool
 
 	// What follows is touched only by push, of which one runs at a time.
@@ -36,8 +33,8 @@ func newSotW(s *stream, mayWrap, tellAbsence bool) *sotw {
 	return &sotw{stream: s, mayWrap: mayWrap, tellAbsence: tellAbsence, nonces: newNonces()}
 }
 
-// handle takes in one request.
-func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
+// handleRequest processes one request.
+func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
@@ -52,17 +49,11 @@ func (p *sotw) handle(req *discoverypb.DiscoveryRequest) error {
 	if p.stale(sub, req) || sub.lists(req) {
 		return nil
 	}
-	if err := p.resubscribe(sub, sub.diff(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators()))); err != nil {
+	if err := p.resubscribe(sub, sub.sotwChange(requested(sub.dialect, req.GetResourceNames(), req.GetResourceLocators()))); err != nil {
 		return err
 	}
 	sub.listed = req.GetResourceNames()
 	return nil
-}
-
-// lists says whether a request lists what the one before did, as most do, which are
-// ACKs.
-func (sub *subscription) lists(req *discoverypb.DiscoveryRequest) bool {
-	return sub.dialect == byNames && sub.interest != interestUnknown && slices.Equal(sub.listed, req.GetResourceNames())
 }
 
 // stale notes the request's ACK or NACK. A request that answers an older
@@ -80,17 +71,9 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 	return false
 }
 
-// batch is the content of one response. No topic is in both lists.
-type batch struct {
-	sub       *subscription
-	version   string
-	resources []*Resource
-	errors    []namedError
-}
-
 // push sends what is due, all of it from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
-	var batches []batch
+	var batches []sotwBatch
 	p.collectComputed(func() { batches = p.collect() })
 	for _, b := range batches {
 		if err := send(p.response(b)); err != nil {
@@ -101,14 +84,14 @@ func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 }
 
 // collect returns what is due, in push order. The caller holds Store.mu for reading.
-func (p *sotw) collect() []batch {
-	var batches []batch
+func (p *sotw) collect() []sotwBatch {
+	var batches []sotwBatch
 	for _, due := range p.takeDue() {
 		t := p.store.tables[due.sub.typeURL]
 		if t == nil {
 			continue
 		}
-		b := batch{sub: due.sub, version: formatVersion(t.version)}
+		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
 		if due.sub.telling == tellAll {
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
@@ -151,18 +134,12 @@ func (p *sotw) withKept(sub *subscription, found []*Resource) []*Resource {
 	if len(sub.kept) == 0 {
 		return found
 	}
-	sub.dropUnsent(p.clusters)
-	return inOrder(slices.Concat(found, sub.keptResources()))
-}
-
-// inOrder orders resources by name, and has each once.
-func inOrder(found []*Resource) []*Resource {
-	slices.SortFunc(found, byName)
-	return slices.Compact(found)
+	sub.kept.dropUnsent(p.clusters)
+	return inOrder(slices.Concat(found, sub.kept.resources()))
 }
 
 // changed puts into b what is due of the subscription and exists.
-func (p *sotw) changed(t *table, due dueChanges, b *batch) {
+func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	topics := maps.Keys(due.pending.topics)
 	p.mu.Lock()
 	for tp, again := range due.pending.topics {
@@ -182,21 +159,20 @@ func (p *sotw) changed(t *table, due dueChanges, b *batch) {
 	p.addRivals(t, b)
 }
 
-// toldAnswer says whether the client was sent a DPDS resource already, and takes
-// it for told. What is computed may come out the same again, and then is not
-// sent.
+// toldAnswer reports whether the client was sent a DPDS resource already, and notes it as
+// told. A computed resource may come out the same again, and then is not sent.
 func (sub *subscription) toldAnswer(tp topic, now *entry) bool {
 	if sub.typeURL != dynparam.MapTypeURL {
 		return false
 	}
-	was := sub.told[tp]
-	sub.remember(tp, now)
-	return was != nil && was.sameVersion(now)
+	old := sub.told[tp]
+	sub.told.set(tp, now)
+	return old != nil && old.sameVersion(now)
 }
 
-// addRivals adds what the client needs to tell which of its subscriptions the
-// resources are for.
-func (p *sotw) addRivals(t *table, b *batch) {
+// addRivals adds what the client needs in order to tell for which of its subscriptions the
+// resources are.
+func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	if b.sub.dialect == byNames {
 		return
 	}
@@ -225,9 +201,9 @@ func (p *sotw) addRivals(t *table, b *batch) {
 	sortErrors(b.errors)
 }
 
-// newErrors returns the errors of the topics that the client was not told yet,
-// ordered by name, and from then on takes them for told. It is told an error
-// once, until the error changes or the resource comes in between (TP3, "Protocol
+// newErrors returns the errors of the topics that the client was not told yet, ordered by
+// name, and notes them as told. It is told an error
+// once, until the error changes or the resource is sent in between (TP3, "Protocol
 // Behavior"). There are none for names that only the wildcard covers (TP3,
 // "Wildcard Subscriptions and Glob Collections").
 func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []namedError {
@@ -240,150 +216,23 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 			continue
 		}
 		now := sub.current(t, tp)
-		was := sub.told[tp]
+		old := sub.told[tp]
 		switch {
 		case now == nil:
-			if p.tellAbsence && was != absence {
+			if p.tellAbsence && old != absence {
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
-				sub.remember(tp, absence)
+				sub.told.set(tp, absence)
 			}
 		case now == unanswered:
 		case now.err == nil:
 			if sub.typeURL != dynparam.MapTypeURL {
 				delete(sub.told, tp)
 			}
-		case was == nil || !was.sameVersion(now):
+		case old == nil || !old.sameVersion(now):
 			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
-			sub.remember(tp, now)
+			sub.told.set(tp, now)
 		}
 	}
 	sortErrors(found)
 	return found
-}
-
-// breakLast keeps Clusters that were deleted until everything else of the push
-// was sent, as routes may refer to them until then. If there are new Clusters
-// as well, Clusters are sent twice: with, and at the end without the deleted. An
-// error counts as an end, of Clusters and of their assignments: a client may
-// drop the resource for it.
-func (p *sotw) breakLast(batches []batch) []batch {
-	if len(batches) < 2 {
-		return batches
-	}
-	var kept, ends []batch
-	for _, b := range batches {
-		begin, end := p.split(b)
-		kept = append(kept, begin...)
-		ends = append(ends, end...)
-	}
-	return append(kept, ends...)
-}
-
-// split returns what of a batch goes in its turn and what goes last, each one
-// batch or none.
-func (p *sotw) split(b batch) (begin, end []batch) {
-	switch {
-	case b.sub.typeURL == clusterType:
-		return p.splitClusters(b)
-	case b.sub.typeURL != endpointType || len(b.errors) == 0:
-		return []batch{b}, nil
-	case len(b.resources) == 0:
-		return nil, []batch{b}
-	}
-	first, last := b, b
-	first.errors, last.resources = nil, nil
-	return []batch{first}, []batch{last}
-}
-
-func (p *sotw) splitClusters(b batch) (begin, end []batch) {
-	deleted, anyNew := compare(p.clusters, b.resources)
-	deleted = slices.DeleteFunc(deleted, func(r *Resource) bool { return !b.sub.wantsName(r) || hasName(b.resources, r.name) })
-	if len(deleted) == 0 {
-		return []batch{b}, nil
-	}
-	if !anyNew {
-		return nil, []batch{b}
-	}
-	first := b
-	first.resources = inOrder(slices.Concat(b.resources, deleted))
-	// What is kept may match subscriptions that have errors.
-	p.addRivals(p.store.tables[clusterType], &first)
-	b.errors, first.errors = first.errors, nil
-	return []batch{first}, []batch{b}
-}
-
-// wantsName says whether the client asked for the name of a resource in any way.
-func (sub *subscription) wantsName(r *Resource) bool {
-	if sub.dialect == byNames {
-		return sub.wants(topic{name: r.key}, nil)
-	}
-	return sub.interest.wildcard() || len(sub.topics[r.key]) > 0
-}
-
-// hasName says whether a list ordered by name has a variant of a resource.
-func hasName(resources []*Resource, name string) bool {
-	_, ok := slices.BinarySearchFunc(resources, name, func(r *Resource, name string) int { return strings.Compare(r.name, name) })
-	return ok
-}
-
-// compare walks two lists ordered by name. It returns what only before has, and
-// whether after has anything that before has not.
-func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
-	for len(before) > 0 && len(after) > 0 {
-		switch order := byName(before[0], after[0]); {
-		case order < 0:
-			deleted = append(deleted, before[0])
-			before = before[1:]
-		case order > 0:
-			anyNew = true
-			after = after[1:]
-		default:
-			anyNew = anyNew || before[0] != after[0]
-			before, after = before[1:], after[1:]
-		}
-	}
-	return append(deleted, before...), anyNew || len(after) > 0
-}
-
-// response makes the message, with a fresh nonce, and notes that it is sent.
-func (p *sotw) response(b batch) *discoverypb.DiscoveryResponse {
-	if b.sub.typeURL == clusterType {
-		p.clusters = b.resources
-	}
-	nonce := p.nonces.next()
-
-	p.mu.Lock()
-	wrap := b.sub.wrapped() || p.mayWrap && slices.Contains(p.node.GetClientFeatures(), wrapFeature)
-	b.sub.delivery.sent(b.version, nonce)
-	p.mu.Unlock()
-
-	resources := make([]*anypb.Any, len(b.resources))
-	for i, r := range b.resources {
-		resources[i] = r.packed
-		if wrap {
-			resources[i] = r.envelope(b.sub.dialect).packed()
-		}
-	}
-	return &discoverypb.DiscoveryResponse{
-		VersionInfo:    b.version,
-		Resources:      resources,
-		TypeUrl:        b.sub.typeURL,
-		Nonce:          nonce,
-		ResourceErrors: errorMessages(b.errors),
-	}
-}
-
-// wrapped says whether the resources have to be wrapped: parameters (TP2, "API
-// Changes") and the name of a DPDS resource, and that it is not to be cached, have
-// no other place.
-func (sub *subscription) wrapped() bool {
-	return sub.dialect == byLocators || sub.typeURL == dynparam.MapTypeURL
-}
-
-func errorMessages(errs []namedError) []*discoverypb.ResourceError {
-	var messages []*discoverypb.ResourceError
-	for _, e := range errs {
-		messages = append(messages, e.err.message(e.of))
-	}
-	return messages
 }

@@ -23,7 +23,7 @@ func TestSotW_PushOrderIsMakeBeforeBreak(t *testing.T) {
 	c.want(cds)
 	c.fenceOff(rds)
 	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetNamed("x", wrapperspb.String("x"))
+		tx.SetNamed("x", nil, wrapperspb.String("x"))
 		tx.Set(xdsmsg.RouteConfig("r", "*"), xdsmsg.DefaultListener("l", "r"), xdsmsg.SimpleEndpoints("e", "127.0.0.1:1"), cluster("c"))
 	})
 	version := c.want(cds, "c").GetVersionInfo()

@@ -1,14 +1,11 @@
 package controlplane_test
 
 import (
-	"strings"
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -91,18 +88,6 @@ func TestSotW_WildcardEndsWithFirstName(t *testing.T) {
 	s.delete(t, cds, "c4")
 	c.want(cds, "c1", "c2", "c3")
 	c.fence()
-}
-
-func TestSotW_EmptyWildcardIsAnswered(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	c := s.open(t)
-	c.subscribe(lds)
-	if resp := c.want(lds); resp.GetVersionInfo() == "" {
-		t.Error("the response has no version")
-	}
-	s.set(t, xdsmsg.DefaultListener("l1", "r"))
-	c.want(lds, "l1")
 }
 
 // Envoy, "Resource updates" and "Deleting resources": Listener and Cluster
@@ -205,42 +190,25 @@ func TestSotW_AbsentResource(t *testing.T) {
 	c.want(rds, "missing")
 }
 
-// Envoy, "ACK": only the first request of a stream carries the node.
-func TestSotW_NodeComesWithFirstRequestOnly(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("c"), xdsmsg.RouteConfig("r", "*"))
-	c := s.open(t)
-	c.send(&discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: "first"}, TypeUrl: cds})
-	c.want(cds, "c")
-	c.send(&discoverypb.DiscoveryRequest{TypeUrl: rds, ResourceNames: []string{"r"}})
-	c.want(rds, "r")
-	c.fence() // sends another node
-	clients := s.control.Clients()
-	if len(clients) != 1 || clients[0].Node.GetId() != "first" || clients[0].Peer == nil || clients[0].ID != 1 {
-		t.Errorf("clients: %+v", clients)
-	}
-}
-
 // xds.config.resource-in-sotw, see envoy.service.discovery.v3.Resource.
 func TestSotW_ResourceWrapping(t *testing.T) {
 	t.Parallel()
 	const feature = "xds.config.resource-in-sotw"
 	tests := []struct {
 		name     string
-		opts     []controlplane.Option
+		opts     controlplane.Options
 		features []string
 		wrapped  bool
 	}{
-		{"neither", nil, nil, false},
-		{"client announces, server off", nil, []string{feature}, false},
-		{"server on, client does not announce", []controlplane.Option{controlplane.WithResourceWrapping()}, []string{"envoy.lb.x"}, false},
-		{"both", []controlplane.Option{controlplane.WithResourceWrapping()}, []string{"envoy.lb.x", feature}, true},
+		{"neither", controlplane.Options{}, nil, false},
+		{"client announces, server off", controlplane.Options{}, []string{feature}, false},
+		{"server on, client does not announce", controlplane.Options{WrapResources: true}, []string{"envoy.lb.x"}, false},
+		{"both", controlplane.Options{WrapResources: true}, []string{"envoy.lb.x", feature}, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, tt.opts...)
+			s := startServer(t, tt.opts)
 			s.set(t, cluster("c"))
 			c := s.open(t)
 			c.send(&discoverypb.DiscoveryRequest{
@@ -273,19 +241,10 @@ func TestSotW_ResourceWrapping(t *testing.T) {
 func TestSotW_CustomType(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", wrapperspb.String("one")) })
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", nil, wrapperspb.String("one")) })
 	c := s.open(t)
 	c.subscribe(custom, "v")
 	c.want(custom, "one")
-	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", wrapperspb.String("two")) })
+	s.update(t, func(tx *controlplane.Tx) { tx.SetNamed("v", nil, wrapperspb.String("two")) })
 	c.want(custom, "two")
-}
-
-func TestSotW_RequestWithoutTypeEndsTheStream(t *testing.T) {
-	t.Parallel()
-	c := startServer(t).open(t)
-	c.subscribe("")
-	if err := c.end(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "type_url") {
-		t.Errorf("the stream ended with %v", err)
-	}
 }

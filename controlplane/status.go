@@ -12,13 +12,13 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Protocol is a variant of the xDS transport protocol.
+// Protocol is a form of the xDS transport protocol.
 type Protocol int
 
 const (
 	// ProtocolSotW is StreamAggregatedResources, the state of the world.
 	ProtocolSotW Protocol = iota
-	// ProtocolDelta is DeltaAggregatedResources, the incremental variant.
+	// ProtocolDelta is DeltaAggregatedResources, the incremental protocol.
 	ProtocolDelta
 )
 
@@ -38,7 +38,7 @@ func (p Protocol) String() string {
 type ClientStatus struct {
 	// ID numbers the server's streams from 1 on, in the order they began.
 	ID uint64
-	// Protocol is the variant that the stream speaks.
+	// Protocol is what the stream speaks.
 	Protocol Protocol
 	// Peer is the address the stream comes from, nil if unknown.
 	Peer net.Addr
@@ -67,7 +67,7 @@ type TypeStatus struct {
 	// subscribed. They are ordered by name.
 	Errors []ErrorStatus
 	// Kept are the names of resources that were deleted and that the client still has,
-	// in order, each once: it was not told yet (WithRemovalDelay).
+	// in order, each once: it was not told yet (Options.RemovalDelay).
 	Kept []string
 	// SentVersion and SentNonce are those of the last response, empty if none
 	// was sent. It may still be on its way. The version is that of the type
@@ -77,7 +77,7 @@ type TypeStatus struct {
 	Reply Reply
 	// ACKedVersion is that of the last response the client accepted.
 	ACKedVersion string
-	// NACK is the last rejection, nil if there was none. Reply says whether it
+	// NACK is the last rejection, nil if there was none. Reply reports whether it
 	// was followed by an ACK.
 	NACK *NACK
 }
@@ -98,18 +98,12 @@ type ErrorStatus struct {
 	Err         *status.Status
 }
 
-// Stats are counts since the store was made, which the servers of a store share.
-type Stats struct {
-	// AmbiguousChoices counts how often TP2 left open which of several matching
-	// variants a subscription gets, so that another implementation might choose
-	// another one: the deployment does not follow the best practices of TP2's
-	// "Matching Behavior and Best Practices". A choice that streams share is
-	// counted once.
-	AmbiguousChoices uint64
-}
-
-// Stats returns the counts.
-func (s *Server) Stats() Stats { return Stats{AmbiguousChoices: s.store.ambiguous.Load()} }
+// AmbiguousChoices returns how often, since the store was made, TP2 left open which of
+// several matching variants a subscription gets, so that another implementation might
+// choose another one: the deployment does not follow the best practices of TP2's
+// "Matching Behavior and Best Practices". A choice that streams share is counted once, and
+// the servers of a store share the count.
+func (s *Server) AmbiguousChoices() uint64 { return s.store.ambiguous.Load() }
 
 // Clients returns the present streams in the order they began. Each entry is
 // consistent in itself. Its cost is that of all names of all streams.
@@ -179,24 +173,9 @@ func (sub *subscription) standingErrors() []ErrorStatus {
 // keptNames returns the names in kept. The caller holds stream.mu.
 func (sub *subscription) keptNames() []string {
 	var names []string
-	for tp, was := range sub.kept {
-		names = append(names, sub.spelling(tp, was))
+	for tp, old := range sub.kept {
+		names = append(names, sub.spelling(tp, old))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// locators returns the subscribed locators in order. The caller holds Store.mu.
-func (sub *subscription) locators() []Locator {
-	if sub.dialect == byNames {
-		return nil
-	}
-	locators := make([]Locator, 0, len(sub.names))
-	for _, l := range sub.names {
-		locators = append(locators, Locator{l.name, l.constraints})
-	}
-	slices.SortFunc(locators, func(a, b Locator) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
-	})
-	return locators
 }

@@ -93,8 +93,8 @@ func (s *Store) Error(typeURL, name string) *status.Status {
 }
 
 // Choose returns what a subscription to a name with these constraints gets:
-// a resource, an error, or, if no variant matches, neither. It does not count as
-// a choice in [Stats].
+// a resource, an error, or, if no variant matches, neither. It does not count in
+// [Server.AmbiguousChoices].
 func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource, *status.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -118,7 +118,7 @@ func (s *Store) Variants(typeURL, name string) []*Resource {
 func (s *Store) entry(typeURL, name, parameters string) *entry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.slot(typeURL, keyOf(name)).find(parameters)
+	return s.slot(typeURL, keyOf(name)).variant(parameters)
 }
 
 // slot returns what is stored under a name, nil for nothing. The caller holds mu,
@@ -172,16 +172,14 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	sub.asks = nil
 	for tp := range change.removed {
 		t.leave(sub, tp.name, sub.askKey(tp))
-		delete(sub.names, tp)
-		sub.indexTopic(tp, false)
+		sub.remove(tp)
 	}
 	for tp, l := range change.added {
-		a := t.join(sub, tp.name, sub.askKey(tp), sub.meant(l))
+		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
 		if sub.dialect == byLocators {
 			l.constraints = a.constraints // equal ones, which many streams share
 		}
-		sub.names[tp] = l
-		sub.indexTopic(tp, true)
+		sub.add(tp, l)
 	}
 	before := sub.interest
 	sub.interest = change.interest

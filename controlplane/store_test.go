@@ -57,12 +57,12 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 	before := mustUpdate(t, s, func(tx *controlplane.Tx) { tx.Set(cluster("a")) })
 	version, err := s.Update(func(tx *controlplane.Tx) {
 		tx.Set(cluster("b"), wrapperspb.String("x"), cluster(""), nil, (*clusterpb.Cluster)(nil))
-		tx.SetNamed("", cluster("c"))
-		tx.SetNamed("*", cluster("c"))
-		tx.SetNamed("\xff", cluster("c"))
-		tx.SetNamed("nil", nil)
-		tx.SetNamed("untyped", &anypb.Any{})
-		tx.SetNamed("badutf8", wrapperspb.String("\xff"))
+		tx.SetNamed("", nil, cluster("c"))
+		tx.SetNamed("*", nil, cluster("c"))
+		tx.SetNamed("\xff", nil, cluster("c"))
+		tx.SetNamed("nil", nil, nil)
+		tx.SetNamed("untyped", nil, &anypb.Any{})
+		tx.SetNamed("badutf8", nil, wrapperspb.String("\xff"))
 		tx.Delete(cds, "a")
 	})
 	if err == nil {
@@ -70,7 +70,7 @@ func TestStore_FaultyUpdateChangesNothingAndNamesAllFaults(t *testing.T) {
 	}
 	for _, want := range []string{
 		"*wrapperspb.StringValue has no name field", "name of the *clusterv3.Cluster is empty", "set: the message is nil",
-		"set: the name of a *clusterv3.Cluster is empty", `"*" is no name`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
+		"set: the name of a *clusterv3.Cluster is empty", `the name "*" is reserved`, `"\xff"`, `"nil"`, `"untyped": the Any has no type URL`, `"badutf8": serializing`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not contain %q:\n%v", want, err)
@@ -176,7 +176,7 @@ func TestTx_MessagesMayBeReused(t *testing.T) {
 	raw := &anypb.Any{TypeUrl: "example.com/raw", Value: []byte("raw")}
 	mustUpdate(t, s, func(tx *controlplane.Tx) {
 		tx.Set(c)
-		tx.SetNamed("raw", raw)
+		tx.SetNamed("raw", nil, raw)
 		c.AltStatName = "edited"
 		raw.Value[0] = 'X'
 	})

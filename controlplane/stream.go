@@ -19,7 +19,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stream is what every protocol variant keeps of one client's stream: who the
+// stream is what both protocols keep of one client's stream: who the
 // client is, what it subscribed to, and which subscriptions are due.
 type stream struct {
 	id       uint64
@@ -28,9 +28,9 @@ type stream struct {
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
-	// rejected is told of NACKs; it may be nil.
+	// rejected is Options.OnNACK; it may be nil.
 	rejected func(Rejection)
-	// waits are told of each request that was taken in.
+	// waits are notified of each request that was processed.
 	waits *waits
 	// wake holds a token while something may be due.
 	wake chan struct{}
@@ -53,7 +53,7 @@ type stream struct {
 	// to by locators.
 	implicit dynparam.ByType
 	subs     map[string]*subscription
-	// withdrawals are the deletions that the client is not told of yet.
+	// withdrawals are the deletions that were not sent to the client yet.
 	withdrawals withdrawals
 	// dueSubs are the subscriptions with something pending, each once.
 	dueSubs []*subscription
@@ -75,8 +75,8 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 	}
 }
 
-// greet takes in the node of the first request. Clients send it only there, so
-// later ones do not count.
+// greet stores the node of the first request. Clients send it only there, so later ones are
+// ignored.
 func (s *stream) greet(node *corepb.Node) error {
 	s.mu.Lock()
 	greeted := s.greeted
@@ -91,17 +91,17 @@ func (s *stream) greet(node *corepb.Node) error {
 	return s.use(usage{bytes: proto.Size(node)})
 }
 
-// use adds to what the client occupies, or says that it is too much.
+// use adds to what the client occupies, or returns RESOURCE_EXHAUSTED.
 func (s *stream) use(more usage) error {
 	next := usage{names: s.used.names + more.names, bytes: s.used.bytes + more.bytes}
 	if next.names > s.limits.names {
 		return status.Errorf(codes.ResourceExhausted,
-			"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (WithMaxSubscriptions)",
+			"the stream subscribes to %d types and resources, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxSubscriptions)",
 			next.names, s.limits.names)
 	}
 	if next.bytes > s.limits.bytes {
 		return status.Errorf(codes.ResourceExhausted,
-			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (WithMaxNameBytes)",
+			"the stream's node, types and resource names have %d bytes, the server allows %d per stream: subscribe to fewer, or raise the limit at the server (Options.MaxNameBytes)",
 			next.bytes, s.limits.bytes)
 	}
 	s.used = next
@@ -124,7 +124,7 @@ func (s *stream) subscription(typeURL string, telling telling, dialect dialect) 
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, typeURL: typeURL, telling: telling, dialect: dialect, names: map[topic]locator{}}
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, telling: telling, dialect: dialect, names: map[topic]locator{}}}
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)
@@ -146,53 +146,12 @@ func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error
 	return nil
 }
 
-// markDue queues sub if something is due of it. The caller holds mu.
-func (s *stream) markDue(sub *subscription) {
-	if sub.queued || sub.pending.empty() {
-		return
-	}
-	sub.queued = true
-	s.dueSubs = append(s.dueSubs, sub)
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// dueChanges are the changes that are due of one type.
-type dueChanges struct {
-	sub     *subscription
-	pending pending
-}
-
-// takeDue returns what is due, in push order, and clears it. The caller holds
-// Store.mu for reading, so that it sees whole updates only. A stream that ended,
-// and has no place in the store any more, has nothing due.
-func (s *stream) takeDue() []dueChanges {
-	if s.released {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	due := make([]dueChanges, 0, len(s.dueSubs))
-	for _, sub := range s.dueSubs {
-		if p := sub.takePending(); !p.empty() {
-			due = append(due, dueChanges{sub, p})
-		}
-	}
-	s.dueSubs = nil
-	slices.SortStableFunc(due, func(a, b dueChanges) int {
-		return pushRank(a.sub.typeURL) - pushRank(b.sub.typeURL)
-	})
-	return due
-}
-
-// protocolVariant is a variant of the protocol on one stream.
-type protocolVariant[Req, Resp any] interface {
-	// handle takes in a request. It is called for one after the other.
-	handle(*Req) error
+// protocolHandler is a protocol, SotW or delta, on one stream.
+type protocolHandler[Req, Resp any] interface {
+	// handleRequest processes a request. It is called for one after the other.
+	handleRequest(*Req) error
 	// push sends what is due. It is called for one wake after the other, beside
-	// handle. send may block for as long as the client does not read.
+	// handleRequest. send may block for as long as the client does not read.
 	push(send func(*Resp) error) error
 }
 
@@ -203,13 +162,13 @@ type protocolVariant[Req, Resp any] interface {
 // handler from returning, which alone can end the stream.
 func exchange[Req, Resp any](
 	s *stream,
-	v protocolVariant[Req, Resp],
+	v protocolHandler[Req, Resp],
 	wire grpc.BidiStreamingServer[Req, Resp],
 	group *sync.WaitGroup,
 	stop <-chan struct{},
 ) error {
 	received := make(chan error, 1)
-	group.Go(func() { received <- receiveAll(s, wire, v.handle) })
+	group.Go(func() { received <- receiveAll(s, wire, v.handleRequest) })
 	wake, pushed := s.wake, make(chan error, 1)
 	for {
 		select {
@@ -243,7 +202,7 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.BidiStreamingServer[Req, Res
 		if err := handle(req); err != nil {
 			return err
 		}
-		s.waits.look(s)
+		s.waits.check(s)
 	}
 }
 

@@ -90,13 +90,13 @@ func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange)
 	if key == wildcardKey && hasWildcard(t.typeURL) {
 		return
 	}
-	was := a.choice
+	old := a.choice
 	a.follow(t, s, changes)
-	if a.choice == was {
+	if a.choice == old {
 		return
 	}
 	for sub := range a.subs {
-		sub.changed(sub.topicOf(key, a), a.choice != nil, was)
+		sub.changed(sub.topicOf(key, a), a.choice != nil, old)
 	}
 }
 
@@ -104,10 +104,10 @@ func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange)
 type collectionAsk struct {
 	*ask
 	glob bool
-	// plain says that a client subscribes by names, and was is what it had of
+	// plain says that a client subscribes by names, and old is what it had of
 	// the name.
 	plain bool
-	was   *entry
+	old   *entry
 }
 
 // lookAtCollections returns the asks for the collections that a name is in,
@@ -121,7 +121,7 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 				c.plain = c.plain || sub.dialect == byNames
 			}
 			if c.plain {
-				c.was, _ = s.choose(a.constraints)
+				c.old, _ = s.choose(a.constraints)
 			}
 			asks = append(asks, c)
 		}
@@ -152,8 +152,8 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 			continue
 		}
 		if sub.dialect == byNames {
-			if now != c.was {
-				sub.changed(topic{name: key}, now != nil, c.was)
+			if now != c.old {
+				sub.changed(topic{name: key}, now != nil, c.old)
 			}
 			continue
 		}
@@ -165,7 +165,7 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 			if !change.touches(c.constraints) {
 				continue
 			}
-			deleted := change.was
+			deleted := change.old
 			if inError {
 				deleted = nil // the error is in its place
 			}

@@ -28,15 +28,15 @@ func TestTP2_VersionNegotiation(t *testing.T) {
 		s := startServer(t)
 		s.update(t, func(tx *controlplane.Tx) {
 			for patch := range 5 {
-				tx.SetNamedVariant("l", parameters("xds.version.patch", fmt.Sprint(patch)), variant(lds, "without"))
+				tx.SetNamed("l", parameters("xds.version.patch", fmt.Sprint(patch)), variant(lds, "without"))
 			}
-			tx.SetNamedVariant("l", parameters("xds.version.patch", "5"), variant(lds, "with"))
+			tx.SetNamed("l", parameters("xds.version.patch", "5"), variant(lds, "with"))
 		})
 		for newest, want := range map[uint64]string{0: "without", 3: "without", 4: "without", 5: "with", 9: "with", math.MaxUint64: "with"} {
 			c := open(s, "n")
 			c.wants(c.subscribe(lds, "l", inRange(t, "xds.version.patch", dynparam.AtMost(newest))), want)
 		}
-		if got := s.control.Stats().AmbiguousChoices; got != 0 {
+		if got := s.control.AmbiguousChoices(); got != 0 {
 			t.Errorf("%d ambiguous choices: the largest value decides", got)
 		}
 	})
@@ -63,9 +63,9 @@ func TestTP2_ShardingClusters(t *testing.T) {
 		// A cluster moves out of the client's shards, another one into them.
 		s.update(t, func(tx *controlplane.Tx) {
 			tx.Delete(cds, "cluster-4")
-			tx.SetNamedVariant("cluster-4", parameters("shards", "100"), variant(cds, "c"))
+			tx.SetNamed("cluster-4", parameters("shards", "100"), variant(cds, "c"))
 			tx.Delete(cds, "cluster-91")
-			tx.SetNamedVariant("cluster-91", parameters("shards", "90"), variant(cds, "c"))
+			tx.SetNamed("cluster-91", parameters("shards", "90"), variant(cds, "c"))
 		})
 		c.wants(shards, "cluster-15=c cluster-6=c cluster-60=c cluster-91=c")
 	})
@@ -129,7 +129,7 @@ func TestTP2_ShardingEndpoints(t *testing.T) {
 		s.update(t, func(tx *controlplane.Tx) {
 			tx.SetDPDS(dpdsName, constraintsFor("envoy.config.endpoint.v3.ClusterLoadAssignment", subset))
 			for _, id := range []string{"123", "456", "789"} {
-				tx.SetNamedVariant("e", parameters("subset_id", id), variant(eds, "endpoints "+id))
+				tx.SetNamed("e", parameters("subset_id", id), variant(eds, "endpoints "+id))
 			}
 		})
 		for _, id := range []string{"123", "456"} {
@@ -151,10 +151,10 @@ func TestTP2_SelectingClusterBasedOnACL(t *testing.T) {
 		}
 		s.update(t, func(tx *controlplane.Tx) {
 			tx.SetDPDS(dpdsName, constraintsFor("envoy.config.route.v3.RouteConfiguration", proxied))
-			tx.SetNamedVariant("r", parameters("use_proxy", "true"), variant(rds, "proxy"))
-			tx.SetNamedVariant("r", parameters("use_proxy", "false"), variant(rds, "direct"))
+			tx.SetNamed("r", parameters("use_proxy", "true"), variant(rds, "proxy"))
+			tx.SetNamed("r", parameters("use_proxy", "false"), variant(rds, "direct"))
 			tx.SetVariantError(rds, "secret", parameters("use_proxy", "true"), status.New(codes.PermissionDenied, "not for you"))
-			tx.SetNamedVariant("secret", parameters("use_proxy", "false"), variant(rds, "secret"))
+			tx.SetNamed("secret", parameters("use_proxy", "false"), variant(rds, "secret"))
 		})
 		for id, want := range map[string][2]string{
 			"trusted": {"direct", "secret"}, "guest": {"proxy", "PermissionDenied: not for you"},
@@ -189,7 +189,7 @@ func TestTP2_DynamicRouteSelection_NineVariants(t *testing.T) {
 				c.wants(h, content(env, version))
 			}
 		}
-		if got := s.control.Stats().AmbiguousChoices; got != 0 {
+		if got := s.control.AmbiguousChoices(); got != 0 {
 			t.Errorf("%d ambiguous choices", got)
 		}
 	})
@@ -248,7 +248,7 @@ func TestTP2_TransitionInFourSteps(t *testing.T) {
 		// 2. All existing resources get version=v1.
 		for _, env := range []string{"prod", "test"} {
 			s.update(t, func(tx *controlplane.Tx) {
-				tx.SetNamedVariant("c", parameters("env", env, "version", "v1"), variant(cds, env+" v1"))
+				tx.SetNamed("c", parameters("env", env, "version", "v1"), variant(cds, env+" v1"))
 				tx.DeleteVariant(cds, "c", parameters("env", env))
 			})
 			c.settle()
@@ -267,7 +267,7 @@ func TestTP2_TransitionInFourSteps(t *testing.T) {
 		// 4. Some clients send version=v2.
 		v2 := c.move([]ask{{cds, "c", exactly(t, "env", "prod", "version", "v2")}}, []ask{v1.ask})[0]
 		c.wants(v2, "prod v2")
-		if got := s.control.Stats().AmbiguousChoices; got != 0 {
+		if got := s.control.AmbiguousChoices(); got != 0 {
 			t.Errorf("%d ambiguous choices on the way", got)
 		}
 	})
@@ -286,13 +286,13 @@ func TestTP2_AmbiguousChoiceIsCounted(t *testing.T) {
 		c := open(s, "n")
 		c.wants(c.subscribe(rds, "keys", exactly(t, "env", "prod", "version", "v1")), "with version")
 		c.wants(c.subscribe(rds, "values", exactly(t, "env", "prod")), "v1")
-		if got := s.control.Stats().AmbiguousChoices; got != 2 {
+		if got := s.control.AmbiguousChoices(); got != 2 {
 			t.Errorf("%d ambiguous choices were counted, want 2", got)
 		}
 		// Another stream with the same constraints shares the choice.
 		other := open(s, "m")
 		other.wants(other.subscribe(rds, "values", exactly(t, "env", "prod")), "v1")
-		if got := s.control.Stats().AmbiguousChoices; got != 2 {
+		if got := s.control.AmbiguousChoices(); got != 2 {
 			t.Errorf("%d after a second stream, want 2", got)
 		}
 	})

@@ -161,7 +161,7 @@ func isDelta(c *tp2Client) bool { _, ok := c.wire.(*tp2Delta); return ok }
 func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
-		s := startServer(t, controlplane.WithNotFoundErrors())
+		s := startServer(t, controlplane.Options{NotFoundErrors: true})
 		s.setVariant(t, rds, "r", "prod", "env", "prod")
 		s.setVariant(t, rds, "r", "test", "env", "test")
 		s.setVariant(t, rds, "r", "any")
@@ -190,7 +190,7 @@ func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
 		// The parameters of a variant change: it is another one.
 		s.update(t, func(tx *controlplane.Tx) {
 			tx.DeleteVariant(rds, "r", parameters("env", "test"))
-			tx.SetNamedVariant("r", parameters("env", "prod"), variant(rds, "test"))
+			tx.SetNamed("r", parameters("env", "prod"), variant(rds, "test"))
 		})
 		c.wants(prod, "test")
 		c.wants(test, none)
@@ -210,8 +210,8 @@ func TestTP2_OnlyChangedVariantsAreSent(t *testing.T) {
 		set := func(prod, test string) {
 			s.update(t, func(tx *controlplane.Tx) {
 				tx.DeleteAll(rds)
-				tx.SetNamedVariant("r", parameters("env", "prod"), variant(rds, prod))
-				tx.SetNamedVariant("r", parameters("env", "test"), variant(rds, test))
+				tx.SetNamed("r", parameters("env", "prod"), variant(rds, prod))
+				tx.SetNamed("r", parameters("env", "test"), variant(rds, test))
 			})
 		}
 		versions := func() (versions []string) {

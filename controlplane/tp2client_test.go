@@ -148,7 +148,7 @@ func (c *tp2Client) fence() {
 	c.t.Helper()
 	c.fences++
 	name := fmt.Sprintf("fence-%p-%d", c, c.fences)
-	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, wrapperspb.String(name)) }); err != nil {
+	if _, err := c.store.Update(func(tx *controlplane.Tx) { tx.SetNamed(name, nil, wrapperspb.String(name)) }); err != nil {
 		c.t.Fatal(err)
 	}
 	c.wire.name(custom, name)
@@ -476,7 +476,7 @@ func parameters(pairs ...string) map[string]string {
 func (s *testServer) setVariant(t testing.TB, typeURL, name, content string, pairs ...string) {
 	t.Helper()
 	s.update(t, func(tx *controlplane.Tx) {
-		tx.SetNamedVariant(name, parameters(pairs...), variant(typeURL, content))
+		tx.SetNamed(name, parameters(pairs...), variant(typeURL, content))
 	})
 }
 

@@ -34,17 +34,9 @@ type slotKey struct {
 // some stay; see [Tx.SetVariant].
 func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
 
-// SetNamed is Set for a message under a name of the caller's choice. A
-// *anypb.Any is taken as the serialized resource itself, whatever its bytes.
-// The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
-//
-// Names of TP1 that differ only in how they are written are one name. The
-// spelling that is stored first stays until the resource changes.
-func (tx *Tx) SetNamed(name string, m proto.Message) { tx.SetNamedVariant(name, nil, m) }
-
 // SetVariant is Set for the variants of resources that have these dynamic
-// parameters (xRFC TP2). Other variants of the same names stay as they are. A
-// SetError that comes before in time ends.
+// parameters (xRFC TP2). Other variants of the same names stay as they are. An
+// earlier SetError of the name ends.
 //
 // Best practice is that all variants of a resource have the same keys, with one
 // variant for every value that clients may ask for (TP2, "Matching Behavior and
@@ -60,12 +52,17 @@ func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message
 			tx.fail(fmt.Errorf("set: %w", err))
 			continue
 		}
-		tx.SetNamedVariant(name, parameters, m)
+		tx.SetNamed(name, parameters, m)
 	}
 }
 
-// SetNamedVariant is SetNamed for a variant; see [Tx.SetVariant].
-func (tx *Tx) SetNamedVariant(name string, parameters map[string]string, m proto.Message) {
+// SetNamed is [Tx.SetVariant] for a message under a name of the caller's choice; nil
+// parameters are none. A *anypb.Any is taken as the serialized resource itself, whatever
+// its bytes. The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
+//
+// Names of TP1 that differ only in how they are written are one name. The spelling that
+// is stored first stays until the resource changes.
+func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Message) {
 	if isNil(m) {
 		tx.fail(fmt.Errorf("set %q: the message is nil", name))
 		return
@@ -88,15 +85,15 @@ func (tx *Tx) SetNamedVariant(name string, parameters map[string]string, m proto
 	tx.draft(r.packed.TypeUrl, key).set(&entry{resource: r})
 }
 
-// SetDPDS makes the resource with which a control plane tells each client the
-// constraints to subscribe with (TP2, "Server-Specified Constraints"): what of
-// says for the client's node. Its error, for instance one of package status, is
-// the client's answer in place of the resource. Clients are told anew when of is
-// replaced, or on [Store.RefreshDPDS], and only if their answer changed.
+// SetDPDS stores a resource that tells each client the constraints to subscribe with (TP2,
+// "Server-Specified Constraints"): of returns them for the client's node. Its error, for
+// instance one of package status, is sent to the client in place of the resource. It is
+// called again when of is replaced, or on [Store.RefreshDPDS]; a client is sent the answer
+// only if it changed.
 //
-// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no
-// such resource by way of a glob collection. A name that they could not ask for it by, such
-// as one of another type, is a fault.
+// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no such resource
+// through a glob collection. A name by which they could not subscribe to it, such as one of
+// another type, is a fault.
 func (tx *Tx) SetDPDS(name string, of Constraints) {
 	key, err := ofResource(name)
 	switch {
@@ -115,11 +112,11 @@ func (tx *Tx) SetDPDS(name string, of Constraints) {
 	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: &computed{name: name, of: of}})
 }
 
-// ofResource says whether a resource can be stored under a name.
+// ofResource reports whether a resource can be stored under a name.
 func ofResource(name string) (nameKey, error) {
 	key, err := storable(name)
 	if err == nil && key.isGlob() {
-		err = errors.New("the name is that of a glob collection, not of a resource: its members are the resources whose names have another last part")
+		err = errors.New("the name is that of a glob collection: replace its last part, \"*\", to name a resource")
 	}
 	return key, err
 }
@@ -173,20 +170,20 @@ func (tx *Tx) newError(typeURL, name string, p dynparam.Parameters, st *status.S
 	return &entry{err: e}
 }
 
-// storable says whether something can be stored under a name.
+// storable reports whether something can be stored under a name.
 func storable(name string) (nameKey, error) {
 	switch {
 	case !utf8.ValidString(name):
 		return nameKey{}, errors.New("the name is not valid UTF-8")
 	case name == wildcardName:
-		return nameKey{}, fmt.Errorf("%q is no name for a resource, as it subscribes to all of them", name)
+		return nameKey{}, fmt.Errorf("the name %q is reserved: it subscribes to every resource", name)
 	}
 	return keyOf(name), nil
 }
 
 // Delete removes a resource with all its variants, or the error in its place, if
 // there is one. Clients that have the resource are told later; see
-// [WithRemovalDelay].
+// [Options.RemovalDelay].
 func (tx *Tx) Delete(typeURL, name string) {
 	tx.draft(typeURL, keyOf(name)).replace(nil)
 }
@@ -229,9 +226,9 @@ func (tx *Tx) entry(typeURL, name string) *entry {
 	defer tx.store.mu.RUnlock()
 	s := tx.store.slot(typeURL, keyOf(name))
 	if d := tx.changes[slotKey{typeURL, keyOf(name)}]; d != nil {
-		return d.find(s, "")
+		return d.variant(s, "")
 	}
-	return s.find("")
+	return s.variant("")
 }
 
 // draft returns what the update does to a name.

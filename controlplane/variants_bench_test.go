@@ -7,6 +7,7 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -16,9 +17,9 @@ func benchClients(b *testing.B, store *Store, streams int, locator func(i int) *
 	b.Helper()
 	var clients []*delta
 	for i := range streams {
-		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), DefaultMaxResponseSize)
+		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), defaultMaxResponseSize)
 		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
-			TypeUrl: endpointType, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{locator(i)},
+			TypeUrl: typeurl.Endpoints, ResourceLocatorsSubscribe: []*discoverypb.ResourceLocator{locator(i)},
 		})
 		pushed(b, p)
 		clients = append(clients, p)
@@ -27,7 +28,7 @@ func benchClients(b *testing.B, store *Store, streams int, locator func(i int) *
 }
 
 func benchVariant(tx *Tx, name, key, value string, n int) {
-	tx.SetNamedVariant(name, map[string]string{key: value}, &anypb.Any{TypeUrl: endpointType, Value: fmt.Append(nil, "endpoints ", n)})
+	tx.SetNamed(name, map[string]string{key: value}, &anypb.Any{TypeUrl: typeurl.Endpoints, Value: fmt.Append(nil, "endpoints ", n)})
 }
 
 // One variant of two changes, and 1,000 streams with equal constraints have it:
@@ -106,7 +107,7 @@ func BenchmarkStore_OneVariantAmongResources(b *testing.B) {
 	for _, resources := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(resources), func(b *testing.B) {
 			store := NewStore()
-			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: endpointType}
+			req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Endpoints}
 			update(b, store, func(tx *Tx) {
 				for i := range resources {
 					name := fmt.Sprint("e", i)
@@ -149,7 +150,7 @@ func BenchmarkStore_RefreshDPDS1000Streams(b *testing.B) {
 	})
 	var clients []*delta
 	for i := range streams {
-		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), DefaultMaxResponseSize)
+		p := newDelta(newStream(uint64(i), ProtocolDelta, store, nil, limits{names: 1 << 20, bytes: 1 << 30}, nil), defaultMaxResponseSize)
 		handleDelta(b, p, &discoverypb.DeltaDiscoveryRequest{
 			Node: &corepb.Node{Id: fmt.Sprint(i)}, TypeUrl: dynparam.MapTypeURL, ResourceNamesSubscribe: []string{"d"},
 		})

@@ -47,7 +47,7 @@ func TestServer_TP2ClientsConverge(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, controlplane.WithNotFoundErrors(), controlplane.WithMaxResponseSize(100))
+			s := startServer(t, controlplane.Options{NotFoundErrors: true, MaxResponseSize: 100})
 			rng := rand.New(rand.NewPCG(seed, 7))
 			var clients []*variantClient
 			for i, wire := range []func(testing.TB, *testServer, string) tp2Wire{newTP2SotW, newTP2SotW, newTP2Delta, newTP2Delta} {
@@ -88,7 +88,7 @@ func (s *testServer) changeVariants(t *testing.T, rng *rand.Rand) {
 			case 3, 4, 5:
 				tx.DeleteVariant(typeURL, name, p)
 			default:
-				tx.SetNamedVariant(name, p, variant(typeURL, content))
+				tx.SetNamed(name, p, variant(typeURL, content))
 			}
 		}
 	}); err != nil {

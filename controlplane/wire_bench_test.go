@@ -32,7 +32,7 @@ func (*wireBytes) HandleConn(context.Context, stats.ConnStats)                  
 func BenchmarkServer_OneChangeAmong10000Clusters(b *testing.B) {
 	const total = 10_000
 	start := func(b *testing.B) (*controlplane.Store, discoverypb.AggregatedDiscoveryServiceClient, *wireBytes) {
-		s, count := startServer(b, controlplane.WithMaxResponseSize(16<<20)), new(wireBytes)
+		s, count := startServer(b, controlplane.Options{MaxResponseSize: 16 << 20}), new(wireBytes)
 		s.update(b, func(tx *controlplane.Tx) {
 			for i := range total {
 				tx.Set(cluster(fmt.Sprintf("cluster-%d", i)))

@@ -4,13 +4,9 @@ import (
 	"maps"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
-
-// DefaultRemovalDelay is how long a deletion is kept from clients by default: twice the
-// 15 s that gRPC clients wait for a resource. A client that was told of new routes late, and
-// waits for their Clusters, still has the old ones.
-const DefaultRemovalDelay = 30 * time.Second
 
 // Bounds of what one stream keeps of deleted resources. Beyond them the oldest go.
 const (
@@ -18,42 +14,28 @@ const (
 	maxWithdrawalBytes = 32 << 20
 )
 
-// WithRemovalDelay bounds how long the deletion of a resource is kept from a stream
-// whose client has the resource and is still subscribed to it (make before break). A
-// client that moves on unsubscribes before that, and is told of nothing: it never sees a
-// resource go that its own configuration still leads to. Zero tells of deletions at once,
-// in the order of the package documentation. The default is [DefaultRemovalDelay].
-//
-// Told at once are, whatever the delay: the deletion of a Listener or of a DPDS
-// resource, to which nothing else leads; an error in place of a resource ([Tx.SetError],
-// [Tx.SetVariantError]); that no variant matches constraints that changed
-// ([Server.RefreshNodeConstraints]); and, to a client that subscribes after the deletion,
-// subscribes again, or comes back on a new stream, that the resource does not exist. So to
-// take access away, set an error or delete the Listener. A wildcard or a glob subscription
-// cannot let go of a single resource, and keeps it for the whole delay.
-//
-// A stream keeps 10,000 deleted resources, of 32 MiB together, at most; the oldest go
-// first.
-func WithRemovalDelay(d time.Duration) Option { return func(s *Server) { s.removalDelay = d } }
-
 // withdrawal is a resource that the store has no more and the client is still to have.
 type withdrawal struct {
 	sub   *subscription
 	topic topic
-	// was is what the store had last. The withdrawal is over when subscription.kept
+	// old is what the store had last. The withdrawal is over when subscription.kept
 	// has something else under the topic.
-	was *entry
+	old *entry
 	due time.Time
 }
 
-func (w *withdrawal) size() int { return w.was.resource.size() }
+func (w *withdrawal) size() int { return w.old.resource.size() }
+
+// keptEntries are the resources that the store has no more and the client is still to have;
+// see Options.RemovalDelay. stream.mu guards them.
+type keptEntries map[topic]*entry
 
 // withdrawals are those of one stream. stream.mu guards them.
 type withdrawals struct {
 	// delay is zero or less if there are none.
 	delay time.Duration
 	// completeOnly: the client can be told of a removal only by a response that is
-	// complete (SotW without WithNotFoundErrors).
+	// complete (SotW without Options.NotFoundErrors).
 	completeOnly bool
 	// queue is in the order of due, and has withdrawals that are over, too.
 	queue []withdrawal
@@ -69,31 +51,31 @@ func newWithdrawals() withdrawals {
 	return w
 }
 
-// delaysRemoval says whether other resources lead to those of the type.
+// delaysRemoval reports whether other resources lead to those of the type.
 func delaysRemoval(typeURL string) bool {
-	return typeURL != listenerType && typeURL != dynparam.MapTypeURL
+	return typeURL != typeurl.Listener && typeURL != dynparam.MapTypeURL
 }
 
-// withdraw keeps for the client what the store has just deleted, and says whether it does.
-// was is nil if the end is not a deletion. The caller holds stream.mu.
-func (sub *subscription) withdraw(tp topic, was *entry) bool {
+// withdraw keeps for the client what the store has just deleted, and reports whether it does.
+// old is nil if the end is not a deletion. The caller holds stream.mu.
+func (sub *subscription) withdraw(tp topic, old *entry) bool {
 	s := sub.stream
 	switch {
 	case s.withdrawals.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
 		return false
 	case sub.telling == tellChanged && s.withdrawals.completeOnly:
 		return false
-	case was.asResource() == nil || !sub.hasResource(tp):
+	case old.asResource() == nil || !sub.hasResource(tp):
 		return false
 	}
 	if sub.kept[tp] != nil {
 		return true // as a name and as a member of a collection
 	}
 	if sub.kept == nil {
-		sub.kept = map[topic]*entry{}
+		sub.kept = keptEntries{}
 	}
-	sub.kept[tp] = was
-	w := withdrawal{sub: sub, topic: tp, was: was, due: time.Now().Add(s.withdrawals.delay)}
+	sub.kept[tp] = old
+	w := withdrawal{sub: sub, topic: tp, old: old, due: time.Now().Add(s.withdrawals.delay)}
 	s.withdrawals.queue = append(s.withdrawals.queue, w)
 	s.withdrawals.bytes += w.size()
 	if len(s.withdrawals.queue) == 1 {
@@ -105,7 +87,7 @@ func (sub *subscription) withdraw(tp topic, was *entry) bool {
 	return sub.kept[tp] != nil
 }
 
-// hasResource says whether the client was sent a resource under the topic, and does not
+// hasResource reports whether the client was sent a resource under the topic, and does not
 // ask for it again. In SotW what a wildcard covers is taken to have been sent; of what was
 // not, see sotw.dropUnsent.
 func (sub *subscription) hasResource(tp topic) bool {
@@ -119,13 +101,13 @@ func (sub *subscription) hasResource(tp topic) bool {
 	return told == nil
 }
 
-// restore ends a withdrawal without a word: the client has the resource again, or wants it
-// no more. The caller holds stream.mu.
-func (sub *subscription) restore(tp topic) { delete(sub.kept, tp) }
+// restore ends a withdrawal without a response: the client has the resource again, or no
+// longer asks for it.
+func (kept keptEntries) restore(tp topic) { delete(kept, tp) }
 
-// endWithdrawal makes it due that a resource is gone. The caller holds stream.mu.
+// endWithdrawal makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endWithdrawal(tp topic) {
-	sub.restore(tp)
+	sub.kept.restore(tp)
 	if sub.telling == tellAll {
 		sub.pending.all = true
 		if !sub.named(tp) {
@@ -143,7 +125,7 @@ func (s *stream) endFirst() {
 	q.queue[0] = withdrawal{}
 	q.queue = q.queue[1:]
 	q.bytes -= first.size()
-	if first.sub.kept[first.topic] == first.was {
+	if first.sub.kept[first.topic] == first.old {
 		first.sub.endWithdrawal(first.topic)
 		s.markDue(first.sub)
 	}
@@ -181,11 +163,11 @@ func (s *stream) dropWithdrawals() {
 	s.withdrawals.timer.Stop()
 }
 
-// asksAgain is for what a client asks for once more: it is told what there is. The caller
+// asksAgain is for what a client asks for again: it is told what exists. The caller
 // holds stream.mu.
 func (sub *subscription) asksAgain(tp topic) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
-		sub.endWithdrawalsIf(func(member topic, was *entry) bool {
+		sub.endWithdrawalsIf(func(member topic, old *entry) bool {
 			return sub.isWildcard(tp) || member.name.collection == tp.name.collection
 		})
 		return
@@ -195,7 +177,7 @@ func (sub *subscription) asksAgain(tp topic) {
 	}
 }
 
-// endWithdrawalsOf ends those of the variants of a name, which is in error now. The caller
+// endWithdrawalsOf ends those of the variants of a name that is now in error. The caller
 // holds Store.mu.
 func (sub *subscription) endWithdrawalsOf(key nameKey) {
 	sub.stream.mu.Lock()
@@ -203,28 +185,27 @@ func (sub *subscription) endWithdrawalsOf(key nameKey) {
 	sub.endWithdrawalsIf(func(tp topic, _ *entry) bool { return tp.name == key })
 }
 
-// endWithdrawalsIf ends those that end says. The caller holds stream.mu.
+// endWithdrawalsIf ends those for which end is true. The caller holds stream.mu.
 func (sub *subscription) endWithdrawalsIf(end func(topic, *entry) bool) {
-	for tp, was := range sub.kept {
-		if end(tp, was) {
+	for tp, old := range sub.kept {
+		if end(tp, old) {
 			sub.endWithdrawal(tp)
 		}
 	}
 	sub.stream.markDue(sub)
 }
 
-// keptResources returns the deleted resources that belong into a complete response. The
-// caller holds stream.mu.
-func (sub *subscription) keptResources() []*Resource {
-	kept := make([]*Resource, 0, len(sub.kept))
-	for _, was := range sub.kept {
-		kept = append(kept, was.resource)
+// resources returns those that belong in a complete response.
+func (kept keptEntries) resources() []*Resource {
+	resources := make([]*Resource, 0, len(kept))
+	for _, old := range kept {
+		resources = append(resources, old.resource)
 	}
-	return kept
+	return resources
 }
 
-// dropUnsent ends the withdrawals of what was not in the last complete response, sent, which is
-// ordered by name. The caller holds stream.mu.
-func (sub *subscription) dropUnsent(sent []*Resource) {
-	maps.DeleteFunc(sub.kept, func(_ topic, was *entry) bool { return !hasName(sent, was.resource.name) })
+// dropUnsent ends the withdrawals of what was not in the last complete response, sent,
+// which is ordered by name.
+func (kept keptEntries) dropUnsent(sent []*Resource) {
+	maps.DeleteFunc(kept, func(_ topic, old *entry) bool { return !hasName(sent, old.resource.name) })
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
@@ -24,7 +25,7 @@ func TestWithdrawals_AreBounded(t *testing.T) {
 		store := NewStore()
 		p := newTestSotW(store)
 		p.withdrawals.delay = time.Minute
-		mustHandle(t, p, request(clusterType))
+		mustHandle(t, p, request(typeurl.Cluster))
 		send := func(*discoverypb.DiscoveryResponse) error { return nil }
 		const batch = 4000
 		for round := range 5 {
@@ -36,12 +37,12 @@ func TestWithdrawals_AreBounded(t *testing.T) {
 			if err := p.push(send); err != nil {
 				t.Fatal(err)
 			}
-			update(t, store, func(tx *Tx) { tx.DeleteAll(clusterType) })
+			update(t, store, func(tx *Tx) { tx.DeleteAll(typeurl.Cluster) })
 			if err := p.push(send); err != nil {
 				t.Fatal(err)
 			}
 		}
-		sub := p.subs[clusterType]
+		sub := p.subs[typeurl.Cluster]
 		if len(sub.kept) != maxWithdrawals || len(p.withdrawals.queue) != maxWithdrawals || len(p.clusters) != maxWithdrawals {
 			t.Errorf("%d are kept, %d are in the queue, %d were sent, want %d each", len(sub.kept), len(p.withdrawals.queue), len(p.clusters), maxWithdrawals)
 		}
@@ -63,19 +64,19 @@ func TestWithdrawals_AreBoundedInBytes(t *testing.T) {
 	store := NewStore()
 	p := newTestDelta(store)
 	p.withdrawals.delay = time.Hour
-	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType})
+	handleDelta(t, p, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster})
 	large := make([]byte, 1<<20)
 	for i := range 100 {
 		name := fmt.Sprint(i)
 		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: name, AltStatName: string(large)}) })
 		pushed(t, p)
-		update(t, store, func(tx *Tx) { tx.Delete(clusterType, name) })
+		update(t, store, func(tx *Tx) { tx.Delete(typeurl.Cluster, name) })
 		pushed(t, p)
 		if p.withdrawals.bytes > maxWithdrawalBytes {
 			t.Fatalf("%d bytes are kept", p.withdrawals.bytes)
 		}
 	}
-	if kept := len(p.subs[clusterType].kept); kept < 20 || kept > 32 {
+	if kept := len(p.subs[typeurl.Cluster].kept); kept < 20 || kept > 32 {
 		t.Errorf("%d resources of 1 MiB are kept, want somewhat less than 32", kept)
 	}
 	store.release(p.stream)
@@ -89,7 +90,7 @@ func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 		update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "a"}, &routepb.RouteConfiguration{Name: "a"}) })
 	}
 	end := func(t *testing.T, store *Store) {
-		update(t, store, func(tx *Tx) { tx.Delete(clusterType, "a"); tx.Delete(routeType, "a") })
+		update(t, store, func(tx *Tx) { tx.Delete(typeurl.Cluster, "a"); tx.Delete(typeurl.RouteConfiguration, "a") })
 	}
 	for _, wildcard := range []bool{false, true} {
 		store := NewStore()
@@ -100,10 +101,10 @@ func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 			names = nil
 		}
 		ask := func(names ...string) {
-			mustHandle(t, sotw, request(clusterType, names...))
-			mustHandle(t, sotw, request(routeType, names...))
-			handleDelta(t, delta, &discoverypb.DeltaDiscoveryRequest{TypeUrl: clusterType, ResourceNamesSubscribe: names})
-			handleDelta(t, delta, &discoverypb.DeltaDiscoveryRequest{TypeUrl: routeType, ResourceNamesSubscribe: names})
+			mustHandle(t, sotw, request(typeurl.Cluster, names...))
+			mustHandle(t, sotw, request(typeurl.RouteConfiguration, names...))
+			handleDelta(t, delta, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.Cluster, ResourceNamesSubscribe: names})
+			handleDelta(t, delta, &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeurl.RouteConfiguration, ResourceNamesSubscribe: names})
 		}
 		check := func(when string) {
 			t.Helper()
@@ -129,10 +130,10 @@ func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 		set(t, store)
 		ask(names...)
 		end(t, store)
-		check("created before it was asked for")
+		check("created before it old asked for")
 		set(t, store)
 		end(t, store)
-		check("created after it was asked for")
+		check("created after it old asked for")
 		store.release(sotw.stream)
 		store.release(delta.stream)
 	}
@@ -176,7 +177,7 @@ type withdrawalModel struct {
 	synced bool
 }
 
-var modelTypes = []string{clusterType, routeType}
+var modelTypes = []string{typeurl.Cluster, typeurl.RouteConfiguration}
 
 const modelNames = 4
 
@@ -199,7 +200,7 @@ func (w *withdrawalModel) step(t *testing.T) {
 	switch w.rand.IntN(8) {
 	case 0, 1:
 		update(t, w.store, func(tx *Tx) {
-			if typeURL == clusterType {
+			if typeURL == typeurl.Cluster {
 				tx.Set(&clusterpb.Cluster{Name: name, AltStatName: fmt.Sprint(w.rand.IntN(2))})
 			} else {
 				tx.Set(&routepb.RouteConfiguration{Name: name})
@@ -252,8 +253,8 @@ func (w *withdrawalModel) push(t *testing.T) {
 	}
 	for len(w.sotw.dueSubs) > 0 {
 		err := w.sotw.push(func(r *discoverypb.DiscoveryResponse) error {
-			if r.GetTypeUrl() == clusterType {
-				maps.DeleteFunc(w.sotwHas, func(k slotKey, _ bool) bool { return k.typeURL == clusterType })
+			if r.GetTypeUrl() == typeurl.Cluster {
+				maps.DeleteFunc(w.sotwHas, func(k slotKey, _ bool) bool { return k.typeURL == typeurl.Cluster })
 			}
 			for _, packed := range r.GetResources() {
 				m, err := packed.UnmarshalNew()

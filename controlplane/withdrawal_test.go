@@ -21,9 +21,12 @@ import (
 // A delay that does not pass in a test, and one that does.
 const long, short = time.Hour, 20 * time.Millisecond
 
-func withdrawing(t testing.TB, delay time.Duration, opts ...controlplane.Option) *testServer {
+func withdrawing(t testing.TB, delay time.Duration, opts ...controlplane.Options) *testServer {
 	t.Helper()
-	return startServer(t, append(opts, controlplane.WithRemovalDelay(delay), controlplane.WithNotFoundErrors())...)
+	opts = append([]controlplane.Options{{}}, opts...)
+	last := &opts[len(opts)-1]
+	last.RemovalDelay, last.NotFoundErrors = delay, true
+	return startServer(t, opts...)
 }
 
 // resource returns one of a type.
@@ -288,7 +291,7 @@ func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
 func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
 	t.Parallel()
 	p := newPolicy("n", "direct")
-	s := withdrawing(t, long, controlplane.WithNodeConstraints(func(node *corepb.Node) dynparam.ByType {
+	s := withdrawing(t, long, controlplane.Options{NodeConstraints: func(node *corepb.Node) dynparam.ByType {
 		byType, err := p.of(node)
 		if err == nil {
 			byType, err = dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.route.v3.RouteConfiguration": byType.For(lds)})
@@ -297,7 +300,7 @@ func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
 			t.Error(err)
 		}
 		return byType
-	}))
+	}})
 	for _, name := range []string{"a", "b"} {
 		s.setVariant(t, rds, name, "direct", "listener_type", "direct")
 	}

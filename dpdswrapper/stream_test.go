@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -110,7 +111,7 @@ func TestDPDSOverAStream(t *testing.T) {
 			url         string
 			names       int
 			constraints dynparam.Constraints
-		}{{xdsresource.ClusterTypeURL, clusters, exact("v", v)}, {xdsresource.EndpointsTypeURL, 1, dynparam.Constraints{}}} {
+		}{{typeurl.Cluster, clusters, exact("v", v)}, {typeurl.Endpoints, 1, dynparam.Constraints{}}} {
 			if v == "2" && want.constraints.IsZero() {
 				continue // a type whose constraints did not change
 			}

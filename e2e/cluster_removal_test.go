@@ -33,7 +33,7 @@ func deletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 			t.Parallel()
 			m := newMesh(t, failOnDataErrors)
 			m.FakeServer = testutils.StartFakeServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
-				controlplane.WithRemovalDelay(time.Hour), controlplane.WithNotFoundErrors()))...)
+				controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...)
 			before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 			m.serve(service, "old", before)
 			cc := m.dial("xds:///" + service)

@@ -32,7 +32,7 @@ type loadMesh struct {
 // newLoadMesh asks for reports as often as clients give them, every second.
 func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
-	loads := controlplane.NewLoadReports(controlplane.WithLoadInterval(time.Second))
+	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
 	m := &mesh{FakeServer: testutils.StartFakeServer(t, testutils.CollectLoads(loads)), t: t}
 	if variant != "" {
 		m.features = append(m.features, variant)

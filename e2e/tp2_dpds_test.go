@@ -134,7 +134,7 @@ func dPDSCannotBeObtained(t *testing.T) {
 		}, nil},
 		{"garbage", func(m *mesh) {
 			m.Update(m.t, func(tx *controlplane.Tx) {
-				tx.SetNamed(dpdsElsewhere, &anypb.Any{TypeUrl: dynparam.MapTypeURL, Value: []byte("\xff\xff")})
+				tx.SetNamed(dpdsElsewhere, nil, &anypb.Any{TypeUrl: dynparam.MapTypeURL, Value: []byte("\xff\xff")})
 			})
 		}, nil},
 		{"silence until the resource timer", (*mesh).keepSilent, nil},

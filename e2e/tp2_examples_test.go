@@ -43,7 +43,7 @@ func TestTP2VersionNegotiation(t *testing.T) {
 		})))
 		mustReach(t, cc, unary, want)
 	}
-	if got := m.Stats().AmbiguousChoices; got != 0 {
+	if got := m.AmbiguousChoices(); got != 0 {
 		t.Errorf("%d ambiguous choices: the largest value decides", got)
 	}
 }
@@ -128,7 +128,7 @@ func tP2ShardingEndpoints(t *testing.T) {
 	load2.await(t, subsets[1])
 	load1.stop(t)
 	load2.stop(t)
-	if got := m.Stats().AmbiguousChoices; got != 0 {
+	if got := m.AmbiguousChoices(); got != 0 {
 		t.Errorf("%d ambiguous choices", got)
 	}
 }
@@ -230,7 +230,7 @@ func TestTP2DynamicRouteSelectionWithNineVariants(t *testing.T) {
 		checkSelection(t, "xds:///"+service, m.as(env+version, nodeMetadata(env, version),
 			testutils.TopLevel("node_metadata_constraints", []string{"env", "version"})), emptyCall, unaryCall)
 	})
-	if got := m.Stats().AmbiguousChoices; got != 0 {
+	if got := m.AmbiguousChoices(); got != 0 {
 		t.Errorf("%d ambiguous choices", got)
 	}
 }
@@ -272,7 +272,7 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 	eachSelection(func(env, version, emptyCall, unaryCall string) {
 		checkSelection(t, tp2Target, m.as(env+version, nodeMetadata(env, version), withDPDS()), emptyCall, unaryCall)
 	})
-	if got := m.Stats().AmbiguousChoices; got != 0 {
+	if got := m.AmbiguousChoices(); got != 0 {
 		t.Errorf("%d ambiguous choices", got)
 	}
 }
@@ -323,7 +323,7 @@ func tP2TransitionInFourSteps(t *testing.T) {
 	constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod"), is("version", "v2")))
 	l.await(t, all[2])
 	l.stop(t)
-	if got := m.Stats().AmbiguousChoices; got != 0 {
+	if got := m.AmbiguousChoices(); got != 0 {
 		t.Errorf("%d ambiguous choices on the way", got)
 	}
 }

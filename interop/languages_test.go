@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/dynxds/dynxds/controlplane"
 )
 
 // language is gRPC in another language: a program that makes RPCs and says what came
@@ -99,7 +97,7 @@ func TestOtherLanguagesAgainstOurControlPlane(t *testing.T) {
 		for _, name := range l.options {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				s := startOurServer(t, append([]controlplane.Option(nil), ourOptions[name]...)...)
+				s := startOurServer(t, ourOptions[name])
 				client := start(t, "xds:///"+service, s.bootstrapForOthers(), emptyCall)
 				for _, step := range s.ourSteps() {
 					step.change(t)

@@ -20,10 +20,10 @@ type ourServer struct {
 	world
 }
 
-func startOurServer(t *testing.T, opts ...controlplane.Option) *ourServer {
+func startOurServer(t *testing.T, opts controlplane.Options) *ourServer {
 	t.Helper()
 	s := &ourServer{
-		FakeServer: testutils.StartFakeServer(t, testutils.ControlPlaneOptions(opts...)),
+		FakeServer: testutils.StartFakeServer(t, testutils.ControlPlaneOptions(opts)),
 		world:      world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")},
 	}
 	s.Set(t, s.initial()...)
@@ -36,10 +36,10 @@ func (s *ourServer) bootstrapForOthers() []byte {
 }
 
 // ourOptions are the ways of the control plane that other clients can tell apart.
-var ourOptions = map[string][]controlplane.Option{
-	"as it is":               nil,
-	"with resources wrapped": {controlplane.WithResourceWrapping()},
-	"with NOT_FOUND errors":  {controlplane.WithNotFoundErrors()},
+var ourOptions = map[string]controlplane.Options{
+	"as it is":               {},
+	"with resources wrapped": {WrapResources: true},
+	"with NOT_FOUND errors":  {NotFoundErrors: true},
 }
 
 // ourSteps are changes of every type of resource, and who answers after each.
@@ -96,7 +96,7 @@ func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
 	for name, opts := range ourOptions {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startOurServer(t, opts...)
+			s := startOurServer(t, opts)
 			b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrapForOthers())
 			if err != nil {
 				t.Fatal(err)

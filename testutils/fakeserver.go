@@ -1,6 +1,7 @@
 package testutils
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ type serverRun struct {
 
 type fakeServerOptions struct {
 	grpc    []grpc.ServerOption
-	control []controlplane.Option
+	control controlplane.Options
 	store   *controlplane.Store
 	loads   *controlplane.LoadReports
 	link    *Link
@@ -88,9 +89,9 @@ func GRPCOptions(opts ...grpc.ServerOption) FakeServerOption {
 }
 
 // ControlPlaneOptions passes options to controlplane.NewServer. Deletions are told at
-// once unless one of them is controlplane.WithRemovalDelay.
-func ControlPlaneOptions(opts ...controlplane.Option) FakeServerOption {
-	return func(o *fakeServerOptions) { o.control = append(o.control, opts...) }
+// once unless the options have a RemovalDelay.
+func ControlPlaneOptions(opts controlplane.Options) FakeServerOption {
+	return func(o *fakeServerOptions) { o.control = opts }
 }
 
 // OverStore makes the server serve a store of the caller's, which it may share
@@ -121,10 +122,10 @@ func KeepRequests(n int) FakeServerOption {
 // NewFakeServer starts a FakeServer. The caller has to Close it.
 func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 	f := &FakeServer{streams: map[uint64]*fakeStream{}, news: make(chan struct{}), opts: fakeServerOptions{keep: maxRecorded}}
-	f.opts.control = []controlplane.Option{controlplane.WithRemovalDelay(0)}
 	for _, opt := range opts {
 		opt(&f.opts)
 	}
+	f.opts.control.RemovalDelay = cmp.Or(f.opts.control.RemovalDelay, -1)
 	f.recorder = newRecorder(f.opts.keep)
 	f.store = f.opts.store
 	if f.store == nil {
@@ -200,12 +201,13 @@ func (f *FakeServer) SetDPDS(t testing.TB, name string, of controlplane.Constrai
 	f.Update(t, func(tx *controlplane.Tx) { tx.SetDPDS(name, of) })
 }
 
-// Stats returns what the control plane counted; zeros while it is stopped.
-func (f *FakeServer) Stats() controlplane.Stats {
+// AmbiguousChoices returns the count of [controlplane.Server.AmbiguousChoices]; zero while
+// the control plane is stopped.
+func (f *FakeServer) AmbiguousChoices() uint64 {
 	if control := f.Control(); control != nil {
-		return control.Stats()
+		return control.AmbiguousChoices()
 	}
-	return controlplane.Stats{}
+	return 0
 }
 
 // Control returns the control plane that runs, nil while it is stopped. Restart
@@ -267,7 +269,7 @@ func (f *FakeServer) Restart() error {
 	if f.opts.link != nil {
 		listener = f.opts.link.Listener(listener)
 	}
-	run := &serverRun{control: controlplane.NewServer(f.store, f.opts.control...)}
+	run := &serverRun{control: controlplane.NewServer(f.store, f.opts.control)}
 	intercept := func(srv any, wire grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if !strings.HasPrefix(info.FullMethod, adsMethods) && !strings.HasPrefix(info.FullMethod, dpdsMethods) {
 			return handler(srv, wire)

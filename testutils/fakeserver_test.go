@@ -336,7 +336,7 @@ func TestFakeServer_SharedStoreAndOptions(t *testing.T) {
 	ctx, store := testutils.Context(t), controlplane.NewStore()
 	a := testutils.StartFakeServer(t, testutils.OverStore(store))
 	b := testutils.StartFakeServer(t, testutils.OverStore(store),
-		testutils.ControlPlaneOptions(controlplane.WithMaxSubscriptions(1)),
+		testutils.ControlPlaneOptions(controlplane.Options{MaxSubscriptions: 1}),
 		testutils.GRPCOptions(grpc.MaxRecvMsgSize(1<<20)))
 	a.Set(t, xdsmsg.EDSCluster("c", ""))
 	stream := openADS(ctx, t, b)

@@ -19,7 +19,7 @@ func (f *FakeServer) RefuseStreams(err error) {
 // RefuseDelta ends every delta ADS stream that begins from now on with
 // UNIMPLEMENTED, as a server does that knows only SotW. RefuseDelta(false), the
 // default, lets them in. Streams that exist are not touched. For a server that
-// never offers delta see [controlplane.WithoutDelta].
+// never offers delta see [controlplane.Options].
 func (f *FakeServer) RefuseDelta(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -91,7 +91,7 @@ func serve(store *controlplane.Store) (address string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server, grpcServer := controlplane.NewServer(store), grpc.NewServer()
+	server, grpcServer := controlplane.NewServer(store, controlplane.Options{}), grpc.NewServer()
 	server.Register(grpcServer)
 	go grpcServer.Serve(listener)
 	return listener.Addr().String(), func() {

@@ -45,7 +45,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 	t.Helper()
 	// In SotW a variant of a type without full state goes by an error alone.
 	r := rand.New(rand.NewPCG(seed, 11))
-	opts := []testutils.FakeServerOption{testutils.ControlPlaneOptions(controlplane.WithNotFoundErrors())}
+	opts := []testutils.FakeServerOption{testutils.ControlPlaneOptions(controlplane.Options{NotFoundErrors: true})}
 	if seed%2 == 1 {
 		delay := func() time.Duration { return time.Duration(r.Int64N(int64(5 * time.Millisecond))) }
 		opts = append(opts, testutils.OverLink(testutils.NewLink(delay(), delay())))
@@ -115,7 +115,7 @@ func (e *modelEndToEnd) publish(tx *controlplane.Tx) {
 			}
 			a := pack(e.t, cluster(name, v.text))
 			a.TypeUrl = typeURL
-			tx.SetNamedVariant(name, v.parameters.Map(), a)
+			tx.SetNamed(name, v.parameters.Map(), a)
 		}
 	}
 }

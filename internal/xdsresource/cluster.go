@@ -8,11 +8,12 @@ import (
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, ClusterTypeURL, new(clusterpb.Cluster), "name",
+	return decode(resource, o, typeurl.Cluster, new(clusterpb.Cluster), "name",
 		(*clusterpb.Cluster).GetName, (*validator).cluster)
 }
 

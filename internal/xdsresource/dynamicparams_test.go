@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -47,10 +48,10 @@ func TestDynamicParameterConstraintsMap(t *testing.T) {
 		t.Errorf("name %q, want none: the message has none", name)
 	}
 	constraints := value.(*DynamicParameterConstraintsMap).Constraints
-	if got, want := constraints.For(ListenerTypeURL).String(), "{listener_type=direct}"; got != want {
+	if got, want := constraints.For(typeurl.Listener).String(), "{listener_type=direct}"; got != want {
 		t.Errorf("constraints for Listener are %s, want %s", got, want)
 	}
-	if got := constraints.For(ClusterTypeURL); !got.IsZero() {
+	if got := constraints.For(typeurl.Cluster); !got.IsZero() {
 		t.Errorf("constraints for Cluster are %v, want none", got)
 	}
 }
@@ -67,7 +68,7 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 			{Path: `resource_type_constraints["*"].key_constraints["listener_type"].constraints`, Problem: "expected a list with at least one constraint, found an empty list"},
 		}},
 		{"bytes that are no message", &anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}, nil},
-		{"another type", &anypb.Any{TypeUrl: ClusterTypeURL}, nil},
+		{"another type", &anypb.Any{TypeUrl: typeurl.Cluster}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

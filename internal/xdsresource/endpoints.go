@@ -13,11 +13,12 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, EndpointsTypeURL, new(endpointpb.ClusterLoadAssignment), "cluster_name",
+	return decode(resource, o, typeurl.Endpoints, new(endpointpb.ClusterLoadAssignment), "cluster_name",
 		(*endpointpb.ClusterLoadAssignment).GetClusterName, (*validator).endpoints)
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -69,13 +70,13 @@ func ignoredIn(resource *anypb.Any, value any) []Ignored {
 
 func newMessage(typeURL string) proto.Message {
 	switch typeURL {
-	case ListenerTypeURL:
+	case typeurl.Listener:
 		return new(listenerpb.Listener)
-	case RouteConfigurationTypeURL:
+	case typeurl.RouteConfiguration:
 		return new(routepb.RouteConfiguration)
-	case ClusterTypeURL:
+	case typeurl.Cluster:
 		return new(clusterpb.Cluster)
-	case EndpointsTypeURL:
+	case typeurl.Endpoints:
 		return new(endpointpb.ClusterLoadAssignment)
 	default:
 		return nil

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -326,8 +327,8 @@ func TestIgnoredFieldsThatNobodyKnows(t *testing.T) {
 func TestIgnoredFieldsOfWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
-		unknownURL:     `no resource type with type URL "` + unknownURL + `"`,
-		ClusterTypeURL: "cannot be read as envoy.config.cluster.v3.Cluster",
+		unknownURL:      `no resource type with type URL "` + unknownURL + `"`,
+		typeurl.Cluster: "cannot be read as envoy.config.cluster.v3.Cluster",
 	} {
 		if _, err := IgnoredFields(&anypb.Any{TypeUrl: url, Value: []byte{0xff}}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error = %v, want %q", err, want)

@@ -5,13 +5,14 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 
 func decodeListener(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, ListenerTypeURL, new(listenerpb.Listener), "name",
+	return decode(resource, o, typeurl.Listener, new(listenerpb.Listener), "name",
 		(*listenerpb.Listener).GetName, (*validator).listener)
 }
 

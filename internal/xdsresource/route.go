@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -14,7 +15,7 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 	if rc := patchRouteConfiguration(resource, o); rc != nil {
 		return rc.Name, rc, nil
 	}
-	name, value, err := decode(resource, o, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
+	name, value, err := decode(resource, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
 		(*routepb.RouteConfiguration).GetName, (*validator).routeConfiguration)
 	if rc, ok := value.(*RouteConfiguration); ok {
 		rc.raw = resource.GetValue()
@@ -25,7 +26,7 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 // patchRouteConfiguration decodes a resource with the help of the last one of its name.
 // It returns nil if that does not help.
 func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
-	if o.Last == nil || resource.GetTypeUrl() != RouteConfigurationTypeURL {
+	if o.Last == nil || resource.GetTypeUrl() != typeurl.RouteConfiguration {
 		return nil
 	}
 	last, ok := o.Last(nameOnWire(resource.GetValue())).(*RouteConfiguration)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -304,7 +305,7 @@ func FuzzPatch(f *testing.F) {
 	f.Add(plain, append(slices.Clone(plain), 0x10, 1))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		decode := func(raw []byte, last any) (string, *RouteConfiguration, error) {
-			name, value, err := RouteConfigurationType.Decode(&anypb.Any{TypeUrl: RouteConfigurationTypeURL, Value: raw},
+			name, value, err := RouteConfigurationType.Decode(&anypb.Any{TypeUrl: typeurl.RouteConfiguration, Value: raw},
 				xdsclient.DecodeOptions{Last: func(string) any { return last }})
 			rc, _ := value.(*RouteConfiguration)
 			return name, rc, err

@@ -20,21 +20,16 @@
 // gRPC is to do without are left out and reported, see [Ignored].
 package xdsresource
 
-import "github.com/dynxds/dynxds/xdsclient"
-
-// The type URLs of the resources. Only v3 of the xDS API is understood.
-const (
-	ListenerTypeURL           = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	RouteConfigurationTypeURL = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	ClusterTypeURL            = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	EndpointsTypeURL          = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+import (
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // The resource types, for xdsclient.Client.Watch. They are never written to.
 var (
 	// ListenerType decodes to *Listener.
 	ListenerType = &xdsclient.ResourceType{
-		TypeURL:         ListenerTypeURL,
+		TypeURL:         typeurl.Listener,
 		Name:            "Listener",
 		FullStateInSotW: true,
 		Decode:          decodeListener,
@@ -42,14 +37,14 @@ var (
 	}
 	// RouteConfigurationType decodes to *RouteConfiguration.
 	RouteConfigurationType = &xdsclient.ResourceType{
-		TypeURL: RouteConfigurationTypeURL,
+		TypeURL: typeurl.RouteConfiguration,
 		Name:    "RouteConfiguration",
 		Decode:  decodeRouteConfiguration,
 		Ignored: ignoredIn,
 	}
 	// ClusterType decodes to *Cluster.
 	ClusterType = &xdsclient.ResourceType{
-		TypeURL:         ClusterTypeURL,
+		TypeURL:         typeurl.Cluster,
 		Name:            "Cluster",
 		FullStateInSotW: true,
 		Decode:          decodeCluster,
@@ -57,7 +52,7 @@ var (
 	}
 	// EndpointsType decodes to *Endpoints.
 	EndpointsType = &xdsclient.ResourceType{
-		TypeURL: EndpointsTypeURL,
+		TypeURL: typeurl.Endpoints,
 		Name:    "ClusterLoadAssignment",
 		Decode:  decodeEndpoints,
 		Ignored: ignoredIn,

@@ -13,14 +13,16 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // The type URLs of the resources that this package builds.
 const (
-	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerType = typeurl.Listener
+	RouteType    = typeurl.RouteConfiguration
+	ClusterType  = typeurl.Cluster
+	EndpointType = typeurl.Endpoints
 )
 
 // Any packs m. It panics if m cannot be marshalled, which no message built

@@ -84,7 +84,7 @@ func (m *mesh) startControlPlane() error {
 		return fmt.Errorf("control plane: %w", err)
 	}
 	server := grpc.NewServer()
-	m.ads = controlplane.NewServer(m.store)
+	m.ads = controlplane.NewServer(m.store, controlplane.Options{})
 	m.ads.Register(server)
 	m.planeAt = listener.Addr().String()
 	served := make(chan struct{})

@@ -48,7 +48,7 @@ func (s *site) serve() *served {
 			return v.control.Await(ctx, ok)
 		},
 	})
-	v.control = controlplane.NewServer(s.store, controlplane.WithNodeConstraints(s.publisher.NodeConstraints))
+	v.control = controlplane.NewServer(s.store, controlplane.Options{NodeConstraints: s.publisher.NodeConstraints})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		s.t.Fatal(err)

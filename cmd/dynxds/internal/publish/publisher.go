@@ -161,7 +161,7 @@ func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 }
 
 // NodeConstraints says which variants a client without constraints of its own gets,
-// for controlplane.WithNodeConstraints.
+// for controlplane.Options.NodeConstraints.
 func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
 	// Tags too large to be constraints are an error to DPDS; here they are as good
 	// as none.

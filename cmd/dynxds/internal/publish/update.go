@@ -100,10 +100,10 @@ func (u *update) apply(tx *controlplane.Tx) {
 			tx.SetVariantError(k.typeURL, k.name, r.Parameters.Map(), r.Err)
 			continue
 		}
-		tx.SetNamedVariant(k.name, r.Parameters.Map(), r.Message)
+		tx.SetNamed(k.name, r.Parameters.Map(), r.Message)
 	}
 	for k, r := range u.setWritten {
-		tx.SetNamedVariant(k.name, r.Parameters, r.Any)
+		tx.SetNamed(k.name, r.Parameters, r.Any)
 	}
 }
 

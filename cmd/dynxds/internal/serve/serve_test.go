@@ -44,7 +44,7 @@ type running struct {
 func start(t *testing.T, opts serve.Options) *running {
 	t.Helper()
 	opts.Listen = "localhost:0"
-	s, err := serve.New(controlplane.NewServer(controlplane.NewStore()), opts)
+	s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestFaultyOptions(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s, err := serve.New(controlplane.NewServer(controlplane.NewStore()), test.opts)
+			s, err := serve.New(controlplane.NewServer(controlplane.NewStore(), controlplane.Options{}), test.opts)
 			if err == nil {
 				s.Close()
 				t.Fatal("New succeeded")

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ type Options struct {
 	// Hurry makes it be looked at right now. It may be nil.
 	Hurry <-chan struct{}
 	// RemovalDelay bounds how long clients keep what was deleted and they are still
-	// subscribed to (controlplane.WithRemovalDelay). Zero is not at all.
+	// subscribed to (controlplane.Options.RemovalDelay). Zero is not at all.
 	RemovalDelay time.Duration
 	// Serve says where and how. Its Log is that of everything.
 	Serve serve.Options
@@ -55,7 +56,7 @@ func Run(ctx context.Context, opts Options) error {
 	if opts.Serve.Log == nil {
 		opts.Serve.Log = slog.New(slog.DiscardHandler)
 	}
-	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log, controlplane.WithRemovalDelay(opts.RemovalDelay))
+	plane := newPlane(opts.Dir, opts.Authority, opts.Serve.Log, opts.RemovalDelay)
 	defer plane.rejections.Close()
 	server, err := serve.New(plane.ads, opts.Serve)
 	if err != nil {
@@ -89,18 +90,19 @@ type plane struct {
 	rejections *repeatlog.Log
 }
 
-func newPlane(dir, authority string, log *slog.Logger, opts ...controlplane.Option) *plane {
+func newPlane(dir, authority string, log *slog.Logger, removalDelay time.Duration) *plane {
 	p := &plane{store: controlplane.NewStore(), rejections: repeatlog.New(log)}
 	publisher := publish.New(p.store, authority, publish.Streams{
 		Refresh: func() { p.ads.RefreshNodeConstraints(nil) },
 		Await:   func(ctx context.Context, ok func(controlplane.ClientStatus) bool) int { return p.ads.Await(ctx, ok) },
 	})
-	p.ads = controlplane.NewServer(p.store, append(opts,
-		controlplane.WithNodeConstraints(publisher.NodeConstraints),
-		controlplane.WithNotFoundErrors(),
-		controlplane.WithResourceWrapping(),
-		controlplane.WithNACKHandler(p.reject),
-	)...)
+	p.ads = controlplane.NewServer(p.store, controlplane.Options{
+		NodeConstraints: publisher.NodeConstraints,
+		NotFoundErrors:  true,
+		WrapResources:   true,
+		RemovalDelay:    cmp.Or(removalDelay, -1), // zero means the default there
+		OnNACK:          p.reject,
+	})
 	p.reload = &reloader{folder: folder.New(dir), publisher: publisher, decoder: decoder{store: p.store}, log: log}
 	return p
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
+	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -71,7 +72,7 @@ type loaded struct {
 }
 
 func load(dir, authority string) (*loaded, error) {
-	plane := newPlane(dir, authority, slog.New(slog.DiscardHandler))
+	plane := newPlane(dir, authority, slog.New(slog.DiscardHandler), controlplane.DefaultRemovalDelay)
 	content, err := plane.reload.folder.Read()
 	if err != nil {
 		return nil, err

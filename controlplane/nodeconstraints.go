@@ -14,13 +14,13 @@ import (
 type nodeConstraints struct {
 	// of is nil if there are none.
 	of func(*corepb.Node) dynparam.ByType
-	// epoch counts how often it was said that of may give other answers.
+	// epoch counts the calls of RefreshNodeConstraints.
 	epoch atomic.Uint64
 }
 
-// RefreshNodeConstraints calls the function of [WithNodeConstraints] anew, for
-// the streams whose nodes affected accepts, or, if it is nil, for all. What their
-// clients get of other variants now is sent; the rest is not.
+// RefreshNodeConstraints calls [Options.NodeConstraints] again for the streams whose nodes
+// affected accepts, or, if it is nil, for all. Their clients are sent the resources of which
+// they now get another variant, and no others.
 func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 	if s.constraints.of == nil {
 		return
@@ -101,12 +101,12 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	}
 	sub.implicit, sub.asks = now, nil
 	sub.stream.mu.Lock()
-	sub.endWithdrawalsIf(func(_ topic, was *entry) bool { return !now.Match(was.parameters()) })
+	sub.endWithdrawalsIf(func(_ topic, old *entry) bool { return !now.Match(old.parameters()) })
 	sub.stream.mu.Unlock()
 	for _, key := range t.covered(sub) {
 		s := t.slots[key]
-		was, _ := s.choose(before)
-		if is := t.choose(s, now); is != was {
+		old, _ := s.choose(before)
+		if is := t.choose(s, now); is != old {
 			sub.changed(topic{name: key}, is != nil, nil)
 		}
 	}

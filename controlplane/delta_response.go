@@ -7,16 +7,16 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// news is what a delta client has to be told of one type. No name is in it
-// twice.
-type news struct {
+// deltaBatch is what a delta client has to be sent of one type. No name is in it twice.
+type deltaBatch struct {
 	sub       *subscription
 	resources []namedResource
-	// removed are names of which the client has nothing any more, and lost are
-	// single topics of a client that subscribes by locators.
+	// removed are names of which the client has nothing any more; lost are single topics
+	// of a client that subscribes by locators.
 	removed []string
 	lost    []namedLoss
 	errors  []namedError
@@ -43,12 +43,12 @@ type (
 	}
 )
 
-func (n *news) empty() bool {
+func (n *deltaBatch) empty() bool {
 	return len(n.resources) == 0 && len(n.removed) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer
 }
 
 // sort makes responses the same in every run.
-func (n *news) sort() {
+func (n *deltaBatch) sort() {
 	slices.SortFunc(n.resources, func(a, b namedResource) int {
 		return cmp.Or(strings.Compare(a.name, b.name), byName(a.resource, b.resource))
 	})
@@ -68,17 +68,16 @@ func compareNames(a, b *discoverypb.ResourceName) int {
 	return strings.Compare(a.GetName(), b.GetName())
 }
 
-// envelopeSize is about what an item of a response takes beside its strings.
+// envelopeSize is the approximate size of an item of a response without its strings.
 const envelopeSize = 32
 
-// size is about what the resource takes in a response, without its name.
+// size is the approximate size of the resource in a response, without its name.
 func (r *Resource) size() int {
 	return envelopeSize + len(r.version) + len(r.parameters.Key()) + len(r.packed.TypeUrl) + len(r.packed.Value)
 }
 
-// take moves what makes about limit bytes, and one item at least, out of n into
-// a response.
-func (n *news) take(limit int) *discoverypb.DeltaDiscoveryResponse {
+// nextResponse moves items of about limit bytes, and one at least, from n into a response.
+func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse {
 	n.answer = false
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: n.sub.typeURL}
 	room := limit
@@ -123,17 +122,17 @@ func (n *news) take(limit int) *discoverypb.DeltaDiscoveryResponse {
 	return resp
 }
 
-// makeBeforeBreak keeps the end of Clusters and of their assignments until
-// everything else of the push was sent, as routes may refer to them until then.
-// An error counts as an end: a client may drop the resource for it.
-func makeBeforeBreak(all []news) []news {
+// makeBeforeBreak moves the removals of Clusters and of their assignments behind everything
+// else of the push, as routes may refer to them until then. An error counts as a removal: a
+// client may drop the resource because of it.
+func makeBeforeBreak(all []deltaBatch) []deltaBatch {
 	if len(all) < 2 {
 		return all
 	}
-	var kept, ends []news
+	var kept, ends []deltaBatch
 	for _, n := range all {
-		if n.sub.typeURL == clusterType || n.sub.typeURL == endpointType {
-			end := news{sub: n.sub, removed: n.removed, lost: n.lost, errors: n.errors}
+		if n.sub.typeURL == typeurl.Cluster || n.sub.typeURL == typeurl.Endpoints {
+			end := deltaBatch{sub: n.sub, removed: n.removed, lost: n.lost, errors: n.errors}
 			n.removed, n.lost, n.errors = nil, nil, nil
 			if !end.empty() {
 				ends = append(ends, end)

@@ -1,0 +1,174 @@
+package controlplane
+
+import (
+	"maps"
+)
+
+// subscriptionChange is the difference that one request makes.
+type subscriptionChange struct {
+	// added are topics that were not subscribed, with what the client said.
+	added map[topic]locator
+	// repeated are topics that were, and that a delta client asks for again.
+	repeated []topic
+	// removed are topics that were subscribed, with what the client said.
+	removed  map[topic]locator
+	interest interest
+	// askedForAll: the request subscribes to the wildcard, perhaps again.
+	askedForAll bool
+	// known are the versions that a delta client says it has from an earlier
+	// stream, by name.
+	known map[string]string
+}
+
+func (c subscriptionChange) isNone(before interest) bool {
+	return len(c.added) == 0 && len(c.repeated) == 0 && len(c.removed) == 0 && !c.askedForAll && c.interest == before
+}
+
+// usage returns how much more the client occupies after the change.
+func (c subscriptionChange) usage() usage {
+	u := usage{names: len(c.added) - len(c.removed)}
+	for _, l := range c.added {
+		u.bytes += l.size()
+	}
+	for _, l := range c.removed {
+		u.bytes -= l.size()
+	}
+	for name, version := range c.known {
+		if _, named := c.added[topic{name: keyOf(name)}]; !named {
+			u.bytes += len(name) + len(version)
+		}
+	}
+	return u
+}
+
+var (
+	wildcardKey = keyOf(wildcardName)
+	// wildcardTopic is the wildcard of a client that subscribes by names. It is
+	// an interest, not one of the names; with constraints it is one of them.
+	wildcardTopic = topic{name: wildcardKey}
+)
+
+// asksForWildcard reports whether one of the topics is the wildcard, of a type that
+// has one.
+func asksForWildcard(wanted map[topic]locator) bool {
+	for tp := range wanted {
+		if tp.name == wildcardKey {
+			return true
+		}
+	}
+	return false
+}
+
+// sotwChange compares all that a SotW request asks for with what is subscribed.
+func (s *selection) sotwChange(wanted map[topic]locator) subscriptionChange {
+	change := subscriptionChange{interest: s.nextSotWInterest(wanted), added: wanted, removed: map[topic]locator{}}
+	change.askedForAll = change.interest.wildcard() && !s.interest.wildcard()
+	if change.interest == interestWildcard {
+		delete(wanted, wildcardTopic)
+	}
+	for tp, l := range s.names {
+		if _, ok := wanted[tp]; !ok {
+			change.removed[tp] = l
+		}
+	}
+	// What is left is new.
+	maps.DeleteFunc(wanted, func(tp topic, _ locator) bool { return s.named(tp) })
+	return change
+}
+
+// nextSotWInterest follows "How the client specifies what resources to return" of
+// Envoy's description of the protocol, for SotW.
+func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
+	if !hasWildcard(s.typeURL) {
+		return interestNamed
+	}
+	if asksForWildcard(wanted) {
+		return interestWildcard
+	}
+	if s.dialect == byNames && len(wanted) == 0 && (s.interest == interestUnknown || s.interest == interestLegacyWildcard) {
+		return interestLegacyWildcard
+	}
+	return interestNamed
+}
+
+// deltaChange is the change that a delta request makes. A topic that is in both sets stays
+// subscribed, and is sent again.
+func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
+	change := subscriptionChange{interest: s.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
+	if hasWildcard(s.typeURL) {
+		change.askedForAll = asksForWildcard(asked)
+		change.askedForAll = change.askedForAll || change.interest == interestLegacyWildcard && s.interest == interestUnknown
+		delete(asked, wildcardTopic)
+		delete(dropped, wildcardTopic)
+	}
+	for tp := range dropped {
+		if _, ok := asked[tp]; !ok && s.named(tp) {
+			change.removed[tp] = s.names[tp]
+		}
+	}
+	maps.DeleteFunc(asked, func(tp topic, _ locator) bool {
+		named := s.named(tp)
+		if named {
+			change.repeated = append(change.repeated, tp)
+		}
+		return named
+	})
+	change.added = asked
+	if s.interest == interestUnknown {
+		change.known = s.relevantVersions(change, versions)
+	}
+	return change
+}
+
+// nextDeltaInterest follows "How the client specifies what resources to return"
+// of Envoy's description of the protocol. Unlike SotW's, the legacy wildcard
+// lasts until the client unsubscribes from "*".
+func (s *selection) nextDeltaInterest(asked, dropped map[topic]locator) interest {
+	switch {
+	case !hasWildcard(s.typeURL):
+		return interestNamed
+	case s.dialect == byLocators:
+		return s.nextLocatorInterest(asked, dropped)
+	case asksForWildcard(asked):
+		return interestWildcard
+	case asksForWildcard(dropped):
+		return interestNamed
+	case s.interest == interestUnknown && len(asked) > 0:
+		return interestNamed
+	case s.interest == interestUnknown && len(dropped) == 0:
+		return interestLegacyWildcard
+	default:
+		return s.interest
+	}
+}
+
+// nextLocatorInterest is for locators, of which several may be the wildcard.
+func (s *selection) nextLocatorInterest(asked, dropped map[topic]locator) interest {
+	if asksForWildcard(asked) {
+		return interestWildcard
+	}
+	for tp := range s.topics[wildcardKey] {
+		if _, removed := dropped[tp]; !removed {
+			return interestWildcard
+		}
+	}
+	return interestNamed
+}
+
+// relevantVersions returns those of the versions that a reconnecting client says it has
+// which are of resources that it subscribes to in the same request.
+func (s *selection) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
+	asked := make(map[nameKey]bool, len(change.added))
+	for tp := range change.added {
+		asked[tp.name] = true
+	}
+	known := make(map[string]string, len(versions))
+	for name, version := range versions {
+		key := keyOf(name)
+		inGlob := key.collection != "" && asked[key.glob()]
+		if !key.isGlob() && (asked[key] || inGlob || change.interest.wildcard()) {
+			known[name] = version
+		}
+	}
+	return known
+}

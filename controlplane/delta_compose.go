@@ -1,0 +1,300 @@
+package controlplane
+
+import (
+	"cmp"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// composer makes a deltaBatch of one type from what is due and what the client was told
+// before.
+type composer struct {
+	t   *table
+	sub *subscription
+	// due says of each topic whether it is to be sent even if the client was
+	// told already.
+	due   map[topic]bool
+	batch deltaBatch
+	// removed are the topics whose removal the client has to be sent, with the entries
+	// that it knows.
+	removed map[topic]*entry
+	// sent has what is in batch, for byLocators, where several topics may share a
+	// resource.
+	sent map[namedResource]bool
+	// failed has the topics whose errors are in batch.
+	failed map[topic]bool
+}
+
+// composeDelta notes what it returns as told. The caller holds Store.mu for reading.
+func composeDelta(t *table, due dueChanges) deltaBatch {
+	sub := due.sub
+	sub.stream.mu.Lock()
+	defer sub.stream.mu.Unlock()
+	w := &composer{t: t, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub, answer: due.pending.all}}
+	if due.pending.all {
+		w.addAll(due.pending.allAgain)
+	}
+	w.openGlobs()
+	for tp, again := range w.due {
+		if !tp.name.isGlob() {
+			w.compose(tp, again)
+		}
+	}
+	w.addRivals()
+	w.remove()
+	w.batch.sort()
+	return w.batch
+}
+
+func (w *composer) add(tp topic, again bool) {
+	if w.due == nil {
+		w.due = map[topic]bool{}
+	}
+	w.due[tp] = w.due[tp] || again
+}
+
+// addAll makes everything due that the wildcard covers.
+func (w *composer) addAll(again bool) {
+	for key := range w.t.slots {
+		if !key.isGlob() {
+			w.addMember(key, again, w.sub.inWildcard)
+		}
+	}
+	for tp, old := range w.sub.told {
+		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
+			w.add(tp, again)
+		}
+	}
+}
+
+// addMember makes due what covered accepts of a member of a collection.
+func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry) bool) {
+	if w.sub.dialect == byNames {
+		w.add(topic{name: key}, again)
+		return
+	}
+	for _, e := range w.t.entries(key) {
+		if tp := variantTopic(key, e.parameters()); covered(tp, e) {
+			w.add(tp, again)
+		}
+	}
+}
+
+// isMember reports whether the client may have been told of a topic for the sake of
+// a collection.
+func (w *composer) isMember(tp topic) bool {
+	_, variant := tp.variant()
+	return variant || w.sub.dialect == byNames
+}
+
+// openGlobs composes the glob collections that are due, and makes the members of those that
+// are new to the client due.
+func (w *composer) openGlobs() {
+	// opened reports whether the members are sent even if they were told already.
+	opened := map[topic]bool{}
+	for tp, again := range w.due {
+		if tp.name.isGlob() && w.sub.named(tp) {
+			w.openGlob(tp, again, opened)
+		}
+	}
+	if len(opened) == 0 {
+		return
+	}
+	for glob, again := range opened {
+		for key := range w.t.members[glob.name.collection] {
+			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
+		}
+	}
+	for tp, old := range w.sub.told {
+		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
+			continue
+		}
+		for _, glob := range w.globsOf(tp.name) {
+			if again, ok := opened[glob]; ok && w.inOne(glob, old) {
+				w.add(tp, again)
+			}
+		}
+	}
+}
+
+// globsOf returns the subscriptions to the glob collection that a name is in.
+func (w *composer) globsOf(key nameKey) []topic {
+	if w.sub.dialect == byNames {
+		return []topic{{name: key.glob()}}
+	}
+	var globs []topic
+	for glob := range w.sub.topics[key.glob()] {
+		globs = append(globs, glob)
+	}
+	return globs
+}
+
+// inOne reports whether one subscription to a glob collection covers a member.
+func (w *composer) inOne(glob topic, e *entry) bool {
+	if w.sub.dialect == byNames {
+		return true
+	}
+	l := w.sub.names[glob]
+	return l.refused == nil && l.constraints.Match(e.parameters())
+}
+
+func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
+	// The client is told what exists, of the members, too.
+	for member := range w.sub.kept {
+		if member.name.collection == tp.name.collection {
+			w.sub.kept.restore(member)
+			w.add(member, false)
+		}
+	}
+	old, known := w.sub.told[tp]
+	now := w.sub.current(w.t, tp)
+	switch {
+	case now != nil && (again || !known || !old.sameVersion(now)):
+		w.addError(tp, now)
+	case now == nil && (again || old != absence):
+		// A client that was told of an error may have dropped the members, or
+		// may still have some that no longer exist.
+		opened[tp] = again || known
+		w.sub.told.set(tp, absence)
+		if w.isEmpty(tp) {
+			w.markRemoved(tp, absence)
+		}
+	}
+}
+
+// isEmpty reports whether a glob collection has no member for a subscription.
+func (w *composer) isEmpty(glob topic) bool {
+	for key := range w.t.members[glob.name.collection] {
+		for _, e := range w.t.entries(key) {
+			if w.inOne(glob, e) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// compose compares what is under a topic with what the client was told.
+func (w *composer) compose(tp topic, again bool) {
+	sub := w.sub
+	old, known := sub.told[tp]
+	now := sub.current(w.t, tp)
+	if now == unanswered {
+		sub.postpone(tp, again)
+		return
+	}
+	named, is := sub.named(tp), cmp.Or(now, old)
+	// Members of a collection that is in error are not told for its sake.
+	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
+	if !named && !inGlob && !sub.inWildcard(tp, is) {
+		if again {
+			w.composeRemoval(tp, old, named) // the client has just unsubscribed from the name
+		}
+		return
+	}
+	if now != nil && now.err != nil && !named && !inGlob {
+		now = nil // TP3 has no errors for wildcard subscriptions
+	}
+	switch {
+	case now == nil:
+		if again || named && old != absence || !named && known {
+			w.composeRemoval(tp, old, named)
+		}
+	case known && !again && old.sameVersion(now):
+		sub.told.set(tp, now)
+	case now.err != nil:
+		w.addError(tp, now)
+	default:
+		w.addResource(tp, now)
+	}
+}
+
+func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
+	if named {
+		w.markRemoved(tp, absence)
+		w.sub.told.set(tp, absence)
+	} else if old != nil {
+		w.markRemoved(tp, old)
+		delete(w.sub.told, tp)
+	}
+}
+
+func (w *composer) markRemoved(tp topic, old *entry) {
+	if w.removed == nil {
+		w.removed = map[topic]*entry{}
+	}
+	w.removed[tp] = old
+}
+
+func (w *composer) addError(tp topic, e *entry) {
+	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
+	w.sub.told.set(tp, e)
+	if w.failed == nil {
+		w.failed = map[topic]bool{}
+	}
+	w.failed[tp] = true
+}
+
+func (w *composer) addResource(tp topic, e *entry) {
+	w.sub.told.set(tp, e)
+	next := namedResource{w.sub.spelling(tp, e), e.resource}
+	if w.sub.dialect == byLocators {
+		if w.sent[next] {
+			return
+		}
+		if w.sent == nil {
+			w.sent = map[namedResource]bool{}
+		}
+		w.sent[next] = true
+	}
+	w.batch.resources = append(w.batch.resources, next)
+}
+
+// addRivals adds what the client needs in order to tell for which of its subscriptions the
+// resources are.
+func (w *composer) addRivals() {
+	for i := 0; i < len(w.batch.resources); i++ {
+		w.sub.rivals(w.t, w.batch.resources[i].resource, func(tp topic, e *entry) {
+			switch {
+			case w.failed[tp]:
+			case e.err != nil:
+				w.addError(tp, e)
+			default:
+				w.addResource(tp, e)
+			}
+		})
+	}
+}
+
+// remove adds the removals. A client that subscribes by locators is told of each
+// subscription with its constraints: a removal by name alone would also apply to
+// subscriptions that are on their way to the server. Only a claim that matches nothing is
+// removed by name, as nobody knows which variant it was.
+func (w *composer) remove() {
+	for tp, old := range w.removed {
+		of := w.sub.resourceName(tp, old)
+		if w.sub.dialect == byNames || old.claimed() {
+			w.batch.removed = append(w.batch.removed, of.GetName())
+			continue
+		}
+		w.batch.lost = append(w.batch.lost, namedLoss{tp, of})
+		w.repair(tp, old)
+	}
+}
+
+// repair is for a variant that was removed from a collection, of a name that the client
+// subscribed to as well, with exactly the constraints of the removal. The client may take
+// the removal for that of its subscription, which is therefore sent again.
+func (w *composer) repair(lost topic, old *entry) {
+	if _, ok := lost.variant(); !ok || len(w.sub.topics[lost.name]) == 0 {
+		return
+	}
+	exactly, err := dynparam.Exact(old.parameters().Map())
+	if err != nil {
+		return // no client could have sent them
+	}
+	tp := topic{lost.name, markConstraints + exactly.Key()}
+	if w.sub.named(tp) && w.sub.current(w.t, tp) != nil {
+		w.sub.postpone(tp, true)
+	}
+}

@@ -1,0 +1,105 @@
+package controlplane
+
+import (
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// DefaultRemovalDelay is the default of Options.RemovalDelay: twice the 15 s that gRPC
+// clients wait for a resource. A client that received new routes late, and waits for their
+// Clusters, still has the old ones.
+const DefaultRemovalDelay = 30 * time.Second
+
+// Options configure a [Server]. The zero value has every default.
+type Options struct {
+	// MaxSubscriptions bounds how many names (each type counts as one more) a stream may
+	// subscribe to at a time. A stream that asks for more ends with RESOURCE_EXHAUSTED.
+	// The default is 200,000.
+	MaxSubscriptions int
+
+	// MaxNameBytes bounds the size of what a stream makes the server remember: its node,
+	// its types' URLs, the names and constraints it subscribes with, and what a delta
+	// client says it has of a wildcard or a glob (initial_resource_versions). A stream
+	// that exceeds it ends with RESOURCE_EXHAUSTED. The default is 32 MiB.
+	MaxNameBytes int
+
+	// MaxResponseSize is the size in bytes, approximately, beyond which a delta response
+	// is split. A larger resource is sent in a response of its own. SotW responses are
+	// never split, as those of Listeners and Clusters have to be complete. The default is
+	// 2 MiB, half of what a gRPC client receives by default.
+	MaxResponseSize int
+
+	// WrapResources makes SotW responses wrap each resource in an
+	// envoy.service.discovery.v3.Resource, with its name and version, for clients whose
+	// node announces the feature "xds.config.resource-in-sotw". Off by default: some
+	// clients announce less than they support, and none suffers from bare resources.
+	WrapResources bool
+
+	// NoDelta refuses DeltaAggregatedResources with UNIMPLEMENTED, as a server that
+	// knows only SotW does.
+	NoDelta bool
+
+	// NotFoundErrors makes SotW streams report a subscribed name that does not exist, or
+	// no longer exists, by a resource error NOT_FOUND (xRFC TP3), so that clients need
+	// not wait for a timeout. It applies to names of every type, not to wildcard
+	// subscriptions. Delta streams report the same by removed_resources in any case.
+	NotFoundErrors bool
+
+	// NodeConstraints chooses variants for clients that send no constraints (xRFC TP2,
+	// "Migrating From Node Metadata"). It is called once for each stream, and its
+	// constraints apply to every type that the client does not subscribe to by locators.
+	// Without it such a client has no constraints. The node is that of the stream's
+	// first request, nil if that had none. It is called without locks, by several
+	// goroutines at a time; see [Server.RefreshNodeConstraints].
+	//
+	// It does not apply to a client that sends locators, which says itself what it
+	// wants. For such a client there is DPDS, which the same function may serve
+	// ([Tx.SetDPDS]).
+	NodeConstraints func(node *corepb.Node) dynparam.ByType
+
+	// RemovalDelay bounds how long the deletion of a resource is kept from a stream whose
+	// client has the resource and is still subscribed to it (make before break). A client
+	// that moves on unsubscribes before that and receives no removal: it never loses a
+	// resource that its own configuration still refers to. A negative delay sends
+	// deletions at once, in the order of the package documentation. The default is
+	// [DefaultRemovalDelay].
+	//
+	// Sent at once, whatever the delay, are: the deletion of a Listener or of a DPDS
+	// resource, to which nothing else refers; an error in place of a resource
+	// ([Tx.SetError], [Tx.SetVariantError]); that no variant matches constraints that
+	// changed ([Server.RefreshNodeConstraints]); and, to a client that subscribes after
+	// the deletion, subscribes again, or comes back on a new stream, that the resource
+	// does not exist. So to take access away, set an error or delete the Listener. A
+	// wildcard or a glob subscription cannot let go of a single resource, and keeps it
+	// for the whole delay.
+	//
+	// A stream keeps at most 10,000 deleted resources, of 32 MiB together; beyond that
+	// the oldest are removed first.
+	RemovalDelay time.Duration
+
+	// OnNACK is called for each response that a client rejects, for a log or an alert.
+	// The goroutine that reads the client's requests calls it, without locks, and the
+	// client's next request waits for it; several streams may call it at a time.
+	OnNACK func(Rejection)
+}
+
+// withDefaults returns the options with what was left at zero filled in.
+func (o Options) withDefaults() Options {
+	setDefault(&o.MaxSubscriptions, 200_000)
+	setDefault(&o.MaxNameBytes, 32<<20)
+	setDefault(&o.MaxResponseSize, defaultMaxResponseSize)
+	setDefault(&o.RemovalDelay, DefaultRemovalDelay)
+	return o
+}
+
+const defaultMaxResponseSize = 2 << 20
+
+func setDefault[T comparable](value *T, otherwise T) {
+	var zero T
+	if *value == zero {
+		*value = otherwise
+	}
+}

@@ -1,0 +1,234 @@
+package controlplane
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
+
+// hasWildcard reports whether clients may subscribe to all resources of the type
+// at once (Envoy, xDS protocol, "How the client specifies what resources to
+// return"). They are the types whose SotW responses are complete, too.
+func hasWildcard(typeURL string) bool {
+	return typeURL == typeurl.Listener || typeURL == typeurl.Cluster
+}
+
+// interest is how a client has subscribed to a type so far.
+type interest int
+
+const (
+	// interestUnknown: no request for the type has been processed.
+	interestUnknown interest = iota
+	// interestLegacyWildcard: no request had a name (SotW) or the first one had
+	// none (delta), which for a type with wildcard means all resources.
+	interestLegacyWildcard
+	// interestNamed: names were given at least once, or a delta client has
+	// unsubscribed from "*", and "*" is not among the present ones. No names now
+	// means no resources.
+	interestNamed
+	// interestWildcard: "*" is among the names.
+	interestWildcard
+)
+
+func (i interest) wildcard() bool { return i == interestLegacyWildcard || i == interestWildcard }
+
+// telling is how the changes of a subscription are told to its client.
+type telling int
+
+const (
+	// tellAll: by everything that is subscribed (SotW, types with wildcard). Which
+	// names changed matters for errors only, which are told once.
+	tellAll telling = iota
+	// tellChanged: by what changed (SotW, other types).
+	tellChanged
+	// tellDifference: by the difference to what the client was told (delta).
+	// Glob collections exist for this one only.
+	tellDifference
+)
+
+// selection is what a stream asks for of one type. The stream's reader writes it under
+// Store.mu, so that the reader may read it without.
+type selection struct {
+	typeURL string
+	telling telling
+	dialect dialect
+
+	// names maps what is subscribed by name to what the client sent.
+	names map[topic]locator
+	// listed is what the last SotW request listed. Only the reader touches it.
+	listed []string
+	// topics has the keys of names by name, for byLocators only.
+	topics   map[nameKey]map[topic]struct{}
+	interest interest
+
+	// implicit are the constraints of a client that sends none.
+	implicit dynparam.Constraints
+}
+
+// add subscribes to a topic by name.
+func (s *selection) add(tp topic, l locator) {
+	s.names[tp] = l
+	if s.dialect == byNames {
+		return
+	}
+	if s.topics == nil {
+		s.topics = map[nameKey]map[topic]struct{}{}
+	}
+	addTo(s.topics, tp.name, tp, true)
+}
+
+// remove undoes add.
+func (s *selection) remove(tp topic) {
+	delete(s.names, tp)
+	if s.dialect == byLocators {
+		addTo(s.topics, tp.name, tp, false)
+	}
+}
+
+// named reports whether the topic itself is subscribed.
+func (s *selection) named(tp topic) bool {
+	_, ok := s.names[tp]
+	return ok
+}
+
+// isWildcard reports whether a topic that is subscribed by name is the wildcard.
+func (s *selection) isWildcard(tp topic) bool {
+	return tp.name == wildcardKey && hasWildcard(s.typeURL)
+}
+
+// lists reports whether a request lists what the one before did, as most do, which are
+// ACKs.
+func (s *selection) lists(req *discoverypb.DiscoveryRequest) bool {
+	return s.dialect == byNames && s.interest != interestUnknown && slices.Equal(s.listed, req.GetResourceNames())
+}
+
+// topicOf returns the topic of those who asked for a name.
+func (s *selection) topicOf(key nameKey, a *ask) topic {
+	if s.dialect == byNames {
+		return topic{name: key}
+	}
+	return topic{key, markConstraints + a.key}
+}
+
+// askKey returns the key of the ask that a subscribed topic is part of. The
+// caller holds Store.mu.
+func (s *selection) askKey(tp topic) string {
+	if s.dialect == byNames {
+		return s.implicit.Key()
+	}
+	return tp.which[len(markConstraints):]
+}
+
+// withConstraints returns a locator with the constraints that apply. The caller holds
+// Store.mu.
+func (s *selection) withConstraints(l locator) locator {
+	if s.dialect == byNames {
+		l.constraints = s.implicit
+	}
+	return l
+}
+
+// wants reports whether a topic is subscribed in any way.
+func (s *selection) wants(tp topic, e *entry) bool {
+	return s.named(tp) || s.inWildcard(tp, e) || s.inGlob(tp, e)
+}
+
+// wantsName reports whether the client asked for the name of a resource in any way.
+func (s *selection) wantsName(r *Resource) bool {
+	if s.dialect == byNames {
+		return s.wants(topic{name: r.key}, nil)
+	}
+	return s.interest.wildcard() || len(s.topics[r.key]) > 0
+}
+
+// inGlob reports whether the topic is in a glob collection that is subscribed. e is
+// what is, or last was, under it.
+func (s *selection) inGlob(tp topic, e *entry) bool {
+	if s.telling != tellDifference || tp.name.collection == "" || tp.name.isGlob() {
+		return false
+	}
+	if s.dialect == byNames {
+		return s.named(topic{name: tp.name.glob()})
+	}
+	return s.covers(tp.name.glob(), tp, e)
+}
+
+// inWildcard is inGlob for the wildcard.
+func (s *selection) inWildcard(tp topic, e *entry) bool {
+	if s.dialect == byNames {
+		return s.interest.wildcard()
+	}
+	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
+}
+
+// covers reports whether a client that subscribes by locators asked for a collection
+// with constraints that the variant matches.
+func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
+	if _, ok := tp.variant(); !ok || e == nil {
+		return false
+	}
+	for asked := range s.topics[collection] {
+		l := s.names[asked]
+		if l.refused == nil && l.constraints.Match(e.parameters()) {
+			return true
+		}
+	}
+	return false
+}
+
+// spelling returns the name as the client spells it, or as the entry does if
+// the client did not ask for it by name.
+func (s *selection) spelling(tp topic, e *entry) string {
+	if l, ok := s.names[tp]; ok {
+		return l.name
+	}
+	return e.name()
+}
+
+// resourceName names a topic to the client.
+func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
+	if l, ok := s.names[tp]; ok {
+		return l.resourceName(s.dialect)
+	}
+	if s.dialect == byNames {
+		return &discoverypb.ResourceName{Name: e.name()}
+	}
+	return variantName(e.name(), e.parameters())
+}
+
+// wrapped reports whether the resources have to be wrapped: parameters (TP2, "API
+// Changes") and the name of a DPDS resource, and that it is not to be cached, have
+// no other place.
+func (s *selection) wrapped() bool {
+	return s.dialect == byLocators || s.typeURL == dynparam.MapTypeURL
+}
+
+// sortedNames returns the subscribed names in order. The caller holds Store.mu.
+func (s *selection) sortedNames() []string {
+	names := make([]string, 0, len(s.names))
+	for tp, l := range s.names {
+		if !s.isWildcard(tp) {
+			names = append(names, l.name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// locators returns the subscribed locators in order. The caller holds Store.mu.
+func (s *selection) locators() []Locator {
+	if s.dialect == byNames {
+		return nil
+	}
+	locators := make([]Locator, 0, len(s.names))
+	for _, l := range s.names {
+		locators = append(locators, Locator{l.name, l.constraints})
+	}
+	slices.SortFunc(locators, func(a, b Locator) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Constraints.Key(), b.Constraints.Key()))
+	})
+	return locators
+}

@@ -1,0 +1,16 @@
+// Package typeurl is the one home of the type URLs of xDS: of the resources that clients
+// ask for, and of what wraps a resource on the wire. Only v3 of the xDS API is known.
+package typeurl
+
+// The type URLs of the resources whose place in the protocol both ends must know.
+const (
+	Listener           = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	RouteConfiguration = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	Cluster            = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	// Endpoints is that of ClusterLoadAssignments.
+	Endpoints = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// Wrapper is the type URL of a Resource of the discovery service, which carries another
+// resource with its name, version and dynamic parameters.
+const Wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource"
