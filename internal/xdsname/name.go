@@ -1,7 +1,8 @@
-// Package xdsname knows names: those of resources, old-style ones and those of xRFC TP1
-// ("xdstp:"), and those of resource types. It is for whoever reads names that people or
-// servers wrote: the bootstrap, constraints by type, and the cache. It does not know what
-// a name stands for, nor which servers have it.
+// Package xdsname parses, writes and compares the names of resources, old-style ones and
+// those of xRFC TP1 ("xdstp:"), and of resource types. Whoever reads names that people or
+// servers wrote uses it, and whoever makes names: the bootstrap, constraints by type, the
+// cache, the resolver, the control plane and meshroute, so that all agree on when two
+// names are the same. It does not know what a name stands for, nor which servers have it.
 package xdsname
 
 import (
@@ -47,6 +48,27 @@ type Name struct {
 func IsCollection(name string) bool {
 	path, _, _ := strings.Cut(name, "?")
 	return strings.HasPrefix(name, Prefix) && strings.HasSuffix(path, "/*")
+}
+
+// CollectionOf returns the name of the glob collection that the resource of a new-style
+// name in canonical form is a member of: that of its directory, with the same context
+// parameters. A resource in a directory below is not a member.
+func CollectionOf(name string) string {
+	path, context, hasContext := strings.Cut(name, "?")
+	collection := path[:strings.LastIndexByte(path, '/')+1] + "*"
+	if hasContext {
+		collection += "?" + context
+	}
+	return collection
+}
+
+// Canonical returns the canonical form of a name. What cannot be a name is returned as
+// it is: nobody can ask for it.
+func Canonical(name string) string {
+	if n, err := Parse(name); err == nil {
+		return n.Text
+	}
+	return name
 }
 
 // Parse takes a resource name apart. It allocates nothing for an old-style

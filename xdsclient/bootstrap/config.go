@@ -10,6 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // Config is a valid bootstrap. It is immutable: neither it nor anything it
@@ -114,7 +115,7 @@ func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 	if name == "" {
 		return "", fmt.Errorf("xDS bootstrap %s: the target has no endpoint to make the name of a Listener from", c.Source)
 	}
-	if in, isNew := authorityOf(name); isNew {
+	if in, isNew := xdsname.Authority(name); isNew {
 		if _, ok := c.Authorities[in]; !ok {
 			return "", c.unknownAuthority(in, ", named by client_default_listener_resource_name_template,")
 		}

@@ -3,9 +3,10 @@ package bootstrap
 import (
 	"errors"
 	"os"
-	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // FuzzParse checks for any input that Parse does not panic, that its error is a
@@ -49,10 +50,10 @@ func checkUsable(t *testing.T, c *Config) {
 	for name, a := range c.Authorities {
 		all = append(all, a.Servers)
 		got, err := c.ListenerName(name, "endpoint")
-		if name != "" && (err != nil || !strings.HasPrefix(got, authorityPrefix(name))) {
+		if name != "" && (err != nil || !xdsname.HasAuthority(got, name)) {
 			t.Errorf("authority %q gives the name %q, %v", name, got, err)
 		}
-		if in, isNew := authorityOf(a.ClientListenerTemplate); !isNew || in != name {
+		if in, isNew := xdsname.Authority(a.ClientListenerTemplate); !isNew || in != name {
 			t.Errorf("the template %q is not one of authority %q", a.ClientListenerTemplate, name)
 		}
 	}

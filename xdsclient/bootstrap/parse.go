@@ -96,12 +96,12 @@ func parseAuthorities(v jsonpath.Value, fallback []*Server) map[string]*Authorit
 }
 
 func parseAuthorityTemplate(v jsonpath.Value, authority string) string {
-	prefix := authorityPrefix(authority)
+	prefix := xdsname.AuthorityPrefix(authority)
 	template := v.Text()
 	if template == "" {
 		return prefix + "envoy.config.listener.v3.Listener/%s"
 	}
-	if !strings.HasPrefix(template, prefix) {
+	if !xdsname.HasAuthority(template, authority) {
 		v.Fail("expected a template that starts with %s, found %s", jsonpath.Quote(prefix), jsonpath.Quote(template))
 	}
 	return template
@@ -119,7 +119,7 @@ func parseConstraintsResource(v jsonpath.Value, of *Authority, authorities map[s
 	if err := xdsname.CheckConstraintsMap(name); err != nil {
 		v.Fail(`expected the name of a resource such as "xdstp://AUTHORITY/%s/ID", %v`, xdsname.ConstraintsMap, err)
 	}
-	if in, isNew := authorityOf(name); isNew {
+	if in, isNew := xdsname.Authority(name); isNew {
 		if _, ok := authorities[in]; !ok {
 			v.Fail("expected a resource of an authority listed in authorities, found authority %s", jsonpath.Quote(in))
 		}

@@ -20,7 +20,7 @@ const federated = `{` + servers + `,
 func TestListenerName(t *testing.T) {
 	t.Parallel()
 	withDefault := func(template string) string {
-		return fmt.Sprintf(`{%s, "authorities": {"a": {}, "": {}, "x y": {}}, "client_default_listener_resource_name_template": %q}`, servers, template)
+		return fmt.Sprintf(`{%s, "authorities": {"a": {}, "": {}, "x y": {}, "a!b": {}, "c!d": {"client_listener_resource_name_template": "xdstp://c%%21d/t/%%s"}}, "client_default_listener_resource_name_template": %q}`, servers, template)
 	}
 	for _, test := range []struct{ given, text, authority, endpoint, want string }{
 		{"no new fields", `{` + servers + `}`, "", "server.example.com", "server.example.com"},
@@ -47,6 +47,8 @@ func TestListenerName(t *testing.T) {
 		{"an empty authority in the template", withDefault("xdstp:///t/%s"), "", "a", "xdstp:///t/a"},
 		{"no authority in the template", withDefault("xdstp:t/%s"), "", "a", "xdstp:t/a"},
 		{"an encoded authority", withDefault("xdstp://x%20y/t/%s"), "", "a", "xdstp://x%20y/t/a"},
+		{"an authority that needs no escape", withDefault("%s"), "a!b", "x", "xdstp://a!b/envoy.config.listener.v3.Listener/x"},
+		{"a template that spells its authority otherwise", withDefault("%s"), "c!d", "x", "xdstp://c%21d/t/x"},
 		{"an authority to encode", withDefault("%s"), "x y", "a", "xdstp://x%20y/envoy.config.listener.v3.Listener/a"},
 	} {
 		t.Run(test.given, func(t *testing.T) {
