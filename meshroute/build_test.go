@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -102,10 +104,10 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 	for i := range 4 {
 		in.Services = append(in.Services, service(fmt.Sprintf("s%d", i)))
 	}
-	in.Policies = append(mustParse(t, "f", text("x")), newPolicy("other", TargetRef{}, toService("s2", Rule{BackendRefs: send("s3")})))
+	in.Policies = append(policytest.Parse(t, "f", text("x")), policytest.New("other", TargetRef{}, policytest.To("s2", meshpolicy.Rule{BackendRefs: policytest.Send("s3")})))
 	first := mustBuild(t, in, nil)
 
-	in.Policies[0] = mustParse(t, "g", "# a comment\n\n"+text("x"))[0]
+	in.Policies[0] = policytest.Parse(t, "g", "# a comment\n\n"+text("x"))[0]
 	second := mustBuild(t, in, first)
 	if changed, removed := second.Changes(first); len(changed)+len(removed) > 0 {
 		t.Errorf("other lines changed %v, %v", changed, removed)
@@ -118,7 +120,7 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 		t.Errorf("the report is on %s", got)
 	}
 
-	in.Policies[0] = mustParse(t, "f", text("y"))[0]
+	in.Policies[0] = policytest.Parse(t, "f", text("y"))[0]
 	third := mustBuild(t, in, second)
 	changed, removed := third.Changes(second)
 	if len(changed) != 1 || changed[0].Name != "s1" || changed[0].TypeURL != RouteConfigurationType || len(removed) > 0 {
@@ -140,11 +142,11 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 func TestBuild_MissingServices(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
-		newPolicy("good", TargetRef{}, toService("s", Rule{BackendRefs: send("s")})),
-		newPolicy("bad", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s",
-			Rule{BackendRefs: send("gone")}, Rule{Matches: []Match{{Path: PathMatch{Exact, "/a/b"}}}, Filters: []Filter{{Type: RequestMirror, Mirror: &send("lost")[0]}}})),
-		newPolicy("void", TargetRef{}, toService("nowhere", Rule{BackendRefs: send("s")})),
-		newPolicy("wide", TargetRef{}, To{Rules: []Rule{{Matches: []Match{{Path: PathMatch{Exact, "/c/d"}}}}}}),
+		policytest.New("good", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
+		policytest.New("bad", TargetRef{Name: "frontend"}, policytest.To("s",
+			meshpolicy.Rule{BackendRefs: policytest.Send("gone")}, meshpolicy.Rule{Matches: policytest.On(policytest.Exact("/a/b")), Filters: []meshpolicy.Filter{{Type: meshpolicy.RequestMirror, Mirror: &policytest.Send("lost")[0]}}})),
+		policytest.New("void", TargetRef{}, policytest.To("nowhere", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
+		policytest.New("wide", TargetRef{}, meshpolicy.To{Rules: []meshpolicy.Rule{{Matches: policytest.On(policytest.Exact("/c/d"))}}}),
 	}
 	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
 	checkMesh(t, m)
@@ -183,9 +185,9 @@ func TestBuild_Denials(t *testing.T) {
 	in := Input{
 		Services: []*Service{service("s"), service("t")},
 		Denials: []Denial{
-			{Clients: TargetRef{Kind: MeshService, Name: "evil"}},
-			{Clients: TargetRef{Kind: MeshSubset, Tags: map[string]string{"env": "dev"}}, To: TargetRef{Kind: MeshService, Name: "s"}, Reason: "production only"},
-			{To: TargetRef{Kind: MeshService, Name: "unknown"}, Source: Source{"deny.yaml", 3}},
+			{Clients: TargetRef{Name: "evil"}},
+			{Clients: TargetRef{Tags: map[string]string{"env": "dev"}}, To: TargetRef{Name: "s"}, Reason: "production only"},
+			{To: TargetRef{Name: "unknown"}, Source: Source{File: "deny.yaml", Line: 3}},
 		},
 	}
 	m := mustBuild(t, in, nil)
@@ -223,8 +225,8 @@ func TestBuild_Endpoints(t *testing.T) {
 		{Address: "[::1]:80", Locality: west, Priority: 4, Tags: v1},
 		{Address: "10.0.0.5:80", Locality: east, Priority: 2},
 	}}
-	p := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{
-		{Kind: MeshServiceSubset, Name: "s", Tags: v1, Weight: 1}, {Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"version": "v9"}, Weight: 1},
+	p := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{
+		{Name: "s", Tags: v1, Weight: 1}, {Name: "s", Tags: map[string]string{"version": "v9"}, Weight: 1},
 	}}))
 	p.Source.File = "p.yaml"
 	m := mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil)
@@ -261,14 +263,15 @@ func TestBuild_Endpoints(t *testing.T) {
 // The names of xRFC TP1: each resource refers to the next by the name that it has.
 func TestBuild_Names(t *testing.T) {
 	t.Parallel()
-	p := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{
-		{Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"b": "2", "a/x": "1"}, Weight: 1},
+	p := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{
+		{Name: "s", Tags: map[string]string{"b": "2", "a/x": "1"}, Weight: 1},
 	}}))
 	for authority, want := range map[string][]string{
 		"": {"s", "s", "s;a/x=1;b=2", "s;a/x=1;b=2"},
-		"auth": {
-			"xdstp://auth/envoy.config.listener.v3.Listener/s", "xdstp://auth/envoy.config.route.v3.RouteConfiguration/s",
-			"xdstp://auth/envoy.config.cluster.v3.Cluster/s;a%2Fx=1;b=2", "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/s;a%2Fx=1;b=2",
+		// In canonical form, in which clients ask for them and compare them.
+		"a!b c": {
+			"xdstp://a!b%20c/envoy.config.listener.v3.Listener/s", "xdstp://a!b%20c/envoy.config.route.v3.RouteConfiguration/s",
+			"xdstp://a!b%20c/envoy.config.cluster.v3.Cluster/s;a/x=1;b=2", "xdstp://a!b%20c/envoy.config.endpoint.v3.ClusterLoadAssignment/s;a/x=1;b=2",
 		},
 	} {
 		m := mustBuild(t, Input{Services: []*Service{service("s")}, Policies: []*Policy{p}, Authority: authority}, nil)
@@ -307,7 +310,7 @@ func TestBuild_Filters(t *testing.T) {
 // All faults of the input are found, and say where.
 func TestBuild_Faults(t *testing.T) {
 	t.Parallel()
-	bad := &Service{Name: "a b", Source: Source{"s.yaml", 4}, Endpoints: []Endpoint{
+	bad := &Service{Name: "a b", Source: Source{File: "s.yaml", Line: 4}, Endpoints: []Endpoint{
 		{Address: "host"}, {Address: "host:0"}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "x:1", Health: 7},
 	}}
 	_, err := Build(Input{Services: []*Service{bad}}, nil)
@@ -322,8 +325,8 @@ func TestBuild_Faults(t *testing.T) {
 	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	p, q := newPolicy("p", TargetRef{}, toService("s", Rule{})), newPolicy("p", TargetRef{}, toService("s", Rule{}))
-	q.Source = Source{"q.yaml", 2}
+	p, q := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{})), policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{}))
+	q.Source = Source{File: "q.yaml", Line: 2}
 	_, err = Build(Input{Services: []*Service{service("s"), service("s")}, Policies: []*Policy{p, q}}, nil)
 	want = []string{
 		`q.yaml:2: policy p is there twice; the other one is at p.yaml:1`,

@@ -10,6 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
 
 // What gRPC cannot express, and what goes wrong, is reported where it is written.
@@ -56,7 +59,7 @@ func TestReports(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			policies := mustParse(t, "f", policyText("    - "+test.rule+"\n"))
+			policies := policytest.Parse(t, "f", policytest.Text("    - "+test.rule+"\n"))
 			m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
 			checkMesh(t, m)
 			var got []string
@@ -83,10 +86,10 @@ func TestReports_OnServicesAndDestinations(t *testing.T) {
 		}
 		return &hcmpb.HttpFilter{Name: "f", IsOptional: optional, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: packed}}
 	}
-	s := &Service{Name: "s", Source: Source{"s.yaml", 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}, Filters: []*hcmpb.HttpFilter{
+	s := &Service{Name: "s", Source: Source{File: "s.yaml", Line: 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}, Filters: []*hcmpb.HttpFilter{
 		filter(&faultpb.HTTPFault{}, false), filter(&headerpb.HeaderMutation{}, true), filter(&headerpb.HeaderMutation{}, false),
 	}}
-	p := newPolicy("p", TargetRef{}, To{Rules: []Rule{{}}}, toService("gone", Rule{}))
+	p := policytest.New("p", TargetRef{}, meshpolicy.To{Rules: []meshpolicy.Rule{{}}}, policytest.To("gone", meshpolicy.Rule{}))
 	var got []string
 	for _, r := range mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil).Reports() {
 		got = append(got, r.String())

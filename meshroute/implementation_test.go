@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -25,7 +27,7 @@ func TestImplementationOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lies := &structpb.Struct{Fields: map[string]*structpb.Value{RoutesKey: structpb.NewStringValue("all"), AddressesKey: structpb.NewStringValue("all")}}
+	lies := &structpb.Struct{Fields: map[string]*structpb.Value{meshpolicy.RoutesKey: structpb.NewStringValue("all"), meshpolicy.AddressesKey: structpb.NewStringValue("all")}}
 	for _, test := range []struct {
 		node              *corepb.Node
 		want              Implementation
@@ -38,8 +40,8 @@ func TestImplementationOfANode(t *testing.T) {
 		{nil, OtherGRPC, "grpc", "ip"},
 	} {
 		c := ClientFromNode(test.node)
-		if c.Implementation != test.want || c.Tag(RoutesKey) != test.routes || c.Tag(AddressesKey) != test.addresses {
-			t.Errorf("%v is %v with routes %q and addresses %q, want %+v", test.node, implementations[c.Implementation], c.Tag(RoutesKey), c.Tag(AddressesKey), test)
+		if c.Implementation != test.want || c.Tag(meshpolicy.RoutesKey) != test.routes || c.Tag(meshpolicy.AddressesKey) != test.addresses {
+			t.Errorf("%v is %v with routes %q and addresses %q, want %+v", test.node, implementations[c.Implementation], c.Tag(meshpolicy.RoutesKey), c.Tag(meshpolicy.AddressesKey), test)
 		}
 	}
 }
@@ -49,7 +51,7 @@ func TestImplementationOfANode(t *testing.T) {
 // for, and redirects are to a Cluster without endpoints.
 func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "f", policyText(`
+	policies := policytest.Parse(t, "f", policytest.Text(`
     - {matches: [{queryParams: [{name: q, value: x}], path: {exact: /p.S/Query}}], backendRefs: [{kind: MeshService, name: other}]}
     - {matches: [{methods: [GET, POST], path: {exact: /p.S/Post}}], backendRefs: [{kind: MeshService, name: other}]}
     - {matches: [{methods: [GET], path: {exact: /p.S/Get}}], backendRefs: [{kind: MeshService, name: other}]}
@@ -58,7 +60,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	for _, authority := range []string{"", "a"} {
 		m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("other")}, Authority: authority}, nil)
 		checkMesh(t, m)
-		if diff := cmp.Diff([]string{RoutesKey}, m.Keys()); diff != "" {
+		if diff := cmp.Diff([]string{meshpolicy.RoutesKey}, m.Keys()); diff != "" {
 			t.Errorf("what clients are told apart by (-want +got):\n%s", diff)
 		}
 		dead := m.naming.resource(clusterName, "s;redirects-are-not-followed")
@@ -106,7 +108,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 // Given policies that every client takes, then no client is told apart by what it is.
 func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "f", policyText(`
+	policies := policytest.Parse(t, "f", policytest.Text(`
     - {matches: [{headers: [{name: h, type: Present}], path: {exact: /p.S/M}}], filters: [{requestHeaderModifier: {remove: [a]}}]}
 `))
 	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
@@ -119,7 +121,7 @@ func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 // rejects a whole RouteConfiguration for one string_match.
 func TestHeaderConditionsHaveTheOldestForm(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "f", policyText(`
+	policies := policytest.Parse(t, "f", policytest.Text(`
     - matches: [{headers: [{name: a, value: x}, {name: b, type: Prefix, value: x}, {name: c, type: RegularExpression, value: x+}, {name: d, type: Present}, {name: e, type: Absent}]}]
 `))
 	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
@@ -140,16 +142,16 @@ func TestHeaderConditionsHaveTheOldestForm(t *testing.T) {
 // others, if need be none.
 func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 	t.Parallel()
-	s := &Service{Name: "s", Source: Source{"f", 1}, Endpoints: []Endpoint{
+	s := &Service{Name: "s", Source: Source{File: "f", Line: 1}, Endpoints: []Endpoint{
 		{Address: "10.0.0.1:80", Tags: map[string]string{"v": "1"}}, {Address: "[::1]:80"}, {Address: "host:80", Priority: 1, Tags: map[string]string{"v": "2"}},
 	}}
-	to := func(v string) BackendRef {
-		return BackendRef{Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"v": v}, Weight: 1}
+	to := func(v string) meshpolicy.BackendRef {
+		return meshpolicy.BackendRef{Name: "s", Tags: map[string]string{"v": v}, Weight: 1}
 	}
-	split := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{to("1"), to("2")}}))
+	split := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{to("1"), to("2")}}))
 	m := mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{split}}, nil)
 	checkMesh(t, m)
-	if diff := cmp.Diff([]string{AddressesKey}, m.Keys()); diff != "" {
+	if diff := cmp.Diff([]string{meshpolicy.AddressesKey}, m.Keys()); diff != "" {
 		t.Errorf("what clients are told apart by (-want +got):\n%s", diff)
 	}
 	variants := make(map[string][]*Resource)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -122,7 +123,7 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	byType := make(map[string][]dynparam.KeyConstraints, 2)
 	for _, key := range keys {
 		name := routeConfigurationName
-		if key == AddressesKey {
+		if key == meshpolicy.AddressesKey {
 			name = endpointsName
 		}
 		byType[name] = append(byType[name], dynparam.Require(key, dynparam.Value(c.Tag(key))))
@@ -130,7 +131,7 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	all := make(map[string]dynparam.Constraints, len(byType))
 	for name, list := range byType {
 		var err error
-		if all[name], err = dynparam.New(append(list, dynparam.Require(SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))...); err != nil {
+		if all[name], err = dynparam.New(append(list, dynparam.Require(meshpolicy.SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))...); err != nil {
 			return dynparam.ByType{}, err
 		}
 	}
@@ -149,26 +150,18 @@ func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 	if d == nil {
 		return Merged{}, false
 	}
-	var parts []part
+	var parts []meshpolicy.Part
 	for _, p := range d.parts {
-		if p.policy.TargetRef.Selects(c) {
+		if p.Policy.TargetRef.Selects(c) {
 			parts = append(parts, p)
 		}
 	}
-	return mergeParts(parts), true
+	return meshpolicy.MergeParts(parts), true
 }
-
-// Services returns the names of the services in order.
-func (m *Mesh) Services() []string { return slices.Sorted(maps.Keys(m.services)) }
 
 // ListenerName returns the name under which clients subscribe to a service.
 func (m *Mesh) ListenerName(service string) string {
 	return m.naming.resource(listenerName, service)
-}
-
-// RoutesName returns the name of the RouteConfiguration of a service.
-func (m *Mesh) RoutesName(service string) string {
-	return m.naming.resource(routeConfigurationName, service)
 }
 
 // Reports returns what whoever wrote the policies and services ought to know, by file

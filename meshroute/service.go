@@ -71,7 +71,7 @@ type Denial struct {
 	Source Source
 	// Clients selects clients.
 	Clients TargetRef
-	// To is of kind MeshService, or MeshAll for all services.
+	// To is a service by its name, or zero for all services.
 	To TargetRef
 	// Reason is what clients are told. It may be empty.
 	Reason string

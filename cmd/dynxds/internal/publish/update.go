@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -67,7 +68,7 @@ func (u *update) makes(from *state, k key) bool {
 		return false
 	}
 	// No parameters could be more valid than these.
-	least, _ := dynparam.NewParameters(map[string]string{meshroute.SpecificityKey: "0"})
+	least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
 	k.parameters = least.Key()
 	return u.has(from, k)
 }
