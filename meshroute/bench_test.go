@@ -117,7 +117,7 @@ func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
 
 // One service that everybody has a policy of their own for.
 func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
-	in := Input{Services: []*Service{service("s")}}
+	in := Input{Services: services("s")}
 	for i := range 2_000 {
 		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Prefix("/p.S")), Filters: []meshpolicy.Filter{policytest.SetHeader("x", fmt.Sprint(i))}}
 		in.Policies = append(in.Policies, policytest.New(fmt.Sprint("p", i), TargetRef{Name: fmt.Sprint("c", i)}, policytest.To("s", rule)))
@@ -132,7 +132,7 @@ func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
 
 // The worst that policies can ask for: a tag each.
 func BenchmarkBuild_TooManyVariants(b *testing.B) {
-	in := Input{Services: []*Service{service("s")}}
+	in := Input{Services: services("s")}
 	for i := range 50 {
 		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Exact(fmt.Sprintf("/p.S/%d", i)))}
 		in.Policies = append(in.Policies, policytest.New(fmt.Sprint("p", i),

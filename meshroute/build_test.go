@@ -33,8 +33,7 @@ func TestBuild_Properties(t *testing.T) {
 		if i%2 == 0 {
 			in.Authority = "xds.example.com"
 		}
-		m := mustBuild(t, in, nil)
-		checkMesh(t, m)
+		m := accepted(t, in, nil)
 		r.Shuffle(len(in.Policies), func(i, j int) { in.Policies[i], in.Policies[j] = in.Policies[j], in.Policies[i] })
 		r.Shuffle(len(in.Services), func(i, j int) { in.Services[i], in.Services[j] = in.Services[j], in.Services[i] })
 		r.Shuffle(len(in.Denials), func(i, j int) { in.Denials[i], in.Denials[j] = in.Denials[j], in.Denials[i] })
@@ -148,8 +147,7 @@ func TestBuild_MissingServices(t *testing.T) {
 		policytest.New("void", TargetRef{}, policytest.To("nowhere", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 		policytest.New("wide", TargetRef{}, meshpolicy.To{Rules: []meshpolicy.Rule{{Matches: policytest.On(policytest.Exact("/c/d"))}}}),
 	}
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
-	checkMesh(t, m)
+	m := accepted(t, Input{Policies: policies, Services: services("s")}, nil)
 	if r := m.Routes(Client{}, "s"); r.Message == nil {
 		t.Errorf("clients that the bad policy does not select get %v", r.Err)
 	}
@@ -164,15 +162,12 @@ func TestBuild_MissingServices(t *testing.T) {
 			got = append(got, r.TypeURL[len("type.googleapis.com/envoy.config."):]+" "+r.Err.Code().String()+" "+r.Err.Message())
 		}
 	}
-	if diff := cmp.Diff([]string{
+	policytest.Equal(t, "errors in place of resources", []string{
 		`listener.v3.Listener NotFound the mesh has no service "nowhere", which is named by policy void`,
 		`route.v3.RouteConfiguration NotFound the mesh has no service "nowhere", which is named by policy void`,
-	}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	}, got)
 	// When the service comes, everything is well.
-	m = mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("gone"), service("lost"), service("nowhere")}}, m)
-	checkMesh(t, m)
+	m = accepted(t, Input{Policies: policies, Services: services("s", "gone", "lost", "nowhere")}, m)
 	for _, r := range m.Resources() {
 		if r.Err != nil {
 			t.Errorf("%s: %v", r.Name, r.Err)
@@ -183,15 +178,14 @@ func TestBuild_MissingServices(t *testing.T) {
 func TestBuild_Denials(t *testing.T) {
 	t.Parallel()
 	in := Input{
-		Services: []*Service{service("s"), service("t")},
+		Services: services("s", "t"),
 		Denials: []Denial{
 			{Clients: TargetRef{Name: "evil"}},
 			{Clients: TargetRef{Tags: map[string]string{"env": "dev"}}, To: TargetRef{Name: "s"}, Reason: "production only"},
 			{To: TargetRef{Name: "unknown"}, Source: Source{File: "deny.yaml", Line: 3}},
 		},
 	}
-	m := mustBuild(t, in, nil)
-	checkMesh(t, m)
+	m := accepted(t, in, nil)
 	for _, test := range []struct {
 		client  Client
 		service string
@@ -229,8 +223,7 @@ func TestBuild_Endpoints(t *testing.T) {
 		{Name: "s", Tags: v1, Weight: 1}, {Name: "s", Tags: map[string]string{"version": "v9"}, Weight: 1},
 	}}))
 	p.Source.File = "p.yaml"
-	m := mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil)
-	checkMesh(t, m)
+	m := accepted(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil)
 	got := make(map[string][]xdsresource.Locality)
 	for _, r := range m.Resources() {
 		if r.TypeURL == EndpointsType {
@@ -255,9 +248,7 @@ func TestBuild_Endpoints(t *testing.T) {
 		},
 		"s;version=v9": {},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "localities", want, got)
 }
 
 // The names of xRFC TP1: each resource refers to the next by the name that it has.
@@ -274,7 +265,7 @@ func TestBuild_Names(t *testing.T) {
 			"xdstp://a!b%20c/envoy.config.cluster.v3.Cluster/s;a/x=1;b=2", "xdstp://a!b%20c/envoy.config.endpoint.v3.ClusterLoadAssignment/s;a/x=1;b=2",
 		},
 	} {
-		m := mustBuild(t, Input{Services: []*Service{service("s")}, Policies: []*Policy{p}, Authority: authority}, nil)
+		m := mustBuild(t, Input{Services: services("s"), Policies: []*Policy{p}, Authority: authority}, nil)
 		byName := make(map[string]any)
 		for _, r := range m.Resources() {
 			byName[r.TypeURL+r.Name] = checkResource(t, r)
@@ -283,9 +274,7 @@ func TestBuild_Names(t *testing.T) {
 		routes, _ := byName[RouteConfigurationType+listener.RouteConfigName].(*xdsresource.RouteConfiguration)
 		cluster, _ := byName[ClusterType+clusterOf(t, routes.VirtualHosts[0].Routes[0])].(*xdsresource.Cluster)
 		endpoints, _ := byName[EndpointsType+cluster.EDSServiceName].(*xdsresource.Endpoints)
-		if diff := cmp.Diff(want, []string{listener.Name, routes.Name, cluster.Name, endpoints.Name}); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		policytest.Equal(t, "names", want, []string{listener.Name, routes.Name, cluster.Name, endpoints.Name})
 	}
 }
 
@@ -322,19 +311,15 @@ func TestBuild_Faults(t *testing.T) {
 		`s.yaml:4: endpoints[4].health: service a b: 7 is not a state of health`,
 		`s.yaml:4: endpoints: service a b: the weights add up to 4294967299, more than 4294967295`,
 	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 	p, q := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{})), policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{}))
 	q.Source = Source{File: "q.yaml", Line: 2}
-	_, err = Build(Input{Services: []*Service{service("s"), service("s")}, Policies: []*Policy{p, q}}, nil)
+	_, err = Build(Input{Services: services("s", "s"), Policies: []*Policy{p, q}}, nil)
 	want = []string{
 		`q.yaml:2: policy p is there twice; the other one is at p.yaml:1`,
 		`services.yaml:1: service s is there twice; the other one is at services.yaml:1`,
 	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 }
 
 // TP2, "Migrating From Node Metadata": who a node is.

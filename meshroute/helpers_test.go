@@ -35,6 +35,30 @@ func mustBuild(t testing.TB, in Input, previous *Mesh) *Mesh {
 	return m
 }
 
+// accepted builds a mesh, all of whose resources Envoy and dynxds accept.
+func accepted(t testing.TB, in Input, previous *Mesh) *Mesh {
+	t.Helper()
+	m := mustBuild(t, in, previous)
+	seen := make(map[resourceKey]bool)
+	for _, r := range m.Resources() {
+		if seen[r.key()] {
+			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
+		}
+		seen[r.key()] = true
+		checkResource(t, r)
+	}
+	return m
+}
+
+// services have one endpoint each.
+func services(names ...string) []*Service {
+	var list []*Service
+	for _, name := range names {
+		list = append(list, service(name))
+	}
+	return list
+}
+
 // validator is what protoc-gen-validate gives to messages: the rules that Envoy
 // checks.
 type validator interface{ ValidateAll() error }
@@ -68,18 +92,6 @@ func checkResource(t testing.TB, r *Resource) any {
 		t.Errorf("the name in the message is %q, want %q", name, r.Name)
 	}
 	return value
-}
-
-func checkMesh(t testing.TB, m *Mesh) {
-	t.Helper()
-	seen := make(map[resourceKey]bool)
-	for _, r := range m.Resources() {
-		if seen[r.key()] {
-			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
-		}
-		seen[r.key()] = true
-		checkResource(t, r)
-	}
 }
 
 // hostFor returns the routes that dynxds makes of a resource.

@@ -20,7 +20,7 @@ func rewritten(t testing.TB, prefix, replacement, path string) (result string, o
 		BackendRefs: policytest.Send("new"),
 	}
 	m := mustBuild(t, Input{
-		Services: []*Service{service("s"), service("new")},
+		Services: services("s", "new"),
 		Policies: []*Policy{policytest.New("p", TargetRef{}, policytest.To("s", rule))},
 	}, nil)
 	route := hostFor(t, m.Routes(Client{}, "s")).Route(matching.RPC{Method: path})
@@ -112,7 +112,7 @@ func TestRedirect_Location(t *testing.T) {
 		{`{path: {replacePrefixMatch: ""}}`, "/a/b", "http://host:80/b"},
 	} {
 		p := policytest.Parse(t, "f", policytest.Text("    - {matches: {path: {prefix: /a}}, filters: [{requestRedirect: "+test.redirect+"}]}\n"))
-		m := mustBuild(t, Input{Policies: p, Services: []*Service{service("s")}}, nil)
+		m := mustBuild(t, Input{Policies: p, Services: services("s")}, nil)
 		rpc := matching.RPC{Method: test.path, Authority: "host:80"}
 		route := hostFor(t, m.Routes(Client{}, "s")).Route(rpc)
 		redirect, ok := route.Action.(*xdsresource.Redirect)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
@@ -58,7 +57,7 @@ func TestRoutes_AnRPCMeetsItsRule(t *testing.T) {
 	paths := []string{"/p.S/M", "/p.S/N", "/p.S", "/p.S/", "/p.ST/M", "/p/S", "/p", "/q/r", "/x/y", "/p.S/M/more"}
 	hits := make(map[string]int)
 	for range 150 {
-		in := Input{Services: []*Service{service("s")}}
+		in := Input{Services: services("s")}
 		rules := policytest.Rules(r, 1+r.IntN(6))
 		for i := range rules {
 			rules[i].BackendRefs = policytest.Send(fmt.Sprintf("b%d", i))
@@ -118,8 +117,7 @@ func TestRoutes_EveryFieldIsAccepted(t *testing.T) {
       filters: [{requestRedirect: {scheme: https, hostname: example.com, port: 1, statusCode: 308, path: {replacePrefixMatch: /x}}}]
 `)
 	for _, authority := range []string{"", "xds.example.com"} {
-		m := mustBuild(t, Input{Policies: policytest.Parse(t, "f", text), Services: []*Service{service("s"), service("other")}, Authority: authority}, nil)
-		checkMesh(t, m)
+		m := accepted(t, Input{Policies: policytest.Parse(t, "f", text), Services: services("s", "other"), Authority: authority}, nil)
 		routes := hostFor(t, m.Routes(Client{}, "s")).Routes
 		if len(routes) != 5 {
 			t.Fatalf("got %d routes", len(routes))
@@ -130,9 +128,7 @@ func TestRoutes_EveryFieldIsAccepted(t *testing.T) {
 		}
 		md := metadata.MD{"a": {"old"}, "c": {"old"}, "e": {"old"}}
 		first.Headers.Request.Apply(md)
-		if diff := cmp.Diff(metadata.MD{"a": {"100%"}, "b": {""}, "c": {"old", "d"}}, md); diff != "" {
-			t.Errorf("request headers (-want +got):\n%s", diff)
-		}
+		policytest.Equal(t, "request headers", metadata.MD{"a": {"100%"}, "b": {""}, "c": {"old", "d"}}, md)
 		if len(first.Mirrors) != 2 || len(first.Action.(*xdsresource.Forward).Clusters) != 1 || first.Rewrite.Authority != "example.com" {
 			t.Errorf("got %+v", first)
 		}

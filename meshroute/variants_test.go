@@ -43,10 +43,11 @@ func describe(r *Resource) string {
 	return string(b)
 }
 
-// choose is what a control plane does for a subscription with the constraints (TP2).
-func choose(t *testing.T, m *Mesh, c Client, variants []*Resource) *Resource {
+// choose is what a control plane does for a client's subscription with constraints about
+// the keys (TP2).
+func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resource {
 	t.Helper()
-	byType, err := m.Constraints(c)
+	byType, err := ConstraintsFor(c, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +55,10 @@ func choose(t *testing.T, m *Mesh, c Client, variants []*Resource) *Resource {
 	for i, r := range variants {
 		parameters[i] = r.Parameters
 	}
-	choice := byType.For(RouteConfigurationType).Choose(parameters)
+	constraints := byType.For(variants[0].TypeURL)
+	choice := constraints.Choose(parameters)
 	if choice.Index < 0 || choice.Ambiguous() {
-		t.Fatalf("%v: constraints %v choose %+v of %v", c, byType.For(RouteConfigurationType), choice, parameters)
+		t.Fatalf("%v: constraints %v choose %+v of %v", c, constraints, choice, parameters)
 	}
 	return variants[choice.Index]
 }
@@ -105,7 +107,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 			variants := routesOf(m, s.Name)
 			got := make(map[string]bool)
 			for _, c := range policytest.Clients() {
-				chosen := choose(t, m, c, variants)
+				chosen := choose(t, c, m.Keys(), variants)
 				if plain := m.Routes(c, s.Name); plain.Message != chosen.Message || plain.Err != chosen.Err {
 					t.Fatalf("%v gets %v by constraints, %v without", c, chosen.Parameters, plain.Parameters)
 				}
@@ -202,8 +204,7 @@ func TestVariants_Parameters(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			m := mustBuild(t, Input{Policies: test.policies, Services: []*Service{service("s")}}, nil)
-			checkMesh(t, m)
+			m := accepted(t, Input{Policies: test.policies, Services: services("s")}, nil)
 			var got []string
 			messages := make(map[string]proto.Message)
 			for _, r := range routesOf(m, "s") {
@@ -213,9 +214,7 @@ func TestVariants_Parameters(t *testing.T) {
 				}
 				messages[describe(r)] = r.Message
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "parameters", test.want, got)
 		})
 	}
 }
@@ -227,8 +226,7 @@ func TestConstraints(t *testing.T) {
 		policytest.New("a", TargetRef{Tags: map[string]string{"version": "v1"}}, policytest.To("s", meshpolicy.Rule{Filters: []meshpolicy.Filter{}, BackendRefs: policytest.Send("t")})),
 		policytest.New("b", TargetRef{Name: "x"}, policytest.To("t", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 	}
-	services := []*Service{service("s"), service("t")}
-	m := mustBuild(t, Input{Policies: policies, Services: services}, nil)
+	m := mustBuild(t, Input{Policies: policies, Services: services("s", "t")}, nil)
 	got, err := m.Constraints(Client{Service: "frontend", Tags: map[string]string{"more": "y"}})
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +242,7 @@ func TestConstraints(t *testing.T) {
 			t.Errorf("%s has the constraints %v", typeURL, c)
 		}
 	}
-	alike := mustBuild(t, Input{Services: services}, nil)
+	alike := mustBuild(t, Input{Services: services("s", "t")}, nil)
 	if c, err := alike.Constraints(frontend); err != nil || !c.For(RouteConfigurationType).IsZero() {
 		t.Errorf("where all clients are alike, the constraints are %v, %v", c, err)
 	}
@@ -263,7 +261,7 @@ func TestVariants_Bounds(t *testing.T) {
 		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Exact(fmt.Sprintf("/a/%d", i)))}
 		policies = append(policies, policytest.New(fmt.Sprint("p", i), TargetRef{Tags: tags}, policytest.To("s", rule)))
 	}
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("t")}}, nil)
+	m := mustBuild(t, Input{Policies: policies, Services: services("s", "t")}, nil)
 	if r := m.Routes(Client{}, "s"); r.Err.Code() != codes.ResourceExhausted || r.Message != nil || len(routesOf(m, "s")) != 1 {
 		t.Errorf("got %v", r)
 	}
@@ -295,25 +293,16 @@ func TestConstraints_BetweenTwoMeshes(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(11, 12))
 	for range 30 {
-		in := Input{Services: []*Service{service("a"), service("b"), service("c")}, Policies: policytest.Policies(r, 3)}
+		in := Input{Services: services("a", "b", "c"), Policies: policytest.Policies(r, 3)}
 		before := mustBuild(t, in, nil)
 		in.Policies = append(policytest.Policies(r, 5)[3:], in.Policies...)
 		after := mustBuild(t, in, before)
 		keys := slices.Compact(slices.Sorted(slices.Values(append(before.Keys(), after.Keys()...))))
 		for _, m := range []*Mesh{before, after} {
 			variants := routesOf(m, "a")
-			parameters := make([]dynparam.Parameters, len(variants))
-			for i, v := range variants {
-				parameters[i] = v.Parameters
-			}
 			for _, c := range policytest.Clients() {
-				byType, err := ConstraintsFor(c, keys)
-				if err != nil {
-					t.Fatal(err)
-				}
-				choice := byType.For(RouteConfigurationType).Choose(parameters)
-				if choice.Ambiguous() || describe(variants[choice.Index]) != describe(m.Routes(c, "a")) {
-					t.Fatalf("%v gets %v", c, variants[choice.Index].Parameters)
+				if got := choose(t, c, keys, variants); describe(got) != describe(m.Routes(c, "a")) {
+					t.Fatalf("%v gets %v", c, got.Parameters)
 				}
 			}
 		}

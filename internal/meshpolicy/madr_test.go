@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
@@ -45,7 +43,7 @@ func resultIn(t *testing.T, file string) []string {
 		text = "name: result\n" + text
 	}
 	policies := policytest.Parse(t, file, text)
-	return rulesOf(meshpolicy.Part{policies[0], 0}.Merged())
+	return rulesOf(meshpolicy.Part{Policy: policies[0]}.Merged())
 }
 
 // "Decision Outcome": the outline of a policy. Rules stand below an entry of "to", with or
@@ -63,9 +61,7 @@ func TestRecord_Outline(t *testing.T) {
 			t.Errorf("got\n%s\nwant the rule", merged)
 		}
 	}
-	if diff := cmp.Diff(rulesOf(meshpolicy.Part{plain[0], 0}.Merged()), rulesOf(meshpolicy.Part{nested[0], 0}.Merged())); diff != "" {
-		t.Errorf("with default (-without +with):\n%s", diff)
-	}
+	policytest.Equal(t, "rules with default against those without", rulesOf(meshpolicy.Part{Policy: plain[0]}.Merged()), rulesOf(meshpolicy.Part{Policy: nested[0]}.Merged()))
 	_, err := meshpolicy.Parse("p", []byte(head+"    "+rules+"\n default: {"+rules+"}\n"))
 	if want := `p:7: spec: unknown field "default"; it can be targetRef, to`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -78,9 +74,7 @@ func TestRecord_RulesAreMergedByMatches(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "madr.yaml", readTestdata(t, "madr/by-matches.yaml"))
 	merged := meshpolicy.Merge(policies, frontend, "backend")
-	if diff := cmp.Diff(resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged)); diff != "" {
-		t.Errorf("(-the record's result +got):\n%s", diff)
-	}
+	policytest.Equal(t, "rules, against the record's result", resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged))
 	want := `path Prefix /v2
     matches      policy consumer (madr.yaml:43), policy owner (madr.yaml:21)
     filters      policy consumer (madr.yaml:43)
@@ -94,13 +88,9 @@ path Prefix /v1
 path Prefix /
     backendRefs  no policy: the service itself
 `
-	if diff := cmp.Diff(want, merged.String()); diff != "" {
-		t.Errorf("the explanation (-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation", want, merged.String())
 	others := meshpolicy.Merge(policies, meshpolicy.Client{Service: "other"}, "backend")
-	if diff := cmp.Diff(rulesOf(meshpolicy.Part{policies[0], 0}.Merged()), rulesOf(others)); diff != "" {
-		t.Errorf("for clients that are not frontend (-the owner's rules +got):\n%s", diff)
-	}
+	policytest.Equal(t, "for clients that are not frontend, against the owner's rules", rulesOf(meshpolicy.Part{Policy: policies[0]}.Merged()), rulesOf(others))
 }
 
 // The same heading, the first pair: what would surprise, that /v1 is gone for
@@ -128,9 +118,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], "svc_a", "backend")
 	}
-	if diff := cmp.Diff(want, rulesOf(merged)); diff != "" {
-		t.Errorf("(-the record's result +got):\n%s", diff)
-	}
+	policytest.Equal(t, "rules, against the record's result", want, rulesOf(merged))
 	explained := `path Prefix /
     matches      policy consumer (consumer.yaml:13), policy owner (owner.yaml:12)
     filters      policy consumer (consumer.yaml:13)
@@ -138,9 +126,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
     backendRefs  policy consumer (consumer.yaml:13)
                  backend{version=v1}
 `
-	if diff := cmp.Diff(explained, merged.String()); diff != "" {
-		t.Errorf("the explanation (-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation", explained, merged.String())
 	explained = `path Prefix /
     matches      policy owner (owner.yaml:12)
     filters      policy owner (owner.yaml:12)
@@ -149,9 +135,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
                  backend{version=v1}, weight 90
                  backend{version=v2}, weight 10
 `
-	if diff := cmp.Diff(explained, meshpolicy.Merge(policies, meshpolicy.Client{}, "backend").String()); diff != "" {
-		t.Errorf("the explanation for other clients (-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation for other clients", explained, meshpolicy.Merge(policies, meshpolicy.Client{}, "backend").String())
 }
 
 // ruleText puts a rule into a policy, as it stands in the record's outlines.
@@ -194,9 +178,7 @@ matches:
 		got = append(got, m.String())
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "matches", want, got)
 }
 
 // "Request modification", with each alternative that the outline names.
@@ -264,9 +246,7 @@ func TestRecord_EveryFilter(t *testing.T) {
 		`URLRewrite, hostname example.com, path replaceFullPath "/x"`,
 		`URLRewrite, path replacePrefixMatch "/x"`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "filters", want, got)
 }
 
 // "Routing".
@@ -287,9 +267,7 @@ backendRefs:
 `))
 	want := "path Prefix /\n    matches      policy p (p:7)\n    backendRefs  policy p (p:7)\n" +
 		"                 svc_name{version=v2}, weight 90\n                 svc_name_other{version=v2}, weight 10\n"
-	if diff := cmp.Diff(want, meshpolicy.Merge(policies, meshpolicy.Client{}, "svc_name").String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "svc_name").String())
 }
 
 // "Gateway API": ExtensionRef is how its routes could carry more. There are no

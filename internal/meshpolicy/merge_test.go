@@ -227,7 +227,5 @@ func TestRoutes_TiesByPolicy(t *testing.T) {
 			got = append(got, r.Rule.BackendRefs[0].Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"1", "2", "3", "4"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the order of backends", []string{"1", "2", "3", "4"}, got)
 }

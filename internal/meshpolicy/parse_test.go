@@ -156,9 +156,7 @@ func TestParse_Faults(t *testing.T) {
 			if !errors.As(err, &faults) {
 				t.Fatalf("the error is %v", err)
 			}
-			if diff := cmp.Diff(test.then, strings.Split(err.Error(), "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "faults", test.then, strings.Split(err.Error(), "\n"))
 		})
 	}
 }

@@ -176,5 +176,9 @@ type Subset struct {
 
 // NewSubset returns the endpoints of a service that have the tags.
 func NewSubset(service string, tags map[string]string) Subset {
-	return Subset{strings.Join(append([]string{service}, pairs(tags)...), ";"), service, tags}
+	id := service
+	for _, pair := range pairs(tags) {
+		id += ";" + pair
+	}
+	return Subset{id, service, tags}
 }

@@ -5,6 +5,8 @@ package policytest
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
@@ -16,6 +18,14 @@ func Parse(t testing.TB, name, text string) []*meshpolicy.Policy {
 		t.Fatalf("Parse:\n%v", err)
 	}
 	return policies
+}
+
+// Equal fails the test with the difference if two values differ. what names them.
+func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // Text puts rules, in flow style, into the policy p for the service s. They start at
