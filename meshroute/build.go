@@ -24,10 +24,10 @@ type Input struct {
 }
 
 // Build builds a Mesh. The order of the input does not matter. The error is a
-// *[Faults]: names that occur twice, and services that cannot be.
+// *[Faults]: names that occur twice, and services that are not valid.
 //
-// previous, which may be nil, is an earlier Mesh: what depends on nothing that
-// changed is taken over from it, by pointer.
+// previous, which may be nil, is an earlier Mesh, with which the new one shares, by
+// pointer, everything that depends on nothing that changed.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
 	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}}}
 	if previous != nil && previous.naming == b.mesh.naming {
@@ -60,12 +60,12 @@ type builder struct {
 	subsets map[string]map[string]meshpolicy.Subset
 }
 
-// index sorts the input by what it is about.
+// index groups the input by the service that it is about.
 func (b *builder) index() {
 	b.mesh.services = make(map[string]*Service, len(b.in.Services))
 	for _, s := range b.in.Services {
 		if first, twice := b.mesh.services[s.Name]; twice {
-			b.fault(s.Source, "service %s is there twice; the other one is at %s", s.Name, first.Source)
+			b.fault(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source)
 			continue
 		}
 		b.mesh.services[s.Name] = s
@@ -75,7 +75,7 @@ func (b *builder) index() {
 	b.subsets = make(map[string]map[string]meshpolicy.Subset)
 	for _, p := range b.in.Policies {
 		if first, twice := b.policies[p.Name]; twice {
-			b.fault(p.Source, "policy %s is there twice; the other one is at %s", p.Name, first.Source)
+			b.fault(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source)
 			continue
 		}
 		b.policies[p.Name] = p
@@ -177,7 +177,7 @@ func (b *builder) compileDestinations() {
 	}
 }
 
-// destination compiles the routes to a service, or takes them over.
+// destination compiles the routes to a service, or reuses those of the previous mesh.
 func (b *builder) destination(name string) *destination {
 	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name)}
 	c.parts = slices.Concat(b.parts[""], b.parts[name])

@@ -316,8 +316,8 @@ func TestBuild_Faults(t *testing.T) {
 	q.Source = Source{File: "q.yaml", Line: 2}
 	_, err = Build(Input{Services: services("s", "s"), Policies: []*Policy{p, q}}, nil)
 	want = []string{
-		`q.yaml:2: policy p is there twice; the other one is at p.yaml:1`,
-		`services.yaml:1: service s is there twice; the other one is at services.yaml:1`,
+		`q.yaml:2: policy p is defined twice; the other definition is at p.yaml:1`,
+		`services.yaml:1: service s is defined twice; the other definition is at services.yaml:1`,
 	}
 	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 }

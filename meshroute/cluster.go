@@ -26,7 +26,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// serviceResources are what a service has whatever the routes to it.
+// serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
 	// service and subsets are the input, the subsets by their ids; digest is that
 	// of both.

@@ -24,7 +24,7 @@ type destination struct {
 type compiled struct {
 	digest   [sha256.Size]byte
 	variants *variants
-	// missing stands in the place of the Listener of a service that there is not.
+	// missing is the error in place of the Listener of a service that does not exist.
 	missing *Resource
 	// dead are the Cluster without endpoints that stands for what a client cannot do,
 	// and its assignment, if routes lead there.
@@ -105,7 +105,7 @@ func beyondGRPC(r meshpolicy.Rule) bool {
 	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
 }
 
-// absent is the result for a service that policies speak of and that there is not.
+// absent is the result for a service that policies refer to and that does not exist.
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
 	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Err: err}}
@@ -171,7 +171,7 @@ func (c *compiler) denied(d Denial) (o *outcome, key string, rules int) {
 	return &outcome{err: status.New(codes.PermissionDenied, message)}, "denied " + message, 0
 }
 
-// missing returns the error for rules that refer to services that there are not.
+// missing returns the error for rules that refer to services that do not exist.
 func (c *compiler) missing(m Merged) *status.Status {
 	var problems []string
 	for i := range m.Rules {

@@ -31,7 +31,7 @@ func (c *compiler) findings(tooMany bool) []finding {
 	return append(all, c.unreachable()...)
 }
 
-// missingIn finds references to services that there are not.
+// missingIn finds references to services that do not exist.
 func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	var found []finding
 	missing := func(field, service string) {

@@ -13,8 +13,7 @@ type Severity string
 const (
 	// Note: dynxds does what the policy says, other clients may not.
 	Note Severity = "note"
-	// Warning: gRPC clients do not do what the policy says, or a part of it has no
-	// effect.
+	// Warning: gRPC clients do not do what the policy says, or part of it has no effect.
 	Warning Severity = "warning"
 	// Error: clients get an error in place of a resource.
 	Error Severity = "error"
@@ -28,8 +27,8 @@ const (
 	ipClients = "Envoy, and gRPC clients in languages other than Go"
 )
 
-// Report is something that whoever wrote a policy or service ought to know. What
-// gRPC cannot express is reported, and never left out in silence.
+// Report is something that the author of a policy or service ought to know. Whatever gRPC
+// cannot express is reported.
 type Report struct {
 	Severity Severity
 	// Clients are those that it is about, such as "gRPC clients other than those of dynxds"; empty: all.

@@ -4,8 +4,8 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 )
 
-// Service is a service of the mesh, which clients dial by its name. A Service
-// that was given to Build is not to be changed any more.
+// Service is a service of the mesh, which clients dial by its name. It must not be changed
+// after it was given to Build.
 type Service struct {
 	// Name consists of letters, digits, and of "-", "_" and "." inside.
 	Name string

@@ -241,8 +241,8 @@ func mergeSorted(a, b []int) []int {
 	return merged
 }
 
-// tooMany is what clients get of a service whose policies are too many for them to
-// be told apart. It is transient: clients keep the routes that they have.
+// tooMany is what clients get for a service whose policies tell more kinds of clients
+// apart than there may be variants. It is transient: clients keep the routes that they have.
 func tooMany() *outcome {
 	return &outcome{err: status.Newf(codes.ResourceExhausted,
 		"the policies for this service tell apart more than %d kinds of clients", maxVariants)}

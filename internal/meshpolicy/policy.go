@@ -176,9 +176,13 @@ type Subset struct {
 
 // NewSubset returns the endpoints of a service that have the tags.
 func NewSubset(service string, tags map[string]string) Subset {
-	id := service
-	for _, pair := range pairs(tags) {
-		id += ";" + pair
+	if len(tags) == 0 {
+		return Subset{service, service, nil}
 	}
-	return Subset{id, service, tags}
+	var id strings.Builder
+	id.WriteString(service)
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		id.WriteString(";" + key + "=" + tags[key])
+	}
+	return Subset{id.String(), service, tags}
 }
