@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
 
 // scaleText is 2,000 policies for 1,000 services: one by the owner and one by a
@@ -42,7 +45,7 @@ spec:
 }
 
 func scaleInput(b *testing.B) Input {
-	in := Input{Policies: mustParse(b, "scale.yaml", scaleText()), Authority: "xds.example.com"}
+	in := Input{Policies: policytest.Parse(b, "scale.yaml", scaleText()), Authority: "xds.example.com"}
 	for i := range 1_000 {
 		s := service(fmt.Sprintf("s%d", i))
 		s.Endpoints = nil
@@ -75,8 +78,8 @@ func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
 	})
 	b.Run("one policy changed", func(b *testing.B) {
 		change := func(i int) {
-			filter := Filter{Type: RequestHeaderModifier, Headers: &HeaderModifier{Set: []Header{{"x", fmt.Sprint(i)}}}}
-			in.Policies[0] = newPolicy("owner-0", TargetRef{}, toService("s0", Rule{Filters: []Filter{filter}}))
+			filter := policytest.SetHeader("x", fmt.Sprint(i))
+			in.Policies[0] = policytest.New("owner-0", TargetRef{}, policytest.To("s0", meshpolicy.Rule{Filters: []meshpolicy.Filter{filter}}))
 		}
 		change(-1)
 		m := mustBuild(b, in, nil)
@@ -114,12 +117,10 @@ func BenchmarkBuild_1000Services2000Policies(b *testing.B) {
 
 // One service that everybody has a policy of their own for.
 func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
-	in := Input{Services: []*Service{service("s")}}
+	in := Input{Services: services("s")}
 	for i := range 2_000 {
-		rule := Rule{Matches: []Match{{Path: PathMatch{Prefix, "/p.S"}}}, Filters: []Filter{
-			{Type: RequestHeaderModifier, Headers: &HeaderModifier{Set: []Header{{"x", fmt.Sprint(i)}}}},
-		}}
-		in.Policies = append(in.Policies, newPolicy(fmt.Sprint("p", i), TargetRef{Kind: MeshService, Name: fmt.Sprint("c", i)}, toService("s", rule)))
+		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Prefix("/p.S")), Filters: []meshpolicy.Filter{policytest.SetHeader("x", fmt.Sprint(i))}}
+		in.Policies = append(in.Policies, policytest.New(fmt.Sprint("p", i), TargetRef{Name: fmt.Sprint("c", i)}, policytest.To("s", rule)))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -131,11 +132,11 @@ func BenchmarkBuild_2000PoliciesForOneService(b *testing.B) {
 
 // The worst that policies can ask for: a tag each.
 func BenchmarkBuild_TooManyVariants(b *testing.B) {
-	in := Input{Services: []*Service{service("s")}}
+	in := Input{Services: services("s")}
 	for i := range 50 {
-		rule := Rule{Matches: []Match{{Path: PathMatch{Exact, fmt.Sprintf("/p.S/%d", i)}}}}
-		in.Policies = append(in.Policies, newPolicy(fmt.Sprint("p", i),
-			TargetRef{Kind: MeshSubset, Tags: map[string]string{fmt.Sprint("k", i): "v"}}, toService("s", rule)))
+		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Exact(fmt.Sprintf("/p.S/%d", i)))}
+		in.Policies = append(in.Policies, policytest.New(fmt.Sprint("p", i),
+			TargetRef{Tags: map[string]string{fmt.Sprint("k", i): "v"}}, policytest.To("s", rule)))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

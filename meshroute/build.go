@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/strictyaml"
 )
 
 // Input is what a Mesh is built from. Nothing in it is to be changed afterwards.
@@ -21,10 +24,10 @@ type Input struct {
 }
 
 // Build builds a Mesh. The order of the input does not matter. The error is a
-// *[Faults]: names that occur twice, and services that cannot be.
+// *[Faults]: names that occur twice, and services that are not valid.
 //
-// previous, which may be nil, is an earlier Mesh: what depends on nothing that
-// changed is taken over from it, by pointer.
+// previous, which may be nil, is an earlier Mesh, with which the new one shares, by
+// pointer, everything that depends on nothing that changed.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
 	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}}}
 	if previous != nil && previous.naming == b.mesh.naming {
@@ -50,35 +53,35 @@ type builder struct {
 	faults   Faults
 
 	policies map[string]*Policy
-	// parts are by destination, with MeshAll under "".
-	parts   map[string][]part
+	// parts are by destination, those for all services under "".
+	parts   map[string][]meshpolicy.Part
 	denials map[string][]Denial
 	// subsets are by service.
-	subsets map[string]map[string]subset
+	subsets map[string]map[string]meshpolicy.Subset
 }
 
-// index sorts the input by what it is about.
+// index groups the input by the service that it is about.
 func (b *builder) index() {
 	b.mesh.services = make(map[string]*Service, len(b.in.Services))
 	for _, s := range b.in.Services {
 		if first, twice := b.mesh.services[s.Name]; twice {
-			b.fault(s.Source, "service %s is there twice; the other one is at %s", s.Name, first.Source)
+			b.fault(s.Source, "service %s is defined twice; the other definition is at %s", s.Name, first.Source)
 			continue
 		}
 		b.mesh.services[s.Name] = s
 	}
 	b.policies = make(map[string]*Policy, len(b.in.Policies))
-	b.parts, b.denials = make(map[string][]part), make(map[string][]Denial)
-	b.subsets = make(map[string]map[string]subset)
+	b.parts, b.denials = make(map[string][]meshpolicy.Part), make(map[string][]Denial)
+	b.subsets = make(map[string]map[string]meshpolicy.Subset)
 	for _, p := range b.in.Policies {
 		if first, twice := b.policies[p.Name]; twice {
-			b.fault(p.Source, "policy %s is there twice; the other one is at %s", p.Name, first.Source)
+			b.fault(p.Source, "policy %s is defined twice; the other definition is at %s", p.Name, first.Source)
 			continue
 		}
 		b.policies[p.Name] = p
 		for i := range p.To {
 			name := p.To[i].TargetRef.Name
-			b.parts[name] = append(b.parts[name], part{p, i})
+			b.parts[name] = append(b.parts[name], meshpolicy.Part{Policy: p, To: i})
 			b.indexSubsets(&p.To[i])
 		}
 	}
@@ -88,15 +91,15 @@ func (b *builder) index() {
 }
 
 func (b *builder) fault(at Source, problem string, args ...any) {
-	b.faults.Add(Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)})
+	b.faults.Add(strictyaml.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)})
 }
 
-func (b *builder) indexSubsets(t *To) {
-	for _, s := range t.subsets {
-		if b.subsets[s.service] == nil {
-			b.subsets[s.service] = make(map[string]subset)
+func (b *builder) indexSubsets(t *meshpolicy.To) {
+	for _, s := range t.Subsets() {
+		if b.subsets[s.Service] == nil {
+			b.subsets[s.Service] = make(map[string]meshpolicy.Subset)
 		}
-		b.subsets[s.service][s.id] = s
+		b.subsets[s.Service][s.ID] = s
 	}
 }
 
@@ -132,7 +135,7 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 		b.faults.List = append(b.faults.List, faults...)
 		return &serviceResources{}, nil
 	}
-	subsets := make([]subset, len(ids))
+	subsets := make([]meshpolicy.Subset, len(ids))
 	for i, id := range ids {
 		subsets[i] = b.subsets[s.Name][id]
 	}
@@ -166,19 +169,19 @@ func (b *builder) compileDestinations() {
 	}
 	for _, r := range m.resources {
 		if r.names {
-			keys[AddressesKey] = true
+			keys[meshpolicy.AddressesKey] = true
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
-		b.faults.Add(Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
+		b.faults.Add(strictyaml.Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
 	}
 }
 
-// destination compiles the routes to a service, or takes them over.
+// destination compiles the routes to a service, or reuses those of the previous mesh.
 func (b *builder) destination(name string) *destination {
 	c := compiler{naming: b.mesh.naming, service: name, known: b.known, exists: b.known(name)}
 	c.parts = slices.Concat(b.parts[""], b.parts[name])
-	slices.SortFunc(c.parts, part.compare)
+	slices.SortFunc(c.parts, meshpolicy.Part.Compare)
 	c.denials = slices.Concat(b.denials[""], b.denials[name])
 	slices.SortFunc(c.denials, Denial.compare)
 	digest := c.digest()
@@ -195,5 +198,5 @@ func (b *builder) destination(name string) *destination {
 func (b *builder) known(service string) bool { return b.mesh.services[service] != nil }
 
 func (d Denial) compare(o Denial) int {
-	return cmp.Or(strings.Compare(keyOf(d.Clients), keyOf(o.Clients)), strings.Compare(d.Reason, o.Reason))
+	return cmp.Or(strings.Compare(meshpolicy.Key(d.Clients), meshpolicy.Key(o.Clients)), strings.Compare(d.Reason, o.Reason))
 }

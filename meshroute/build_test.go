@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	_ "github.com/dynxds/dynxds/httpfilter/fault"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -31,8 +33,7 @@ func TestBuild_Properties(t *testing.T) {
 		if i%2 == 0 {
 			in.Authority = "xds.example.com"
 		}
-		m := mustBuild(t, in, nil)
-		checkMesh(t, m)
+		m := accepted(t, in, nil)
 		r.Shuffle(len(in.Policies), func(i, j int) { in.Policies[i], in.Policies[j] = in.Policies[j], in.Policies[i] })
 		r.Shuffle(len(in.Services), func(i, j int) { in.Services[i], in.Services[j] = in.Services[j], in.Services[i] })
 		r.Shuffle(len(in.Denials), func(i, j int) { in.Denials[i], in.Denials[j] = in.Denials[j], in.Denials[i] })
@@ -102,10 +103,10 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 	for i := range 4 {
 		in.Services = append(in.Services, service(fmt.Sprintf("s%d", i)))
 	}
-	in.Policies = append(mustParse(t, "f", text("x")), newPolicy("other", TargetRef{}, toService("s2", Rule{BackendRefs: send("s3")})))
+	in.Policies = append(policytest.Parse(t, "f", text("x")), policytest.New("other", TargetRef{}, policytest.To("s2", meshpolicy.Rule{BackendRefs: policytest.Send("s3")})))
 	first := mustBuild(t, in, nil)
 
-	in.Policies[0] = mustParse(t, "g", "# a comment\n\n"+text("x"))[0]
+	in.Policies[0] = policytest.Parse(t, "g", "# a comment\n\n"+text("x"))[0]
 	second := mustBuild(t, in, first)
 	if changed, removed := second.Changes(first); len(changed)+len(removed) > 0 {
 		t.Errorf("other lines changed %v, %v", changed, removed)
@@ -118,7 +119,7 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 		t.Errorf("the report is on %s", got)
 	}
 
-	in.Policies[0] = mustParse(t, "f", text("y"))[0]
+	in.Policies[0] = policytest.Parse(t, "f", text("y"))[0]
 	third := mustBuild(t, in, second)
 	changed, removed := third.Changes(second)
 	if len(changed) != 1 || changed[0].Name != "s1" || changed[0].TypeURL != RouteConfigurationType || len(removed) > 0 {
@@ -140,14 +141,13 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 func TestBuild_MissingServices(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
-		newPolicy("good", TargetRef{}, toService("s", Rule{BackendRefs: send("s")})),
-		newPolicy("bad", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s",
-			Rule{BackendRefs: send("gone")}, Rule{Matches: []Match{{Path: PathMatch{Exact, "/a/b"}}}, Filters: []Filter{{Type: RequestMirror, Mirror: &send("lost")[0]}}})),
-		newPolicy("void", TargetRef{}, toService("nowhere", Rule{BackendRefs: send("s")})),
-		newPolicy("wide", TargetRef{}, To{Rules: []Rule{{Matches: []Match{{Path: PathMatch{Exact, "/c/d"}}}}}}),
+		policytest.New("good", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
+		policytest.New("bad", TargetRef{Name: "frontend"}, policytest.To("s",
+			meshpolicy.Rule{BackendRefs: policytest.Send("gone")}, meshpolicy.Rule{Matches: policytest.On(policytest.Exact("/a/b")), Filters: []meshpolicy.Filter{{Type: meshpolicy.RequestMirror, Mirror: &policytest.Send("lost")[0]}}})),
+		policytest.New("void", TargetRef{}, policytest.To("nowhere", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
+		policytest.New("wide", TargetRef{}, meshpolicy.To{Rules: []meshpolicy.Rule{{Matches: policytest.On(policytest.Exact("/c/d"))}}}),
 	}
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
-	checkMesh(t, m)
+	m := accepted(t, Input{Policies: policies, Services: services("s")}, nil)
 	if r := m.Routes(Client{}, "s"); r.Message == nil {
 		t.Errorf("clients that the bad policy does not select get %v", r.Err)
 	}
@@ -162,15 +162,12 @@ func TestBuild_MissingServices(t *testing.T) {
 			got = append(got, r.TypeURL[len("type.googleapis.com/envoy.config."):]+" "+r.Err.Code().String()+" "+r.Err.Message())
 		}
 	}
-	if diff := cmp.Diff([]string{
+	policytest.Equal(t, "errors in place of resources", []string{
 		`listener.v3.Listener NotFound the mesh has no service "nowhere", which is named by policy void`,
 		`route.v3.RouteConfiguration NotFound the mesh has no service "nowhere", which is named by policy void`,
-	}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	}, got)
 	// When the service comes, everything is well.
-	m = mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("gone"), service("lost"), service("nowhere")}}, m)
-	checkMesh(t, m)
+	m = accepted(t, Input{Policies: policies, Services: services("s", "gone", "lost", "nowhere")}, m)
 	for _, r := range m.Resources() {
 		if r.Err != nil {
 			t.Errorf("%s: %v", r.Name, r.Err)
@@ -181,15 +178,14 @@ func TestBuild_MissingServices(t *testing.T) {
 func TestBuild_Denials(t *testing.T) {
 	t.Parallel()
 	in := Input{
-		Services: []*Service{service("s"), service("t")},
+		Services: services("s", "t"),
 		Denials: []Denial{
-			{Clients: TargetRef{Kind: MeshService, Name: "evil"}},
-			{Clients: TargetRef{Kind: MeshSubset, Tags: map[string]string{"env": "dev"}}, To: TargetRef{Kind: MeshService, Name: "s"}, Reason: "production only"},
-			{To: TargetRef{Kind: MeshService, Name: "unknown"}, Source: Source{"deny.yaml", 3}},
+			{Clients: TargetRef{Name: "evil"}},
+			{Clients: TargetRef{Tags: map[string]string{"env": "dev"}}, To: TargetRef{Name: "s"}, Reason: "production only"},
+			{To: TargetRef{Name: "unknown"}, Source: Source{File: "deny.yaml", Line: 3}},
 		},
 	}
-	m := mustBuild(t, in, nil)
-	checkMesh(t, m)
+	m := accepted(t, in, nil)
 	for _, test := range []struct {
 		client  Client
 		service string
@@ -223,12 +219,11 @@ func TestBuild_Endpoints(t *testing.T) {
 		{Address: "[::1]:80", Locality: west, Priority: 4, Tags: v1},
 		{Address: "10.0.0.5:80", Locality: east, Priority: 2},
 	}}
-	p := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{
-		{Kind: MeshServiceSubset, Name: "s", Tags: v1, Weight: 1}, {Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"version": "v9"}, Weight: 1},
+	p := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{
+		{Name: "s", Tags: v1, Weight: 1}, {Name: "s", Tags: map[string]string{"version": "v9"}, Weight: 1},
 	}}))
 	p.Source.File = "p.yaml"
-	m := mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil)
-	checkMesh(t, m)
+	m := accepted(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil)
 	got := make(map[string][]xdsresource.Locality)
 	for _, r := range m.Resources() {
 		if r.TypeURL == EndpointsType {
@@ -253,25 +248,24 @@ func TestBuild_Endpoints(t *testing.T) {
 		},
 		"s;version=v9": {},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "localities", want, got)
 }
 
 // The names of xRFC TP1: each resource refers to the next by the name that it has.
 func TestBuild_Names(t *testing.T) {
 	t.Parallel()
-	p := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{
-		{Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"b": "2", "a/x": "1"}, Weight: 1},
+	p := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{
+		{Name: "s", Tags: map[string]string{"b": "2", "a/x": "1"}, Weight: 1},
 	}}))
 	for authority, want := range map[string][]string{
 		"": {"s", "s", "s;a/x=1;b=2", "s;a/x=1;b=2"},
-		"auth": {
-			"xdstp://auth/envoy.config.listener.v3.Listener/s", "xdstp://auth/envoy.config.route.v3.RouteConfiguration/s",
-			"xdstp://auth/envoy.config.cluster.v3.Cluster/s;a%2Fx=1;b=2", "xdstp://auth/envoy.config.endpoint.v3.ClusterLoadAssignment/s;a%2Fx=1;b=2",
+		// In canonical form, in which clients ask for them and compare them.
+		"a!b c": {
+			"xdstp://a!b%20c/envoy.config.listener.v3.Listener/s", "xdstp://a!b%20c/envoy.config.route.v3.RouteConfiguration/s",
+			"xdstp://a!b%20c/envoy.config.cluster.v3.Cluster/s;a/x=1;b=2", "xdstp://a!b%20c/envoy.config.endpoint.v3.ClusterLoadAssignment/s;a/x=1;b=2",
 		},
 	} {
-		m := mustBuild(t, Input{Services: []*Service{service("s")}, Policies: []*Policy{p}, Authority: authority}, nil)
+		m := mustBuild(t, Input{Services: services("s"), Policies: []*Policy{p}, Authority: authority}, nil)
 		byName := make(map[string]any)
 		for _, r := range m.Resources() {
 			byName[r.TypeURL+r.Name] = checkResource(t, r)
@@ -280,9 +274,7 @@ func TestBuild_Names(t *testing.T) {
 		routes, _ := byName[RouteConfigurationType+listener.RouteConfigName].(*xdsresource.RouteConfiguration)
 		cluster, _ := byName[ClusterType+clusterOf(t, routes.VirtualHosts[0].Routes[0])].(*xdsresource.Cluster)
 		endpoints, _ := byName[EndpointsType+cluster.EDSServiceName].(*xdsresource.Endpoints)
-		if diff := cmp.Diff(want, []string{listener.Name, routes.Name, cluster.Name, endpoints.Name}); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		policytest.Equal(t, "names", want, []string{listener.Name, routes.Name, cluster.Name, endpoints.Name})
 	}
 }
 
@@ -307,7 +299,7 @@ func TestBuild_Filters(t *testing.T) {
 // All faults of the input are found, and say where.
 func TestBuild_Faults(t *testing.T) {
 	t.Parallel()
-	bad := &Service{Name: "a b", Source: Source{"s.yaml", 4}, Endpoints: []Endpoint{
+	bad := &Service{Name: "a b", Source: Source{File: "s.yaml", Line: 4}, Endpoints: []Endpoint{
 		{Address: "host"}, {Address: "host:0"}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "10.0.0.1:80", Weight: 1 << 31}, {Address: "x:1", Health: 7},
 	}}
 	_, err := Build(Input{Services: []*Service{bad}}, nil)
@@ -319,19 +311,15 @@ func TestBuild_Faults(t *testing.T) {
 		`s.yaml:4: endpoints[4].health: service a b: 7 is not a state of health`,
 		`s.yaml:4: endpoints: service a b: the weights add up to 4294967299, more than 4294967295`,
 	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	p, q := newPolicy("p", TargetRef{}, toService("s", Rule{})), newPolicy("p", TargetRef{}, toService("s", Rule{}))
-	q.Source = Source{"q.yaml", 2}
-	_, err = Build(Input{Services: []*Service{service("s"), service("s")}, Policies: []*Policy{p, q}}, nil)
+	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
+	p, q := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{})), policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{}))
+	q.Source = Source{File: "q.yaml", Line: 2}
+	_, err = Build(Input{Services: services("s", "s"), Policies: []*Policy{p, q}}, nil)
 	want = []string{
-		`q.yaml:2: policy p is there twice; the other one is at p.yaml:1`,
-		`services.yaml:1: service s is there twice; the other one is at services.yaml:1`,
+		`q.yaml:2: policy p is defined twice; the other definition is at p.yaml:1`,
+		`services.yaml:1: service s is defined twice; the other definition is at services.yaml:1`,
 	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), fmt.Sprint(err)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 }
 
 // TP2, "Migrating From Node Metadata": who a node is.

@@ -1,70 +1,33 @@
 package meshroute
 
 import (
-	"maps"
 	"slices"
-	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// ServiceKey is the key under which the name of a client's service stands, in node
-// metadata and among dynamic parameters. It is not the name of a tag.
-const ServiceKey = "service"
+// Client is who asks. Policies select clients by Service, the name of the service that it
+// is part of, and by Tags, a map[string]string in which an empty value counts as none.
+// Its Implementation decides what it can be sent. Any of the three may be zero.
+type Client = meshpolicy.Client
 
-// SpecificityKey is the dynamic parameter that decides between variants that match
-// a client. Clients cannot have a tag of this name.
-const SpecificityKey = "specificity"
-
-// RoutesKey and AddressesKey are dynamic parameters that keep from a client what its
-// implementation would reject or misread. Clients cannot have tags of these names.
-const (
-	// RoutesKey is "grpc" for a client that knows only the routes of gRFC A28.
-	RoutesKey = "xds_routes"
-	// AddressesKey is "ip" for a client that takes no host name for an endpoint.
-	AddressesKey = "xds_addresses"
-)
-
-const (
-	grpcRoutes  = "grpc"
-	ipAddresses = "ip"
-)
-
-// Implementation is whose xDS client a client is.
-type Implementation int
+// Implementation is whose xDS client a client is. The zero value is [Dynxds].
+type Implementation = meshpolicy.Implementation
 
 // The implementations, as far as they differ in what they can be sent.
 const (
 	// Dynxds takes everything. Its clients say so in Node.client_features.
-	Dynxds Implementation = iota
+	Dynxds = meshpolicy.Dynxds
 	// GRPCGo is the xds package of gRPC-Go.
-	GRPCGo
+	GRPCGo = meshpolicy.GRPCGo
 	// OtherGRPC is gRPC in another language, or a client that does not say what it is.
-	OtherGRPC
+	OtherGRPC = meshpolicy.OtherGRPC
 	// Envoy takes all routes.
-	Envoy
-)
-
-// Announce makes a node say that the client is of the implementation, and returns it.
-func (i Implementation) Announce(node *corepb.Node) *corepb.Node {
-	switch i {
-	case Dynxds:
-		node.ClientFeatures = append(node.ClientFeatures, bootstrap.ClientFeature)
-	case GRPCGo:
-		node.UserAgentName = goUserAgent
-	case Envoy:
-		node.UserAgentName = envoyUserAgent
-	}
-	return node
-}
-
-// What clients call themselves.
-const (
-	goUserAgent    = "gRPC Go"
-	envoyUserAgent = "envoy"
+	Envoy = meshpolicy.Envoy
 )
 
 // implementationOf goes by what a client says of itself. One that says nothing is taken
@@ -73,24 +36,13 @@ func implementationOf(node *corepb.Node) Implementation {
 	switch {
 	case slices.Contains(node.GetClientFeatures(), bootstrap.ClientFeature):
 		return Dynxds
-	case node.GetUserAgentName() == goUserAgent:
+	case node.GetUserAgentName() == "gRPC Go":
 		return GRPCGo
-	case node.GetUserAgentName() == envoyUserAgent:
+	case node.GetUserAgentName() == "envoy":
 		return Envoy
 	default:
 		return OtherGRPC
 	}
-}
-
-// Client is who asks: what policies select clients by, and what it can be sent.
-type Client struct {
-	// Service is the service that the client is part of. It may be empty.
-	Service string
-	// Tags are what else it has. A tag with an empty value counts as none.
-	Tags map[string]string
-	// Implementation makes a difference where not every client takes what policies and
-	// services say.
-	Implementation Implementation
 }
 
 // ClientFromNode returns who a node says that it is: the strings in its metadata are
@@ -102,42 +54,11 @@ func ClientFromNode(node *corepb.Node) Client {
 		text, ok := value.GetKind().(*structpb.Value_StringValue)
 		switch {
 		case !ok || text.StringValue == "":
-		case key == ServiceKey:
+		case key == meshpolicy.ServiceKey:
 			c.Service = text.StringValue
 		default:
 			c.Tags[key] = text.StringValue
 		}
 	}
 	return c
-}
-
-// Tag returns the value of a tag, or "". The service is among them, and so are
-// RoutesKey and AddressesKey, which the implementation decides.
-func (c Client) Tag(key string) string {
-	switch {
-	case key == ServiceKey:
-		return c.Service
-	case key == RoutesKey && (c.Implementation == GRPCGo || c.Implementation == OtherGRPC):
-		return grpcRoutes
-	case key == AddressesKey && (c.Implementation == OtherGRPC || c.Implementation == Envoy):
-		return ipAddresses
-	case key == RoutesKey, key == AddressesKey:
-		return ""
-	}
-	return c.Tags[key]
-}
-
-// String returns the client as "service=frontend,version=v1".
-func (c Client) String() string {
-	list := make([]string, 0, 1+len(c.Tags))
-	if c.Service != "" {
-		list = append(list, ServiceKey+"="+c.Service)
-	}
-	for _, key := range slices.Sorted(maps.Keys(c.Tags)) {
-		list = append(list, key+"="+c.Tags[key])
-	}
-	if len(list) == 0 {
-		return "a client without tags"
-	}
-	return strings.Join(list, ",")
 }

@@ -21,10 +21,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// serviceResources are what a service has whatever the routes to it.
+// serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
 	// service and subsets are the input, the subsets by their ids; digest is that
 	// of both.
@@ -41,14 +43,14 @@ type serviceResources struct {
 // compileService returns the Listener of a service, and a Cluster and a
 // ClusterLoadAssignment for the service and for each of its subsets that policies
 // refer to; subsets are in order.
-func compileService(n naming, s *Service, subsets []subset) (*serviceResources, error) {
+func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
 	r := &serviceResources{empty: make(map[string]bool)}
 	listener, err := n.listener(s)
 	if err != nil {
 		return nil, err
 	}
 	r.add(ListenerType, listener.GetName(), listener)
-	for _, sub := range append([]subset{newSubset(s.Name, nil)}, subsets...) {
+	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
 		cluster := n.cluster(sub)
 		r.add(ClusterType, cluster.GetName(), cluster)
 		if err := r.addEndpoints(n, s, sub); err != nil {
@@ -60,18 +62,18 @@ func compileService(n naming, s *Service, subsets []subset) (*serviceResources, 
 
 // addEndpoints adds the ClusterLoadAssignment of a subset. If it has host names, clients
 // that would reject these get a variant without them.
-func (r *serviceResources) addEndpoints(n naming, s *Service, sub subset) error {
+func (r *serviceResources) addEndpoints(n naming, s *Service, sub meshpolicy.Subset) error {
 	assignment := n.assignment(s, sub, (*Endpoint).isAny)
 	r.add(EndpointsType, assignment.GetClusterName(), assignment)
 	if len(assignment.GetEndpoints()) == 0 {
-		r.empty[sub.id] = true
+		r.empty[sub.ID] = true
 	}
-	if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.tags) && !e.isIP() }) {
+	if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.has(sub.Tags) && !e.isIP() }) {
 		return nil
 	}
 	r.names = true
 	r.add(EndpointsType, assignment.GetClusterName(), n.assignment(s, sub, (*Endpoint).isIP))
-	for i, values := range []map[string]string{{SpecificityKey: "0"}, {SpecificityKey: "1", AddressesKey: ipAddresses}} {
+	for i, values := range []map[string]string{{meshpolicy.SpecificityKey: "0"}, {meshpolicy.SpecificityKey: "1", meshpolicy.AddressesKey: meshpolicy.IPAddresses}} {
 		var err error
 		if r.list[len(r.list)-2+i].Parameters, err = dynparam.NewParameters(values); err != nil {
 			return err
@@ -86,7 +88,7 @@ func deadID(service string) string { return service + ";redirects-are-not-follow
 
 // deadCluster returns the Cluster and its assignment.
 func (n naming) deadCluster(service string) []*Resource {
-	cluster := n.cluster(subset{id: deadID(service)})
+	cluster := n.cluster(meshpolicy.Subset{ID: deadID(service)})
 	name := cluster.GetEdsClusterConfig().GetServiceName()
 	return []*Resource{
 		{TypeURL: ClusterType, Name: cluster.GetName(), Message: cluster},
@@ -154,12 +156,12 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 	}, nil
 }
 
-func (n naming) cluster(s subset) *clusterpb.Cluster {
+func (n naming) cluster(s meshpolicy.Subset) *clusterpb.Cluster {
 	return &clusterpb.Cluster{
-		Name:                 n.resource(clusterName, s.id),
+		Name:                 n.resource(clusterName, s.ID),
 		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
 		EdsClusterConfig: &clusterpb.Cluster_EdsClusterConfig{
-			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.id),
+			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.ID),
 		},
 		LbPolicy: clusterpb.Cluster_ROUND_ROBIN,
 		// Envoy speaks HTTP/1.1 without it. Its successor, HttpProtocolOptions, is an
@@ -195,11 +197,11 @@ func (e *Endpoint) isIP() bool {
 
 // assignment returns the endpoints of a subset that are wanted. A locality weighs as much
 // as its endpoints together, so that the weights of endpoints count across localities.
-func (n naming) assignment(s *Service, sub subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
+func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if !e.has(sub.tags) || !wanted(e) {
+		if !e.has(sub.Tags) || !wanted(e) {
 			continue
 		}
 		key := group{e.Locality, e.Priority}
@@ -214,7 +216,7 @@ func (n naming) assignment(s *Service, sub subset, wanted func(*Endpoint) bool) 
 		g.LoadBalancingWeight.Value += max(e.Weight, 1)
 		g.LbEndpoints = append(g.LbEndpoints, e.message())
 	}
-	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.id)}
+	a := &endpointpb.ClusterLoadAssignment{ClusterName: n.resource(endpointsName, sub.ID)}
 	priority, last := uint32(0), uint32(0)
 	for i, key := range slices.SortedFunc(maps.Keys(groups), group.compare) {
 		if i > 0 && key.priority != last {
@@ -251,13 +253,13 @@ func splitAddress(address string) (host string, port uint32, ok bool) {
 }
 
 // check returns what is wrong with a service.
-func (s *Service) check() []Fault {
-	var faults []Fault
+func (s *Service) check() []strictyaml.Fault {
+	var faults []strictyaml.Fault
 	fault := func(path, problem string, args ...any) {
-		faults = append(faults, Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
+		faults = append(faults, strictyaml.Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
 	}
-	if !word.MatchString(s.Name) {
-		fault("name", "%q cannot be the name of a service; %s", s.Name, wordRule)
+	if !meshpolicy.IsName(s.Name) {
+		fault("name", "%q cannot be the name of a service; %s", s.Name, meshpolicy.NameRule)
 	}
 	first := make(map[string]int, len(s.Endpoints))
 	var total uint64

@@ -9,20 +9,22 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 // destination is a service as clients reach it.
 type destination struct {
 	*compiled
 	// parts are what policies say of it, from least to most specific.
-	parts []part
+	parts []meshpolicy.Part
 }
 
 // compiled is what depends on the digest alone, and is shared by builds.
 type compiled struct {
 	digest   [sha256.Size]byte
 	variants *variants
-	// missing stands in the place of the Listener of a service that there is not.
+	// missing is the error in place of the Listener of a service that does not exist.
 	missing *Resource
 	// dead are the Cluster without endpoints that stands for what a client cannot do,
 	// and its assignment, if routes lead there.
@@ -39,7 +41,7 @@ type compiler struct {
 	naming  naming
 	service string
 	exists  bool
-	parts   []part
+	parts   []meshpolicy.Part
 	denials []Denial
 	// known reports whether there is a service of that name.
 	known func(service string) bool
@@ -50,15 +52,15 @@ func (c *compiler) digest() [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %t\n", c.service, c.exists)
 	for _, p := range c.parts {
-		to := &p.policy.To[p.to]
+		to := &p.Policy.To[p.To]
 		// Positions are part of findings.
-		fmt.Fprintf(h, "%q %d %s\n%s\n", p.policy.Name, p.to, p.policy.targetKey, to.digest)
-		for _, name := range to.services {
+		fmt.Fprintf(h, "%q %d %s\n%s\n", p.Policy.Name, p.To, p.Policy.TargetKey(), to.Digest())
+		for _, name := range to.Services() {
 			fmt.Fprintf(h, "%t", c.known(name))
 		}
 	}
 	for _, d := range c.denials {
-		fmt.Fprintf(h, "\n%s %q", keyOf(d.Clients), d.Reason)
+		fmt.Fprintf(h, "\n%s %q", meshpolicy.Key(d.Clients), d.Reason)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
@@ -71,13 +73,13 @@ func (c *compiler) compile() *compiled {
 	r := &compiled{}
 	b := treeBuilder{leaf: c.leaf}
 	for _, p := range c.parts {
-		b.conditions = append(b.conditions, conditionOf(p.policy.TargetRef))
+		b.conditions = append(b.conditions, conditionOf(p.Policy.TargetRef))
 	}
 	for _, d := range c.denials {
 		b.conditions = append(b.conditions, conditionOf(d.Clients))
 	}
-	if c.anyRule(Rule.beyondGRPC) {
-		b.conditions = append(b.conditions, condition{map[string]string{RoutesKey: grpcRoutes}})
+	if c.anyRule(beyondGRPC) {
+		b.conditions = append(b.conditions, condition{map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes}})
 	}
 	root, ok := b.build()
 	if ok {
@@ -87,45 +89,45 @@ func (c *compiler) compile() *compiled {
 		r.variants, _ = unfold(name, &node{outcome: tooMany()})
 	}
 	r.findings = c.findings(!ok)
-	if c.anyRule(func(rule Rule) bool { return redirects(rule.Filters) }) {
+	if c.anyRule(func(rule meshpolicy.Rule) bool { return redirects(rule.Filters) }) {
 		r.dead = c.naming.deadCluster(c.service)
 	}
 	return r
 }
 
-func (c *compiler) anyRule(has func(Rule) bool) bool {
-	return slices.ContainsFunc(c.parts, func(p part) bool { return slices.ContainsFunc(p.policy.To[p.to].Rules, has) })
+func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
+	return slices.ContainsFunc(c.parts, func(p meshpolicy.Part) bool { return slices.ContainsFunc(p.Rules(), has) })
 }
 
 // beyondGRPC reports whether a rule has what clients that know only the routes of gRFC
 // A28 would reject or misread.
-func (r Rule) beyondGRPC() bool {
-	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m Match) bool { return len(m.Methods)+len(m.Query) > 0 })
+func beyondGRPC(r meshpolicy.Rule) bool {
+	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
 }
 
-// absent is the result for a service that policies speak of and that there is not.
+// absent is the result for a service that policies refer to and that does not exist.
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
 	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Err: err}}
 	r.variants, _ = unfold(name, &node{outcome: &outcome{err: err}})
 	for _, p := range c.named() {
-		r.findings = append(r.findings, finding{severity: Error, policy: p.policy.Name, to: p.to, rule: -1,
+		r.findings = append(r.findings, finding{severity: Error, policy: p.Policy.Name, to: p.To, rule: -1,
 			message: fmt.Sprintf("the mesh has no service %q", c.service)})
 	}
 	return r
 }
 
 // named returns the parts that are about this very service.
-func (c *compiler) named() []part {
-	return slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool {
-		return p.policy.To[p.to].TargetRef.Kind != MeshService
+func (c *compiler) named() []meshpolicy.Part {
+	return slices.DeleteFunc(slices.Clone(c.parts), func(p meshpolicy.Part) bool {
+		return p.Policy.To[p.To].TargetRef.Name == ""
 	})
 }
 
 func (c *compiler) policyNames() string {
 	var names []string
 	for _, p := range c.named() {
-		names = append(names, "policy "+p.policy.Name)
+		names = append(names, "policy "+p.Policy.Name)
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
@@ -134,7 +136,7 @@ func (c *compiler) policyNames() string {
 // leaf is that of treeBuilder: first the parts are counted, then the denials, then what
 // the client's implementation knows of routes.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
-	var parts []part
+	var parts []meshpolicy.Part
 	table := routeTable{naming: c.naming, service: c.service}
 	for _, i := range holding {
 		switch denial := i - len(c.parts); {
@@ -146,7 +148,7 @@ func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
 			table.grpc = true
 		}
 	}
-	merged := mergeParts(parts)
+	merged := meshpolicy.MergeParts(parts)
 	if err := c.missing(merged); err != nil {
 		return &outcome{err: err}, "missing " + err.Message(), len(merged.Rules)
 	}
@@ -169,7 +171,7 @@ func (c *compiler) denied(d Denial) (o *outcome, key string, rules int) {
 	return &outcome{err: status.New(codes.PermissionDenied, message)}, "denied " + message, 0
 }
 
-// missing returns the error for rules that refer to services that there are not.
+// missing returns the error for rules that refer to services that do not exist.
 func (c *compiler) missing(m Merged) *status.Status {
 	var problems []string
 	for i := range m.Rules {
@@ -194,6 +196,6 @@ func (c *compiler) missing(m Merged) *status.Status {
 }
 
 // redirects reports whether requests go to no backend.
-func redirects(filters []Filter) bool {
-	return slices.ContainsFunc(filters, func(f Filter) bool { return f.Type == RequestRedirect })
+func redirects(filters []meshpolicy.Filter) bool {
+	return slices.ContainsFunc(filters, func(f meshpolicy.Filter) bool { return f.Type == meshpolicy.RequestRedirect })
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 // findings are the reports on the rules for one service. tooMany says that clients
@@ -16,13 +17,13 @@ import (
 func (c *compiler) findings(tooMany bool) []finding {
 	var all []finding
 	for _, p := range c.parts {
-		to := &p.policy.To[p.to]
+		to := &p.Policy.To[p.To]
 		for i := range to.Rules {
-			at := finding{policy: p.policy.Name, to: p.to, rule: i}
+			at := finding{policy: p.Policy.Name, to: p.To, rule: i}
 			all = append(all, c.missingIn(at, &to.Rules[i])...)
 			if tooMany && i == 0 {
 				at.severity, at.message = Error, fmt.Sprintf("with the other policies for service %s, this one tells apart more than %d kinds of clients; "+
-					"use fewer tags", c.service, MaxVariants)
+					"use fewer tags", c.service, maxVariants)
 				all = append(all, at)
 			}
 		}
@@ -30,8 +31,8 @@ func (c *compiler) findings(tooMany bool) []finding {
 	return append(all, c.unreachable()...)
 }
 
-// missingIn finds references to services that there are not.
-func (c *compiler) missingIn(at finding, r *Rule) []finding {
+// missingIn finds references to services that do not exist.
+func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	var found []finding
 	missing := func(field, service string) {
 		at.severity, at.field, at.message = Error, field, fmt.Sprintf("the mesh has no service %q", service)
@@ -55,13 +56,13 @@ func (c *compiler) missingIn(at finding, r *Rule) []finding {
 // together holds for each client that has the rule and the one that hides it.)
 func (c *compiler) unreachable() []finding {
 	var found []finding
-	for _, r := range mergeParts(c.parts).routes() {
-		if !r.unreachable {
+	for _, r := range meshpolicy.MergeParts(c.parts).Routes() {
+		if !r.Unreachable {
 			continue
 		}
-		from := r.rule.MatchesFrom[0]
+		from := r.Rule.MatchesFrom[0]
 		found = append(found, finding{severity: Warning, policy: from.Policy.Name, to: from.To, rule: from.Rule, field: "matches",
-			message: fmt.Sprintf("%q is never reached by clients that also have the rule for the path prefix /, which goes before regular expressions", r.match)})
+			message: fmt.Sprintf("%q is never reached by clients that also have the rule for the path prefix /, which goes before regular expressions", r.Match)})
 	}
 	return found
 }
@@ -102,14 +103,14 @@ func (b *builder) reportService(s *Service) {
 		if !s.Endpoints[i].isIP() {
 			host, _, _ := splitAddress(s.Endpoints[i].Address)
 			b.mesh.reports = append(b.mesh.reports, Report{
-				Severity: Warning, Clients: IPClients, Source: s.Source, Path: fmt.Sprintf("endpoints[%d].address", i),
+				Severity: Warning, Clients: ipClients, Source: s.Source, Path: fmt.Sprintf("endpoints[%d].address", i),
 				Message: fmt.Sprintf("%q is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint", host)})
 		}
 	}
 	for i, f := range s.Filters {
 		if name := f.GetTypedConfig().MessageName(); !f.GetIsOptional() && !universalFilters[name] {
 			b.mesh.reports = append(b.mesh.reports, Report{
-				Severity: Warning, Clients: GRPCClients, Source: s.Source, Path: fmt.Sprintf("filters[%d]", i),
+				Severity: Warning, Clients: grpcClients, Source: s.Source, Path: fmt.Sprintf("filters[%d]", i),
 				Message: fmt.Sprintf("other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without", name)})
 		}
 	}
@@ -128,24 +129,24 @@ func (b *builder) reportRule(p *Policy, to, rule int) {
 		b.mesh.reports = append(b.mesh.reports, f.at(p))
 	}
 	for i := range r.Matches {
-		r.Matches[i].limits(func(s Severity, clients, message string) { add(s, "matches", clients, message) })
+		reportMatch(&r.Matches[i], func(s Severity, clients, message string) { add(s, "matches", clients, message) })
 	}
 	for i := range r.Filters {
-		r.Filters[i].limits(func(s Severity, clients, message string) { add(s, fmt.Sprintf("filters[%d]", i), clients, message) })
+		reportFilter(&r.Filters[i], func(s Severity, clients, message string) { add(s, fmt.Sprintf("filters[%d]", i), clients, message) })
 	}
 	for i := range r.BackendRefs {
 		b.reportSubset(&r.BackendRefs[i], func(message string) { add(Warning, fmt.Sprintf("backendRefs[%d]", i), "", message) })
 	}
 }
 
-func (b *builder) reportSubset(ref *BackendRef, add func(message string)) {
-	if r := b.mesh.resources[ref.Name]; r != nil && len(ref.Tags) > 0 && r.empty[ref.subset().id] {
-		add(fmt.Sprintf("no endpoint of service %s has the tags %s; requests that go there fail", ref.Name, formatTags(ref.Tags)))
+func (b *builder) reportSubset(ref *meshpolicy.BackendRef, add func(message string)) {
+	if r := b.mesh.resources[ref.Name]; r != nil && len(ref.Tags) > 0 && r.empty[ref.Subset().ID] {
+		add(fmt.Sprintf("no endpoint of service %s has the tags %s; requests that go there fail", ref.Name, meshpolicy.FormatTags(ref.Tags)))
 	}
 }
 
-// limits reports what of a match gRPC clients make something else of.
-func (m *Match) limits(add func(s Severity, clients, message string)) {
+// reportMatch reports what of a match gRPC clients make something else of.
+func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message string)) {
 	if len(m.Methods) > 0 {
 		if slices.Contains(m.Methods, "POST") {
 			add(Note, "", "every RPC has the method POST, so methods makes no difference")
@@ -155,11 +156,11 @@ func (m *Match) limits(add func(s Severity, clients, message string)) {
 	}
 	segments := strings.Count(m.Path.Value, "/")
 	switch {
-	case m.Path.Type == Exact && segments != 2, m.Path.Type == Prefix && segments > 2:
+	case m.Path.Type == meshpolicy.Exact && segments != 2, m.Path.Type == meshpolicy.Prefix && segments > 2:
 		add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method, so no RPC matches %s %s", m.Path.Type, m.Path.Value))
 	}
 	for _, h := range m.Headers {
-		if strings.HasSuffix(h.Name, "-bin") && h.Type != Absent {
+		if strings.HasSuffix(h.Name, "-bin") && h.Type != meshpolicy.Absent {
 			add(Warning, "", fmt.Sprintf("gRPC takes headers whose names end in -bin for absent, so no RPC matches %q", h))
 		}
 	}
@@ -168,34 +169,34 @@ func (m *Match) limits(add func(s Severity, clients, message string)) {
 	}
 }
 
-// limits reports what of a filter gRPC clients do not do.
-func (f *Filter) limits(add func(s Severity, clients, message string)) {
+// reportFilter reports what of a filter gRPC clients do not do.
+func reportFilter(f *meshpolicy.Filter, add func(s Severity, clients, message string)) {
 	const others = "; other gRPC clients ignore it"
 	switch f.Type {
-	case RequestRedirect:
+	case meshpolicy.RequestRedirect:
 		add(Warning, "", "gRPC clients do not follow redirects: RPCs end with an error that names the place")
-		add(Note, GRPCClients, "gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint")
-	case RequestMirror:
-		add(Note, GRPCClients, "dynxds and Envoy send copies"+others)
-	case URLRewrite:
+		add(Note, grpcClients, "gRPC clients other than those of dynxds are not told the place: their RPCs fail with UNAVAILABLE, as if there were no endpoint")
+	case meshpolicy.RequestMirror:
+		add(Note, grpcClients, "dynxds and Envoy send copies"+others)
+	case meshpolicy.URLRewrite:
 		if f.Rewrite.Hostname != "" {
 			add(Note, "", "clients rewrite the authority only if the server has trusted_xds_server in their bootstrap configuration (gRFC A81)")
 		}
 		if f.Rewrite.Path != nil {
-			add(Note, GRPCClients, "dynxds and Envoy rewrite the path"+others)
+			add(Note, grpcClients, "dynxds and Envoy rewrite the path"+others)
 		}
 		if p := f.Rewrite.Path; p != nil && p.Full && strings.Count(p.Value, "/") != 2 {
 			add(Warning, "", fmt.Sprintf("the path of an RPC is /package.Service/Method; no gRPC server has %s", p.Value))
 		}
 	default:
-		f.headerLimits(add)
-		add(Note, GRPCClients, "dynxds and Envoy edit headers"+others)
+		reportHeaders(f, add)
+		add(Note, grpcClients, "dynxds and Envoy edit headers"+others)
 	}
 }
 
-func (f *Filter) headerLimits(add func(s Severity, clients, message string)) {
+func reportHeaders(f *meshpolicy.Filter, add func(s Severity, clients, message string)) {
 	side := headeredit.Request
-	if f.Type == ResponseHeaderModifier {
+	if f.Type == meshpolicy.ResponseHeaderModifier {
 		side = headeredit.Response
 	}
 	check := func(name string) {

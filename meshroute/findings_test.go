@@ -7,9 +7,11 @@ import (
 	faultpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	headerpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
 
 // What gRPC cannot express, and what goes wrong, is reported where it is written.
@@ -56,9 +58,8 @@ func TestReports(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			policies := mustParse(t, "f", policyText("    - "+test.rule+"\n"))
-			m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
-			checkMesh(t, m)
+			policies := policytest.Parse(t, "f", policytest.Text("    - "+test.rule+"\n"))
+			m := accepted(t, Input{Policies: policies, Services: services("s")}, nil)
 			var got []string
 			for _, r := range m.Reports() {
 				text, ok := strings.CutPrefix(r.String(), "f:7: ")
@@ -67,9 +68,7 @@ func TestReports(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			if diff := cmp.Diff(test.then, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "reports", test.then, got)
 		})
 	}
 }
@@ -83,19 +82,17 @@ func TestReports_OnServicesAndDestinations(t *testing.T) {
 		}
 		return &hcmpb.HttpFilter{Name: "f", IsOptional: optional, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: packed}}
 	}
-	s := &Service{Name: "s", Source: Source{"s.yaml", 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}, Filters: []*hcmpb.HttpFilter{
+	s := &Service{Name: "s", Source: Source{File: "s.yaml", Line: 2}, Endpoints: []Endpoint{{Address: "10.0.0.1:80"}, {Address: "host:80"}}, Filters: []*hcmpb.HttpFilter{
 		filter(&faultpb.HTTPFault{}, false), filter(&headerpb.HeaderMutation{}, true), filter(&headerpb.HeaderMutation{}, false),
 	}}
-	p := newPolicy("p", TargetRef{}, To{Rules: []Rule{{}}}, toService("gone", Rule{}))
+	p := policytest.New("p", TargetRef{}, meshpolicy.To{Rules: []meshpolicy.Rule{{}}}, policytest.To("gone", meshpolicy.Rule{}))
 	var got []string
 	for _, r := range mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{p}}, nil).Reports() {
 		got = append(got, r.String())
 	}
-	if diff := cmp.Diff([]string{
+	policytest.Equal(t, "reports", []string{
 		`p.yaml:1: error: policy p: spec.to[1].targetRef: the mesh has no service "gone"`,
 		`s.yaml:2: warning: endpoints[1].address: "host" is a name; Envoy and gRPC in languages other than Go take IP addresses only, and do not get this endpoint`,
 		`s.yaml:2: warning: filters[2]: other gRPC clients than those of dynxds that do not have the filter envoy.extensions.filters.http.header_mutation.v3.HeaderMutation reject the Listener; with is_optional they do without`,
-	}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	}, got)
 }

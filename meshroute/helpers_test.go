@@ -2,8 +2,6 @@ package meshroute
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -14,48 +12,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// mustParse parses policies that have to be valid.
-func mustParse(t testing.TB, name, text string) []*Policy {
-	t.Helper()
-	policies, err := Parse(name, []byte(text))
-	if err != nil {
-		t.Fatalf("Parse:\n%v", err)
-	}
-	return policies
-}
-
-func readTestdata(t testing.TB, name string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// newPolicy makes a policy as Parse does.
-func newPolicy(name string, target TargetRef, to ...To) *Policy {
-	p := &Policy{Name: name, Source: Source{name + ".yaml", 1}, TargetRef: target, To: to}
-	for i := range to {
-		for j := range to[i].Rules {
-			to[i].Rules[j].Matches = normalizeMatches(to[i].Rules[j].Matches)
-		}
-	}
-	p.seal()
-	return p
-}
-
-func toService(name string, rules ...Rule) To {
-	return To{TargetRef: TargetRef{Kind: MeshService, Name: name}, Rules: rules}
-}
-
-func send(service string) []BackendRef {
-	return []BackendRef{{Kind: MeshService, Name: service, Weight: 1}}
-}
+var frontend = Client{Service: "frontend"}
 
 // service has one endpoint for each set of tags.
 func service(name string, tags ...map[string]string) *Service {
-	s := &Service{Name: name, Source: Source{"services.yaml", 1}}
+	s := &Service{Name: name, Source: Source{File: "services.yaml", Line: 1}}
 	if len(tags) == 0 {
 		tags = []map[string]string{nil}
 	}
@@ -72,6 +33,30 @@ func mustBuild(t testing.TB, in Input, previous *Mesh) *Mesh {
 		t.Fatalf("Build:\n%v", err)
 	}
 	return m
+}
+
+// accepted builds a mesh, all of whose resources Envoy and dynxds accept.
+func accepted(t testing.TB, in Input, previous *Mesh) *Mesh {
+	t.Helper()
+	m := mustBuild(t, in, previous)
+	seen := make(map[resourceKey]bool)
+	for _, r := range m.Resources() {
+		if seen[r.key()] {
+			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
+		}
+		seen[r.key()] = true
+		checkResource(t, r)
+	}
+	return m
+}
+
+// services have one endpoint each.
+func services(names ...string) []*Service {
+	var list []*Service
+	for _, name := range names {
+		list = append(list, service(name))
+	}
+	return list
 }
 
 // validator is what protoc-gen-validate gives to messages: the rules that Envoy
@@ -107,18 +92,6 @@ func checkResource(t testing.TB, r *Resource) any {
 		t.Errorf("the name in the message is %q, want %q", name, r.Name)
 	}
 	return value
-}
-
-func checkMesh(t testing.TB, m *Mesh) {
-	t.Helper()
-	seen := make(map[resourceKey]bool)
-	for _, r := range m.Resources() {
-		if seen[r.key()] {
-			t.Errorf("%s %s %v is there twice", r.TypeURL, r.Name, r.Parameters)
-		}
-		seen[r.key()] = true
-		checkResource(t, r)
-	}
 }
 
 // hostFor returns the routes that dynxds makes of a resource.

@@ -9,9 +9,10 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -25,7 +26,7 @@ func TestImplementationOfANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lies := &structpb.Struct{Fields: map[string]*structpb.Value{RoutesKey: structpb.NewStringValue("all"), AddressesKey: structpb.NewStringValue("all")}}
+	lies := &structpb.Struct{Fields: map[string]*structpb.Value{meshpolicy.RoutesKey: structpb.NewStringValue("all"), meshpolicy.AddressesKey: structpb.NewStringValue("all")}}
 	for _, test := range []struct {
 		node              *corepb.Node
 		want              Implementation
@@ -38,8 +39,8 @@ func TestImplementationOfANode(t *testing.T) {
 		{nil, OtherGRPC, "grpc", "ip"},
 	} {
 		c := ClientFromNode(test.node)
-		if c.Implementation != test.want || c.Tag(RoutesKey) != test.routes || c.Tag(AddressesKey) != test.addresses {
-			t.Errorf("%v is %v with routes %q and addresses %q, want %+v", test.node, implementations[c.Implementation], c.Tag(RoutesKey), c.Tag(AddressesKey), test)
+		if c.Implementation != test.want || c.Tag(meshpolicy.RoutesKey) != test.routes || c.Tag(meshpolicy.AddressesKey) != test.addresses {
+			t.Errorf("%v is %v with routes %q and addresses %q, want %+v", test.node, implementations[c.Implementation], c.Tag(meshpolicy.RoutesKey), c.Tag(meshpolicy.AddressesKey), test)
 		}
 	}
 }
@@ -49,24 +50,21 @@ func TestImplementationOfANode(t *testing.T) {
 // for, and redirects are to a Cluster without endpoints.
 func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "f", policyText(`
+	policies := policytest.Parse(t, "f", policytest.Text(`
     - {matches: [{queryParams: [{name: q, value: x}], path: {exact: /p.S/Query}}], backendRefs: [{kind: MeshService, name: other}]}
     - {matches: [{methods: [GET, POST], path: {exact: /p.S/Post}}], backendRefs: [{kind: MeshService, name: other}]}
     - {matches: [{methods: [GET], path: {exact: /p.S/Get}}], backendRefs: [{kind: MeshService, name: other}]}
     - {matches: [{path: {exact: /p.S/Moved}}], filters: [{requestRedirect: {hostname: h}}]}
 `))
 	for _, authority := range []string{"", "a"} {
-		m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("other")}, Authority: authority}, nil)
-		checkMesh(t, m)
-		if diff := cmp.Diff([]string{RoutesKey}, m.Keys()); diff != "" {
-			t.Errorf("what clients are told apart by (-want +got):\n%s", diff)
-		}
+		m := accepted(t, Input{Policies: policies, Services: services("s", "other"), Authority: authority}, nil)
+		policytest.Equal(t, "what clients are told apart by", []string{meshpolicy.RoutesKey}, m.Keys())
 		dead := m.naming.resource(clusterName, "s;redirects-are-not-followed")
 		all := []string{"/p.S/Query other", "/p.S/Post other", "/p.S/Get other", "/p.S/Moved redirect", " s"}
 		few := []string{"/p.S/Post other", "/p.S/Moved " + dead, " s"}
 		for implementation, want := range map[Implementation][]string{Dynxds: all, Envoy: all, GRPCGo: few, OtherGRPC: few} {
 			c := Client{Implementation: implementation}
-			got := choose(t, m, c, routesOf(m, "s"))
+			got := choose(t, c, m.Keys(), routesOf(m, "s"))
 			if plain := m.Routes(c, "s"); plain != got {
 				t.Errorf("%s gets %v by constraints, %v without", implementations[implementation], got.Parameters, plain.Parameters)
 			}
@@ -86,9 +84,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 				conditions += len(r.GetMatch().GetHeaders()) + len(r.GetMatch().GetQueryParameters())
 			}
 			slices.Sort(routes)
-			if diff := cmp.Diff(slices.Sorted(slices.Values(want)), routes); diff != "" {
-				t.Errorf("routes of %s (-want +got):\n%s", implementations[implementation], diff)
-			}
+			policytest.Equal(t, "routes of "+implementations[implementation], slices.Sorted(slices.Values(want)), routes)
 			if simple := len(want) == len(few); simple != (conditions == 0) {
 				t.Errorf("the routes of %s have %d conditions beside the path", implementations[implementation], conditions)
 			}
@@ -106,10 +102,10 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 // Given policies that every client takes, then no client is told apart by what it is.
 func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "f", policyText(`
+	policies := policytest.Parse(t, "f", policytest.Text(`
     - {matches: [{headers: [{name: h, type: Present}], path: {exact: /p.S/M}}], filters: [{requestHeaderModifier: {remove: [a]}}]}
 `))
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
+	m := accepted(t, Input{Policies: policies, Services: services("s")}, nil)
 	if len(m.Keys()) > 0 || len(routesOf(m, "s")) != 1 {
 		t.Errorf("clients are told apart by %v", m.Keys())
 	}
@@ -119,39 +115,34 @@ func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 // rejects a whole RouteConfiguration for one string_match.
 func TestHeaderConditionsHaveTheOldestForm(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "f", policyText(`
+	policies := policytest.Parse(t, "f", policytest.Text(`
     - matches: [{headers: [{name: a, value: x}, {name: b, type: Prefix, value: x}, {name: c, type: RegularExpression, value: x+}, {name: d, type: Present}, {name: e, type: Absent}]}]
 `))
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s")}}, nil)
+	m := mustBuild(t, Input{Policies: policies, Services: services("s")}, nil)
 	headers := m.Routes(Client{}, "s").Message.(*routepb.RouteConfiguration).VirtualHosts[0].Routes[0].Match.Headers
 	var got []string
 	for _, h := range headers {
 		got = append(got, fmt.Sprintf("%s %T", h.Name, h.HeaderMatchSpecifier))
 	}
-	if diff := cmp.Diff([]string{
+	policytest.Equal(t, "conditions", []string{
 		"a *routev3.HeaderMatcher_ExactMatch", "b *routev3.HeaderMatcher_PrefixMatch", "c *routev3.HeaderMatcher_SafeRegexMatch",
 		"d *routev3.HeaderMatcher_PresentMatch", "e *routev3.HeaderMatcher_PresentMatch",
-	}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	}, got)
 }
 
 // Given endpoints that are host names, then clients that would reject them get the
 // others, if need be none.
 func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 	t.Parallel()
-	s := &Service{Name: "s", Source: Source{"f", 1}, Endpoints: []Endpoint{
+	s := &Service{Name: "s", Source: Source{File: "f", Line: 1}, Endpoints: []Endpoint{
 		{Address: "10.0.0.1:80", Tags: map[string]string{"v": "1"}}, {Address: "[::1]:80"}, {Address: "host:80", Priority: 1, Tags: map[string]string{"v": "2"}},
 	}}
-	to := func(v string) BackendRef {
-		return BackendRef{Kind: MeshServiceSubset, Name: "s", Tags: map[string]string{"v": v}, Weight: 1}
+	to := func(v string) meshpolicy.BackendRef {
+		return meshpolicy.BackendRef{Name: "s", Tags: map[string]string{"v": v}, Weight: 1}
 	}
-	split := newPolicy("p", TargetRef{}, toService("s", Rule{BackendRefs: []BackendRef{to("1"), to("2")}}))
-	m := mustBuild(t, Input{Services: []*Service{s}, Policies: []*Policy{split}}, nil)
-	checkMesh(t, m)
-	if diff := cmp.Diff([]string{AddressesKey}, m.Keys()); diff != "" {
-		t.Errorf("what clients are told apart by (-want +got):\n%s", diff)
-	}
+	split := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{to("1"), to("2")}}))
+	m := accepted(t, Input{Services: []*Service{s}, Policies: []*Policy{split}}, nil)
+	policytest.Equal(t, "what clients are told apart by", []string{meshpolicy.AddressesKey}, m.Keys())
 	variants := make(map[string][]*Resource)
 	for _, r := range m.Resources() {
 		if r.TypeURL == EndpointsType {
@@ -161,22 +152,10 @@ func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 	all := map[string]string{"s": "10.0.0.1 ::1 host ", "s;v=1": "10.0.0.1 ", "s;v=2": "host "}
 	ips := map[string]string{"s": "10.0.0.1 ::1 ", "s;v=1": "10.0.0.1 ", "s;v=2": ""}
 	for implementation, want := range map[Implementation]map[string]string{Dynxds: all, GRPCGo: all, OtherGRPC: ips, Envoy: ips} {
-		constraints, err := m.Constraints(Client{Implementation: implementation})
-		if err != nil {
-			t.Fatal(err)
-		}
 		got := make(map[string]string)
 		for name, list := range variants {
-			parameters := make([]dynparam.Parameters, len(list))
-			for i, r := range list {
-				parameters[i] = r.Parameters
-			}
-			choice := constraints.For(EndpointsType).Choose(parameters)
-			if choice.Index < 0 || choice.Ambiguous() {
-				t.Fatalf("%s: %+v of %v", implementations[implementation], choice, parameters)
-			}
 			got[name] = ""
-			for _, locality := range list[choice.Index].Message.(*endpointpb.ClusterLoadAssignment).GetEndpoints() {
+			for _, locality := range choose(t, Client{Implementation: implementation}, m.Keys(), list).Message.(*endpointpb.ClusterLoadAssignment).GetEndpoints() {
 				for _, e := range locality.GetLbEndpoints() {
 					got[name] += e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress() + " "
 				}

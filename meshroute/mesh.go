@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -13,7 +14,7 @@ import (
 type Mesh struct {
 	naming   naming
 	services map[string]*Service
-	// resources are those of services whatever the routes to them.
+	// resources are those of services that do not depend on routes.
 	resources map[string]*serviceResources
 	// destinations has each service, and each name that is none but that a
 	// policy has rules for.
@@ -25,7 +26,7 @@ type Mesh struct {
 	reports []Report
 }
 
-// Resources returns all resources: in no telling order, but always in the same one.
+// Resources returns all resources, in an order without a meaning, which is always the same.
 func (m *Mesh) Resources() []*Resource {
 	var all []*Resource
 	for _, name := range m.names {
@@ -47,10 +48,9 @@ func (m *Mesh) resourcesOf(name string) []*Resource {
 	return slices.Concat(m.resources[name].list, list)
 }
 
-// Changes returns what is new or different in m, compared with a Mesh that it was
-// built from, and what is not there any more. since may be nil. What is removed in
-// one variant may be in changed in another. It costs what the services that are
-// different have.
+// Changes returns what was added or changed in m since an earlier Mesh that it was built
+// from, and what was removed. since may be nil. A name can be in both: some of its
+// variants are removed, others changed. The cost grows with the services that differ.
 func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
 		return m.Resources(), nil
@@ -90,10 +90,10 @@ func appendInOrder(list []*Resource, set map[resourceKey]*Resource) []*Resource 
 	})...)
 }
 
-// Routes returns the RouteConfiguration, or the error in its place, that a client
-// gets for a service: that which its Constraints choose, or another variant with the
-// same content. This is for clients that know nothing of dynamic parameters. It is nil if there is no such
-// service, and nothing to say about that.
+// Routes returns the RouteConfiguration, or the error in its place, that a client gets
+// for a service: the variant that its Constraints choose, or one with the same content. It
+// is for clients that know nothing of dynamic parameters. It is nil for a name that is
+// neither that of a service nor in any policy.
 func (m *Mesh) Routes(c Client, service string) *Resource {
 	d := m.destinations[service]
 	if d == nil {
@@ -102,19 +102,19 @@ func (m *Mesh) Routes(c Client, service string) *Resource {
 	return d.variants.root.find(c)
 }
 
-// Constraints returns what a client has to subscribe with in order to get its
-// variants: its DPDS resource (xRFC TP2). They depend on the client's tags, and on
-// Keys, on nothing else. An error says that the client's tags are too large.
+// Constraints returns the constraints with which a client has to subscribe to get its
+// variants, for its DPDS resource (xRFC TP2). They depend on nothing but Keys and the
+// client. An error says that the client's tags are too large.
 func (m *Mesh) Constraints(c Client) (dynparam.ByType, error) { return ConstraintsFor(c, m.keys) }
 
-// ConstraintsFor returns the constraints of a client that are about these keys, which
-// differ, and of which there are at most 120. It is for the time between two meshes.
+// ConstraintsFor returns the constraints of a client about these keys, at most 120, each
+// once. It is for the transition from one Mesh to the next.
 //
-// A client whose constraints are not yet about a key matches every value of it, and
-// the most specific variant wins. So when a new mesh has a key that the last one does
-// not have, clients should get constraints for the keys of both, and subscribe
-// with them, before they are served from the new mesh (TP2, "Matching Ambiguity", "the
-// expected order of changes"). A key too many does no harm.
+// A client whose constraints are not about a key matches every value of it, and the most
+// specific variant wins. So when a new mesh has a key that the last one lacks, clients
+// should subscribe with constraints for the keys of both before they are served from the
+// new mesh (TP2, "Matching Ambiguity", "the expected order of changes"). An additional
+// key does no harm.
 func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	if len(keys) == 0 {
 		return dynparam.ByType{}, nil
@@ -122,7 +122,7 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	byType := make(map[string][]dynparam.KeyConstraints, 2)
 	for _, key := range keys {
 		name := routeConfigurationName
-		if key == AddressesKey {
+		if key == meshpolicy.AddressesKey {
 			name = endpointsName
 		}
 		byType[name] = append(byType[name], dynparam.Require(key, dynparam.Value(c.Tag(key))))
@@ -130,47 +130,39 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	all := make(map[string]dynparam.Constraints, len(byType))
 	for name, list := range byType {
 		var err error
-		if all[name], err = dynparam.New(append(list, dynparam.Require(SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))...); err != nil {
+		if all[name], err = dynparam.New(append(list, dynparam.Require(meshpolicy.SpecificityKey, dynparam.InRanges(dynparam.AtLeast(0))))...); err != nil {
 			return dynparam.ByType{}, err
 		}
 	}
 	return dynparam.NewByType(all)
 }
 
-// Keys returns the tags of clients that make a difference somewhere, in order: those
-// that Constraints are about.
+// Keys returns the tags of clients that Constraints are about, sorted: those by which some
+// variants are told apart.
 func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
 
-// Merged returns the rules for the requests of a client to a service, and the
-// policies that they come from. String prints them. ok is false if there is no such
-// service.
+// Merged returns the rules for the requests of a client to a service, with the policies
+// that they come from. ok is false for a name that is neither that of a service nor in
+// any policy.
 func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 	d := m.destinations[service]
 	if d == nil {
 		return Merged{}, false
 	}
-	var parts []part
+	var parts []meshpolicy.Part
 	for _, p := range d.parts {
-		if p.policy.TargetRef.Selects(c) {
+		if p.Policy.TargetRef.Selects(c) {
 			parts = append(parts, p)
 		}
 	}
-	return mergeParts(parts), true
+	return meshpolicy.MergeParts(parts), true
 }
-
-// Services returns the names of the services in order.
-func (m *Mesh) Services() []string { return slices.Sorted(maps.Keys(m.services)) }
 
 // ListenerName returns the name under which clients subscribe to a service.
 func (m *Mesh) ListenerName(service string) string {
 	return m.naming.resource(listenerName, service)
 }
 
-// RoutesName returns the name of the RouteConfiguration of a service.
-func (m *Mesh) RoutesName(service string) string {
-	return m.naming.resource(routeConfigurationName, service)
-}
-
-// Reports returns what whoever wrote the policies and services ought to know, by file
+// Reports returns what the authors of policies and services ought to know, ordered by file
 // and line.
 func (m *Mesh) Reports() []Report { return slices.Clone(m.reports) }

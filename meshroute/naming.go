@@ -1,11 +1,6 @@
 package meshroute
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-)
+import "github.com/dynxds/dynxds/internal/xdsname"
 
 // The types of resources that a Mesh has.
 const (
@@ -31,38 +26,5 @@ func (n naming) resource(typeName, id string) string {
 	if n.authority == "" {
 		return id
 	}
-	return "xdstp://" + n.authority + "/" + typeName + "/" + escape(id)
-}
-
-// subset is a service, or those of its endpoints that have the tags. Its id is
-// "backend", or "backend;version=v1;zone=a".
-type subset struct {
-	id, service string
-	tags        map[string]string
-}
-
-func newSubset(service string, tags map[string]string) subset {
-	var id strings.Builder
-	id.WriteString(service)
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		id.WriteString(";" + key + "=" + tags[key])
-	}
-	return subset{id.String(), service, tags}
-}
-
-func (r *BackendRef) subset() subset { return newSubset(r.Name, r.Tags) }
-
-// escape writes what may not stand in the last part of a path as %XX. Of what names
-// and tags are made of that is only the slash.
-func escape(id string) string {
-	var b strings.Builder
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~;=", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
+	return xdsname.New(n.authority, typeName, id)
 }

@@ -1,39 +1,37 @@
 package meshroute
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+)
 
 // Severity says how bad a Report is.
-type Severity int
+type Severity string
 
 // The severities.
 const (
 	// Note: dynxds does what the policy says, other clients may not.
-	Note Severity = iota
-	// Warning: gRPC clients do not do what the policy says, or a part of it has no
-	// effect.
-	Warning
+	Note Severity = "note"
+	// Warning: gRPC clients do not do what the policy says, or part of it has no effect.
+	Warning Severity = "warning"
 	// Error: clients get an error in place of a resource.
-	Error
+	Error Severity = "error"
 )
-
-var severityNames = []string{"note", "warning", "error"}
 
 // The kinds of clients that reports are about.
 const (
-	// GRPCClients are those whose Implementation is GRPCGo or OtherGRPC.
-	GRPCClients = "gRPC clients other than those of dynxds"
-	// IPClients are those whose Implementation is OtherGRPC or Envoy.
-	IPClients = "Envoy, and gRPC clients in languages other than Go"
+	// grpcClients are those whose Implementation is GRPCGo or OtherGRPC.
+	grpcClients = "gRPC clients other than those of dynxds"
+	// ipClients are those whose Implementation is OtherGRPC or Envoy.
+	ipClients = "Envoy, and gRPC clients in languages other than Go"
 )
 
-// String returns the severity in lower case.
-func (s Severity) String() string { return severityNames[s] }
-
-// Report is something that whoever wrote a policy or service ought to know. What
-// gRPC cannot express is reported, and never left out in silence.
+// Report is something that the author of a policy or service ought to know. Whatever gRPC
+// cannot express is reported.
 type Report struct {
 	Severity Severity
-	// Clients are those that it is about, such as GRPCClients; empty: all.
+	// Clients are those that it is about, such as "gRPC clients other than those of dynxds"; empty: all.
 	Clients string
 	// Policy is the name of the policy, or empty.
 	Policy string
@@ -47,7 +45,7 @@ type Report struct {
 
 // String returns all of the report on one line.
 func (r Report) String() string {
-	text := r.Severity.String() + ": "
+	text := string(r.Severity) + ": "
 	if where := r.Source.String(); where != "" {
 		text = where + ": " + text
 	}
@@ -82,6 +80,6 @@ func (f *finding) at(p *Policy) Report {
 		path += "." + f.field
 	}
 	return Report{
-		Severity: f.severity, Clients: f.clients, Policy: p.Name, Source: Origin{p, f.to, f.rule}.Source(), Path: path, Message: f.message,
+		Severity: f.severity, Clients: f.clients, Policy: p.Name, Source: meshpolicy.Origin{Policy: p, To: f.to, Rule: f.rule}.Source(), Path: path, Message: f.message,
 	}
 }

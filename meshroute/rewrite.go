@@ -6,13 +6,15 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 // replacement returns what takes the place of the part of a path that a route's match
 // is about; all that has to be said of slashes is said here. A slash at the end
 // of a prefix counts neither in the match nor in the replacement (Gateway API,
 // HTTPPathModifier). It is empty if nothing changes.
-func (p *PathModifier) replacement(s span) string {
+func replacement(p *meshpolicy.PathModifier, s span) string {
 	base := strings.TrimRight(p.Value, "/")
 	switch {
 	case s == wholePath && base == "":
@@ -26,15 +28,15 @@ func (p *PathModifier) replacement(s span) string {
 	}
 }
 
-// rewrite sets the rewrites of a route.
-func (w *Rewrite) rewrite(forward *routepb.RouteAction, s span) {
+// setRewrite sets the rewrites of a route.
+func setRewrite(forward *routepb.RouteAction, w *meshpolicy.Rewrite, s span) {
 	if w.Hostname != "" {
 		forward.HostRewriteSpecifier = &routepb.RouteAction_HostRewriteLiteral{HostRewriteLiteral: w.Hostname}
 	}
 	switch {
 	case w.Path == nil:
 	case !w.Path.Full:
-		forward.PrefixRewrite = w.Path.replacement(s)
+		forward.PrefixRewrite = replacement(w.Path, s)
 	case s == wholePath:
 		// Where the match is about the whole path, prefix_rewrite replaces it.
 		forward.PrefixRewrite = w.Path.Value
@@ -54,7 +56,7 @@ var redirectCodes = map[int]routepb.RedirectAction_RedirectResponseCode{
 	http.StatusPermanentRedirect: routepb.RedirectAction_PERMANENT_REDIRECT,
 }
 
-func (r *Redirect) action(s span) *routepb.RedirectAction {
+func redirectAction(r *meshpolicy.Redirect, s span) *routepb.RedirectAction {
 	a := &routepb.RedirectAction{HostRedirect: r.Hostname, PortRedirect: r.Port, ResponseCode: redirectCodes[r.StatusCode]}
 	if r.Scheme != "" {
 		a.SchemeRewriteSpecifier = &routepb.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
@@ -69,7 +71,7 @@ func (r *Redirect) action(s span) *routepb.RedirectAction {
 	case r.Path.Full:
 		a.PathRewriteSpecifier = &routepb.RedirectAction_PathRedirect{PathRedirect: r.Path.Value}
 	default:
-		if replacement := r.Path.replacement(s); replacement != "" {
+		if replacement := replacement(r.Path, s); replacement != "" {
 			a.PathRewriteSpecifier = &routepb.RedirectAction_PrefixRewrite{PrefixRewrite: replacement}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -12,14 +14,14 @@ import (
 // false if the rule does not match.
 func rewritten(t testing.TB, prefix, replacement, path string) (result string, ok bool) {
 	t.Helper()
-	rule := Rule{
-		Matches:     []Match{{Path: PathMatch{Prefix, prefix}}},
-		Filters:     []Filter{{Type: URLRewrite, Rewrite: &Rewrite{Path: &PathModifier{Value: replacement}}}},
-		BackendRefs: send("new"),
+	rule := meshpolicy.Rule{
+		Matches:     policytest.On(policytest.Prefix(prefix)),
+		Filters:     []meshpolicy.Filter{{Type: meshpolicy.URLRewrite, Rewrite: &meshpolicy.Rewrite{Path: &meshpolicy.PathModifier{Value: replacement}}}},
+		BackendRefs: policytest.Send("new"),
 	}
 	m := mustBuild(t, Input{
-		Services: []*Service{service("s"), service("new")},
-		Policies: []*Policy{newPolicy("p", TargetRef{}, toService("s", rule))},
+		Services: services("s", "new"),
+		Policies: []*Policy{policytest.New("p", TargetRef{}, policytest.To("s", rule))},
 	}, nil)
 	route := hostFor(t, m.Routes(Client{}, "s")).Route(matching.RPC{Method: path})
 	if clusterOf(t, route) != "new" {
@@ -109,8 +111,8 @@ func TestRedirect_Location(t *testing.T) {
 		{`{path: {replacePrefixMatch: /c/}}`, "/a", "http://host:80/c"},
 		{`{path: {replacePrefixMatch: ""}}`, "/a/b", "http://host:80/b"},
 	} {
-		p := mustParse(t, "f", policyText("    - {matches: {path: {prefix: /a}}, filters: [{requestRedirect: "+test.redirect+"}]}\n"))
-		m := mustBuild(t, Input{Policies: p, Services: []*Service{service("s")}}, nil)
+		p := policytest.Parse(t, "f", policytest.Text("    - {matches: {path: {prefix: /a}}, filters: [{requestRedirect: "+test.redirect+"}]}\n"))
+		m := mustBuild(t, Input{Policies: p, Services: services("s")}, nil)
 		rpc := matching.RPC{Method: test.path, Authority: "host:80"}
 		route := hostFor(t, m.Routes(Client{}, "s")).Route(rpc)
 		redirect, ok := route.Action.(*xdsresource.Redirect)

@@ -8,6 +8,8 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 // routeTable translates merged rules to routes.
@@ -20,12 +22,12 @@ type routeTable struct {
 
 func (t routeTable) configuration(m Merged) *routepb.RouteConfiguration {
 	host := &routepb.VirtualHost{Name: t.service, Domains: []string{"*"}}
-	for _, r := range m.routes() {
+	for _, r := range m.Routes() {
 		possible := true
 		if t.grpc {
-			r.match, possible = r.match.forGRPC()
+			r.Match, possible = forGRPC(r.Match)
 		}
-		if possible && !r.unreachable {
+		if possible && !r.Unreachable {
 			host.Routes = append(host.Routes, t.routes(r)...)
 		}
 	}
@@ -52,12 +54,12 @@ const (
 // at a segment becomes two: "/a" alone, and what starts with "/a/". Other gRPC
 // clients know no path_separated_prefix, and so each can be rewritten with the
 // slashes that it needs.
-func (t routeTable) routes(r route) []*routepb.Route {
-	value := r.match.Path.Value
+func (t routeTable) routes(r meshpolicy.Route) []*routepb.Route {
+	value := r.Match.Path.Value
 	switch {
-	case r.match.Path.Type == Exact:
+	case r.Match.Path.Type == meshpolicy.Exact:
 		return []*routepb.Route{t.route(r, wholePath, exactPath(value))}
-	case r.match.Path.Type == RegularExpression:
+	case r.Match.Path.Type == meshpolicy.RegularExpression:
 		return []*routepb.Route{t.route(r, wholePath, regexPath(value))}
 	case value == "/":
 		return []*routepb.Route{t.route(r, anyPath, prefixPath("/"))}
@@ -70,10 +72,10 @@ func (t routeTable) routes(r route) []*routepb.Route {
 }
 
 // route returns a route with the path in its match.
-func (t routeTable) route(r route, s span, match *routepb.RouteMatch) *routepb.Route {
-	r.match.conditions(match)
+func (t routeTable) route(r meshpolicy.Route, s span, match *routepb.RouteMatch) *routepb.Route {
+	addConditions(match, r.Match)
 	to := &routepb.Route{Match: match}
-	t.action(to, r.rule, s)
+	t.action(to, r.Rule, s)
 	return to
 }
 
@@ -95,7 +97,7 @@ func regex(pattern string) *matcherpb.RegexMatcher { return &matcherpb.RegexMatc
 // RPC meets it: they are POST, and have no query. Clients that know only the routes of
 // gRFC A28 take :method for a header that is not there, and some of them a rule with
 // queryParams for one without.
-func (m *Match) forGRPC() (*Match, bool) {
+func forGRPC(m *meshpolicy.Match) (*meshpolicy.Match, bool) {
 	if len(m.Query) > 0 || len(m.Methods) > 0 && !slices.Contains(m.Methods, "POST") {
 		return m, false
 	}
@@ -104,37 +106,37 @@ func (m *Match) forGRPC() (*Match, bool) {
 	return &simple, true
 }
 
-// conditions adds all but the path. Conditions on headers are in the oldest form that
+// addConditions adds all but the path. Conditions on headers are in the oldest form that
 // says the same: string_match is not known to every client.
-func (m *Match) conditions(to *routepb.RouteMatch) {
+func addConditions(to *routepb.RouteMatch, m *meshpolicy.Match) {
 	switch len(m.Methods) {
 	case 0:
 	case 1:
-		to.Headers = append(to.Headers, ValueMatch{":method", Exact, m.Methods[0]}.header())
+		to.Headers = append(to.Headers, headerMatcher(meshpolicy.ValueMatch{Name: ":method", Value: m.Methods[0]}))
 	default:
-		to.Headers = append(to.Headers, ValueMatch{":method", RegularExpression, strings.Join(m.Methods, "|")}.header())
+		to.Headers = append(to.Headers, headerMatcher(meshpolicy.ValueMatch{Name: ":method", Type: meshpolicy.RegularExpression, Value: strings.Join(m.Methods, "|")}))
 	}
 	for _, h := range m.Headers {
-		to.Headers = append(to.Headers, h.header())
+		to.Headers = append(to.Headers, headerMatcher(h))
 	}
 	for _, q := range m.Query {
 		to.QueryParameters = append(to.QueryParameters, &routepb.QueryParameterMatcher{
 			Name:                         q.Name,
-			QueryParameterMatchSpecifier: &routepb.QueryParameterMatcher_StringMatch{StringMatch: q.text()},
+			QueryParameterMatchSpecifier: &routepb.QueryParameterMatcher_StringMatch{StringMatch: stringMatcher(q)},
 		})
 	}
 }
 
-func (v ValueMatch) header() *routepb.HeaderMatcher {
+func headerMatcher(v meshpolicy.ValueMatch) *routepb.HeaderMatcher {
 	to := &routepb.HeaderMatcher{Name: v.Name}
 	switch v.Type {
-	case Present, Absent:
+	case meshpolicy.Present, meshpolicy.Absent:
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_PresentMatch{PresentMatch: true}
-		to.InvertMatch = v.Type == Absent
-	case Prefix:
+		to.InvertMatch = v.Type == meshpolicy.Absent
+	case meshpolicy.Prefix:
 		//lint:ignore SA1019 the oldest form
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_PrefixMatch{PrefixMatch: v.Value}
-	case RegularExpression:
+	case meshpolicy.RegularExpression:
 		//lint:ignore SA1019 the oldest form
 		to.HeaderMatchSpecifier = &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex(v.Value)}
 	default:
@@ -144,17 +146,17 @@ func (v ValueMatch) header() *routepb.HeaderMatcher {
 	return to
 }
 
-// text is for query parameters, which have no older form, and of which Exact and
+// stringMatcher is for query parameters, which have no older form, and of which Exact and
 // RegularExpression are the types.
-func (v ValueMatch) text() *matcherpb.StringMatcher {
-	if v.Type == RegularExpression {
+func stringMatcher(v meshpolicy.ValueMatch) *matcherpb.StringMatcher {
+	if v.Type == meshpolicy.RegularExpression {
 		return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: regex(v.Value)}}
 	}
 	return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: v.Value}}
 }
 
 // action sets what happens to requests that match.
-func (t routeTable) action(to *routepb.Route, r *MergedRule, s span) {
+func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) {
 	forward := &routepb.RouteAction{}
 	t.destination(forward, r)
 	to.Action = &routepb.Route_Route{Route: forward}
@@ -164,22 +166,22 @@ func (t routeTable) action(to *routepb.Route, r *MergedRule, s span) {
 	for i := range r.Filters {
 		f := &r.Filters[i]
 		switch f.Type {
-		case RequestHeaderModifier:
-			to.RequestHeadersToAdd, to.RequestHeadersToRemove = f.Headers.options(), f.Headers.Remove
-		case ResponseHeaderModifier:
-			to.ResponseHeadersToAdd, to.ResponseHeadersToRemove = f.Headers.options(), f.Headers.Remove
-		case RequestMirror:
+		case meshpolicy.RequestHeaderModifier:
+			to.RequestHeadersToAdd, to.RequestHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
+		case meshpolicy.ResponseHeaderModifier:
+			to.ResponseHeadersToAdd, to.ResponseHeadersToRemove = headerOptions(f.Headers), f.Headers.Remove
+		case meshpolicy.RequestMirror:
 			forward.RequestMirrorPolicies = append(forward.RequestMirrorPolicies,
 				&routepb.RouteAction_RequestMirrorPolicy{Cluster: t.cluster(f.Mirror)})
-		case RequestRedirect:
+		case meshpolicy.RequestRedirect:
 			if t.grpc {
 				// Some clients reject all routes if one of them redirects.
 				to.Action = t.nowhere()
 			} else {
-				to.Action = &routepb.Route_Redirect{Redirect: f.Redirect.action(s)}
+				to.Action = &routepb.Route_Redirect{Redirect: redirectAction(f.Redirect, s)}
 			}
-		case URLRewrite:
-			f.Rewrite.rewrite(forward, s)
+		case meshpolicy.URLRewrite:
+			setRewrite(forward, f.Rewrite, s)
 		}
 	}
 }
@@ -193,15 +195,15 @@ func (t routeTable) nowhere() *routepb.Route_Route {
 	}}
 }
 
-func (t routeTable) cluster(ref *BackendRef) string {
-	return t.naming.resource(clusterName, ref.subset().id)
+func (t routeTable) cluster(ref *meshpolicy.BackendRef) string {
+	return t.naming.resource(clusterName, ref.Subset().ID)
 }
 
 // destination sets the cluster or the clusters. r may be nil.
-func (t routeTable) destination(forward *routepb.RouteAction, r *MergedRule) {
+func (t routeTable) destination(forward *routepb.RouteAction, r *meshpolicy.MergedRule) {
 	switch {
 	case r == nil || len(r.BackendRefs) == 0:
-		self := BackendRef{Name: t.service}
+		self := meshpolicy.BackendRef{Name: t.service}
 		forward.ClusterSpecifier = &routepb.RouteAction_Cluster{Cluster: t.cluster(&self)}
 	case len(r.BackendRefs) == 1:
 		forward.ClusterSpecifier = &routepb.RouteAction_Cluster{Cluster: t.cluster(&r.BackendRefs[0])}
@@ -217,9 +219,9 @@ func (t routeTable) destination(forward *routepb.RouteAction, r *MergedRule) {
 	}
 }
 
-func (m *HeaderModifier) options() []*corepb.HeaderValueOption {
+func headerOptions(m *meshpolicy.HeaderModifier) []*corepb.HeaderValueOption {
 	var options []*corepb.HeaderValueOption
-	add := func(headers []Header, action corepb.HeaderValueOption_HeaderAppendAction) {
+	add := func(headers []meshpolicy.Header, action corepb.HeaderValueOption_HeaderAppendAction) {
 		for _, h := range headers {
 			options = append(options, &corepb.HeaderValueOption{
 				// Envoy takes what stands between percent signs for a command.

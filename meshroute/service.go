@@ -4,8 +4,8 @@ import (
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 )
 
-// Service is a service of the mesh, which clients dial by its name. A Service
-// that was given to Build is not to be changed any more.
+// Service is a service of the mesh, which clients dial by its name. It must not be changed
+// after it was given to Build.
 type Service struct {
 	// Name consists of letters, digits, and of "-", "_" and "." inside.
 	Name string
@@ -71,7 +71,7 @@ type Denial struct {
 	Source Source
 	// Clients selects clients.
 	Clients TargetRef
-	// To is of kind MeshService, or MeshAll for all services.
+	// To is a service by its name, or zero for all services.
 	To TargetRef
 	// Reason is what clients are told. It may be empty.
 	Reason string

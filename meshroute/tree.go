@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -28,7 +29,7 @@ type leaf struct {
 }
 
 // unfold makes resources of the leaves of a diagram. It returns false if there are
-// more than MaxVariants.
+// more than maxVariants.
 func unfold(name string, root *node) (*variants, bool) {
 	used := make(map[string]bool)
 	root.collectKeys(used, make(map[*node]bool))
@@ -75,7 +76,7 @@ type unfolding struct {
 // node copies what is below a node, or returns nil if that is too much.
 func (u *unfolding) node(n *node, values map[string]string, specificity uint64) *node {
 	if n.outcome != nil {
-		if len(u.leaves) == MaxVariants {
+		if len(u.leaves) == maxVariants {
 			return nil
 		}
 		end := &node{outcome: n.outcome}
@@ -107,7 +108,7 @@ func (l *leaf) newResource(name string, variants bool) (*Resource, error) {
 		return r, nil
 	}
 	parameters := maps.Clone(l.values)
-	parameters[SpecificityKey] = strconv.FormatUint(l.specificity, 10)
+	parameters[meshpolicy.SpecificityKey] = strconv.FormatUint(l.specificity, 10)
 	var err error
 	r.Parameters, err = dynparam.NewParameters(parameters)
 	return r, err
@@ -122,7 +123,7 @@ func (l *leaf) newResource(name string, variants bool) (*Resource, error) {
 func absorb(leaves []leaf) {
 	byService := make(map[string][]*leaf)
 	for i := range leaves {
-		service := leaves[i].values[ServiceKey]
+		service := leaves[i].values[meshpolicy.ServiceKey]
 		byService[service] = append(byService[service], &leaves[i])
 	}
 	for _, list := range byService {
@@ -131,8 +132,8 @@ func absorb(leaves []leaf) {
 	for i := range leaves {
 		l := &leaves[i]
 		// The service has the highest bit, so leaves without come after all others.
-		below := byService[l.values[ServiceKey]]
-		if l.values[ServiceKey] != "" {
+		below := byService[l.values[meshpolicy.ServiceKey]]
+		if l.values[meshpolicy.ServiceKey] != "" {
 			below = slices.Concat(below, byService[""])
 		}
 		l.absorbedBy = l.coveredBy(below)

@@ -9,6 +9,8 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
 // The variants of a RouteConfiguration are the leaves of a decision tree over the
@@ -27,9 +29,9 @@ import (
 // are asked for first the higher ones. This number is the parameter specificity.
 
 const (
-	// MaxVariants bounds the variants of one RouteConfiguration, and with them the
+	// maxVariants bounds the variants of one RouteConfiguration, and with them the
 	// time and memory that policies can take.
-	MaxVariants = 4096
+	maxVariants = 4096
 	// maxRules bounds the rules in all variants of one RouteConfiguration.
 	maxRules = 1 << 18
 	// maxTags bounds the tags that tell clients apart: of one RouteConfiguration,
@@ -83,7 +85,7 @@ func conditionOf(r TargetRef) condition {
 		if tags == nil {
 			tags = make(map[string]string, 1)
 		}
-		tags[ServiceKey] = r.Name
+		tags[meshpolicy.ServiceKey] = r.Name
 	}
 	return condition{tags}
 }
@@ -125,8 +127,8 @@ func (b *treeBuilder) build() (*node, bool) {
 
 // compareKeys puts the service first.
 func compareKeys(a, b string) int {
-	if (a == ServiceKey) != (b == ServiceKey) {
-		if a == ServiceKey {
+	if (a == meshpolicy.ServiceKey) != (b == meshpolicy.ServiceKey) {
+		if a == meshpolicy.ServiceKey {
 			return -1
 		}
 		return 1
@@ -162,7 +164,7 @@ func (b *treeBuilder) asks(key string, holding []int) bool {
 }
 
 func (b *treeBuilder) end(holding []int) *node {
-	if b.made++; b.made > MaxVariants {
+	if b.made++; b.made > maxVariants {
 		return nil
 	}
 	o, key, rules := b.leaf(holding)
@@ -239,9 +241,9 @@ func mergeSorted(a, b []int) []int {
 	return merged
 }
 
-// tooMany is what clients get of a service whose policies are too many for them to
-// be told apart. It is transient: clients keep the routes that they have.
+// tooMany is what clients get for a service whose policies tell more kinds of clients
+// apart than there may be variants. It is transient: clients keep the routes that they have.
 func tooMany() *outcome {
 	return &outcome{err: status.Newf(codes.ResourceExhausted,
-		"the policies for this service tell apart more than %d kinds of clients", MaxVariants)}
+		"the policies for this service tell apart more than %d kinds of clients", maxVariants)}
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -19,7 +21,7 @@ import (
 func routesOf(m *Mesh, service string) []*Resource {
 	var list []*Resource
 	for _, r := range m.Resources() {
-		if r.TypeURL == RouteConfigurationType && r.Name == m.RoutesName(service) {
+		if r.TypeURL == RouteConfigurationType && r.Name == m.naming.resource(routeConfigurationName, service) {
 			list = append(list, r)
 		}
 	}
@@ -41,10 +43,11 @@ func describe(r *Resource) string {
 	return string(b)
 }
 
-// choose is what a control plane does for a subscription with the constraints (TP2).
-func choose(t *testing.T, m *Mesh, c Client, variants []*Resource) *Resource {
+// choose is what a control plane does for a client's subscription with constraints about
+// the keys (TP2).
+func choose(t *testing.T, c Client, keys []string, variants []*Resource) *Resource {
 	t.Helper()
-	byType, err := m.Constraints(c)
+	byType, err := ConstraintsFor(c, keys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,9 +55,10 @@ func choose(t *testing.T, m *Mesh, c Client, variants []*Resource) *Resource {
 	for i, r := range variants {
 		parameters[i] = r.Parameters
 	}
-	choice := byType.For(RouteConfigurationType).Choose(parameters)
+	constraints := byType.For(variants[0].TypeURL)
+	choice := constraints.Choose(parameters)
 	if choice.Index < 0 || choice.Ambiguous() {
-		t.Fatalf("%v: constraints %v choose %+v of %v", c, byType.For(RouteConfigurationType), choice, parameters)
+		t.Fatalf("%v: constraints %v choose %+v of %v", c, constraints, choice, parameters)
 	}
 	return variants[choice.Index]
 }
@@ -64,7 +68,7 @@ func choose(t *testing.T, m *Mesh, c Client, variants []*Resource) *Resource {
 func bruteForce(in Input, c Client, name string) string {
 	var reasons []string
 	for _, d := range in.Denials {
-		if d.Clients.Selects(c) && (d.To.Kind == MeshAll || d.To.Name == name) {
+		if d.Clients.Selects(c) && (d.To.Name == "" || d.To.Name == name) {
 			reasons = append(reasons, d.Reason)
 		}
 	}
@@ -83,11 +87,11 @@ func bruteForce(in Input, c Client, name string) string {
 		}
 		return strings.Join(slices.Compact(slices.Sorted(slices.Values(all))), " or ")
 	}
-	merged := Merge(in.Policies, c, name)
+	merged := meshpolicy.Merge(in.Policies, c, name)
 	if err := compiler.missing(merged); err != nil {
 		return err.Code().String() + " " + err.Message()
 	}
-	return describe(&Resource{Message: routeTable{naming{in.Authority}, name, c.Tag(RoutesKey) != ""}.configuration(merged)})
+	return describe(&Resource{Message: routeTable{naming{in.Authority}, name, c.Tag(meshpolicy.RoutesKey) != ""}.configuration(merged)})
 }
 
 // The property that variants are for: whatever the policies, every client gets, by
@@ -102,8 +106,8 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 		for _, s := range in.Services {
 			variants := routesOf(m, s.Name)
 			got := make(map[string]bool)
-			for _, c := range worldClients() {
-				chosen := choose(t, m, c, variants)
+			for _, c := range policytest.Clients() {
+				chosen := choose(t, c, m.Keys(), variants)
 				if plain := m.Routes(c, s.Name); plain.Message != chosen.Message || plain.Err != chosen.Err {
 					t.Fatalf("%v gets %v by constraints, %v without", c, chosen.Parameters, plain.Parameters)
 				}
@@ -115,7 +119,7 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 				outcomes[strings.SplitN(want, " ", 2)[0]]++
 			}
 			if len(got) != len(variants) {
-				t.Fatalf("%d clients of all kinds get %d of %d variants", len(worldClients()), len(got), len(variants))
+				t.Fatalf("%d clients of all kinds get %d of %d variants", len(policytest.Clients()), len(got), len(variants))
 			}
 			checkSmallest(t, m, s.Name)
 		}
@@ -131,12 +135,12 @@ func TestVariants_EveryClientGetsItsOwn(t *testing.T) {
 func checkSmallest(t *testing.T, m *Mesh, name string) {
 	t.Helper()
 	want := make(map[string]bool)
-	for _, key := range []string{ServiceKey, "env", "version", "zone", RoutesKey} {
+	for _, key := range []string{meshpolicy.ServiceKey, "env", "version", "zone", meshpolicy.RoutesKey} {
 		first := make(map[string]string)
-		for _, c := range worldClients() {
+		for _, c := range policytest.Clients() {
 			rest := Client{Service: c.Service, Tags: maps.Clone(c.Tags)}
-			rest.Tags[RoutesKey] = c.Tag(RoutesKey)
-			if key == ServiceKey {
+			rest.Tags[meshpolicy.RoutesKey] = c.Tag(meshpolicy.RoutesKey)
+			if key == meshpolicy.ServiceKey {
 				rest.Service = "*"
 			} else {
 				rest.Tags[key] = "*"
@@ -154,7 +158,7 @@ func checkSmallest(t *testing.T, m *Mesh, name string) {
 	}
 	for _, r := range routesOf(m, name) {
 		for key := range r.Parameters.All() {
-			if key != SpecificityKey && !want[key] {
+			if key != meshpolicy.SpecificityKey && !want[key] {
 				t.Fatalf("%v has the tag %s", r.Parameters, key)
 			}
 		}
@@ -164,7 +168,9 @@ func checkSmallest(t *testing.T, m *Mesh, name string) {
 // The example of the package documentation, and what a reader of parameters sees.
 func TestVariants_Parameters(t *testing.T) {
 	t.Parallel()
-	on := func(path string) Rule { return Rule{Matches: []Match{{Path: PathMatch{Exact, path}}}} }
+	on := func(path string) meshpolicy.Rule {
+		return meshpolicy.Rule{Matches: policytest.On(policytest.Exact(path))}
+	}
 	tag := func(key, value string) map[string]string { return map[string]string{key: value} }
 	tests := []struct {
 		given    string
@@ -172,34 +178,33 @@ func TestVariants_Parameters(t *testing.T) {
 		want     []string
 	}{
 		{"no policy", nil, []string{"{}"}},
-		{"policies for everybody", []*Policy{newPolicy("a", TargetRef{}, toService("s", on("/a")))}, []string{"{}"}},
-		{"a policy for one service", []*Policy{newPolicy("a", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/a")))},
+		{"policies for everybody", []*Policy{policytest.New("a", TargetRef{}, policytest.To("s", on("/a")))}, []string{"{}"}},
+		{"a policy for one service", []*Policy{policytest.New("a", TargetRef{Name: "frontend"}, policytest.To("s", on("/a")))},
 			[]string{"{specificity=0}", "{service=frontend,specificity=1}"}},
 		{"a policy that changes nothing", []*Policy{
-			newPolicy("a", TargetRef{}, toService("s", on("/a"))),
-			newPolicy("b", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/a"))),
+			policytest.New("a", TargetRef{}, policytest.To("s", on("/a"))),
+			policytest.New("b", TargetRef{Name: "frontend"}, policytest.To("s", on("/a"))),
 		}, []string{"{}"}},
 		{"a tag that makes no difference beside the service", []*Policy{
-			newPolicy("a", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/a"))),
-			newPolicy("b", TargetRef{Kind: MeshServiceSubset, Name: "frontend", Tags: tag("version", "v1")}, toService("s", on("/a"))),
+			policytest.New("a", TargetRef{Name: "frontend"}, policytest.To("s", on("/a"))),
+			policytest.New("b", TargetRef{Name: "frontend", Tags: tag("version", "v1")}, policytest.To("s", on("/a"))),
 		}, []string{"{specificity=0}", "{service=frontend,specificity=1}"}},
 		{"the order of the decision record", []*Policy{
-			newPolicy("a", TargetRef{Kind: MeshSubset, Tags: tag("version", "v1")}, toService("s", on("/a"))),
-			newPolicy("b", TargetRef{Kind: MeshService, Name: "frontend"}, toService("s", on("/b"))),
+			policytest.New("a", TargetRef{Tags: tag("version", "v1")}, policytest.To("s", on("/a"))),
+			policytest.New("b", TargetRef{Name: "frontend"}, policytest.To("s", on("/b"))),
 		}, []string{"{specificity=0}", "{specificity=1,version=v1}", "{service=frontend,specificity=2}", "{service=frontend,specificity=3,version=v1}"}},
 		{"a policy for a subset of one service", []*Policy{
-			newPolicy("a", TargetRef{Kind: MeshServiceSubset, Name: "frontend", Tags: tag("version", "v1")}, toService("s", on("/a"))),
+			policytest.New("a", TargetRef{Name: "frontend", Tags: tag("version", "v1")}, policytest.To("s", on("/a"))),
 		}, []string{"{specificity=0}", "{service=frontend,specificity=3,version=v1}"}},
 		{"two services with the same rules", []*Policy{
-			newPolicy("a", TargetRef{Kind: MeshService, Name: "x"}, toService("s", on("/a"))),
-			newPolicy("b", TargetRef{Kind: MeshService, Name: "y"}, toService("s", on("/a"))),
+			policytest.New("a", TargetRef{Name: "x"}, policytest.To("s", on("/a"))),
+			policytest.New("b", TargetRef{Name: "y"}, policytest.To("s", on("/a"))),
 		}, []string{"{specificity=0}", "{service=x,specificity=1}", "{service=y,specificity=1}"}},
 	}
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			m := mustBuild(t, Input{Policies: test.policies, Services: []*Service{service("s")}}, nil)
-			checkMesh(t, m)
+			m := accepted(t, Input{Policies: test.policies, Services: services("s")}, nil)
 			var got []string
 			messages := make(map[string]proto.Message)
 			for _, r := range routesOf(m, "s") {
@@ -209,9 +214,7 @@ func TestVariants_Parameters(t *testing.T) {
 				}
 				messages[describe(r)] = r.Message
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "parameters", test.want, got)
 		})
 	}
 }
@@ -220,11 +223,10 @@ func TestVariants_Parameters(t *testing.T) {
 func TestConstraints(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
-		newPolicy("a", TargetRef{Kind: MeshSubset, Tags: map[string]string{"version": "v1"}}, toService("s", Rule{Filters: []Filter{}, BackendRefs: send("t")})),
-		newPolicy("b", TargetRef{Kind: MeshService, Name: "x"}, toService("t", Rule{BackendRefs: send("s")})),
+		policytest.New("a", TargetRef{Tags: map[string]string{"version": "v1"}}, policytest.To("s", meshpolicy.Rule{Filters: []meshpolicy.Filter{}, BackendRefs: policytest.Send("t")})),
+		policytest.New("b", TargetRef{Name: "x"}, policytest.To("t", meshpolicy.Rule{BackendRefs: policytest.Send("s")})),
 	}
-	services := []*Service{service("s"), service("t")}
-	m := mustBuild(t, Input{Policies: policies, Services: services}, nil)
+	m := mustBuild(t, Input{Policies: policies, Services: services("s", "t")}, nil)
 	got, err := m.Constraints(Client{Service: "frontend", Tags: map[string]string{"more": "y"}})
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +242,7 @@ func TestConstraints(t *testing.T) {
 			t.Errorf("%s has the constraints %v", typeURL, c)
 		}
 	}
-	alike := mustBuild(t, Input{Services: services}, nil)
+	alike := mustBuild(t, Input{Services: services("s", "t")}, nil)
 	if c, err := alike.Constraints(frontend); err != nil || !c.For(RouteConfigurationType).IsZero() {
 		t.Errorf("where all clients are alike, the constraints are %v, %v", c, err)
 	}
@@ -256,10 +258,10 @@ func TestVariants_Bounds(t *testing.T) {
 	var policies []*Policy
 	for i := range 30 {
 		tags := map[string]string{fmt.Sprintf("k%d", i): "v"}
-		rule := Rule{Matches: []Match{{Path: PathMatch{Exact, fmt.Sprintf("/a/%d", i)}}}}
-		policies = append(policies, newPolicy(fmt.Sprint("p", i), TargetRef{Kind: MeshSubset, Tags: tags}, toService("s", rule)))
+		rule := meshpolicy.Rule{Matches: policytest.On(policytest.Exact(fmt.Sprintf("/a/%d", i)))}
+		policies = append(policies, policytest.New(fmt.Sprint("p", i), TargetRef{Tags: tags}, policytest.To("s", rule)))
 	}
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("s"), service("t")}}, nil)
+	m := mustBuild(t, Input{Policies: policies, Services: services("s", "t")}, nil)
 	if r := m.Routes(Client{}, "s"); r.Err.Code() != codes.ResourceExhausted || r.Message != nil || len(routesOf(m, "s")) != 1 {
 		t.Errorf("got %v", r)
 	}
@@ -273,8 +275,8 @@ func TestVariants_Bounds(t *testing.T) {
 	policies = nil
 	for i := range maxAllTags + 1 {
 		tags := map[string]string{fmt.Sprintf("k%d", i): "v"}
-		policies = append(policies, newPolicy(fmt.Sprint("p", i), TargetRef{Kind: MeshSubset, Tags: tags},
-			toService(fmt.Sprint("s", i), Rule{Filters: []Filter{}, Matches: []Match{{Path: PathMatch{Exact, "/a/b"}}}})))
+		policies = append(policies, policytest.New(fmt.Sprint("p", i), TargetRef{Tags: tags},
+			policytest.To(fmt.Sprint("s", i), meshpolicy.Rule{Filters: []meshpolicy.Filter{}, Matches: policytest.On(policytest.Exact("/a/b"))})))
 	}
 	in := Input{Policies: policies}
 	for i := range policies {
@@ -291,25 +293,16 @@ func TestConstraints_BetweenTwoMeshes(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(11, 12))
 	for range 30 {
-		in := Input{Services: []*Service{service("a"), service("b"), service("c")}, Policies: randomPolicies(r, 3)}
+		in := Input{Services: services("a", "b", "c"), Policies: policytest.Policies(r, 3)}
 		before := mustBuild(t, in, nil)
-		in.Policies = append(randomPolicies(r, 5)[3:], in.Policies...)
+		in.Policies = append(policytest.Policies(r, 5)[3:], in.Policies...)
 		after := mustBuild(t, in, before)
 		keys := slices.Compact(slices.Sorted(slices.Values(append(before.Keys(), after.Keys()...))))
 		for _, m := range []*Mesh{before, after} {
 			variants := routesOf(m, "a")
-			parameters := make([]dynparam.Parameters, len(variants))
-			for i, v := range variants {
-				parameters[i] = v.Parameters
-			}
-			for _, c := range worldClients() {
-				byType, err := ConstraintsFor(c, keys)
-				if err != nil {
-					t.Fatal(err)
-				}
-				choice := byType.For(RouteConfigurationType).Choose(parameters)
-				if choice.Ambiguous() || describe(variants[choice.Index]) != describe(m.Routes(c, "a")) {
-					t.Fatalf("%v gets %v", c, variants[choice.Index].Parameters)
+			for _, c := range policytest.Clients() {
+				if got := choose(t, c, keys, variants); describe(got) != describe(m.Routes(c, "a")) {
+					t.Fatalf("%v gets %v", c, got.Parameters)
 				}
 			}
 		}

@@ -9,20 +9,25 @@ import (
 // authority, the type and the id are given decoded; the authority may be empty.
 func New(authority, typeName, id string) string {
 	var b strings.Builder
-	b.WriteString(AuthorityPrefix(authority))
+	b.Grow(len(Prefix+"///") + len(authority) + len(typeName) + len(id))
+	writeAuthority(&b, authority)
 	encodePart(&b, partType, typeName)
 	b.WriteByte('/')
 	encodePart(&b, partID, id)
 	return b.String()
 }
 
+func writeAuthority(b *strings.Builder, authority string) {
+	b.WriteString(Prefix + "//")
+	encodePart(b, partAuthority, authority)
+	b.WriteByte('/')
+}
+
 // AuthorityPrefix returns how the names of an authority begin in canonical form, such as
 // "xdstp://a/".
 func AuthorityPrefix(authority string) string {
 	var b strings.Builder
-	b.WriteString(Prefix + "//")
-	encodePart(&b, partAuthority, authority)
-	b.WriteByte('/')
+	writeAuthority(&b, authority)
 	return b.String()
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -132,7 +133,7 @@ func (o *Options) check() error {
 // DPDSName is the name of the resource that has the constraints for a client of an
 // authority. It is the same for all clients: what is in it depends on who asks.
 func DPDSName(authority string) string {
-	return "xdstp://" + authority + "/" + strings.TrimPrefix(dynparam.MapTypeURL, "type.googleapis.com/") + "/client"
+	return xdsname.New(authority, dynparam.MapTypeName, "client")
 }
 
 // features are those of the servers, with the one that DPDS takes.

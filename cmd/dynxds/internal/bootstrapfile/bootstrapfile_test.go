@@ -57,6 +57,10 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	if got := c.Authorities["mesh"].DynamicParameterConstraintsResource; got != want {
 		t.Errorf("the DPDS resource is %q, want %q", got, want)
 	}
+	want = "xdstp://a!b%20c/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client"
+	if got := bootstrapfile.DPDSName("a!b c"); got != want {
+		t.Errorf("the DPDS resource of an authority to encode is %q, want %q", got, want)
+	}
 	if c.DNSFallback != bootstrap.DNSFallbackNever {
 		t.Errorf("the DNS fallback is %q", c.DNSFallback)
 	}

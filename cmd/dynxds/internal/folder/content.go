@@ -6,7 +6,7 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// Kinds of documents, beside meshroute.PolicyKind.
+// Kinds of documents, beside meshpolicy.DocumentKind.
 const (
 	kindService  = "Service"
 	kindDenial   = "Denial"

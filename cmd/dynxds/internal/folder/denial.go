@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 )
@@ -15,8 +16,8 @@ func readDenial(document strictyaml.Value) *meshroute.Denial {
 	o := document.Object("kind", "clients", "to", "reason")
 	return &meshroute.Denial{
 		Source:  source(document),
-		Clients: meshroute.ReadTargetRef(o.Require("clients")),
-		To:      meshroute.ReadDestination(o.Require("to")),
+		Clients: meshpolicy.ReadTargetRef(o.Require("clients")),
+		To:      meshpolicy.ReadDestination(o.Require("to")),
 		Reason:  o.Field("reason").Text(),
 	}
 }

@@ -124,8 +124,8 @@ func TestReadsEveryKind(t *testing.T) {
 	}
 	wantDenial := meshroute.Denial{
 		Source:  c.Denials[0].Source,
-		Clients: meshroute.TargetRef{Kind: meshroute.MeshService, Name: "batch"},
-		To:      meshroute.TargetRef{Kind: meshroute.MeshService, Name: "payments"},
+		Clients: meshroute.TargetRef{Name: "batch"},
+		To:      meshroute.TargetRef{Name: "payments"},
 		Reason:  "batch jobs do not pay",
 	}
 	if diff := cmp.Diff(wantDenial, c.Denials[0]); diff != "" {

@@ -12,15 +12,15 @@ import (
 
 // checkNames finds what has the name of something else.
 func checkNames(c *Content, faults *strictyaml.Faults) {
-	seen := taken{at: map[string]meshroute.Source{}, faults: faults}
+	seen := names{at: map[string]meshroute.Source{}, faults: faults}
 	for _, s := range c.Services {
-		seen.take("service "+s.Name, s.Source)
+		seen.add("service "+s.Name, s.Source)
 	}
 	for _, p := range c.Policies {
-		seen.take("policy "+p.Name, p.Source)
+		seen.add("policy "+p.Name, p.Source)
 	}
 	for _, r := range c.Resources {
-		seen.take(r.String(), r.Source)
+		seen.add(r.String(), r.Source)
 	}
 }
 
@@ -37,20 +37,20 @@ func (r *Resource) String() string {
 	return text + " with " + strings.Join(pairs, ", ")
 }
 
-// taken are the names that were met.
-type taken struct {
+// names are those in use, and where.
+type names struct {
 	at     map[string]meshroute.Source
 	faults *strictyaml.Faults
 }
 
-func (t taken) take(what string, at meshroute.Source) {
-	if first, twice := t.at[what]; twice {
-		t.faults.Add(strictyaml.Fault{
+func (n names) add(what string, at meshroute.Source) {
+	if first, twice := n.at[what]; twice {
+		n.faults.Add(strictyaml.Fault{
 			File: at.File, Line: at.Line,
 			Problem:    fmt.Sprintf("there are two of %s; the first is at %s", what, first),
 			Suggestion: "rename or delete one",
 		})
 		return
 	}
-	t.at[what] = at
+	n.at[what] = at
 }

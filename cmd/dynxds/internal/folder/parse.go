@@ -4,6 +4,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 )
@@ -33,13 +34,13 @@ func (f *file) read(document strictyaml.Value) {
 		return
 	}
 	if !kind.Present() {
-		document.Fault("add kind: "+kindService+", "+meshroute.PolicyKind+", "+kindDenial+" or "+kindResource,
+		document.Fault("add kind: "+kindService+", "+meshpolicy.DocumentKind+", "+kindDenial+" or "+kindResource,
 			"the document does not say what it is")
 		return
 	}
 	before := len(f.faults.List)
 	fine := func() bool { return len(f.faults.List) == before }
-	switch kind.OneOf(kindService, kindDenial, kindResource, meshroute.PolicyKind) {
+	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind) {
 	case kindService:
 		if s := readService(document); fine() {
 			f.content.Services = append(f.content.Services, s)
@@ -52,13 +53,13 @@ func (f *file) read(document strictyaml.Value) {
 		if r := readResource(document); fine() {
 			f.content.Resources = append(f.content.Resources, r)
 		}
-	case meshroute.PolicyKind:
+	case meshpolicy.DocumentKind:
 		f.readPolicy(document)
 	}
 }
 
 func (f *file) readPolicy(document strictyaml.Value) {
-	if p := meshroute.ParseDocument(document, f.faults); p != nil {
+	if p := meshpolicy.ParseDocument(document, f.faults); p != nil {
 		f.content.Policies = append(f.content.Policies, p)
 	}
 }

@@ -131,10 +131,10 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 	path := filepath.Join(r.dir, name)
 	info, err := os.Stat(path)
 	if err != nil {
-		return r.gone(name, err)
+		return r.removed(name, err)
 	}
 	if info.IsDir() {
-		return r.gone(name, fs.ErrNotExist)
+		return r.removed(name, fs.ErrNotExist)
 	}
 	if !info.Mode().IsRegular() {
 		return false, fmt.Errorf("%s is not a regular file", path) // a pipe may never end
@@ -146,7 +146,7 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 	now := r.now()
 	data, err := readBounded(path)
 	if err != nil {
-		return r.gone(name, err)
+		return r.removed(name, err)
 	}
 	if f != nil && slices.Equal(f.data, data) {
 		f.info, f.readAt = info, now
@@ -167,9 +167,10 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, strictyaml.MaxSize+1))
 }
 
-// gone is for a file that is not there after all: it was deleted since the folder
-// was listed, or is a link that leads nowhere, or a folder.
-func (r *Reader) gone(name string, err error) (changed bool, _ error) {
+// removed forgets a file that could not be opened because it does not exist: it was
+// deleted after the folder was listed, or it is a broken link or a folder. Any other
+// error is returned.
+func (r *Reader) removed(name string, err error) (changed bool, _ error) {
 	if !os.IsNotExist(err) {
 		return false, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 )
@@ -22,7 +23,7 @@ import (
 //	  typed_config: {"@type": …}
 func readService(document strictyaml.Value) *meshroute.Service {
 	o := document.Object("kind", "name", "endpoints", "filters")
-	s := &meshroute.Service{Name: meshroute.ReadServiceName(o.Require("name")), Source: source(document)}
+	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(document)}
 	seen := map[string]int{}
 	for i, item := range o.Field("endpoints").Items() {
 		e := readEndpoint(item)
@@ -64,7 +65,7 @@ func readEndpoint(v strictyaml.Value) meshroute.Endpoint {
 		e.Health = healths[health.OneOf("Healthy", "Unhealthy", "Draining")]
 	}
 	if tags := o.Field("tags"); tags.Present() {
-		e.Tags = meshroute.ReadTags(tags)
+		e.Tags = meshpolicy.ReadTags(tags)
 	}
 	return e
 }

@@ -3,11 +3,11 @@ package publish
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -70,7 +70,7 @@ func (p *Publisher) asksDPDS(t controlplane.TypeStatus) bool {
 
 // isOurs reports whether a resource is one that DPDS is about.
 func (p *Publisher) isOurs(name string) bool {
-	return strings.HasPrefix(name, "xdstp://"+p.authority+"/")
+	return xdsname.HasAuthority(name, p.authority)
 }
 
 // coversKeys reports whether constraints are about all the keys that others are about.

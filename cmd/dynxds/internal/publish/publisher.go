@@ -104,7 +104,7 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	})
 	if err != nil {
 		p.setTags(p.state.tags)
-		return Summary{}, fmt.Errorf("the store refused the update, and is as it was: %w", err)
+		return Summary{}, fmt.Errorf("the store refused the update and did not change: %w", err)
 	}
 	p.setTags(next)
 	u.keep(&p.state)
@@ -149,7 +149,7 @@ func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 	for i, mesh := range meshes {
 		changed, removed := mesh.Changes(p.before(i))
 		for _, r := range changed {
-			if k := keyOf(r); !sameMade(p.state.made[k], r) {
+			if k := keyOf(r); !isUnchanged(p.state.made[k], r) {
 				u.set[k] = r
 			}
 		}

@@ -315,16 +315,18 @@ func TestWrittenVariantsAreChosenByNode(t *testing.T) {
 	}
 }
 
-// Given a resource of the same name and without parameters, then it is in the way of a
-// service even if policies make variants of this one.
+// Given a resource of the same name, however that is spelled, and without parameters, then
+// it is in the way of a service even if policies make variants of this one.
 func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "")
-	s.write("services.yaml", services)
-	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
-	s.write("clash.yaml", resource("backend", ""))
-	if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "a service has this resource already") {
-		t.Errorf("got error %v, want that the service has it already", err)
+	for authority, name := range map[string]string{"": "backend", "a!b": "xdstp://a%21b/envoy.config.route.v3.RouteConfiguration/backend"} {
+		s := newSite(t, authority)
+		s.write("services.yaml", services)
+		s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v2"))
+		s.write("clash.yaml", resource(name, ""))
+		if _, err := s.tryPublish(); err == nil || !strings.Contains(err.Error(), "a service has this resource already") {
+			t.Errorf("with authority %q: got error %v, want that the service has %s already", authority, err, name)
+		}
 	}
 }
 

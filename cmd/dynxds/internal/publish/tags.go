@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -35,7 +36,7 @@ func tagsOf(meshes []*meshroute.Mesh, written map[key]*folder.Resource) tags {
 	for k, r := range written {
 		for parameter := range r.Parameters {
 			// The constraint on it is the mesh's: it is no tag.
-			if parameter != meshroute.SpecificityKey {
+			if parameter != meshpolicy.SpecificityKey {
 				name := typeName(k.typeURL)
 				t.written[name] = append(t.written[name], parameter)
 			}

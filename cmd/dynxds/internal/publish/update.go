@@ -8,7 +8,9 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -39,7 +41,7 @@ func (u *update) addWritten(from *state, resources []*folder.Resource) error {
 		switch {
 		case err != nil:
 			faults.Add(fault(r, fmt.Sprintf("its dynamic parameters cannot be used: %v", err), ""))
-		case u.makes(from, k):
+		case u.makes(from, key{k.typeURL, xdsname.Canonical(r.Name), k.parameters}):
 			faults.Add(fault(r, "a service has this resource already", "rename it, or give it dynamic parameters"))
 		}
 		u.written[k] = r
@@ -67,7 +69,7 @@ func (u *update) makes(from *state, k key) bool {
 		return false
 	}
 	// No parameters could be more valid than these.
-	least, _ := dynparam.NewParameters(map[string]string{meshroute.SpecificityKey: "0"})
+	least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
 	k.parameters = least.Key()
 	return u.has(from, k)
 }
@@ -76,18 +78,19 @@ func (u *update) has(from *state, k key) bool {
 	return u.set[k] != nil || from.made[k] != nil && u.removed[k] == nil
 }
 
-// sameMade reports whether a resource that was built anew is what it was.
-func sameMade(was, is *meshroute.Resource) bool {
+// isUnchanged reports whether a resource that was built again is equal to the old one.
+func isUnchanged(old, new *meshroute.Resource) bool {
 	switch {
-	case was == nil:
+	case old == nil:
 		return false
-	case was.Err != nil || is.Err != nil:
-		return was.Err != nil && is.Err != nil && proto.Equal(was.Err.Proto(), is.Err.Proto())
+	case old.Err != nil || new.Err != nil:
+		return old.Err != nil && new.Err != nil && proto.Equal(old.Err.Proto(), new.Err.Proto())
 	}
-	return was.Message == is.Message || proto.Equal(was.Message, is.Message)
+	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
 }
 
-// apply carries the update out in the store. What goes makes room for what comes.
+// apply carries the update out in the store: first what is removed, then what is set, as
+// one may take the place of the other.
 func (u *update) apply(tx *controlplane.Tx) {
 	for k, r := range u.removed {
 		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())

@@ -11,6 +11,7 @@ import (
 	_ "github.com/dynxds/dynxds" // the filters and policies that a client has
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -128,7 +129,7 @@ func judge(decode *xdsclient.ResourceType, name string, resource *anypb.Any) ver
 	switch {
 	case err != nil:
 		return verdict{meshroute.Error, fmt.Sprintf("clients reject it: %v", err)}
-	case inMessage != "" && inMessage != name && !strings.HasPrefix(name, "xdstp:"):
+	case inMessage != "" && inMessage != name && !strings.HasPrefix(name, xdsname.Prefix):
 		return verdict{meshroute.Error, fmt.Sprintf("clients do not find it, as the name in the message is %q; make the names equal", inMessage)}
 	}
 	return verdict{}

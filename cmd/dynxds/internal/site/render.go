@@ -11,7 +11,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/meshroute"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // View says whose view of a folder is wanted.
@@ -26,13 +28,22 @@ type View struct {
 	Service string
 }
 
-// node is the client's.
+// node says who the client is, as clients of its implementation do.
 func (v *View) node() *corepb.Node {
 	fields := make(map[string]*structpb.Value, len(v.Tags))
 	for key, value := range v.Tags {
 		fields[key] = structpb.NewStringValue(value)
 	}
-	return v.Implementation.Announce(&corepb.Node{Metadata: &structpb.Struct{Fields: fields}})
+	node := &corepb.Node{Metadata: &structpb.Struct{Fields: fields}}
+	switch v.Implementation {
+	case meshroute.Dynxds:
+		node.ClientFeatures = []string{bootstrap.ClientFeature}
+	case meshroute.GRPCGo:
+		node.UserAgentName = "gRPC Go"
+	case meshroute.Envoy:
+		node.UserAgentName = "envoy"
+	}
+	return node
 }
 
 // Item is one resource that a client gets, or the error in its place.
@@ -58,7 +69,7 @@ func Resources(v View) ([]Item, error) {
 	for _, typeURL := range loaded.types() {
 		for _, name := range loaded.names(typeURL) {
 			// With an authority everything is there twice.
-			if v.Authority != "" && !strings.HasPrefix(name, "xdstp:") {
+			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
 				continue
 			}
 			resource, st := loaded.store.Choose(typeURL, name, constraints.For(typeURL))
@@ -71,7 +82,8 @@ func Resources(v View) ([]Item, error) {
 		return items, nil
 	}
 	mesh := loaded.reload.publisher.Mesh()
-	return reachable(items, mesh.ListenerName(v.Service), mesh.RoutesName(v.Service)), nil
+	routes := mesh.Routes(meshroute.ClientFromNode(v.node()), v.Service)
+	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
 }
 
 // Explain writes which policies the client's requests are subject to, service by
@@ -85,7 +97,7 @@ func Explain(w io.Writer, v View) error {
 		return err
 	}
 	mesh, client := loaded.reload.publisher.Mesh(), meshroute.ClientFromNode(v.node())
-	for _, service := range mesh.Services() {
+	for _, service := range loaded.services() {
 		if v.Service != "" && v.Service != service {
 			continue
 		}
@@ -104,11 +116,21 @@ func indent(text string) string {
 // knows returns an error for a service that the folder does not have. An empty name
 // stands for all.
 func (l *loaded) knows(service string) error {
-	services := l.reload.publisher.Mesh().Services()
+	services := l.services()
 	if service == "" || slices.Contains(services, service) {
 		return nil
 	}
 	return fmt.Errorf("there is no service %q; there are %s", service, strings.Join(services, ", "))
+}
+
+// services returns the names of the services in order.
+func (l *loaded) services() []string {
+	var names []string
+	for _, s := range l.content.Services {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // types returns the types that the store may have resources of.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/meshroute"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
@@ -184,7 +185,7 @@ func joinDelta(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, se
 		return nil, err
 	}
 	stream := &grpc.GenericClientStream[twinpb.DeltaDiscoveryRequest, twinpb.DeltaDiscoveryResponse]{ClientStream: wire}
-	constraints, err := meshroute.ConstraintsFor(meshroute.Client{Service: service}, []string{meshroute.ServiceKey})
+	constraints, err := meshroute.ConstraintsFor(meshroute.Client{Service: service}, []string{meshpolicy.ServiceKey})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package meshroute
+package meshpolicy
 
 import (
 	"math"
@@ -88,15 +88,15 @@ func readBackendRef(v strictyaml.Value, weighted bool) BackendRef {
 		fields, weight = append(fields, "weight"), 1
 	}
 	o := v.Object(fields...)
-	ref, ok := refFields(o, MeshService, MeshServiceSubset)
-	if ref.Kind == MeshService && o.Field("tags").Present() {
-		ref.Kind = MeshServiceSubset
+	ref, kind, ok := refFields(o, meshService, meshServiceSubset)
+	if kind == meshService && o.Field("tags").Present() {
+		kind = meshServiceSubset
 	}
 	if ok {
-		checkRef(o, ref.Kind)
+		checkRef(o, kind)
 	}
 	if w := o.Field("weight"); w.Present() {
 		weight = w.Uint(0, math.MaxUint32)
 	}
-	return BackendRef{Kind: ref.Kind, Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
+	return BackendRef{Name: ref.Name, Tags: ref.Tags, Weight: uint32(weight)}
 }

@@ -1,4 +1,4 @@
-package meshroute
+package meshpolicy
 
 import (
 	"cmp"
@@ -56,58 +56,62 @@ func (o Origin) String() string {
 // Merge merges the policies that select the client and have something to say of the
 // service, whatever the order in which they are given.
 func Merge(policies []*Policy, c Client, service string) Merged {
-	var parts []part
+	var parts []Part
 	for _, p := range policies {
 		if !p.TargetRef.Selects(c) {
 			continue
 		}
-		parts = append(parts, partsFor(p, service)...)
+		parts = append(parts, PartsFor(p, service)...)
 	}
-	slices.SortFunc(parts, part.compare)
-	return mergeParts(parts)
+	slices.SortFunc(parts, Part.Compare)
+	return MergeParts(parts)
 }
 
-// part is what one policy says of one service.
-type part struct {
-	policy *Policy
-	to     int
+// Part is what one policy says of one service.
+type Part struct {
+	Policy *Policy
+	// To is an index in Policy.To.
+	To int
 }
 
-// partsFor returns what a policy says of a service: up to two parts, as it may also
+// Rules are the rules of the part.
+func (p Part) Rules() []Rule { return p.Policy.To[p.To].Rules }
+
+// PartsFor returns what a policy says of a service: up to two parts, as it may also
 // speak of all services.
-func partsFor(p *Policy, service string) []part {
-	var parts []part
+func PartsFor(p *Policy, service string) []Part {
+	var parts []Part
 	for i := range p.To {
-		if ref := p.To[i].TargetRef; ref.Kind == MeshAll || ref.Name == service {
-			parts = append(parts, part{p, i})
+		if name := p.To[i].TargetRef.Name; name == "" || name == service {
+			parts = append(parts, Part{p, i})
 		}
 	}
 	return parts
 }
 
-// compare puts the less specific part first: by the clients' targetRef, then by the
+// Compare puts the less specific part first: by the clients' targetRef, then by the
 // destination's, then by name, of which the first in the alphabet is the most
 // specific, as in Kuma. No two policies have the same name.
-func (a part) compare(b part) int {
+func (p Part) Compare(o Part) int {
 	return cmp.Or(
-		cmp.Compare(a.policy.TargetRef.Kind, b.policy.TargetRef.Kind),
-		cmp.Compare(a.policy.To[a.to].TargetRef.Kind, b.policy.To[b.to].TargetRef.Kind),
-		strings.Compare(b.policy.Name, a.policy.Name),
+		cmp.Compare(p.Policy.TargetRef.kind(), o.Policy.TargetRef.kind()),
+		cmp.Compare(p.Policy.To[p.To].TargetRef.kind(), o.Policy.To[o.To].TargetRef.kind()),
+		strings.Compare(o.Policy.Name, p.Policy.Name),
 	)
 }
 
-// mergeParts merges parts, of which the least specific comes first.
-func mergeParts(parts []part) Merged {
+// MergeParts merges parts, of which the least specific comes first.
+func MergeParts(parts []Part) Merged {
 	layers := make([]Merged, 0, len(parts))
 	for _, p := range slices.Backward(parts) {
-		layers = append(layers, p.merged())
+		layers = append(layers, p.Merged())
 	}
-	return merge(layers...)
+	return Join(layers...)
 }
 
-// merge merges layers, of which the most specific comes first. It is associative, and
+// Join merges layers, of which the most specific comes first. It is associative, and
 // a layer merged with itself is that layer.
-func merge(layers ...Merged) Merged {
+func Join(layers ...Merged) Merged {
 	if len(layers) == 1 {
 		return layers[0]
 	}
@@ -142,12 +146,12 @@ func (r *MergedRule) complete(below MergedRule) {
 	}
 }
 
-// merged returns the rules of one part.
-func (p part) merged() Merged {
-	rules := p.policy.To[p.to].Rules
+// Merged returns the rules of one part.
+func (p Part) Merged() Merged {
+	rules := p.Rules()
 	m := Merged{Rules: make([]MergedRule, len(rules))}
 	for i := range rules {
-		r, from := &rules[i], Origin{p.policy, p.to, i}
+		r, from := &rules[i], Origin{p.Policy, p.To, i}
 		m.Rules[i] = MergedRule{
 			Matches: r.Matches, Filters: r.Filters, BackendRefs: r.BackendRefs, MatchesFrom: []Origin{from},
 			matchesKey: r.matchesKey,
@@ -162,31 +166,32 @@ func (p part) merged() Merged {
 	return m
 }
 
-// route is one entry of a rule's matches: what becomes one route or two.
-type route struct {
-	match *Match
-	rule  *MergedRule
-	// unreachable says that an earlier route takes all requests.
-	unreachable bool
+// Route is one entry of a rule's matches.
+type Route struct {
+	Match *Match
+	// Rule is nil for the one that matches what no rule does: such requests go to the
+	// service itself.
+	Rule *MergedRule
+	// Unreachable says that an earlier route takes all requests.
+	Unreachable bool
 }
 
-// routes returns the entries of all rules in the order in which they are tried. The
-// last one matches everything; if no rule does, it is one without a rule, which
-// sends requests to the service itself.
-func (m Merged) routes() []route {
-	var list []route
+// Routes returns the entries of all rules in the order in which they are tried. The
+// last one matches everything; if no rule does, it is one without a rule.
+func (m Merged) Routes() []Route {
+	var list []Route
 	for i := range m.Rules {
 		for j := range m.Rules[i].Matches {
-			list = append(list, route{match: &m.Rules[i].Matches[j], rule: &m.Rules[i]})
+			list = append(list, Route{Match: &m.Rules[i].Matches[j], Rule: &m.Rules[i]})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b route) int { return compareMatches(a.match, b.match) })
-	last := slices.IndexFunc(list, func(r route) bool { return r.match.all() })
+	slices.SortStableFunc(list, func(a, b Route) int { return compareMatches(a.Match, b.Match) })
+	last := slices.IndexFunc(list, func(r Route) bool { return r.Match.all() })
 	if last < 0 {
-		return append(list, route{match: &Match{Path: everyPath}})
+		return append(list, Route{Match: &Match{Path: everyPath}})
 	}
 	for i := last + 1; i < len(list); i++ {
-		list[i].unreachable = true
+		list[i].Unreachable = true
 	}
 	return list
 }

@@ -1,8 +1,7 @@
-package meshroute
+package meshpolicy
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -104,28 +103,17 @@ func (m *Match) normalize() {
 	}
 }
 
-// normalizeMatches returns the canonical form of a rule's matches: without an entry
+// NormalizeMatches returns the canonical form of a rule's matches: without an entry
 // it has the one that matches everything.
-func normalizeMatches(matches []Match) []Match {
+func NormalizeMatches(matches []Match) []Match {
 	if len(matches) == 0 {
 		return []Match{{Path: everyPath}}
 	}
 	for i := range matches {
 		matches[i].normalize()
 	}
-	slices.SortStableFunc(matches, func(a, b Match) int { return strings.Compare(keyOf(a), keyOf(b)) })
-	return slices.CompactFunc(matches, func(a, b Match) bool { return keyOf(a) == keyOf(b) })
-}
-
-// keyOf returns the same string for equal values, and for no others. The values are
-// made of exported fields.
-func keyOf(value any) string {
-	b, err := json.Marshal(value)
-	if err != nil {
-		// Text, numbers, and structs and maps of these can always be written.
-		panic(err)
-	}
-	return string(b)
+	slices.SortStableFunc(matches, func(a, b Match) int { return strings.Compare(Key(a), Key(b)) })
+	return slices.CompactFunc(matches, func(a, b Match) bool { return Key(a) == Key(b) })
 }
 
 // compareMatches puts the matches of routes into the order of the Gateway API

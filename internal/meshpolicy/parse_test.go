@@ -1,4 +1,4 @@
-package meshroute
+package meshpolicy_test
 
 import (
 	"errors"
@@ -6,12 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// policyText puts rules, in flow style, into a policy. They start at line 7.
-func policyText(rules string) string {
-	return "name: p\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: MeshService, name: s}\n    rules:\n" + rules
-}
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
+	"github.com/dynxds/dynxds/internal/strictyaml"
+)
 
 // What is wrong is said with its line, its path and, where there is one, a
 // suggestion.
@@ -22,7 +21,7 @@ func TestParse_Faults(t *testing.T) {
 		given, text string
 		then        []string
 	}{
-		{"an unknown field", policyText("    - {matchs: []}"), []string{`f:7: ` + at + `: unknown field "matchs"; did you mean "matches"?`}},
+		{"an unknown field", policytest.Text("    - {matchs: []}"), []string{`f:7: ` + at + `: unknown field "matchs"; did you mean "matches"?`}},
 		{"an unknown kind", "name: p\nspec:\n  targetRef: {kind: MeshServiceSubsets, name: a}\n  to: []\n", []string{
 			`f:3: spec.targetRef.kind: unknown value "MeshServiceSubsets"; did you mean "MeshServiceSubset"?`,
 			`f:4: spec.to: a policy needs at least one destination`,
@@ -68,63 +67,63 @@ func TestParse_Faults(t *testing.T) {
 			`f:4: spec.to[0].default: rules and default.rules say the same thing; keep one of the two`,
 			`f:5: spec.to[1]: the field "rules" is missing`,
 		}},
-		{"matches that occur twice, in other words", policyText("    - matches: [{path: {type: Prefix, value: /a/}, headers: [{name: X, value: a}, {name: y, type: Present}]}]\n" +
+		{"matches that occur twice, in other words", policytest.Text("    - matches: [{path: {type: Prefix, value: /a/}, headers: [{name: X, value: a}, {name: y, type: Present}]}]\n" +
 			"    - matches: {path: {prefix: /a}, headers: [{name: Y, type: Present}, {type: Exact, name: x, value: a}]}\n"), []string{
 			`f:8: spec.to[0].rules[1]: the matches are those of rules[0]; join the two`,
 		}},
-		{"a rule for everything twice", policyText("    - {}\n    - {matches: [{path: {prefix: /}}]}\n"), []string{
+		{"a rule for everything twice", policytest.Text("    - {}\n    - {matches: [{path: {prefix: /}}]}\n"), []string{
 			`f:8: spec.to[0].rules[1]: the matches are those of rules[0]; join the two`,
 		}},
-		{"paths", policyText("    - matches:\n      - {path: {type: exact, value: /a}}\n      - {path: {type: Prefix, value: a}}\n      - {path: {type: Exact, value: \"/a?b\"}}\n      - {path: {type: RegularExpression, value: \"(\"}}\n      - {path: {prefix: /a, value: /b}}\n"), []string{
+		{"paths", policytest.Text("    - matches:\n      - {path: {type: exact, value: /a}}\n      - {path: {type: Prefix, value: a}}\n      - {path: {type: Exact, value: \"/a?b\"}}\n      - {path: {type: RegularExpression, value: \"(\"}}\n      - {path: {prefix: /a, value: /b}}\n"), []string{
 			`f:8: ` + at + `.matches[0].path.type: unknown value "exact"; did you mean "Exact"?`,
 			`f:9: ` + at + `.matches[1].path.value: a path starts with /, and "a" does not; put a / before it`,
 			`f:10: ` + at + `.matches[2].path.value: the path "/a?b" has a character that paths do not have`,
 			"f:11: " + at + ".matches[3].path.value: \"(\" is not a regular expression of RE2: error parsing regexp: missing closing ): `(`; see https://github.com/google/re2/wiki/Syntax",
 			`f:12: ` + at + `.matches[4].path: prefix has no other field beside it; write type and value`,
 		}},
-		{"a regular expression that is too large", policyText("    - {matches: [{path: {regularExpression: '/[[:^alpha:]]{900}\\pL{100}'}}]}"), []string{
+		{"a regular expression that is too large", policytest.Text("    - {matches: [{path: {regularExpression: '/[[:^alpha:]]{900}\\pL{100}'}}]}"), []string{
 			`f:7: ` + at + `.matches[0].path.regularExpression: the regular expression "/[[:^alpha:]]{900}\\pL{100}" is too large; repetitions multiply`,
 		}},
-		{"methods", policyText("    - {matches: [{methods: [post]}, {methods: []}]}"), []string{
+		{"methods", policytest.Text("    - {matches: [{methods: [post]}, {methods: []}]}"), []string{
 			`f:7: ` + at + `.matches[0].methods[0]: unknown value "post"; did you mean "POST"?`,
 			`f:7: ` + at + `.matches[1].methods: no method is in the list; leave the field out to match every method`,
 		}},
-		{"conditions on headers", policyText("    - matches:\n      - headers: [{name: a, type: Absent, value: b}, {name: b}, {name: \"c d\", value: e}, {name: f, type: Prefix, value: \"\"}]\n"), []string{
+		{"conditions on headers", policytest.Text("    - matches:\n      - headers: [{name: a, type: Absent, value: b}, {name: b}, {name: \"c d\", value: e}, {name: f, type: Prefix, value: \"\"}]\n"), []string{
 			`f:8: ` + at + `.matches[0].headers[0].value: a condition of type Absent has no value; leave it out`,
 			`f:8: ` + at + `.matches[0].headers[1]: a condition of type Exact needs the field "value"`,
 			`f:8: ` + at + `.matches[0].headers[2].name: "c d" cannot be the name of a header`,
 			`f:8: ` + at + `.matches[0].headers[3].value: every value starts with the empty prefix; use type Present`,
 		}},
-		{"conditions that contradict one another", policyText("    - matches:\n      - headers: [{name: a, value: x}, {name: A, value: y}]\n      - queryParams: [{name: a, value: x}, {name: a, value: y}]\n      - headers: [{name: a, type: Absent}, {name: a, type: Present}]\n"), []string{
+		{"conditions that contradict one another", policytest.Text("    - matches:\n      - headers: [{name: a, value: x}, {name: A, value: y}]\n      - queryParams: [{name: a, value: x}, {name: a, value: y}]\n      - headers: [{name: a, type: Absent}, {name: a, type: Present}]\n"), []string{
 			`f:8: ` + at + `.matches[0].headers: nothing can match both "a Exact x" and "a Exact y"; use two matches if either will do`,
 			`f:9: ` + at + `.matches[1].queryParams: nothing can match both "a Exact x" and "a Exact y"; use two matches if either will do`,
 			`f:10: ` + at + `.matches[2].headers: nothing can match both "a Absent" and "a Present"; use two matches if either will do`,
 		}},
-		{"a prefix of a query parameter", policyText("    - {matches: [{queryParams: [{name: a, type: Prefix, value: b}]}]}"), []string{
+		{"a prefix of a query parameter", policytest.Text("    - {matches: [{queryParams: [{name: a, type: Prefix, value: b}]}]}"), []string{
 			`f:7: ` + at + `.matches[0].queryParams[0].type: unknown value "Prefix"; it can be Exact, RegularExpression`,
 		}},
-		{"destinations", policyText("    - backendRefs: [{kind: MeshServiceSubset, name: a}, {kind: Mesh}, {kind: MeshService, name: a, weight: -1}, {kind: MeshService, nam: a}]\n"), []string{
+		{"destinations", policytest.Text("    - backendRefs: [{kind: MeshServiceSubset, name: a}, {kind: Mesh}, {kind: MeshService, name: a, weight: -1}, {kind: MeshService, nam: a}]\n"), []string{
 			`f:7: ` + at + `.backendRefs[0]: a MeshServiceSubset needs the field "tags"`,
 			`f:7: ` + at + `.backendRefs[1].kind: unknown value "Mesh"; it can be MeshService, MeshServiceSubset`,
 			`f:7: ` + at + `.backendRefs[2].weight: expected an integer from 0 to 4294967295, found the number "-1"`,
 			`f:7: ` + at + `.backendRefs[3]: unknown field "nam"; did you mean "name"?`,
 			`f:7: ` + at + `.backendRefs[3]: a MeshService needs the field "name"`,
 		}},
-		{"weights", policyText("    - {backendRefs: [{kind: MeshService, name: a, weight: 0}]}\n    - {matches: {path: {prefix: /a}}, backendRefs: [{kind: MeshService, name: a, weight: 4294967295}, {kind: MeshService, name: b}]}\n"), []string{
+		{"weights", policytest.Text("    - {backendRefs: [{kind: MeshService, name: a, weight: 0}]}\n    - {matches: {path: {prefix: /a}}, backendRefs: [{kind: MeshService, name: a, weight: 4294967295}, {kind: MeshService, name: b}]}\n"), []string{
 			`f:7: ` + at + `.backendRefs: no destination has a weight above 0`,
 			`f:8: spec.to[0].rules[1].backendRefs: the weights add up to 4294967296, more than 4294967295`,
 		}},
-		{"filters", policyText("    - filters: [{type: URLRewrite}, {}, {type: RequestMirror, urlRewrite: {hostname: a}}, {urlRewrite: {}}]\n"), []string{
+		{"filters", policytest.Text("    - filters: [{type: URLRewrite}, {}, {type: RequestMirror, urlRewrite: {hostname: a}}, {urlRewrite: {}}]\n"), []string{
 			`f:7: ` + at + `.filters[0]: a filter of type URLRewrite needs the field "urlRewrite"`,
 			`f:7: ` + at + `.filters[1]: the filter does nothing; add one of requestHeaderModifier, responseHeaderModifier, requestMirror, requestRedirect, urlRewrite`,
 			`f:7: ` + at + `.filters[2].type: the type is RequestMirror, but the field is that of a URLRewrite`,
 			`f:7: ` + at + `.filters[3].urlRewrite: the filter does nothing; add hostname or path`,
 			`f:7: ` + at + `.filters[3]: a rule has at most one URLRewrite; join the two`,
 		}},
-		{"two things in one filter", policyText("    - filters: [{urlRewrite: {hostname: a}, requestMirror: {backendRef: {kind: MeshService, name: a}}}]\n"), []string{
+		{"two things in one filter", policytest.Text("    - filters: [{urlRewrite: {hostname: a}, requestMirror: {backendRef: {kind: MeshService, name: a}}}]\n"), []string{
 			`f:7: ` + at + `.filters[0].urlRewrite: a filter does one thing, and this one is a RequestMirror already; make two filters of them`,
 		}},
-		{"header edits", policyText("    - filters: [{requestHeaderModifier: {set: [{name: A, value: x}], add: [{name: a, value: y}], remove: [\":path\", Host, \"a b\", 1]}}, {responseHeaderModifier: {set: [{name: b, value: \"\\n\"}]}}]\n"), []string{
+		{"header edits", policytest.Text("    - filters: [{requestHeaderModifier: {set: [{name: A, value: x}], add: [{name: a, value: y}], remove: [\":path\", Host, \"a b\", 1]}}, {responseHeaderModifier: {set: [{name: b, value: \"\\n\"}]}}]\n"), []string{
 			`f:7: ` + at + `.filters[0].requestHeaderModifier.add[0].name: the header "a" is edited twice; keep one of them`,
 			`f:7: ` + at + `.filters[0].requestHeaderModifier.remove[0]: the header ":path" cannot be edited; use URLRewrite for path and host`,
 			`f:7: ` + at + `.filters[0].requestHeaderModifier.remove[1]: the header "host" cannot be edited; use URLRewrite for path and host`,
@@ -132,17 +131,17 @@ func TestParse_Faults(t *testing.T) {
 			`f:7: ` + at + `.filters[0].requestHeaderModifier.remove[3]: expected a string, found the number "1"; put it in quotes: "1"`,
 			`f:7: ` + at + `.filters[1].responseHeaderModifier.set[0].value: "\n" has a character that values of headers do not have`,
 		}},
-		{"redirects", policyText("    - filters: [{requestRedirect: {scheme: ftp, port: 0, statusCode: 200}}]\n"), []string{
+		{"redirects", policytest.Text("    - filters: [{requestRedirect: {scheme: ftp, port: 0, statusCode: 200}}]\n"), []string{
 			`f:7: ` + at + `.filters[0].requestRedirect.scheme: unknown value "ftp"; it can be http, https`,
 			`f:7: ` + at + `.filters[0].requestRedirect.port: expected an integer from 1 to 65535, found the number "0"`,
 			`f:7: ` + at + `.filters[0].requestRedirect.statusCode: a redirect has the status 301, 302, 303, 307 or 308, not 200`,
 			`f:7: ` + at + `.filters[0].requestRedirect: the redirect leads back to where it comes from; add scheme, hostname, path or port`,
 		}},
-		{"a redirect and what cannot be beside it", policyText("    - filters: [{requestRedirect: {hostname: a}}, {urlRewrite: {hostname: a}}]\n      backendRefs: [{kind: MeshService, name: a}]\n"), []string{
+		{"a redirect and what cannot be beside it", policytest.Text("    - filters: [{requestRedirect: {hostname: a}}, {urlRewrite: {hostname: a}}]\n      backendRefs: [{kind: MeshService, name: a}]\n"), []string{
 			`f:7: ` + at + `.filters: a request that is redirected (RequestRedirect) is not sent on, so URLRewrite has nothing to do`,
 			`f:8: ` + at + `.backendRefs: a request that is redirected (RequestRedirect) goes to no backend; leave one of the two out`,
 		}},
-		{"changes of the path", policyText("    - filters: [{urlRewrite: {hostname: \"a:1\", path: {replaceFullPath: a, replacePrefixMatch: b}}}]\n    - {matches: {path: {exact: /a}}, filters: [{urlRewrite: {path: {type: ReplaceFullPath, replacePrefixMatch: /}}}]}\n"), []string{
+		{"changes of the path", policytest.Text("    - filters: [{urlRewrite: {hostname: \"a:1\", path: {replaceFullPath: a, replacePrefixMatch: b}}}]\n    - {matches: {path: {exact: /a}}, filters: [{urlRewrite: {path: {type: ReplaceFullPath, replacePrefixMatch: /}}}]}\n"), []string{
 			`f:7: ` + at + `.filters[0].urlRewrite.hostname: "a:1" is not a hostname; write a name without a port`,
 			`f:7: ` + at + `.filters[0].urlRewrite.path: exactly one of replaceFullPath and replacePrefixMatch is needed`,
 			`f:8: spec.to[0].rules[1].filters[0].urlRewrite.path.type: the type is ReplaceFullPath, but the field is the other one`,
@@ -152,14 +151,12 @@ func TestParse_Faults(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			_, err := Parse("f", []byte(test.text))
-			var faults *Faults
+			_, err := meshpolicy.Parse("f", []byte(test.text))
+			var faults *strictyaml.Faults
 			if !errors.As(err, &faults) {
 				t.Fatalf("the error is %v", err)
 			}
-			if diff := cmp.Diff(test.then, strings.Split(err.Error(), "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			policytest.Equal(t, "faults", test.then, strings.Split(err.Error(), "\n"))
 		})
 	}
 }
@@ -168,7 +165,7 @@ func TestParse_Faults(t *testing.T) {
 func TestParse_KeepsWhatIsGood(t *testing.T) {
 	t.Parallel()
 	text := "name: a\nspec: {to: [{targetRef: {kind: Mesh}, rules: [{}]}]}\n---\nname: 1\n---\n{\"name\": \"c\", \"spec\": {\"to\": [{\"targetRef\": {\"kind\": \"Mesh\"}, \"rules\": [{}]}]}}\n"
-	policies, err := Parse("f", []byte(text))
+	policies, err := meshpolicy.Parse("f", []byte(text))
 	var got []string
 	for _, p := range policies {
 		got = append(got, p.Name+" "+p.Source.String())
@@ -186,52 +183,9 @@ func TestParse_Forms(t *testing.T) {
 		"apiVersion: kuma.io/v1alpha1\nkind: MeshHTTPRoute\nmetadata: {name: p, namespace: n, labels: {a: b}, annotations: {c: d}}\nspec:\n" +
 			"  to: [{targetRef: {kind: MeshService, name: s}, default: {rules: [{matches: [], backendRefs: [{kind: MeshService, name: a, weight: 1}]}]}}]\n",
 	}
-	first := mustParse(t, "f", forms[0])[0]
-	second := mustParse(t, "f", forms[1])[0]
-	if first.Name != second.Name || first.targetKey != second.targetKey || first.To[0].digest != second.To[0].digest {
+	first := policytest.Parse(t, "f", forms[0])[0]
+	second := policytest.Parse(t, "f", forms[1])[0]
+	if first.Name != second.Name || first.TargetKey() != second.TargetKey() || first.To[0].Digest() != second.To[0].Digest() {
 		t.Errorf("got %+v and %+v", first, second)
 	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(readTestdata(f, "madr/by-matches.yaml")))
-	f.Add([]byte(readTestdata(f, "madr/owner.yaml")))
-	f.Add([]byte(readTestdata(f, "madr/consumer.yaml")))
-	f.Add([]byte(policyText("    - matches: [{methods: [GET, POST], path: {regularExpression: \"/a|b\"}, headers: [{name: a, type: Present}], queryParams: [{name: a, value: \"\"}]}]\n" +
-		"      filters: [{requestRedirect: {scheme: https, path: /a}}, {requestMirror: {backendRef: {kind: MeshService, name: s, tags: {a: b}}}}]\n")))
-	f.Add([]byte(policyText("    - filters: [{urlRewrite: {hostname: a, path: {replacePrefixMatch: /x%}}}, {responseHeader: {set: [{name: a, value: \"%a\"}], remove: [b]}}]\n")))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		policies, err := Parse("f", data)
-		if err == nil && len(policies) == 0 {
-			return
-		}
-		in := Input{Authority: "example.com"}
-		seen, services := make(map[string]bool), make(map[string]bool)
-		for _, p := range policies {
-			if !seen[p.Name] {
-				in.Policies = append(in.Policies, p)
-			}
-			seen[p.Name] = true
-			for _, to := range p.To {
-				for _, name := range append(to.services, to.TargetRef.Name) {
-					if name != "" && !services[name] {
-						in.Services = append(in.Services, service(name))
-					}
-					services[name] = true
-				}
-			}
-		}
-		m := mustBuild(t, in, nil)
-		checkMesh(t, m)
-		for _, p := range in.Policies {
-			c := Client{Service: p.TargetRef.Name, Tags: p.TargetRef.Tags}
-			for _, name := range m.Services() {
-				merged, _ := m.Merged(c, name)
-				_ = merged.String()
-			}
-			if _, err := m.Constraints(c); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
 }

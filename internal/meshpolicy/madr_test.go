@@ -1,26 +1,38 @@
-package meshroute
+package meshpolicy_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/meshpolicy"
+	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
 
 // The examples of the decision record (MeshTrafficRoute, accepted), heading by
 // heading. Those in testdata/madr are as the record has them.
 
-var frontend = Client{Service: "frontend"}
+var frontend = meshpolicy.Client{Service: "frontend"}
 
 // rulesOf is what a merged policy says, in one order.
-func rulesOf(m Merged) []string {
+func rulesOf(m meshpolicy.Merged) []string {
 	var list []string
 	for _, r := range m.Rules {
-		list = append(list, keyOf([]any{r.Matches, r.Filters, r.BackendRefs}))
+		list = append(list, meshpolicy.Key([]any{r.Matches, r.Filters, r.BackendRefs}))
 	}
 	slices.Sort(list)
 	return list
+}
+
+func readTestdata(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // resultIn is the rules of a result that the record prints. These have no name.
@@ -30,8 +42,8 @@ func resultIn(t *testing.T, file string) []string {
 	if !strings.Contains(text, "metadata:") {
 		text = "name: result\n" + text
 	}
-	policies := mustParse(t, file, text)
-	return rulesOf(part{policies[0], 0}.merged())
+	policies := policytest.Parse(t, file, text)
+	return rulesOf(meshpolicy.Part{Policy: policies[0]}.Merged())
 }
 
 // "Decision Outcome": the outline of a policy. Rules stand below an entry of "to", with or
@@ -41,18 +53,16 @@ func TestRecord_Outline(t *testing.T) {
 	t.Parallel()
 	const head = "name: p\nspec:\n targetRef: {kind: Mesh}\n to:\n  - targetRef: {kind: MeshService, name: backend}\n"
 	const rules = "rules: [{matches: [{path: {type: Exact, value: /v1}}]}]"
-	plain := mustParse(t, "p", head+"    "+rules+"\n")
-	nested := mustParse(t, "p", head+"    default: {"+rules+"}\n")
-	for _, policies := range [][]*Policy{plain, nested} {
-		merged := Merge(policies, frontend, "backend").String()
+	plain := policytest.Parse(t, "p", head+"    "+rules+"\n")
+	nested := policytest.Parse(t, "p", head+"    default: {"+rules+"}\n")
+	for _, policies := range [][]*meshpolicy.Policy{plain, nested} {
+		merged := meshpolicy.Merge(policies, frontend, "backend").String()
 		if !strings.Contains(merged, "path Exact /v1") {
 			t.Errorf("got\n%s\nwant the rule", merged)
 		}
 	}
-	if diff := cmp.Diff(rulesOf(part{plain[0], 0}.merged()), rulesOf(part{nested[0], 0}.merged())); diff != "" {
-		t.Errorf("with default (-without +with):\n%s", diff)
-	}
-	_, err := Parse("p", []byte(head+"    "+rules+"\n default: {"+rules+"}\n"))
+	policytest.Equal(t, "rules with default against those without", rulesOf(meshpolicy.Part{Policy: plain[0]}.Merged()), rulesOf(meshpolicy.Part{Policy: nested[0]}.Merged()))
+	_, err := meshpolicy.Parse("p", []byte(head+"    "+rules+"\n default: {"+rules+"}\n"))
 	if want := `p:7: spec: unknown field "default"; it can be targetRef, to`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -62,11 +72,9 @@ func TestRecord_Outline(t *testing.T) {
 // the structural equality of their matches.
 func TestRecord_RulesAreMergedByMatches(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "madr.yaml", readTestdata(t, "madr/by-matches.yaml"))
-	merged := Merge(policies, frontend, "backend")
-	if diff := cmp.Diff(resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged)); diff != "" {
-		t.Errorf("(-the record's result +got):\n%s", diff)
-	}
+	policies := policytest.Parse(t, "madr.yaml", readTestdata(t, "madr/by-matches.yaml"))
+	merged := meshpolicy.Merge(policies, frontend, "backend")
+	policytest.Equal(t, "rules, against the record's result", resultIn(t, "madr/by-matches-result.yaml"), rulesOf(merged))
 	want := `path Prefix /v2
     matches      policy consumer (madr.yaml:43), policy owner (madr.yaml:21)
     filters      policy consumer (madr.yaml:43)
@@ -80,21 +88,17 @@ path Prefix /v1
 path Prefix /
     backendRefs  no policy: the service itself
 `
-	if diff := cmp.Diff(want, merged.String()); diff != "" {
-		t.Errorf("the explanation (-want +got):\n%s", diff)
-	}
-	others := Merge(policies, Client{Service: "other"}, "backend")
-	if diff := cmp.Diff(rulesOf(part{policies[0], 0}.merged()), rulesOf(others)); diff != "" {
-		t.Errorf("for clients that are not frontend (-the owner's rules +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation", want, merged.String())
+	others := meshpolicy.Merge(policies, meshpolicy.Client{Service: "other"}, "backend")
+	policytest.Equal(t, "for clients that are not frontend, against the owner's rules", rulesOf(meshpolicy.Part{Policy: policies[0]}.Merged()), rulesOf(others))
 }
 
 // The same heading, the first pair: what would surprise, that /v1 is gone for
 // frontend, is not what happens.
 func TestRecord_NoSurprise(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "madr.yaml", readTestdata(t, "madr/surprising.yaml"))
-	got := rulesOf(Merge(policies, frontend, "backend"))
+	policies := policytest.Parse(t, "madr.yaml", readTestdata(t, "madr/surprising.yaml"))
+	got := rulesOf(meshpolicy.Merge(policies, frontend, "backend"))
 	surprising := resultIn(t, "madr/surprising-naive-result.yaml")
 	if len(surprising) != 1 || len(got) != 2 || !slices.Contains(got, surprising[0]) {
 		t.Errorf("got %v, want %v and the owner's rule for /v1", got, surprising)
@@ -106,17 +110,15 @@ func TestRecord_NoSurprise(t *testing.T) {
 func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
 	t.Parallel()
 	policies := slices.Concat(
-		mustParse(t, "owner.yaml", readTestdata(t, "madr/owner.yaml")),
-		mustParse(t, "consumer.yaml", readTestdata(t, "madr/consumer.yaml")))
-	merged := Merge(policies, frontend, "backend")
+		policytest.Parse(t, "owner.yaml", readTestdata(t, "madr/owner.yaml")),
+		policytest.Parse(t, "consumer.yaml", readTestdata(t, "madr/consumer.yaml")))
+	merged := meshpolicy.Merge(policies, frontend, "backend")
 	// In the record's result frontend and backend are called svc_b and svc_a.
 	want := resultIn(t, "madr/owner-and-consumer-result.yaml")
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], "svc_a", "backend")
 	}
-	if diff := cmp.Diff(want, rulesOf(merged)); diff != "" {
-		t.Errorf("(-the record's result +got):\n%s", diff)
-	}
+	policytest.Equal(t, "rules, against the record's result", want, rulesOf(merged))
 	explained := `path Prefix /
     matches      policy consumer (consumer.yaml:13), policy owner (owner.yaml:12)
     filters      policy consumer (consumer.yaml:13)
@@ -124,9 +126,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
     backendRefs  policy consumer (consumer.yaml:13)
                  backend{version=v1}
 `
-	if diff := cmp.Diff(explained, merged.String()); diff != "" {
-		t.Errorf("the explanation (-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation", explained, merged.String())
 	explained = `path Prefix /
     matches      policy owner (owner.yaml:12)
     filters      policy owner (owner.yaml:12)
@@ -135,9 +135,7 @@ func TestRecord_TheConsumerOverridesTheOwner(t *testing.T) {
                  backend{version=v1}, weight 90
                  backend{version=v2}, weight 10
 `
-	if diff := cmp.Diff(explained, Merge(policies, Client{}, "backend").String()); diff != "" {
-		t.Errorf("the explanation for other clients (-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation for other clients", explained, meshpolicy.Merge(policies, meshpolicy.Client{}, "backend").String())
 }
 
 // ruleText puts a rule into a policy, as it stands in the record's outlines.
@@ -149,7 +147,7 @@ func ruleText(rule string) string {
 // "Spec" under "Matching", with each alternative that the outline names.
 func TestRecord_EveryMatch(t *testing.T) {
 	t.Parallel()
-	rule := mustParse(t, "p", ruleText(`
+	rule := policytest.Parse(t, "p", ruleText(`
 matches:
  - methods:
     - GET
@@ -180,9 +178,7 @@ matches:
 		got = append(got, m.String())
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "matches", want, got)
 }
 
 // "Request modification", with each alternative that the outline names.
@@ -190,7 +186,7 @@ func TestRecord_EveryFilter(t *testing.T) {
 	t.Parallel()
 	text := func(filters string) []string {
 		var list []string
-		for _, f := range mustParse(t, "p", ruleText("filters:\n"+filters))[0].To[0].Rules[0].Filters {
+		for _, f := range policytest.Parse(t, "p", ruleText("filters:\n"+filters))[0].To[0].Rules[0].Filters {
 			list = append(list, f.String())
 		}
 		return list
@@ -250,15 +246,13 @@ func TestRecord_EveryFilter(t *testing.T) {
 		`URLRewrite, hostname example.com, path replaceFullPath "/x"`,
 		`URLRewrite, path replacePrefixMatch "/x"`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "filters", want, got)
 }
 
 // "Routing".
 func TestRecord_BackendRefs(t *testing.T) {
 	t.Parallel()
-	policies := mustParse(t, "p", ruleText(`
+	policies := policytest.Parse(t, "p", ruleText(`
 backendRefs:
   - weight: 90
     kind: MeshServiceSubset
@@ -271,21 +265,16 @@ backendRefs:
     tags:
       version: v2
 `))
-	m := mustBuild(t, Input{Policies: policies, Services: []*Service{service("svc_name"), service("svc_name_other")}}, nil)
-	checkMesh(t, m)
 	want := "path Prefix /\n    matches      policy p (p:7)\n    backendRefs  policy p (p:7)\n" +
 		"                 svc_name{version=v2}, weight 90\n                 svc_name_other{version=v2}, weight 10\n"
-	merged, _ := m.Merged(Client{}, "svc_name")
-	if diff := cmp.Diff(want, merged.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	policytest.Equal(t, "the explanation", want, meshpolicy.Merge(policies, meshpolicy.Client{}, "svc_name").String())
 }
 
 // "Gateway API": ExtensionRef is how its routes could carry more. There are no
 // extensions.
 func TestRecord_ExtensionRefIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("p", []byte(ruleText(`
+	_, err := meshpolicy.Parse("p", []byte(ruleText(`
 matches: []
 filters:
   - type: ExtensionRef

@@ -1,4 +1,4 @@
-package meshroute
+package meshpolicy
 
 import (
 	"fmt"
@@ -16,13 +16,13 @@ import (
 //	                 backend{version=v2}
 func (m Merged) String() string {
 	var b strings.Builder
-	for _, r := range m.routes() {
-		b.WriteString(r.match.String())
-		if r.unreachable {
+	for _, r := range m.Routes() {
+		b.WriteString(r.Match.String())
+		if r.Unreachable {
 			b.WriteString(" (never reached: an earlier rule matches everything)")
 		}
 		b.WriteByte('\n')
-		r.rule.explain(&b)
+		r.Rule.explain(&b)
 	}
 	return b.String()
 }

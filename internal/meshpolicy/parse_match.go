@@ -1,8 +1,7 @@
-package meshroute
+package meshpolicy
 
 import (
 	"regexp/syntax"
-	"slices"
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/strictyaml"
@@ -12,13 +11,13 @@ import (
 // examples of the decision record.
 func readMatches(v strictyaml.Value) []Match {
 	if v.IsObject() {
-		return normalizeMatches([]Match{readMatch(v)})
+		return NormalizeMatches([]Match{readMatch(v)})
 	}
 	var matches []Match
 	for _, item := range v.Items() {
 		matches = append(matches, readMatch(item))
 	}
-	return normalizeMatches(matches)
+	return NormalizeMatches(matches)
 }
 
 func readMatch(v strictyaml.Value) Match {
@@ -76,7 +75,7 @@ func readPathMatch(v strictyaml.Value) PathMatch {
 		}
 	}
 	if !value.Present() {
-		t, ok := readMatchType(o.Require("type"), Exact, Prefix, RegularExpression)
+		t, ok := readOneOf(o.Require("type"), Exact, Prefix, RegularExpression)
 		if value = o.Require("value"); !ok {
 			return everyPath
 		}
@@ -140,19 +139,6 @@ func regexSize(re *syntax.Regexp) int {
 	return min(size, maxRegexSize+1)
 }
 
-func readMatchType(v strictyaml.Value, types ...MatchType) (MatchType, bool) {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = t.String()
-	}
-	name := v.OneOf(names...)
-	i := slices.Index(names, name)
-	if i < 0 {
-		return Exact, false
-	}
-	return types[i], true
-}
-
 // readParameterName reads the name of a query parameter.
 func readParameterName(v strictyaml.Value) string {
 	name := v.Text()
@@ -169,7 +155,7 @@ func readValueMatch(v strictyaml.Value, readName func(strictyaml.Value) string, 
 	m := ValueMatch{Name: readName(o.Require("name"))}
 	ok := true
 	if t := o.Field("type"); t.Present() {
-		m.Type, ok = readMatchType(t, types...)
+		m.Type, ok = readOneOf(t, types...)
 	}
 	value := o.Field("value")
 	switch {

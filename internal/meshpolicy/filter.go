@@ -1,4 +1,4 @@
-package meshroute
+package meshpolicy
 
 import (
 	"fmt"

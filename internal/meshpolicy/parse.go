@@ -1,22 +1,24 @@
-package meshroute
+package meshpolicy
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/dynxds/dynxds/internal/strictyaml"
 )
 
-// PolicyKind is the kind (or type) of a document that is a policy.
-const PolicyKind = "MeshHTTPRoute"
+// DocumentKind is the kind (or type) of a document that is a policy.
+const DocumentKind = "MeshHTTPRoute"
 
 // Parse reads the policies in a file of YAML documents or JSON. The error is a
-// *[Faults] with all that is wrong, each with file, line, path and, where there is
+// *[strictyaml.Faults] with all that is wrong, each with file, line, path and, where there is
 // one, a suggestion; policies without a fault are returned all the same. A document
 // without a kind is a policy too.
 //
 // name is for faults and for the Source of the policies.
 func Parse(name string, data []byte) ([]*Policy, error) {
-	var faults Faults
+	var faults strictyaml.Faults
 	var policies []*Policy
 	for _, document := range strictyaml.Parse(name, data, &faults) {
 		if p := ParseDocument(document, &faults); p != nil {
@@ -28,27 +30,26 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 
 // ParseDocument is Parse for one document of a file, which was read with these
 // faults. It returns nil if the document has any.
-func ParseDocument(document strictyaml.Value, faults *Faults) *Policy {
+func ParseDocument(document strictyaml.Value, faults *strictyaml.Faults) *Policy {
 	before := len(faults.List)
 	p := readPolicy(document)
 	if len(faults.List) > before {
 		return nil
 	}
-	p.seal()
-	return p
+	return New(p)
 }
 
 // readPolicy reads a policy in either of the forms that Kuma has: with its name at
 // the top, or in metadata.
-func readPolicy(document strictyaml.Value) *Policy {
+func readPolicy(document strictyaml.Value) Policy {
 	o := document.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
 	for _, field := range []string{"kind", "type"} {
-		o.Field(field).OneOf(PolicyKind)
+		o.Field(field).OneOf(DocumentKind)
 	}
 	o.Field("apiVersion").OneOf("kuma.io/v1alpha1")
 	o.Field("mesh").OneOf("default")
 	spec := o.Require("spec").Object("targetRef", "to")
-	p := &Policy{Name: readName(o), Source: Source{document.File(), document.Line()}}
+	p := Policy{Name: readName(o), Source: Source{document.File(), document.Line()}}
 	if ref := spec.Field("targetRef"); ref.Present() {
 		p.TargetRef = ReadTargetRef(ref)
 	}
@@ -56,7 +57,7 @@ func readPolicy(document strictyaml.Value) *Policy {
 	to := spec.Require("to")
 	for _, item := range to.Items() {
 		t := readTo(item)
-		key := keyOf(t.TargetRef)
+		key := Key(t.TargetRef)
 		if first, twice := seen[key]; twice {
 			item.Fault("join their rules", "the destination is that of to[%d]", first)
 		}
@@ -96,7 +97,11 @@ var word = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 // maxWord bounds names and the values of tags, in bytes.
 const maxWord = 253
 
-const wordRule = "use letters, digits and, inside, - _ ."
+// NameRule says how names and the values of tags are written.
+const NameRule = "use letters, digits and, inside, - _ ."
+
+// IsName reports whether a service or a policy can be called so, but for the length.
+func IsName(text string) bool { return word.MatchString(text) }
 
 // readWord reads a name of a policy or service.
 func readWord(v strictyaml.Value, what string) string {
@@ -107,8 +112,8 @@ func readWord(v strictyaml.Value, what string) string {
 	switch {
 	case len(text) > maxWord:
 		v.Fault("", "this has %d bytes, and %s at most %d", len(text), what, maxWord)
-	case !word.MatchString(text):
-		v.Fault(wordRule, "%q cannot be %s", text, what)
+	case !IsName(text):
+		v.Fault(NameRule, "%q cannot be %s", text, what)
 	}
 	return text
 }
@@ -118,69 +123,67 @@ func ReadServiceName(v strictyaml.Value) string { return readWord(v, "the name o
 
 // ReadTargetRef reads a targetRef of clients.
 func ReadTargetRef(v strictyaml.Value) TargetRef {
-	return readRef(v, MeshAll, MeshSubset, MeshService, MeshServiceSubset)
+	return readRef(v, everything, meshSubset, meshService, meshServiceSubset)
 }
 
 // ReadDestination reads a targetRef of destinations.
 func ReadDestination(v strictyaml.Value) TargetRef {
-	return readRef(v, MeshAll, MeshService)
+	return readRef(v, everything, meshService)
 }
 
-func readRef(v strictyaml.Value, kinds ...Kind) TargetRef {
+func readRef(v strictyaml.Value, kinds ...kind) TargetRef {
 	o := v.Object("kind", "name", "tags")
-	ref, ok := refFields(o, kinds...)
+	ref, kind, ok := refFields(o, kinds...)
 	if ok {
-		checkRef(o, ref.Kind)
+		checkRef(o, kind)
 	}
 	return ref
 }
 
 // refFields reads the fields of a reference to things of some kinds. It reports
 // whether its kind is one of them.
-func refFields(o strictyaml.Object, kinds ...Kind) (TargetRef, bool) {
-	kind, ok := readKind(o.Require("kind"), kinds)
-	ref := TargetRef{Kind: kind}
+func refFields(o strictyaml.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
+	k, ok = readOneOf(o.Require("kind"), kinds...)
 	if name := o.Field("name"); name.Present() {
 		ref.Name = ReadServiceName(name)
 	}
 	if tags := o.Field("tags"); tags.Present() {
 		ref.Tags = ReadTags(tags)
 	}
-	return ref, ok
+	return ref, k, ok
 }
 
 // checkRef reports fields that the kind needs, or cannot have.
-func checkRef(o strictyaml.Object, kind Kind) {
+func checkRef(o strictyaml.Object, k kind) {
 	name, tags := o.Field("name"), o.Field("tags")
-	wantName, wantTags := kind == MeshService || kind == MeshServiceSubset, kind == MeshSubset || kind == MeshServiceSubset
 	switch {
-	case wantName && !name.Present():
-		o.Fault("", "a %s needs the field \"name\"", kind)
-	case !wantName && name.Present():
-		name.Fault("leave it out, or use kind MeshService", "a %s has no name", kind)
+	case k.hasName() && !name.Present():
+		o.Fault("", "a %s needs the field \"name\"", k)
+	case !k.hasName() && name.Present():
+		name.Fault("leave it out, or use kind MeshService", "a %s has no name", k)
 	}
 	switch {
-	case wantTags && !tags.Present():
-		o.Fault("", "a %s needs the field \"tags\"", kind)
-	case wantTags && tags.IsObject() && len(tags.Object().Names()) == 0:
-		tags.Fault("", "a %s needs at least one tag", kind)
-	case !wantTags && tags.Present():
-		tags.Fault("use kind MeshServiceSubset or MeshSubset", "a %s has no tags", kind)
+	case k.hasTags() && !tags.Present():
+		o.Fault("", "a %s needs the field \"tags\"", k)
+	case k.hasTags() && tags.IsObject() && len(tags.Object().Names()) == 0:
+		tags.Fault("", "a %s needs at least one tag", k)
+	case !k.hasTags() && tags.Present():
+		tags.Fault("use kind MeshServiceSubset or MeshSubset", "a %s has no tags", k)
 	}
 }
 
-func readKind(v strictyaml.Value, kinds []Kind) (Kind, bool) {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.String()
+// readOneOf reads text that stands for one of some values, by their String. ok is false
+// if it stands for none.
+func readOneOf[T fmt.Stringer](v strictyaml.Value, values ...T) (value T, ok bool) {
+	names := make([]string, len(values))
+	for i := range values {
+		names[i] = values[i].String()
 	}
-	name := v.OneOf(names...)
-	for i, n := range names {
-		if n == name {
-			return kinds[i], true
-		}
+	i := slices.Index(names, v.OneOf(names...))
+	if i < 0 {
+		return value, false
 	}
-	return MeshAll, false
+	return values[i], true
 }
 
 var tagKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?$`)
@@ -192,7 +195,7 @@ func ReadTags(v strictyaml.Value) map[string]string {
 	for _, key := range o.Names() {
 		field := o.Field(key)
 		if !tagKey.MatchString(key) || len(key) > maxWord {
-			field.Fault(wordRule+" /", "%q cannot be the name of a tag", key)
+			field.Fault(NameRule+" /", "%q cannot be the name of a tag", key)
 		}
 		switch key {
 		case SpecificityKey:
@@ -225,7 +228,7 @@ func readTo(v strictyaml.Value) To {
 	seen := make(map[string]int)
 	for i, item := range rules.Items() {
 		rule := readRule(item)
-		key := keyOf(rule.Matches)
+		key := Key(rule.Matches)
 		if first, twice := seen[key]; twice {
 			item.Fault("join the two", "the matches are those of rules[%d]", first)
 		}

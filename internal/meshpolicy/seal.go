@@ -1,0 +1,74 @@
+package meshpolicy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// New completes a policy that is not changed afterwards: it brings the matches of its
+// rules into canonical form, and computes what merging and comparing policies needs to
+// know again and again.
+func New(p Policy) *Policy {
+	p.targetKey = Key(p.TargetRef)
+	for i := range p.To {
+		p.To[i].seal()
+	}
+	return &p
+}
+
+// TargetKey is equal for policies with equal TargetRefs.
+func (p *Policy) TargetKey() string { return p.targetKey }
+
+// Digest is equal for destinations with the same rules, wherever they are written.
+func (t *To) Digest() string { return t.digest }
+
+// Services are the names of services that the rules refer to, in order, each once.
+func (t *To) Services() []string { return t.services }
+
+// Subsets are those that the rules refer to by tags, ordered by their ids, each once.
+func (t *To) Subsets() []Subset { return t.subsets }
+
+func (t *To) seal() {
+	h := sha256.New()
+	refer := func(ref *BackendRef) {
+		t.services = append(t.services, ref.Name)
+		if len(ref.Tags) > 0 {
+			t.subsets = append(t.subsets, ref.Subset())
+		}
+	}
+	h.Write([]byte(Key(t.TargetRef)))
+	for i := range t.Rules {
+		r := &t.Rules[i]
+		r.Matches = NormalizeMatches(r.Matches)
+		r.matchesKey = Key(r.Matches)
+		// A list that is empty differs from one that is not there.
+		h.Write([]byte("\n" + r.matchesKey + Key(r.Filters) + Key(r.BackendRefs)))
+		for j := range r.BackendRefs {
+			refer(&r.BackendRefs[j])
+		}
+		for j := range r.Filters {
+			if mirror := r.Filters[j].Mirror; mirror != nil {
+				refer(mirror)
+			}
+		}
+	}
+	t.digest = hex.EncodeToString(h.Sum(nil))
+	slices.Sort(t.services)
+	t.services = slices.Compact(t.services)
+	slices.SortFunc(t.subsets, func(a, b Subset) int { return strings.Compare(a.ID, b.ID) })
+	t.subsets = slices.CompactFunc(t.subsets, func(a, b Subset) bool { return a.ID == b.ID })
+}
+
+// Key returns the same string for equal parts of policies, and for no others. Only
+// exported fields count.
+func Key(part any) string {
+	b, err := json.Marshal(part)
+	if err != nil {
+		// Text, numbers, and structs and maps of these can always be written.
+		panic(err)
+	}
+	return string(b)
+}
