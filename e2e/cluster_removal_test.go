@@ -5,8 +5,9 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // TestDeletedClusterServesUntilRoutesHaveMoved: a cluster is deleted around the time when routes move
@@ -32,7 +33,7 @@ func deletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 		t.Run(order.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMesh(t, failOnDataErrors)
-			m.FakeServer = testutils.StartFakeServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
+			m.Server = xdstest.StartServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
 				controlplane.WithRemovalDelay(time.Hour), controlplane.WithNotFoundErrors()))...)
 			before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 			m.serve(service, "old", before)

@@ -18,8 +18,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 const (
@@ -156,7 +157,7 @@ func strictDNSFollowsDNS(t *testing.T) {
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	name, target := inZone(t, a)
 	_, port, _ := net.SplitHostPort(target)
-	testutils.Forward(t, "127.0.0.2:"+port, b)
+	xdstest.Forward(t, "127.0.0.2:"+port, b)
 	cluster := xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))
 	//lint:ignore SA1019 control planes still send it
 	cluster.DnsRefreshRate = durationpb.New(time.Second)
@@ -180,7 +181,7 @@ func TestLogicalDNSFollowsDNS(t *testing.T) {
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	name, target := inZone(t, a)
 	_, port, _ := net.SplitHostPort(target)
-	testutils.Forward(t, "127.0.0.2:"+port, b)
+	xdstest.Forward(t, "127.0.0.2:"+port, b)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))...)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, a)

@@ -26,9 +26,10 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // zone is the DNS of the process: what it does not have does not exist.
@@ -151,7 +152,7 @@ func fromDNSToXDS(t *testing.T) {
 	m.Stop()
 	one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
 	mesh := testutils.StartBackend(t, "mesh")
-	testutils.Forward(t, strings.Replace(one.Addr(), "127.0.0.1", "127.0.0.2", 1), two)
+	xdstest.Forward(t, strings.Replace(one.Addr(), "127.0.0.1", "127.0.0.2", 1), two)
 	name, target := inZone(t, one, "127.0.0.2")
 	publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
 

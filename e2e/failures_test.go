@@ -13,9 +13,10 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 var empty = new(testgrpc.Empty)
@@ -96,7 +97,7 @@ func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
 
 	// A bad update loses nothing that was good.
 	m.set(xdsmsg.DefaultListener(service, ""))
-	m.MustWait(testutils.Context(t), t, testutils.NACKOf(listenerURL))
+	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(listenerURL))
 	mustReach(t, cc, unary, backend)
 }
 
@@ -186,7 +187,7 @@ func deletionFailsNoRPC(t *testing.T) {
 			l := startLoad(t, cc)
 			m.Skip()
 			m.Delete(t, deleted.typeURL, deleted.name)
-			m.MustWait(testutils.Context(t), t, testutils.ACKOf(deleted.typeURL))
+			m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))
 
 			// The deletion has been taken in when an update that came after it is
 			// in use.
@@ -254,7 +255,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 			})
 			t.Run("close", func(t *testing.T) {
 				done := start(context.Background())
-				m.MustWait(testutils.Context(t), t, testutils.OfType(listenerURL))
+				m.MustWait(testutils.Context(t), t, xdstest.OfType(listenerURL))
 				cc.Close()
 				checkStatus(t, <-done, codes.Canceled, "closing")
 			})

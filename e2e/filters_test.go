@@ -32,8 +32,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 var always = &typepb.FractionalPercent{Numerator: 100}
@@ -173,7 +174,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		// An update that leaves the bucket alone does not fill it; in shadow
 		// mode the RPC goes on.
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(0)))
-		m.MustWait(testutils.Context(t), t, testutils.ACKOf(listenerURL))
+		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(listenerURL))
 		for {
 			r := callFor(testutils.Context(t), cc, k)
 			if r.err == nil {
@@ -318,7 +319,7 @@ func filtersChangeWhileRPCsAreInFlight(t *testing.T) {
 	} {
 		m.Skip()
 		m.serveFilters(backend, nil, filters...)
-		m.MustWait(ctx, t, testutils.ACKOf(listenerURL))
+		m.MustWait(ctx, t, xdstest.ACKOf(listenerURL))
 		want := ""
 		for _, f := range filters {
 			config := new(xdspb.TypedStruct)

@@ -19,8 +19,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // loadMesh is a mesh whose control plane collects load reports.
@@ -33,7 +34,7 @@ type loadMesh struct {
 func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
 	loads := controlplane.NewLoadReports(controlplane.WithLoadInterval(time.Second))
-	m := &mesh{FakeServer: testutils.StartFakeServer(t, testutils.CollectLoads(loads)), t: t}
+	m := &mesh{Server: xdstest.StartServer(t, testutils.CollectLoads(loads)), t: t}
 	if variant != "" {
 		m.features = append(m.features, variant)
 	}

@@ -23,10 +23,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,7 @@ const service = "echo.example.com"
 
 // mesh is a control plane on loopback and what a channel needs to reach it.
 type mesh struct {
-	*testutils.FakeServer
+	*xdstest.Server
 	t testing.TB
 	// features are the server's features in the bootstrap.
 	features []string
@@ -70,7 +71,7 @@ func newMesh(t testing.TB, features ...string) *mesh {
 	if variant != "" {
 		features = append(features, variant)
 	}
-	return &mesh{FakeServer: testutils.StartFakeServer(t, linkOf(t)...), t: t, features: features}
+	return &mesh{Server: xdstest.StartServer(t, linkOf(t)...), t: t, features: features}
 }
 
 // set puts resources into the store in one update.
@@ -86,11 +87,11 @@ func (m *mesh) bootstrap(opts ...testutils.BootstrapOption) []byte {
 
 // asks matches the request that adds a name to those of a type that the client asks
 // for, over either variant.
-func asks(typeURL, added string, others ...string) testutils.Match {
+func asks(typeURL, added string, others ...string) xdstest.Match {
 	if variant == "delta" {
-		return testutils.Subscribing(typeURL, added)
+		return xdstest.Subscribing(typeURL, added)
 	}
-	return testutils.ForNames(typeURL, append(others, added)...)
+	return xdstest.ForNames(typeURL, append(others, added)...)
 }
 
 // keepSilent has the control plane say nothing of what it does not have, over delta

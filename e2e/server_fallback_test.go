@@ -7,9 +7,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // pair is a preferred control plane and one to fall back to (gRFC A71).
@@ -128,7 +129,7 @@ func primaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	load.await(t, fromHigh)
 	// The new route names a cluster; when the client asks for it, the primary
 	// is gone.
-	p.high.OnRequest(func(r testutils.Request) error {
+	p.high.OnRequest(func(r xdstest.Request) error {
 		if asks(clusterURL, "new", "cluster")(r) {
 			p.high.RefuseStreams(errors.New("gone"))
 			return errors.New("gone")

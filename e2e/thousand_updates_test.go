@@ -12,8 +12,9 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // changingRoutes is the i-th of a sequence of RouteConfigurations. Each moves all RPCs
@@ -52,7 +53,7 @@ func (m *mesh) updateUnderLoad(cc *grpc.ClientConn, n int, backend *testutils.Ba
 	for i := 1; i <= n; i++ {
 		m.Skip()
 		m.set(changingRoutes(i))
-		m.MustWait(ctx, m.t, testutils.ACKOf(routesURL))
+		m.MustWait(ctx, m.t, xdstest.ACKOf(routesURL))
 	}
 	l.await(m.t, backend)
 	l.stop(m.t)
@@ -95,7 +96,7 @@ func (m *mesh) atRest(cc *grpc.ClientConn, backend *testutils.Backend, goroutine
 	ctx := testutils.Context(m.t)
 	m.Skip()
 	m.set(changingRoutes(0))
-	m.MustWait(ctx, m.t, testutils.ACKOf(routesURL))
+	m.MustWait(ctx, m.t, xdstest.ACKOf(routesURL))
 	mustReach(m.t, cc, unary, backend)
 	// At the start, connections for copies of RPCs may have been missing.
 	goroutines += 20

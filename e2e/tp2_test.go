@@ -10,8 +10,9 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -88,7 +89,7 @@ func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
 // constraints.
 func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
 	m.t.Helper()
-	m.MustWait(testutils.Context(m.t), m.t, testutils.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
+	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
 }
 
 // answerer makes a unary RPC to a method and returns the id of the backend that

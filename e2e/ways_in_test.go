@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // ways are the ways in to dynxds: each gives the dial options for a mesh.
@@ -245,7 +245,7 @@ func runChild() (code int, ok bool) {
 	cc, err := grpc.NewClient(target, dialInsecure)
 	if err == nil {
 		for _, k := range kinds {
-			ctx, cancel := context.WithTimeout(context.Background(), testutils.TestTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			if _, err = call(ctx, cc, k); err != nil {
 				err = fmt.Errorf("%s RPC: %w", k, err)
 			}

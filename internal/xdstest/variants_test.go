@@ -1,4 +1,4 @@
-package testutils_test
+package xdstest_test
 
 import (
 	"testing"
@@ -9,18 +9,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const dpdsMethods = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
 
 // A FakeServer records locators, serves variants, and has DPDS under its switches.
-func TestFakeServer_Variants(t *testing.T) {
+func TestServer_Variants(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.SetVariant(t, map[string]string{"env": "prod"}, xdsmsg.EDSCluster("c", ""))
 	f.SetVariant(t, map[string]string{"env": "test"}, xdsmsg.EDSCluster("c", "other"))
 	f.SetDPDS(t, "d", func(*corepb.Node) (dynparam.ByType, error) { return dynparam.ByType{}, nil })
@@ -57,15 +58,15 @@ func TestFakeServer_Variants(t *testing.T) {
 	if r := incremental.GetResources(); len(r) != 1 || r[0].GetDynamicParameters()["env"] != "test" {
 		t.Errorf("got %v", incremental)
 	}
-	f.MustWait(ctx, t, testutils.SubscribingTo(xdsmsg.ClusterType, want))
+	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.ClusterType, want))
 	exchange(delta, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsUnsubscribe: list}, nil)
-	f.MustWait(ctx, t, testutils.UnsubscribingFrom(xdsmsg.ClusterType, want))
+	f.MustWait(ctx, t, xdstest.UnsubscribingFrom(xdsmsg.ClusterType, want))
 
 	sotw := open("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
 	exchange(sotw, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocators: list}, new(twinpb.DiscoveryResponse))
-	f.MustWait(ctx, t, testutils.SubscribingTo(xdsmsg.ClusterType, want))
+	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.ClusterType, want))
 	exchange(sotw, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.RouteType, ResourceLocators: []*twinpb.ResourceLocator{{Name: "r"}}}, nil)
-	f.MustWait(ctx, t, testutils.SubscribingTo(xdsmsg.RouteType, controlplane.Locator{Name: "r"}))
+	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.RouteType, controlplane.Locator{Name: "r"}))
 
 	if got := f.Stats().AmbiguousChoices; got != 0 {
 		t.Errorf("%d ambiguous choices", got)

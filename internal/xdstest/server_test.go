@@ -1,4 +1,4 @@
-package testutils_test
+package xdstest_test
 
 import (
 	"context"
@@ -18,9 +18,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 type adsStream = discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -37,7 +38,7 @@ func dial(t *testing.T, addr string) *grpc.ClientConn {
 
 // openADS opens a stream on a new connection, so that no backoff of an earlier
 // failure is in the way.
-func openADS(ctx context.Context, t *testing.T, f *testutils.FakeServer) adsStream {
+func openADS(ctx context.Context, t *testing.T, f *xdstest.Server) adsStream {
 	t.Helper()
 	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(dial(t, f.Addr())).
 		StreamAggregatedResources(ctx, grpc.WaitForReady(true))
@@ -69,9 +70,9 @@ func clusters(names ...string) *discoverypb.DiscoveryRequest {
 	}
 }
 
-func TestFakeServer_ServesTheStoreAndRecordsRequests(t *testing.T) {
+func TestServer_ServesTheStoreAndRecordsRequests(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("c", "svc"))
 	stream := openADS(ctx, t, f)
 	send(t, stream, clusters("c"))
@@ -85,15 +86,15 @@ func TestFakeServer_ServesTheStoreAndRecordsRequests(t *testing.T) {
 		ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: "no good"},
 	})
 
-	first := f.MustWait(ctx, t, testutils.OfType(xdsmsg.ClusterType))
+	first := f.MustWait(ctx, t, xdstest.OfType(xdsmsg.ClusterType))
 	if first.Node.GetId() != "n" || first.Stream != 1 || first.Nonce != "" || !slices.Equal(first.Names, []string{"c"}) {
 		t.Errorf("first request: %s", first)
 	}
-	ack := f.MustWait(ctx, t, testutils.OnStream(1, testutils.ACKOf(xdsmsg.ClusterType), testutils.ForNames(xdsmsg.ClusterType, "c", "d")))
+	ack := f.MustWait(ctx, t, xdstest.OnStream(1, xdstest.ACKOf(xdsmsg.ClusterType), xdstest.ForNames(xdsmsg.ClusterType, "c", "d")))
 	if ack.Node != nil || ack.Version != resp.GetVersionInfo() || ack.Nonce != resp.GetNonce() {
 		t.Errorf("ACK: %s", ack)
 	}
-	nack := f.MustWait(ctx, t, testutils.NACKOf(xdsmsg.ClusterType))
+	nack := f.MustWait(ctx, t, xdstest.NACKOf(xdsmsg.ClusterType))
 	if nack.Err.Code() != codes.InvalidArgument || nack.Err.Message() != "no good" {
 		t.Errorf("NACK: %s", nack)
 	}
@@ -105,36 +106,36 @@ func TestFakeServer_ServesTheStoreAndRecordsRequests(t *testing.T) {
 	}
 }
 
-func TestFakeServer_WaitGoesOnAfterTheLastMatchAndSaysWhatCame(t *testing.T) {
+func TestServer_WaitGoesOnAfterTheLastMatchAndSaysWhatCame(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	stream := openADS(ctx, t, f)
 	for _, name := range []string{"a", "b", "c", "d"} {
 		send(t, stream, clusters(name))
 	}
-	f.MustWait(ctx, t, testutils.ForNames(xdsmsg.ClusterType, "b"))
-	if got := f.MustWait(ctx, t, testutils.AnyRequest()); !slices.Equal(got.Names, []string{"c"}) {
+	f.MustWait(ctx, t, xdstest.ForNames(xdsmsg.ClusterType, "b"))
+	if got := f.MustWait(ctx, t, xdstest.AnyRequest()); !slices.Equal(got.Names, []string{"c"}) {
 		t.Errorf("after b came %s", got)
 	}
-	f.MustWait(ctx, t, testutils.ForNames(xdsmsg.ClusterType, "d"))
+	f.MustWait(ctx, t, xdstest.ForNames(xdsmsg.ClusterType, "d"))
 	f.Skip()
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err := f.Wait(canceled, testutils.AnyRequest())
+	_, err := f.Wait(canceled, xdstest.AnyRequest())
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `Cluster names=["d"]`) {
 		t.Errorf("error: %v", err)
 	}
 }
 
-func TestFakeServer_StopRefusesConnectionsAndRestartKeepsTheAddress(t *testing.T) {
+func TestServer_StopRefusesConnectionsAndRestartKeepsTheAddress(t *testing.T) {
 	t.Parallel()
-	for name, stop := range map[string]func(*testutils.FakeServer){
-		"crash":    (*testutils.FakeServer).Stop,
-		"graceful": (*testutils.FakeServer).GracefulStop,
+	for name, stop := range map[string]func(*xdstest.Server){
+		"crash":    (*xdstest.Server).Stop,
+		"graceful": (*xdstest.Server).GracefulStop,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+			ctx, f := testutils.Context(t), xdstest.StartServer(t)
 			f.Set(t, xdsmsg.EDSCluster("c", ""))
 			addr, stream := f.Addr(), openADS(ctx, t, f)
 			send(t, stream, clusters("c"))
@@ -164,16 +165,16 @@ func TestFakeServer_StopRefusesConnectionsAndRestartKeepsTheAddress(t *testing.T
 			if got := len(recv(t, stream).GetResources()); got != 1 {
 				t.Errorf("%d Clusters after the restart", got)
 			}
-			if got := f.MustWait(ctx, t, func(r testutils.Request) bool { return r.Stream == 2 }); got.Node == nil {
+			if got := f.MustWait(ctx, t, func(r xdstest.Request) bool { return r.Stream == 2 }); got.Node == nil {
 				t.Errorf("first request of the second stream: %s", got)
 			}
 		})
 	}
 }
 
-func TestFakeServer_RefuseStreams(t *testing.T) {
+func TestServer_RefuseStreams(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	for _, tt := range []struct {
 		given error
 		want  codes.Code
@@ -198,9 +199,9 @@ func TestFakeServer_RefuseStreams(t *testing.T) {
 	}
 }
 
-func TestFakeServer_BreakStreamsEndsAlsoStalledOnes(t *testing.T) {
+func TestServer_BreakStreamsEndsAlsoStalledOnes(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	resumeSends, resumeReads := f.StallSends(), f.StallReads()
 	defer resumeSends()
 	defer resumeReads()
@@ -227,14 +228,14 @@ func TestFakeServer_BreakStreamsEndsAlsoStalledOnes(t *testing.T) {
 	}
 }
 
-func TestFakeServer_StallSends(t *testing.T) {
+func TestServer_StallSends(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("c", ""))
 	stream := openADS(ctx, t, f)
 	resume := f.StallSends()
 	send(t, stream, clusters("c"))
-	f.MustWait(ctx, t, testutils.AnyRequest())
+	f.MustWait(ctx, t, xdstest.AnyRequest())
 	// A hand-made response passes the stalled ones.
 	if err := f.Send(&discoverypb.DiscoveryResponse{TypeUrl: "x", Nonce: "mine"}); err != nil {
 		t.Fatal(err)
@@ -249,9 +250,9 @@ func TestFakeServer_StallSends(t *testing.T) {
 	}
 }
 
-func TestFakeServer_StallReads(t *testing.T) {
+func TestServer_StallReads(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("c", ""))
 	stream := openADS(ctx, t, f)
 	resume := f.StallReads()
@@ -263,13 +264,13 @@ func TestFakeServer_StallReads(t *testing.T) {
 		t.Errorf("requests passed the stall: %v", got)
 	}
 	resume()
-	f.MustWait(ctx, t, testutils.ForNames(xdsmsg.ClusterType, "c"))
+	f.MustWait(ctx, t, xdstest.ForNames(xdsmsg.ClusterType, "c"))
 	recv(t, stream)
 }
 
-func TestFakeServer_AnswerToHandMadeResponseKeepsTheSubscription(t *testing.T) {
+func TestServer_AnswerToHandMadeResponseKeepsTheSubscription(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	if err := f.Send(&discoverypb.DiscoveryResponse{}); err == nil {
 		t.Error("sent on no stream")
 	}
@@ -286,7 +287,7 @@ func TestFakeServer_AnswerToHandMadeResponseKeepsTheSubscription(t *testing.T) {
 		VersionInfo: real.GetVersionInfo(), ResponseNonce: "fake",
 		ErrorDetail: &statuspb.Status{Code: 3, Message: "rejected"},
 	})
-	nack := f.MustWait(ctx, t, testutils.NACKOf(xdsmsg.RouteType))
+	nack := f.MustWait(ctx, t, xdstest.NACKOf(xdsmsg.RouteType))
 	if nack.Nonce != "fake" {
 		t.Errorf("recorded: %s", nack)
 	}
@@ -298,11 +299,11 @@ func TestFakeServer_AnswerToHandMadeResponseKeepsTheSubscription(t *testing.T) {
 	}
 }
 
-func TestFakeServer_Hooks(t *testing.T) {
+func TestServer_Hooks(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("c", ""))
-	f.OnRequest(func(r testutils.Request) error {
+	f.OnRequest(func(r xdstest.Request) error {
 		if slices.Contains(r.Names, "forbidden") {
 			return status.Error(codes.PermissionDenied, "forbidden")
 		}
@@ -331,11 +332,11 @@ func TestFakeServer_Hooks(t *testing.T) {
 	}
 }
 
-func TestFakeServer_SharedStoreAndOptions(t *testing.T) {
+func TestServer_SharedStoreAndOptions(t *testing.T) {
 	t.Parallel()
 	ctx, store := testutils.Context(t), controlplane.NewStore()
-	a := testutils.StartFakeServer(t, testutils.OverStore(store))
-	b := testutils.StartFakeServer(t, testutils.OverStore(store),
+	a := xdstest.StartServer(t, testutils.OverStore(store))
+	b := xdstest.StartServer(t, testutils.OverStore(store),
 		testutils.ControlPlaneOptions(controlplane.WithMaxSubscriptions(1)),
 		testutils.GRPCOptions(grpc.MaxRecvMsgSize(1<<20)))
 	a.Set(t, xdsmsg.EDSCluster("c", ""))

@@ -1,4 +1,4 @@
-package testutils_test
+package xdstest_test
 
 import (
 	"context"
@@ -14,14 +14,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 type deltaStream = discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
-func openDelta(ctx context.Context, t *testing.T, f *testutils.FakeServer) deltaStream {
+func openDelta(ctx context.Context, t *testing.T, f *xdstest.Server) deltaStream {
 	t.Helper()
 	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(dial(t, f.Addr())).
 		DeltaAggregatedResources(ctx, grpc.WaitForReady(true))
@@ -51,9 +52,9 @@ func subscribeClusters(names ...string) *discoverypb.DeltaDiscoveryRequest {
 	return &discoverypb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNamesSubscribe: names}
 }
 
-func TestFakeServer_Delta(t *testing.T) {
+func TestServer_Delta(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("c", ""))
 	stream := openDelta(ctx, t, f)
 	sendDelta(t, stream, &discoverypb.DeltaDiscoveryRequest{
@@ -68,7 +69,7 @@ func TestFakeServer_Delta(t *testing.T) {
 		TypeUrl: xdsmsg.ClusterType, ResponseNonce: resp.GetNonce(), ErrorDetail: &statuspb.Status{Code: int32(codes.InvalidArgument), Message: "no good"},
 	})
 
-	first := f.MustWait(ctx, t, testutils.Subscribing(xdsmsg.ClusterType, "d"))
+	first := f.MustWait(ctx, t, xdstest.Subscribing(xdsmsg.ClusterType, "d"))
 	if first.Protocol != controlplane.ProtocolDelta || first.Raw != nil || first.RawDelta.GetNode().GetId() != "n" || first.Node.GetId() != "n" {
 		t.Errorf("first request: %s", first)
 	}
@@ -78,11 +79,11 @@ func TestFakeServer_Delta(t *testing.T) {
 	if text := first.String(); !strings.Contains(text, `delta Cluster subscribe=["c" "d"]`) || !strings.Contains(text, `"c":"old"`) {
 		t.Errorf("String: %s", text)
 	}
-	ack := f.MustWait(ctx, t, testutils.OnStream(1, testutils.ACKOf(xdsmsg.ClusterType), testutils.Unsubscribing(xdsmsg.ClusterType, "d")))
+	ack := f.MustWait(ctx, t, xdstest.OnStream(1, xdstest.ACKOf(xdsmsg.ClusterType), xdstest.Unsubscribing(xdsmsg.ClusterType, "d")))
 	if ack.Nonce != resp.GetNonce() || len(ack.Subscribe) != 0 || ack.InitialVersions != nil {
 		t.Errorf("ACK: %s", ack)
 	}
-	if nack := f.MustWait(ctx, t, testutils.NACKOf(xdsmsg.ClusterType)); nack.Err.Message() != "no good" {
+	if nack := f.MustWait(ctx, t, xdstest.NACKOf(xdsmsg.ClusterType)); nack.Err.Message() != "no good" {
 		t.Errorf("NACK: %s", nack)
 	}
 	if got := f.Clients(); len(got) != 1 || got[0].Protocol != controlplane.ProtocolDelta {
@@ -92,22 +93,22 @@ func TestFakeServer_Delta(t *testing.T) {
 
 func TestMatches_TellTheProtocolsApart(t *testing.T) {
 	t.Parallel()
-	sotw := testutils.Request{TypeURL: "t", Names: []string{"a", "b"}}
-	delta := testutils.Request{Protocol: controlplane.ProtocolDelta, TypeURL: "t", Subscribe: []string{"a", "b"}, Unsubscribe: []string{"c"}}
+	sotw := xdstest.Request{TypeURL: "t", Names: []string{"a", "b"}}
+	delta := xdstest.Request{Protocol: controlplane.ProtocolDelta, TypeURL: "t", Subscribe: []string{"a", "b"}, Unsubscribe: []string{"c"}}
 	tests := []struct {
 		name        string
-		match       testutils.Match
+		match       xdstest.Match
 		sotw, delta bool
 	}{
-		{"Over SotW", testutils.Over(controlplane.ProtocolSotW), true, false},
-		{"Over delta", testutils.Over(controlplane.ProtocolDelta), false, true},
-		{"Subscribing to one", testutils.Subscribing("t", "b"), true, true},
-		{"Subscribing to another", testutils.Subscribing("t", "a", "c"), false, false},
-		{"Subscribing to another type", testutils.Subscribing("u", "a"), false, false},
-		{"Unsubscribing", testutils.Unsubscribing("t", "c"), false, true},
-		{"Unsubscribing from another", testutils.Unsubscribing("t", "a"), false, false},
-		{"ForNames", testutils.ForNames("t", "b", "a"), true, false},
-		{"ForNames without names", testutils.ForNames("t"), false, false},
+		{"Over SotW", xdstest.Over(controlplane.ProtocolSotW), true, false},
+		{"Over delta", xdstest.Over(controlplane.ProtocolDelta), false, true},
+		{"Subscribing to one", xdstest.Subscribing("t", "b"), true, true},
+		{"Subscribing to another", xdstest.Subscribing("t", "a", "c"), false, false},
+		{"Subscribing to another type", xdstest.Subscribing("u", "a"), false, false},
+		{"Unsubscribing", xdstest.Unsubscribing("t", "c"), false, true},
+		{"Unsubscribing from another", xdstest.Unsubscribing("t", "a"), false, false},
+		{"ForNames", xdstest.ForNames("t", "b", "a"), true, false},
+		{"ForNames without names", xdstest.ForNames("t"), false, false},
 	}
 	for _, tt := range tests {
 		if tt.match(sotw) != tt.sotw || tt.match(delta) != tt.delta {
@@ -116,9 +117,9 @@ func TestMatches_TellTheProtocolsApart(t *testing.T) {
 	}
 }
 
-func TestFakeServer_RefuseDelta(t *testing.T) {
+func TestServer_RefuseDelta(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.RefuseDelta(true)
 	if _, err := openDelta(ctx, t, f).Recv(); status.Code(err) != codes.Unimplemented {
 		t.Errorf("delta ended with %v", err)
@@ -135,11 +136,11 @@ func TestFakeServer_RefuseDelta(t *testing.T) {
 	}
 }
 
-func TestFakeServer_DeltaHooks(t *testing.T) {
+func TestServer_DeltaHooks(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("c", ""))
-	f.OnRequest(func(r testutils.Request) error {
+	f.OnRequest(func(r xdstest.Request) error {
 		if slices.Contains(r.Subscribe, "forbidden") {
 			return status.Error(codes.PermissionDenied, "forbidden")
 		}
@@ -169,14 +170,14 @@ func TestFakeServer_DeltaHooks(t *testing.T) {
 	}
 }
 
-func TestFakeServer_SendOnDeltaStream(t *testing.T) {
+func TestServer_SendOnDeltaStream(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	f.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
 	stream := openDelta(ctx, t, f)
 	resume := f.StallSends()
 	sendDelta(t, stream, subscribeClusters("a"))
-	f.MustWait(ctx, t, testutils.AnyRequest())
+	f.MustWait(ctx, t, xdstest.AnyRequest())
 	if err := f.Send(&discoverypb.DeltaDiscoveryResponse{
 		TypeUrl: xdsmsg.ClusterType, Nonce: "mine", RemovedResources: []string{"a"},
 	}); err != nil {
@@ -191,7 +192,7 @@ func TestFakeServer_SendOnDeltaStream(t *testing.T) {
 		TypeUrl: xdsmsg.ClusterType, ResponseNonce: "mine", ResourceNamesSubscribe: []string{"b"},
 		ErrorDetail: &statuspb.Status{Code: 3, Message: "rejected"},
 	})
-	if nack := f.MustWait(ctx, t, testutils.NACKOf(xdsmsg.ClusterType)); nack.Nonce != "mine" {
+	if nack := f.MustWait(ctx, t, xdstest.NACKOf(xdsmsg.ClusterType)); nack.Nonce != "mine" {
 		t.Errorf("recorded: %s", nack)
 	}
 	if got := recvDelta(t, stream).GetResources(); len(got) != 1 || got[0].GetName() != "b" {
@@ -202,9 +203,9 @@ func TestFakeServer_SendOnDeltaStream(t *testing.T) {
 	}
 }
 
-func TestFakeServer_BreakStreamsEndsDeltaStreams(t *testing.T) {
+func TestServer_BreakStreamsEndsDeltaStreams(t *testing.T) {
 	t.Parallel()
-	ctx, f := testutils.Context(t), testutils.StartFakeServer(t)
+	ctx, f := testutils.Context(t), xdstest.StartServer(t)
 	stream := openDelta(ctx, t, f)
 	if err := f.WaitOpen(ctx, 1); err != nil {
 		t.Fatal(err)
