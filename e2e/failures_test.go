@@ -169,36 +169,36 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 
 // gRFC A88, "Handling Data Errors": unless the bootstrap says otherwise, what the
 // control plane deletes stays in use.
-func TestDeletionFailsNoRPC(t *testing.T) { overLinks(t, deletionFailsNoRPC) }
+func TestDeletionFailsNoRPC(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		for _, deleted := range []struct{ what, typeURL, name string }{
+			{"listener", listenerURL, service},
+			{"cluster", clusterURL, "cluster"},
+		} {
+			t.Run(deleted.what, func(t *testing.T) {
+				t.Parallel()
+				m := newMesh(t)
+				backend := testutils.StartBackend(t, "b1")
+				m.serve(service, "cluster", backend)
+				cc := m.dial("xds:///" + service)
+				mustReach(t, cc, unary, backend)
+				l := startLoad(t, cc)
+				m.Skip()
+				m.Delete(t, deleted.typeURL, deleted.name)
+				m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))
 
-func deletionFailsNoRPC(t *testing.T) {
-	t.Parallel()
-	for _, deleted := range []struct{ what, typeURL, name string }{
-		{"listener", listenerURL, service},
-		{"cluster", clusterURL, "cluster"},
-	} {
-		t.Run(deleted.what, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b1")
-			m.serve(service, "cluster", backend)
-			cc := m.dial("xds:///" + service)
-			mustReach(t, cc, unary, backend)
-			l := startLoad(t, cc)
-			m.Skip()
-			m.Delete(t, deleted.typeURL, deleted.name)
-			m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))
-
-			// The deletion has been taken in when an update that came after it is
-			// in use.
-			after := testutils.StartBackend(t, "b2")
-			m.set(clusterOf("other", after)...)
-			m.set(xdsmsg.RouteConfig(service, service,
-				xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
-			l.await(t, backend, after)
-			l.stop(t)
-		})
-	}
+				// The deletion has been taken in when an update that came after it is
+				// in use.
+				after := testutils.StartBackend(t, "b2")
+				m.set(clusterOf("other", after)...)
+				m.set(xdsmsg.RouteConfig(service, service,
+					xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
+				l.await(t, backend, after)
+				l.stop(t)
+			})
+		}
+	})
 }
 
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {

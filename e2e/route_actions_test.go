@@ -335,47 +335,47 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 }
 
 // TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
-func TestMirrorUnderLoad(t *testing.T) { overLinks(t, mirrorUnderLoad) }
-
-func mirrorUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
-	route := toCluster("primary")
-	policy := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
-		DefaultValue: &typepb.FractionalPercent{Numerator: 50},
-	}}
-	route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
-	m.serveRoutes([]*routepb.Route{route}, primary, shadow)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, primary)
-	l := startLoad(t, cc)
-	ctx := testutils.Context(t)
-	for _, step := range []func(){
-		func() {},
-		func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
-		func() { shadow.Fail(nil); shadow.Stop() },
-		func() {
-			if err := shadow.Restart(); err != nil {
+func TestMirrorUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
+		route := toCluster("primary")
+		policy := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
+			DefaultValue: &typepb.FractionalPercent{Numerator: 50},
+		}}
+		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
+		m.serveRoutes([]*routepb.Route{route}, primary, shadow)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, primary)
+		l := startLoad(t, cc)
+		ctx := testutils.Context(t)
+		for _, step := range []func(){
+			func() {},
+			func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
+			func() { shadow.Fail(nil); shadow.Stop() },
+			func() {
+				if err := shadow.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		} {
+			step()
+			n := primary.Count()
+			if err := primary.Wait(ctx, n+500); err != nil {
 				t.Fatal(err)
 			}
-		},
-	} {
-		step()
-		n := primary.Count()
-		if err := primary.Wait(ctx, n+500); err != nil {
+		}
+		if shadow.Count() == 0 {
+			t.Error("the shadow got nothing")
+		}
+		release := shadow.Hold()
+		defer release()
+		if err := primary.Wait(ctx, primary.Count()+1000); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if shadow.Count() == 0 {
-		t.Error("the shadow got nothing")
-	}
-	release := shadow.Hold()
-	defer release()
-	if err := primary.Wait(ctx, primary.Count()+1000); err != nil {
-		t.Fatal(err)
-	}
-	l.stop(t)
+		l.stop(t)
+	})
 }
 
 func TestClusterHeaderEndToEnd(t *testing.T) {

@@ -39,111 +39,105 @@ func dialWith(t testing.TB, target string, bootstrap []byte) *grpc.ClientConn {
 
 // gRFC A71: with the primary down at the start, RPCs go by the secondary's
 // resources; when it is back they go by its own again, and none fails.
-func TestRPCsFallBackAndReturn(t *testing.T) { overLinks(t, rPCsFallBackAndReturn) }
-
-func rPCsFallBackAndReturn(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
-	p.high.serve(service, "cluster-high", fromHigh)
-	p.low.serve(service, "cluster-low", fromLow)
-	p.high.Stop()
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, fromLow)
-	load := startLoad(t, cc)
-	load.await(t, fromLow)
-	if err := p.high.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	load.await(t, fromHigh)
-	load.stop(t)
-	if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
-		t.Errorf("the secondary is still in use: %v", err)
-	}
+func TestRPCsFallBackAndReturn(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
+		p.high.serve(service, "cluster-high", fromHigh)
+		p.low.serve(service, "cluster-low", fromLow)
+		p.high.Stop()
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, fromLow)
+		load := startLoad(t, cc)
+		load.await(t, fromLow)
+		if err := p.high.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		load.await(t, fromHigh)
+		load.stop(t)
+		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
+			t.Errorf("the secondary is still in use: %v", err)
+		}
+	})
 }
 
 // The same, where both control planes use the same names (config tears are
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
-	overLinks(t, rPCsFallBackAndReturnWithTheSameNames)
-}
-
-func rPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
-	p.high.serve(service, "cluster", fromHigh)
-	p.low.serve(service, "cluster", fromLow)
-	p.high.RefuseStreams(errors.New("not now"))
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, fromLow)
-	load := startLoad(t, cc)
-	p.high.RefuseStreams(nil)
-	load.await(t, fromHigh)
-	load.stop(t)
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
+		p.high.serve(service, "cluster", fromHigh)
+		p.low.serve(service, "cluster", fromLow)
+		p.high.RefuseStreams(errors.New("not now"))
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, fromLow)
+		load := startLoad(t, cc)
+		p.high.RefuseStreams(nil)
+		load.await(t, fromHigh)
+		load.stop(t)
+	})
 }
 
 // gRFC A71: what is cached stays in use. The secondary is not asked.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
-	overLinks(t, rPCsStayWhenThePrimaryIsLostLater)
-}
-
-func rPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	backend := testutils.StartBackend(t, "high")
-	p.high.serve(service, "cluster", backend)
-	p.low.serve(service, "cluster", testutils.StartBackend(t, "low"))
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-	load := startLoad(t, cc)
-	p.high.RefuseStreams(errors.New("not now"))
-	attempts := p.high.Attempts()
-	p.high.BreakStreams(nil)
-	if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
-		t.Fatal(err)
-	}
-	load.await(t, backend)
-	load.stop(t)
-	if n := p.low.Attempts(); n != 0 {
-		t.Errorf("%d streams were opened at the secondary", n)
-	}
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		backend := testutils.StartBackend(t, "high")
+		p.high.serve(service, "cluster", backend)
+		p.low.serve(service, "cluster", testutils.StartBackend(t, "low"))
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, backend)
+		load := startLoad(t, cc)
+		p.high.RefuseStreams(errors.New("not now"))
+		attempts := p.high.Attempts()
+		p.high.BreakStreams(nil)
+		if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
+			t.Fatal(err)
+		}
+		load.await(t, backend)
+		load.stop(t)
+		if n := p.low.Attempts(); n != 0 {
+			t.Errorf("%d streams were opened at the secondary", n)
+		}
+	})
 }
 
 // gRFC A71: "mid-config update, such as when the control plane sends an updated
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
-	overLinks(t, primaryLostInTheMiddleOfAnUpdate)
-}
-
-func primaryLostInTheMiddleOfAnUpdate(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
-	p.high.serve(service, "cluster", fromHigh)
-	p.low.serve(service, "cluster-low", fromLow)
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, fromHigh)
-	load := startLoad(t, cc)
-	load.await(t, fromHigh)
-	// The new route names a cluster; when the client asks for it, the primary
-	// is gone.
-	p.high.OnRequest(func(r xdstest.Request) error {
-		if asks(clusterURL, "new", "cluster")(r) {
-			p.high.RefuseStreams(errors.New("gone"))
-			return errors.New("gone")
-		}
-		return nil
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t)
+		fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
+		p.high.serve(service, "cluster", fromHigh)
+		p.low.serve(service, "cluster-low", fromLow)
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, fromHigh)
+		load := startLoad(t, cc)
+		load.await(t, fromHigh)
+		// The new route names a cluster; when the client asks for it, the primary
+		// is gone.
+		p.high.OnRequest(func(r xdstest.Request) error {
+			if asks(clusterURL, "new", "cluster")(r) {
+				p.high.RefuseStreams(errors.New("gone"))
+				return errors.New("gone")
+			}
+			return nil
+		})
+		p.high.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+		load.await(t, fromLow)
+		// Back with all of it, it is preferred again.
+		p.high.OnRequest(nil)
+		p.high.set(clusterOf("new", fromHigh)...)
+		p.high.RefuseStreams(nil)
+		load.await(t, fromHigh)
+		load.stop(t)
 	})
-	p.high.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-	load.await(t, fromLow)
-	// Back with all of it, it is preferred again.
-	p.high.OnRequest(nil)
-	p.high.set(clusterOf("new", fromHigh)...)
-	p.high.RefuseStreams(nil)
-	load.await(t, fromHigh)
-	load.stop(t)
 }
 
 // gRFC A71: only when all control planes are unreachable do RPCs fail, with an

@@ -70,99 +70,99 @@ func (a apart) useProxy(value string) {
 // TP2, "Non-Cacheability of DPDS" and "Server-Specified Constraints": the DPDS resource
 // of another authority comes from that one's server, and before anything else is asked
 // of the cache. Its updates move RPCs, and none fails.
-func TestDPDSOfAnotherAuthority(t *testing.T) { overLinks(t, dPDSOfAnotherAuthority) }
-
-func dPDSOfAnotherAuthority(t *testing.T) {
-	t.Parallel()
-	a := newApart(t)
-	direct, proxy := a.serve()
-	a.useProxy("true")
-	answer := a.origin.StallSends()
-	cc := a.dial()
-	cc.Connect()
-	a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
-	if early := a.cache.Requests(); len(early) > 0 {
-		t.Errorf("the cache was asked before DPDS has answered: %v", early)
-	}
-	answer()
-	mustReach(t, cc, unary, proxy)
-	l := startLoad(t, cc)
-	l.await(t, proxy)
-	a.useProxy("false")
-	l.await(t, direct)
-	a.origin.Stop() // what DPDS has said stays
-	l.await(t, direct)
-	l.stop(t)
-	for _, r := range a.cache.Requests() {
-		if r.TypeURL == dynparam.MapTypeURL {
-			t.Errorf("the cache was asked for a resource that is not cacheable: %v", r)
+func TestDPDSOfAnotherAuthority(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		a := newApart(t)
+		direct, proxy := a.serve()
+		a.useProxy("true")
+		answer := a.origin.StallSends()
+		cc := a.dial()
+		cc.Connect()
+		a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
+		if early := a.cache.Requests(); len(early) > 0 {
+			t.Errorf("the cache was asked before DPDS has answered: %v", early)
 		}
-	}
-	for _, r := range a.origin.Requests() {
-		if r.TypeURL != dynparam.MapTypeURL {
-			t.Errorf("the origin was asked for what the cache has: %v", r)
+		answer()
+		mustReach(t, cc, unary, proxy)
+		l := startLoad(t, cc)
+		l.await(t, proxy)
+		a.useProxy("false")
+		l.await(t, direct)
+		a.origin.Stop() // what DPDS has said stays
+		l.await(t, direct)
+		l.stop(t)
+		for _, r := range a.cache.Requests() {
+			if r.TypeURL == dynparam.MapTypeURL {
+				t.Errorf("the cache was asked for a resource that is not cacheable: %v", r)
+			}
 		}
-	}
+		for _, r := range a.origin.Requests() {
+			if r.TypeURL != dynparam.MapTypeURL {
+				t.Errorf("the origin was asked for what the cache has: %v", r)
+			}
+		}
+	})
 }
 
 // TP2, "Server-Specified Constraints": "if the client cannot obtain the configured DPDS
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
-func TestDPDSCannotBeObtained(t *testing.T) { overLinks(t, dPDSCannotBeObtained) }
-
-func dPDSCannotBeObtained(t *testing.T) {
-	t.Parallel()
-	failing := func(st *status.Status) func(*mesh) {
-		return func(m *mesh) {
-			m.Update(m.t, func(tx *controlplane.Tx) { tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, st) })
+func TestDPDSCannotBeObtained(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		failing := func(st *status.Status) func(*mesh) {
+			return func(m *mesh) {
+				m.Update(m.t, func(tx *controlplane.Tx) { tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, st) })
+			}
 		}
-	}
-	for _, test := range []struct {
-		name  string
-		given func(origin *mesh)
-		// cured has the server be as it should, but for the resource.
-		cured func(origin *mesh)
-	}{
-		{"its server is unreachable", (*mesh).stop, (*mesh).restart},
-		{"its server refuses streams", func(m *mesh) { m.RefuseStreams(status.Error(codes.Unauthenticated, "who are you?")) }, func(m *mesh) { m.RefuseStreams(nil) }},
-		{"NOT_FOUND", failing(status.New(codes.NotFound, "no such resource")), nil},
-		{"PERMISSION_DENIED", failing(status.New(codes.PermissionDenied, "not for you")), nil},
-		{"PERMISSION_DENIED by the function", func(m *mesh) {
-			m.SetDPDS(m.t, dpdsElsewhere, func(*corepb.Node) (dynparam.ByType, error) {
-				return dynparam.ByType{}, status.Error(codes.PermissionDenied, "not for you")
-			})
-		}, nil},
-		{"garbage", func(m *mesh) {
-			m.Update(m.t, func(tx *controlplane.Tx) {
-				tx.SetNamed(dpdsElsewhere, &anypb.Any{TypeUrl: dynparam.MapTypeURL, Value: []byte("\xff\xff")})
-			})
-		}, nil},
-		{"silence until the resource timer", (*mesh).keepSilent, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			a := newApart(t)
-			direct, proxy := a.serve()
-			test.given(a.origin)
-			cc := a.dial()
-			mustReach(t, cc, unary, direct)
-			for _, r := range a.cache.Requests() {
-				for _, l := range append(r.Locators, r.SubscribeLocators...) {
-					if !l.Constraints.IsZero() {
-						t.Errorf("%s was asked for with %v, want no constraints", l.Name, l.Constraints)
+		for _, test := range []struct {
+			name  string
+			given func(origin *mesh)
+			// cured has the server be as it should, but for the resource.
+			cured func(origin *mesh)
+		}{
+			{"its server is unreachable", (*mesh).stop, (*mesh).restart},
+			{"its server refuses streams", func(m *mesh) { m.RefuseStreams(status.Error(codes.Unauthenticated, "who are you?")) }, func(m *mesh) { m.RefuseStreams(nil) }},
+			{"NOT_FOUND", failing(status.New(codes.NotFound, "no such resource")), nil},
+			{"PERMISSION_DENIED", failing(status.New(codes.PermissionDenied, "not for you")), nil},
+			{"PERMISSION_DENIED by the function", func(m *mesh) {
+				m.SetDPDS(m.t, dpdsElsewhere, func(*corepb.Node) (dynparam.ByType, error) {
+					return dynparam.ByType{}, status.Error(codes.PermissionDenied, "not for you")
+				})
+			}, nil},
+			{"garbage", func(m *mesh) {
+				m.Update(m.t, func(tx *controlplane.Tx) {
+					tx.SetNamed(dpdsElsewhere, &anypb.Any{TypeUrl: dynparam.MapTypeURL, Value: []byte("\xff\xff")})
+				})
+			}, nil},
+			{"silence until the resource timer", (*mesh).keepSilent, nil},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				a := newApart(t)
+				direct, proxy := a.serve()
+				test.given(a.origin)
+				cc := a.dial()
+				mustReach(t, cc, unary, direct)
+				for _, r := range a.cache.Requests() {
+					for _, l := range append(r.Locators, r.SubscribeLocators...) {
+						if !l.Constraints.IsZero() {
+							t.Errorf("%s was asked for with %v, want no constraints", l.Name, l.Constraints)
+						}
 					}
 				}
-			}
-			l := startLoad(t, cc)
-			l.await(t, direct)
-			a.useProxy("true")
-			if test.cured != nil {
-				test.cured(a.origin)
-			}
-			l.await(t, proxy)
-			l.stop(t)
-		})
-	}
+				l := startLoad(t, cc)
+				l.await(t, direct)
+				a.useProxy("true")
+				if test.cured != nil {
+					test.cured(a.origin)
+				}
+				l.await(t, proxy)
+				l.stop(t)
+			})
+		}
+	})
 }
 
 func (m *mesh) stop() { m.Stop() }

@@ -102,76 +102,76 @@ func (m *mesh) tp2Endpoints() string {
 
 // TP2, "Sharding Endpoints": each client has its own subset, and the control plane
 // gives one of them another one without failing an RPC.
-func TestTP2ShardingEndpoints(t *testing.T) { overLinks(t, tP2ShardingEndpoints) }
+func TestTP2ShardingEndpoints(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newVariantMesh(t)
+		endpoints := m.tp2Endpoints()
+		subsets := backends(t, "123", "456", "789")
+		for _, b := range subsets {
+			m.SetVariant(t, map[string]string{"subset_id": b.ID()}, xdsmsg.SimpleEndpoints(endpoints, b.Addr()))
+		}
+		var assigned atomic.Pointer[map[string]string]
+		assigned.Store(&map[string]string{"one": "123", "two": "456"})
+		m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
+			return constrain(t, endpointsURL, is("subset_id", (*assigned.Load())[node.GetId()])), nil
+		})
+		one, two := dialWith(t, tp2Target, m.as("one", withDPDS())), dialWith(t, tp2Target, m.as("two", withDPDS()))
+		mustReach(t, one, unary, subsets[0])
+		mustReach(t, two, unary, subsets[1])
 
-func tP2ShardingEndpoints(t *testing.T) {
-	t.Parallel()
-	m := newVariantMesh(t)
-	endpoints := m.tp2Endpoints()
-	subsets := backends(t, "123", "456", "789")
-	for _, b := range subsets {
-		m.SetVariant(t, map[string]string{"subset_id": b.ID()}, xdsmsg.SimpleEndpoints(endpoints, b.Addr()))
-	}
-	var assigned atomic.Pointer[map[string]string]
-	assigned.Store(&map[string]string{"one": "123", "two": "456"})
-	m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
-		return constrain(t, endpointsURL, is("subset_id", (*assigned.Load())[node.GetId()])), nil
+		load1, load2 := startLoad(t, one), startLoad(t, two)
+		assigned.Store(&map[string]string{"one": "789", "two": "456"})
+		m.Store().RefreshDPDS(dpdsName, nil)
+		load1.await(t, subsets[2])
+		load2.await(t, subsets[1])
+		load1.stop(t)
+		load2.stop(t)
+		if got := m.Stats().AmbiguousChoices; got != 0 {
+			t.Errorf("%d ambiguous choices", got)
+		}
 	})
-	one, two := dialWith(t, tp2Target, m.as("one", withDPDS())), dialWith(t, tp2Target, m.as("two", withDPDS()))
-	mustReach(t, one, unary, subsets[0])
-	mustReach(t, two, unary, subsets[1])
-
-	load1, load2 := startLoad(t, one), startLoad(t, two)
-	assigned.Store(&map[string]string{"one": "789", "two": "456"})
-	m.Store().RefreshDPDS(dpdsName, nil)
-	load1.await(t, subsets[2])
-	load2.await(t, subsets[1])
-	load1.stop(t)
-	load2.stop(t)
-	if got := m.Stats().AmbiguousChoices; got != 0 {
-		t.Errorf("%d ambiguous choices", got)
-	}
 }
 
 // TP2, "Selecting Cluster Based on ACL": one client may go to the endpoints directly,
 // the other one goes through the proxy. Who is taken from the list moves, and what is
 // for nobody else is denied.
-func TestTP2SelectingClusterBasedOnACL(t *testing.T) { overLinks(t, tP2SelectingClusterBasedOnACL) }
+func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newVariantMesh(t)
+		all := backends(t, "direct", "proxy")
+		direct, proxy := all[0], all[1]
+		for _, b := range all {
+			m.set(clusterOf(b.ID(), b)...)
+		}
+		secret, secretRoutes := in(tp2, listenerURL, "secret"), in(tp2, routesURL, "secret")
+		m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes), xdsmsg.DefaultListener(secret, secretRoutes))
+		m.SetVariant(t, map[string]string{"use_proxy": "false"}, routesTo(tp2Routes, "direct"))
+		m.SetVariant(t, map[string]string{"use_proxy": "true"}, routesTo(tp2Routes, "proxy"))
+		m.SetVariant(t, map[string]string{"use_proxy": "false"}, xdsmsg.RouteConfig(secretRoutes, "secret", xdsmsg.PrefixRoute("", "direct")))
+		m.Update(t, func(tx *controlplane.Tx) {
+			tx.SetVariantError(routesURL, secretRoutes, map[string]string{"use_proxy": "true"}, status.New(codes.PermissionDenied, "not for guests"))
+		})
+		var revoked atomic.Bool
+		m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
+			return constrain(t, routesURL, is("use_proxy", fmt.Sprint(revoked.Load() || node.GetId() != "friend"))), nil
+		})
 
-func tP2SelectingClusterBasedOnACL(t *testing.T) {
-	t.Parallel()
-	m := newVariantMesh(t)
-	all := backends(t, "direct", "proxy")
-	direct, proxy := all[0], all[1]
-	for _, b := range all {
-		m.set(clusterOf(b.ID(), b)...)
-	}
-	secret, secretRoutes := in(tp2, listenerURL, "secret"), in(tp2, routesURL, "secret")
-	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes), xdsmsg.DefaultListener(secret, secretRoutes))
-	m.SetVariant(t, map[string]string{"use_proxy": "false"}, routesTo(tp2Routes, "direct"))
-	m.SetVariant(t, map[string]string{"use_proxy": "true"}, routesTo(tp2Routes, "proxy"))
-	m.SetVariant(t, map[string]string{"use_proxy": "false"}, xdsmsg.RouteConfig(secretRoutes, "secret", xdsmsg.PrefixRoute("", "direct")))
-	m.Update(t, func(tx *controlplane.Tx) {
-		tx.SetVariantError(routesURL, secretRoutes, map[string]string{"use_proxy": "true"}, status.New(codes.PermissionDenied, "not for guests"))
+		friend, guest := m.as("friend", withDPDS()), m.as("guest", withDPDS())
+		toDirect, toProxy := dialWith(t, tp2Target, friend), dialWith(t, tp2Target, guest)
+		mustReach(t, toDirect, unary, direct)
+		mustReach(t, toProxy, unary, proxy)
+		mustReach(t, dialWith(t, "xds://"+tp2+"/secret", friend), unary, direct)
+		mustFail(t, dialWith(t, "xds://"+tp2+"/secret", guest), secretRoutes, "not for guests", "PermissionDenied")
+
+		l, other := startLoad(t, toDirect), startLoad(t, toProxy)
+		revoked.Store(true)
+		m.Store().RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "friend" })
+		l.await(t, proxy)
+		l.stop(t)
+		other.stop(t)
 	})
-	var revoked atomic.Bool
-	m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
-		return constrain(t, routesURL, is("use_proxy", fmt.Sprint(revoked.Load() || node.GetId() != "friend"))), nil
-	})
-
-	friend, guest := m.as("friend", withDPDS()), m.as("guest", withDPDS())
-	toDirect, toProxy := dialWith(t, tp2Target, friend), dialWith(t, tp2Target, guest)
-	mustReach(t, toDirect, unary, direct)
-	mustReach(t, toProxy, unary, proxy)
-	mustReach(t, dialWith(t, "xds://"+tp2+"/secret", friend), unary, direct)
-	mustFail(t, dialWith(t, "xds://"+tp2+"/secret", guest), secretRoutes, "not for guests", "PermissionDenied")
-
-	l, other := startLoad(t, toDirect), startLoad(t, toProxy)
-	revoked.Store(true)
-	m.Store().RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "friend" })
-	l.await(t, proxy)
-	l.stop(t)
-	other.stop(t)
 }
 
 // eachSelection calls f for each client of TP2, "Dynamic Route Selection", with the
@@ -279,51 +279,51 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 
 // TP2, "Matching Ambiguity", the expected order of changes, under load: no RPC fails in
 // any of the four steps.
-func TestTP2TransitionInFourSteps(t *testing.T) { overLinks(t, tP2TransitionInFourSteps) }
+func TestTP2TransitionInFourSteps(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newVariantMesh(t)
+		m.set(xdsmsg.DefaultListener(service, "routes"))
+		all := backends(t, "prod", "prod v1", "prod v2", "test", "test v1", "test v2")
+		for _, b := range all {
+			m.set(clusterOf(b.ID(), b)...)
+		}
+		for _, env := range []string{"prod", "test"} {
+			m.SetVariant(t, map[string]string{"env": env}, routesTo("routes", env))
+		}
+		bootstrap := m.bootstrap()
+		constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod")))
+		cc := dialWith(t, "xds:///"+service, bootstrap)
+		mustReach(t, cc, unary, all[0])
+		l := startLoad(t, cc)
 
-func tP2TransitionInFourSteps(t *testing.T) {
-	t.Parallel()
-	m := newVariantMesh(t)
-	m.set(xdsmsg.DefaultListener(service, "routes"))
-	all := backends(t, "prod", "prod v1", "prod v2", "test", "test v1", "test v2")
-	for _, b := range all {
-		m.set(clusterOf(b.ID(), b)...)
-	}
-	for _, env := range []string{"prod", "test"} {
-		m.SetVariant(t, map[string]string{"env": env}, routesTo("routes", env))
-	}
-	bootstrap := m.bootstrap()
-	constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod")))
-	cc := dialWith(t, "xds:///"+service, bootstrap)
-	mustReach(t, cc, unary, all[0])
-	l := startLoad(t, cc)
+		// 1. Clients send version=v1, which no variant has.
+		v1 := constrain(t, routesURL, is("env", "prod"), is("version", "v1"))
+		constrainChannels(t, bootstrap, v1)
+		m.awaitLocator(routesURL, "routes", v1)
+		l.await(t, all[0])
 
-	// 1. Clients send version=v1, which no variant has.
-	v1 := constrain(t, routesURL, is("env", "prod"), is("version", "v1"))
-	constrainChannels(t, bootstrap, v1)
-	m.awaitLocator(routesURL, "routes", v1)
-	l.await(t, all[0])
+		// 2. All existing resources get version=v1.
+		for _, env := range []string{"prod", "test"} {
+			m.Update(t, func(tx *controlplane.Tx) {
+				tx.DeleteVariant(routesURL, "routes", map[string]string{"env": env})
+				tx.SetVariant(map[string]string{"env": env, "version": "v1"}, routesTo("routes", env+" v1"))
+			})
+		}
+		l.await(t, all[1])
 
-	// 2. All existing resources get version=v1.
-	for _, env := range []string{"prod", "test"} {
-		m.Update(t, func(tx *controlplane.Tx) {
-			tx.DeleteVariant(routesURL, "routes", map[string]string{"env": env})
-			tx.SetVariant(map[string]string{"env": env, "version": "v1"}, routesTo("routes", env+" v1"))
-		})
-	}
-	l.await(t, all[1])
+		// 3. There are variants with version=v2.
+		for _, env := range []string{"prod", "test"} {
+			m.SetVariant(t, map[string]string{"env": env, "version": "v2"}, routesTo("routes", env+" v2"))
+		}
+		l.await(t, all[1])
 
-	// 3. There are variants with version=v2.
-	for _, env := range []string{"prod", "test"} {
-		m.SetVariant(t, map[string]string{"env": env, "version": "v2"}, routesTo("routes", env+" v2"))
-	}
-	l.await(t, all[1])
-
-	// 4. The client sends version=v2.
-	constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod"), is("version", "v2")))
-	l.await(t, all[2])
-	l.stop(t)
-	if got := m.Stats().AmbiguousChoices; got != 0 {
-		t.Errorf("%d ambiguous choices on the way", got)
-	}
+		// 4. The client sends version=v2.
+		constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod"), is("version", "v2")))
+		l.await(t, all[2])
+		l.stop(t)
+		if got := m.Stats().AmbiguousChoices; got != 0 {
+			t.Errorf("%d ambiguous choices on the way", got)
+		}
+	})
 }
