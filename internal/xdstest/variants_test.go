@@ -16,8 +16,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-const dpdsMethods = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
-
 // A FakeServer records locators, serves variants, and has DPDS under its switches.
 func TestServer_Variants(t *testing.T) {
 	t.Parallel()
@@ -31,15 +29,6 @@ func TestServer_Variants(t *testing.T) {
 	}
 	want := controlplane.Locator{Name: "c", Constraints: test}
 	list := []*twinpb.ResourceLocator{{Name: "c", DynamicParameterConstraints: test.ToProto()}}
-	conn := dial(t, f.Addr())
-	open := func(method string) grpc.ClientStream {
-		t.Helper()
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return stream
-	}
 	exchange := func(stream grpc.ClientStream, req, resp any) {
 		t.Helper()
 		if err := stream.SendMsg(req); err != nil {
@@ -53,32 +42,32 @@ func TestServer_Variants(t *testing.T) {
 		}
 	}
 
-	delta, incremental := open("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"), new(twinpb.DeltaDiscoveryResponse)
-	exchange(delta, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsSubscribe: list}, incremental)
+	changes, incremental := openStream(ctx, t, f, ads+"DeltaAggregatedResources"), new(twinpb.DeltaDiscoveryResponse)
+	exchange(changes, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsSubscribe: list}, incremental)
 	if r := incremental.GetResources(); len(r) != 1 || r[0].GetDynamicParameters()["env"] != "test" {
 		t.Errorf("got %v", incremental)
 	}
 	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.ClusterType, want))
-	exchange(delta, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsUnsubscribe: list}, nil)
+	exchange(changes, &twinpb.DeltaDiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocatorsUnsubscribe: list}, nil)
 	f.MustWait(ctx, t, xdstest.UnsubscribingFrom(xdsmsg.ClusterType, want))
 
-	sotw := open("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources")
-	exchange(sotw, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocators: list}, new(twinpb.DiscoveryResponse))
+	full := openStream(ctx, t, f, ads+"StreamAggregatedResources")
+	exchange(full, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceLocators: list}, new(twinpb.DiscoveryResponse))
 	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.ClusterType, want))
-	exchange(sotw, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.RouteType, ResourceLocators: []*twinpb.ResourceLocator{{Name: "r"}}}, nil)
+	exchange(full, &twinpb.DiscoveryRequest{TypeUrl: xdsmsg.RouteType, ResourceLocators: []*twinpb.ResourceLocator{{Name: "r"}}}, nil)
 	f.MustWait(ctx, t, xdstest.SubscribingTo(xdsmsg.RouteType, controlplane.Locator{Name: "r"}))
 
 	if got := f.Stats().AmbiguousChoices; got != 0 {
 		t.Errorf("%d ambiguous choices", got)
 	}
-	dpds := open(dpdsMethods + "StreamDynamicParameterConstraints")
-	exchange(dpds, &twinpb.DiscoveryRequest{ResourceNames: []string{"d"}}, new(twinpb.DiscoveryResponse))
+	policy := openStream(ctx, t, f, dpds+"StreamDynamicParameterConstraints")
+	exchange(policy, &twinpb.DiscoveryRequest{ResourceNames: []string{"d"}}, new(twinpb.DiscoveryResponse))
 	f.BreakStreams(status.Error(codes.Aborted, "broken"))
-	if err := dpds.RecvMsg(new(twinpb.DiscoveryResponse)); status.Code(err) != codes.Aborted {
+	if err := policy.RecvMsg(new(twinpb.DiscoveryResponse)); status.Code(err) != codes.Aborted {
 		t.Errorf("the DPDS stream ended with %v", err)
 	}
 	f.RefuseDelta(true)
-	refused := open(dpdsMethods + "DeltaDynamicParameterConstraints")
+	refused := openStream(ctx, t, f, dpds+"DeltaDynamicParameterConstraints")
 	if err := refused.RecvMsg(new(twinpb.DeltaDiscoveryResponse)); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a refused DPDS stream ended with %v", err)
 	}
