@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	churnFor  = flag.Duration("churn", 3*time.Second, "how long the churn test lasts, for each variant of the protocol")
+	churnFor  = flag.Duration("churn", 3*time.Second, "how long the churn test lasts, over SotW and over delta each")
 	churnSeed = flag.Uint64("churn-seed", 0, "what the churn test draws from; 0 for another one each time")
 )
 

@@ -42,11 +42,11 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 				// Until it is heard, the client names the old cluster.
 				resume := m.StallReads()
 				order.first(m, after)
-				m.Delete(t, clusterURL, "old")
+				m.Delete(t, xdsmsg.ClusterType, "old")
 				// What was sent before this has been taken in when this is in use.
 				m.set(xdsmsg.SimpleEndpoints("old", changed.Addr()))
 				l.await(t, changed)
-				m.Delete(t, endpointsURL, "old")
+				m.Delete(t, xdsmsg.EndpointType, "old")
 				order.then(m, after)
 				resume()
 				l.await(t, after)

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,42 +29,14 @@ const (
 )
 
 // connections counts the connections to a backend.
-type connections struct{ n atomic.Int32 }
-
-func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+type connections struct {
+	noStats
+	n atomic.Int32
+}
 
 func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
 	if _, ok := s.(*stats.ConnBegin); ok {
 		c.n.Add(1)
-	}
-}
-
-func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-func (c *connections) HandleRPC(context.Context, stats.RPCStats) {}
-
-func containsAll(text string, parts ...string) bool {
-	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			return false
-		}
-	}
-	return true
-}
-
-// untilReached makes RPCs until the backend answers one. Some fail where another
-// backend has just stopped.
-func untilReached(t *testing.T, cc *grpc.ClientConn, backend *testutils.Backend) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
-		if id == backend.ID() {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("RPCs never came to %s; the last one: %v", backend.ID(), err)
-		}
 	}
 }
 

@@ -164,9 +164,7 @@ func TestFromDNSToXDS(t *testing.T) {
 
 		m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
 		m.set(clusterOf("cluster", mesh)...)
-		if err := m.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		m.restart()
 		load.await(t, mesh)
 		load.stop(t)
 		if got := statusOf(t, "xds:///"+target); got.Mode != resolver.ModeXDS {
@@ -174,7 +172,7 @@ func TestFromDNSToXDS(t *testing.T) {
 		}
 
 		before := one.Count() + two.Count()
-		m.Delete(t, listenerURL, target)
+		m.Delete(t, xdsmsg.ListenerType, target)
 		for {
 			if _, err := call(testutils.Context(t), cc, unary); err != nil {
 				checkStatus(t, err, codes.Unavailable, "Listener", m.Addr())
@@ -217,7 +215,7 @@ func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 		m.set(clusterOf("cluster", mesh)...)
 		had := m.dial("xds:///" + target)
 		mustReach(t, had, unary, mesh)
-		m.Delete(t, listenerURL, target)
+		m.Delete(t, xdsmsg.ListenerType, target)
 		for ctx := testutils.Context(t); ; {
 			if _, err := call(ctx, had, unary); err != nil {
 				checkStatus(t, err, codes.Unavailable, "Listener", target)

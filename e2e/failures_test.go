@@ -76,9 +76,7 @@ func TestUnreachableServerIsReadByTheUser(t *testing.T) {
 		_, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true))
 		done <- err
 	}()
-	if err := m.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	m.restart()
 	if err := <-done; err != nil {
 		t.Errorf("wait-for-ready RPC: %v", err)
 	}
@@ -97,7 +95,7 @@ func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
 
 	// A bad update loses nothing that was good.
 	m.set(xdsmsg.DefaultListener(service, ""))
-	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(listenerURL))
+	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(xdsmsg.ListenerType))
 	mustReach(t, cc, unary, backend)
 }
 
@@ -154,7 +152,7 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 
-	m.Delete(t, listenerURL, service)
+	m.Delete(t, xdsmsg.ListenerType, service)
 	ctx := testutils.Context(t)
 	for {
 		_, err := call(ctx, cc, unary)
@@ -173,8 +171,8 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		t.Parallel()
 		for _, deleted := range []struct{ what, typeURL, name string }{
-			{"listener", listenerURL, service},
-			{"cluster", clusterURL, "cluster"},
+			{"listener", xdsmsg.ListenerType, service},
+			{"cluster", xdsmsg.ClusterType, "cluster"},
 		} {
 			t.Run(deleted.what, func(t *testing.T) {
 				t.Parallel()
@@ -212,7 +210,7 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	if err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Fatal(err)
 	}
-	m.Delete(t, clusterURL, "doomed")
+	m.Delete(t, xdsmsg.ClusterType, "doomed")
 	for {
 		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
 		if err != nil {
@@ -255,7 +253,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 			})
 			t.Run("close", func(t *testing.T) {
 				done := start(context.Background())
-				m.MustWait(testutils.Context(t), t, xdstest.OfType(listenerURL))
+				m.MustWait(testutils.Context(t), t, xdstest.OfType(xdsmsg.ListenerType))
 				cc.Close()
 				checkStatus(t, <-done, codes.Canceled, "closing")
 			})

@@ -10,11 +10,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// in returns the new-style name of a resource (xRFC TP1).
-func in(authority, typeURL, id string) string {
-	return "xdstp://" + authority + "/" + typeURL[len("type.googleapis.com/"):] + "/" + id
-}
-
 // gRFC A47: a target with an authority is configured from the authority's servers,
 // by names that lead from authority to authority.
 func TestFederation(t *testing.T) {
@@ -30,11 +25,11 @@ func TestFederation(t *testing.T) {
 	// name is written in two ways, are "own"; one cluster is, and its endpoints
 	// are of a third authority with the servers of the old-style names.
 	const other = "xdstp:///envoy.config.cluster.v3.Cluster/other"
-	cluster := in("own.example.com", clusterURL, "c/1")
-	endpoints := in("shared", endpointsURL, "e")
+	cluster := in("own.example.com", xdsmsg.ClusterType, "c/1")
+	endpoints := in("shared", xdsmsg.EndpointType, "e")
 	own.set(
-		xdsmsg.DefaultListener(in("own.example.com", listenerURL, service), in("own.example.com", routesURL, "%72?b=/&a=1")),
-		xdsmsg.RouteConfig(in("own.example.com", routesURL, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
+		xdsmsg.DefaultListener(in("own.example.com", xdsmsg.ListenerType, service), in("own.example.com", xdsmsg.RouteType, "%72?b=/&a=1")),
+		xdsmsg.RouteConfig(in("own.example.com", xdsmsg.RouteType, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
 		xdsmsg.EDSCluster(cluster, endpoints),
 	)
 	main.set(
@@ -64,7 +59,7 @@ func TestUnknownAuthorityInAResourceIsReadByTheUser(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b1")
-	nowhere := in("nowhere", clusterURL, "c")
+	nowhere := in("nowhere", xdsmsg.ClusterType, "c")
 	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
 	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
 	mustReach(t, cc, unary, backend)
@@ -78,11 +73,11 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 	main, own, low := newMesh(t), newMesh(t), newMesh(t)
 	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
 	main.serve(service, "cluster", forMain)
-	cluster := in("own", clusterURL, "c")
+	cluster := in("own", xdsmsg.ClusterType, "c")
 	low.set(
-		xdsmsg.InlineListener(in("own", listenerURL, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
-		xdsmsg.EDSCluster(cluster, in("own", endpointsURL, "e")),
-		xdsmsg.SimpleEndpoints(in("own", endpointsURL, "e"), forLow.Addr()),
+		xdsmsg.InlineListener(in("own", xdsmsg.ListenerType, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
+		xdsmsg.EDSCluster(cluster, in("own", xdsmsg.EndpointType, "e")),
+		xdsmsg.SimpleEndpoints(in("own", xdsmsg.EndpointType, "e"), forLow.Addr()),
 	)
 	own.Stop()
 	var servers []map[string]any

@@ -174,7 +174,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		// An update that leaves the bucket alone does not fill it; in shadow
 		// mode the RPC goes on.
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(0)))
-		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(listenerURL))
+		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.ListenerType))
 		for {
 			r := callFor(testutils.Context(t), cc, k)
 			if r.err == nil {
@@ -316,7 +316,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		} {
 			m.Skip()
 			m.serveFilters(backend, nil, filters...)
-			m.MustWait(ctx, t, xdstest.ACKOf(listenerURL))
+			m.MustWait(ctx, t, xdstest.ACKOf(xdsmsg.ListenerType))
 			want := ""
 			for _, f := range filters {
 				config := new(xdspb.TypedStruct)

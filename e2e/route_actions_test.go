@@ -39,26 +39,6 @@ func (m *mesh) serveRoutes(routes []*routepb.Route, backends ...*testutils.Backe
 	m.set(resources...)
 }
 
-func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
-	t.Helper()
-	for _, k := range kinds {
-		t.Run(string(k), func(t *testing.T) { test(t, k) })
-	}
-}
-
-// reply is what an RPC's call options report.
-type reply struct {
-	header, trailer metadata.MD
-	err             error
-}
-
-func callFor(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOption) reply {
-	var r reply
-	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.WaitForReady(true))
-	_, r.err = call(ctx, cc, k, opts...)
-	return r
-}
-
 func header(name, value string) *corepb.HeaderValueOption {
 	return &corepb.HeaderValueOption{Header: &corepb.HeaderValue{Key: name, Value: value}}
 }

@@ -5,14 +5,13 @@ import (
 	"testing"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
@@ -67,7 +66,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			{"RDS moves to a cluster that is configured later", func(m *mesh, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-				m.MustWait(testutils.Context(m.t), m.t, asks(clusterURL, "new", "cluster"))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
 				m.set(clusterOf("new", to)...)
 			}},
 			{"CDS names another ClusterLoadAssignment", func(m *mesh, from, to *testutils.Backend) {
@@ -76,7 +75,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 			{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
-				m.MustWait(testutils.Context(m.t), m.t, asks(endpointsURL, "other-endpoints"))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "other-endpoints"))
 				m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
 			}},
 			{"EDS names another endpoint", func(m *mesh, from, to *testutils.Backend) {
@@ -118,9 +117,7 @@ func TestControlPlaneRestartsUnderLoad(t *testing.T) {
 		m.Stop()
 		l.await(t, before)
 		m.set(clusterOf("cluster", after)...)
-		if err := m.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		m.restart()
 		l.await(t, after)
 		l.stop(t)
 	})
@@ -134,11 +131,11 @@ func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
 		for name, change := range map[string]func(m *mesh){
 			"routes to a new cluster": func(m *mesh) {
 				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-				m.MustWait(testutils.Context(m.t), m.t, asks(clusterURL, "new", "cluster"))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
 			},
 			"a cluster with a new ClusterLoadAssignment": func(m *mesh) {
 				m.set(xdsmsg.EDSCluster("cluster", "new"))
-				m.MustWait(testutils.Context(m.t), m.t, asks(endpointsURL, "new"))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "new"))
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -235,7 +232,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(100 * time.Millisecond)}
 	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
-	mustReachEventually(t, cc, backend)
+	untilReached(t, cc, backend)
 	release := backend.Hold()
 	defer release()
 	for _, k := range kinds {
@@ -243,22 +240,6 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 		checkStatus(t, err, codes.DeadlineExceeded)
 		if backend.Last().Deadline.IsZero() {
 			t.Errorf("%s RPC: the backend saw no deadline", k)
-		}
-	}
-}
-
-// mustReachEventually makes RPCs until one gets there in time: the first one
-// connects within its own deadline.
-func mustReachEventually(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		id, err := call(ctx, cc, unary)
-		switch {
-		case err == nil && id == backend.ID():
-			return
-		case ctx.Err() != nil:
-			t.Fatalf("no RPC reached %s: %v", backend.ID(), err)
 		}
 	}
 }

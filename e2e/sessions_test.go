@@ -92,13 +92,6 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 	return backendID(r.header)
 }
 
-func backends(t testing.TB, ids ...string) (all []*testutils.Backend) {
-	for _, id := range ids {
-		all = append(all, testutils.StartBackend(t, id))
-	}
-	return all
-}
-
 // gRFC A55, over all kinds of RPC: a session stays with its endpoint, also when
 // that drains, and no RPC without session goes there then.
 func TestSessionsEndToEnd(t *testing.T) {

@@ -53,7 +53,7 @@ func (m *mesh) updateUnderLoad(cc *grpc.ClientConn, n int, backend *testutils.Ba
 	for i := 1; i <= n; i++ {
 		m.Skip()
 		m.set(changingRoutes(i))
-		m.MustWait(ctx, m.t, xdstest.ACKOf(routesURL))
+		m.MustWait(ctx, m.t, xdstest.ACKOf(xdsmsg.RouteType))
 	}
 	l.await(m.t, backend)
 	l.stop(m.t)
@@ -94,7 +94,7 @@ func (m *mesh) atRest(cc *grpc.ClientConn, backend *testutils.Backend, goroutine
 	ctx := testutils.Context(m.t)
 	m.Skip()
 	m.set(changingRoutes(0))
-	m.MustWait(ctx, m.t, xdstest.ACKOf(routesURL))
+	m.MustWait(ctx, m.t, xdstest.ACKOf(xdsmsg.RouteType))
 	mustReach(m.t, cc, unary, backend)
 	// At the start, connections for copies of RPCs may have been missing.
 	goroutines += 20

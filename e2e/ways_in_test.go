@@ -176,6 +176,7 @@ func TestConnectWithoutAnRPCMakesTheChannelReady(t *testing.T) {
 
 // recorder is a stats handler that remembers the methods it saw.
 type recorder struct {
+	noStats
 	mu      sync.Mutex
 	methods []string
 	ends    int
@@ -195,10 +196,6 @@ func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
 		r.ends++
 	}
 }
-
-func (*recorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-func (*recorder) HandleConn(context.Context, stats.ConnStats) {}
 
 // TestUserInterceptorsAndStatsHandlers: whatever the way in, the application's
 // interceptors run outside, so that routing sees what they add.

@@ -14,8 +14,8 @@ import (
 )
 
 // FakeServer is a control plane on a real loopback port: package controlplane over a
-// store, with a life that a test controls. It is safe for concurrent use. The store
-// survives Stop and Restart.
+// store. A test stops and restarts it at the same address; the store survives both. It is
+// safe for concurrent use.
 type FakeServer struct {
 	store *controlplane.Store
 	addr  *loopback.Address
@@ -25,7 +25,6 @@ type FakeServer struct {
 	life sync.Mutex
 	// run is nil while stopped.
 	run *serverRun
-
 	// control is nil while stopped.
 	control atomic.Pointer[controlplane.Server]
 }

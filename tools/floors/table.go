@@ -100,7 +100,7 @@ var rooms = []room{
 		holds: "for tests: a DNS server, addresses that outlive a server, a certificate authority, builders of messages",
 		never: "import any other package of the module", only: []string{}},
 	{floor: 8, folders: []string{"testutils", "internal/xdstest"},
-		holds: "for tests: a control plane with a life, test backends, a link with latency; and, for ours alone, a record of requests and fault switches",
+		holds: "for tests: a control plane that stops and restarts, test backends, a link with latency; for our own tests alone, a record of requests and fault switches",
 		never: "import the client, but for `xdsclient/dynparam`",
 		only:  []string{"controlplane", "proto", "xdsclient/dynparam", "internal/loopback"}},
 	{floor: 9, folders: []string{"e2e"},
