@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // subscribed accepts streams that have asked for a RouteConfiguration.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // modelTypes are a type with wildcard and one without.

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // Envoy, "How the client specifies what resources to return" and "Incremental

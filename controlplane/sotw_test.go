@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // "Envoy" in these comments is Envoy's description of the xDS protocol.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func mustUpdate(t *testing.T, s *controlplane.Store, change func(*controlplane.Tx)) uint64 {

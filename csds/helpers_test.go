@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/csds"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -132,7 +133,7 @@ func (e *collectionEar) AmbientError(_ xdsclient.Member, err error, done func())
 }
 
 // newClient makes a client whose node id is the test's name.
-func newClient(t *testing.T, server *testutils.FakeServer, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
+func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
 	t.Helper()
 	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name(), opts...))
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/dynxds/dynxds/csds"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -32,7 +33,7 @@ import (
 // server sees of the client, and who uses it.
 func TestClientConfig(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), testutils.StartFakeServer(t)
+	service, server := serve(t), xdstest.StartServer(t)
 	client := newClient(t, server, time.Hour)
 	server.Set(t, cluster("a", "one"), cluster("b", "one"))
 	watch(t, client, "b").until("one")
@@ -69,7 +70,7 @@ func TestClientConfig(t *testing.T) {
 func TestEntriesOfVariants(t *testing.T) {
 	t.Parallel()
 	const member = "xdstp://auth/envoy.config.cluster.v3.Cluster/d/"
-	service, server := serve(t), testutils.StartFakeServer(t)
+	service, server := serve(t), xdstest.StartServer(t)
 	client := newClient(t, server, time.Hour, testutils.Authority("auth", "", nil),
 		testutils.ServerFeatures("dynamic_parameter_constraints", "delta"))
 	for _, shard := range []string{"1", "2"} {
@@ -103,7 +104,7 @@ func TestEntriesOfVariants(t *testing.T) {
 // ClientStatusRequest.exclude_resource_contents: everything but xds_config.
 func TestExcludeResourceContents(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), testutils.StartFakeServer(t)
+	service, server := serve(t), xdstest.StartServer(t)
 	client := newClient(t, server, time.Hour)
 	server.Set(t, cluster("a", "one"))
 	watch(t, client, "a").until("one")
@@ -143,7 +144,7 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 // gRFC A40, "Background": one answer per request; "this is not a watch-style API".
 func TestStreamAnswersEachRequest(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), testutils.StartFakeServer(t)
+	service, server := serve(t), xdstest.StartServer(t)
 	client := newClient(t, server, time.Hour)
 	server.Set(t, cluster("a", "one"))
 	a := watch(t, client, "a")
@@ -180,7 +181,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 // per bootstrap, and others, until they are closed.
 func TestEveryClientOfTheProcess(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), testutils.StartFakeServer(t)
+	service, server := serve(t), xdstest.StartServer(t)
 	count := func(nodeID string) (n int) {
 		for _, c := range fetch(t, service, &statusv3.ClientStatusRequest{}).GetConfig() {
 			if c.GetNode().GetId() == nodeID {
@@ -238,7 +239,7 @@ func TestRegisterTwice(t *testing.T) {
 // Answers made while everything changes are whole: what is ACKED has its contents.
 func TestFetchWhileUpdatesRun(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), testutils.StartFakeServer(t)
+	service, server := serve(t), xdstest.StartServer(t)
 	client := newClient(t, server, time.Hour)
 	a := watch(t, client, "a")
 	ctx, cancel := context.WithCancel(testutils.Context(t))

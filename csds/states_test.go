@@ -14,9 +14,10 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -28,7 +29,7 @@ func TestStates(t *testing.T) {
 	const never, soon = time.Hour, 50 * time.Millisecond
 	type given struct {
 		t      *testing.T
-		server *testutils.FakeServer
+		server *xdstest.Server
 		client *xdsclient.XDSClient
 	}
 	tests := map[string]struct {
@@ -44,7 +45,7 @@ func TestStates(t *testing.T) {
 			when: func(g given) {
 				g.t.Cleanup(g.server.StallSends())
 				watch(g.t, g.client, "a")
-				g.server.MustWait(testutils.Context(g.t), g.t, testutils.ForNames(clusterURL, "a"))
+				g.server.MustWait(testutils.Context(g.t), g.t, xdstest.ForNames(clusterURL, "a"))
 			},
 			then: &statusv3.ClientConfig_GenericXdsConfig{ClientStatus: adminv3.ClientResourceStatus_REQUESTED},
 		},
@@ -223,7 +224,7 @@ func TestStates(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			service, server := serve(t), testutils.StartFakeServer(t)
+			service, server := serve(t), xdstest.StartServer(t)
 			started := time.Now()
 			var features []string
 			for _, f := range test.features {

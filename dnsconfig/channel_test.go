@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/dnsconfig"
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -68,7 +69,7 @@ func TestChannelBalancesByTheRecord(t *testing.T) {
 	t.Parallel()
 	dns, one := oneBackend(t)
 	two := testutils.StartBackend(t, "b2")
-	testutils.Forward(t, "127.0.0.2:"+portOf(t, one), two)
+	xdstest.Forward(t, "127.0.0.2:"+portOf(t, one), two)
 	dns.SetA(name, "127.0.0.1", "127.0.0.2")
 	publish(dns, `[{"serviceConfig":{"loadBalancingConfig":[{"round_robin":{}}]}}]`)
 	cc := dial(t, dns, portOf(t, one))

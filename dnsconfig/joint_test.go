@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 	"weak"
 
@@ -157,9 +156,9 @@ func TestDrawIsForgottenWithTheChannel(t *testing.T) {
 		t.Fatal("the draw is not kept")
 	}
 	runtime.KeepAlive(c)
-	for deadline := time.Now().Add(testutils.TestTimeout); kept(); runtime.Gosched() {
+	for ctx := testutils.Context(t); kept(); runtime.Gosched() {
 		runtime.GC()
-		if time.Now().After(deadline) {
+		if ctx.Err() != nil {
 			t.Fatal("the draw is kept without a channel")
 		}
 	}

@@ -1,14 +1,13 @@
 package dpdswrapper_test
 
 import (
-	"bytes"
 	"io"
-	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/grpclog"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) {
@@ -17,32 +16,4 @@ func TestMain(m *testing.M) {
 }
 
 // logged is the warnings that the process has logged.
-var logged = new(logBuffer)
-
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// count returns how many lines have all of the texts.
-func (b *logBuffer) count(texts ...string) (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-lines:
-	for line := range strings.Lines(b.text.String()) {
-		for _, text := range texts {
-			if !strings.Contains(line, text) {
-				continue lines
-			}
-		}
-		n++
-	}
-	return n
-}
+var logged = new(xdstest.Log)

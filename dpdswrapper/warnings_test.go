@@ -21,7 +21,7 @@ var runs atomic.Int64
 // warns checks that there are n warnings with all of the texts.
 func warns(t *testing.T, n int, texts ...string) {
 	t.Helper()
-	if got := logged.count(texts...); got != n {
+	if got := logged.Count(texts...); got != n {
 		t.Errorf("there are %d warnings with %q, want %d", got, texts, n)
 	}
 }

@@ -70,31 +70,29 @@ func TestABootstrapThatComesLater(t *testing.T) {
 // A channel that DNS resolves because there was no bootstrap moves to xDS, and no RPC
 // fails of that, whatever the bootstrap says of DNS.
 func TestABootstrapThatComesLaterMovesFromDNS(t *testing.T) {
-	overLinksInTurn(t, aBootstrapThatComesLaterMovesFromDNS)
-}
-
-func aBootstrapThatComesLaterMovesFromDNS(t *testing.T) {
-	for _, fallback := range []string{"never", "not_found"} {
-		t.Run(fallback, func(t *testing.T) {
-			t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-			t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
-			m := newMesh(t)
-			byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
-			_, target := inZone(t, byDNS)
-			m.set(append(chain(target, toCluster("c")), clusterOf("c", mesh)...)...)
-			cc := dial(t, "xds:///"+target)
-			load := startLoad(t, cc)
-			load.await(t, byDNS)
-			t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
-			load.await(t, byDNS)
-			t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(testutils.TopLevel("dns_fallback", fallback))))
-			load.await(t, mesh)
-			load.stop(t)
-			if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
-				t.Errorf("mode %v, %q", got.Mode, got.Reason)
-			}
-		})
-	}
+	overLinksInTurn(t, func(t *testing.T) {
+		for _, fallback := range []string{"never", "not_found"} {
+			t.Run(fallback, func(t *testing.T) {
+				t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+				m := newMesh(t)
+				byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
+				_, target := inZone(t, byDNS)
+				m.set(append(chain(target, toCluster("c")), clusterOf("c", mesh)...)...)
+				cc := dial(t, "xds:///"+target)
+				load := startLoad(t, cc)
+				load.await(t, byDNS)
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
+				load.await(t, byDNS)
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(testutils.TopLevel("dns_fallback", fallback))))
+				load.await(t, mesh)
+				load.stop(t)
+				if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
+					t.Errorf("mode %v, %q", got.Mode, got.Reason)
+				}
+			})
+		}
+	})
 }
 
 // A variable that is taken away is as good as none: DNS takes over from a bootstrap with

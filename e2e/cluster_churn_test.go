@@ -11,12 +11,12 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 var (
-	churnFor  = flag.Duration("churn", 3*time.Second, "how long the churn test lasts, for each variant of the protocol")
+	churnFor  = flag.Duration("churn", 3*time.Second, "how long the churn test lasts, over SotW and over delta each")
 	churnSeed = flag.Uint64("churn-seed", 0, "what the churn test draws from; 0 for another one each time")
 )
 
@@ -97,46 +97,46 @@ func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
 // Endpoints, localities, priorities, weights and health change 100 times a second
 // under load, and backends come and go. No RPC fails, as one healthy endpoint is
 // always there.
-func TestChurnFailsNoRPC(t *testing.T) { overLinks(t, churnFailsNoRPC) }
-
-func churnFailsNoRPC(t *testing.T) {
-	t.Parallel()
-	seed := *churnSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	m, c := newMesh(t), newChurn(t, seed)
-	const name = "churning"
-	m.serve(service, name, c.steady...)
-	cc := m.dial("xds:///" + service)
-	l := startLoad(t, cc)
-	l.await(t, c.steady...)
-
-	over := make(chan struct{})
-	var backends sync.WaitGroup
-	backends.Go(func() { c.comeAndGo(t, seed, over) })
-	updates := 0
-	ticker := time.NewTicker(churnInterval)
-	defer ticker.Stop()
-	for end := time.Now().Add(*churnFor); time.Now().Before(end); updates++ {
-		<-ticker.C
-		m.set(c.draw(name))
-	}
-	close(over)
-	backends.Wait()
-
-	// What is drawn last is what counts.
-	last := c.steady[0]
-	m.set(xdsmsg.SimpleEndpoints(name, last.Addr()))
-	l.await(t, last)
-	l.stop(t)
-	t.Logf("seed %d: %d RPCs during %d updates in %v", seed, l.total.Load(), updates, *churnFor)
-	if t.Failed() {
-		t.Errorf("again with -churn-seed=%d", seed)
-	}
-	for _, b := range append(c.steady, c.passing...) {
-		if b.Count() == 0 {
-			t.Errorf("backend %s got no RPC", b.ID())
+func TestChurnFailsNoRPC(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		seed := *churnSeed
+		if seed == 0 {
+			seed = rand.Uint64()
 		}
-	}
+		m, c := newMesh(t), newChurn(t, seed)
+		const name = "churning"
+		m.serve(service, name, c.steady...)
+		cc := m.dial("xds:///" + service)
+		l := startLoad(t, cc)
+		l.await(t, c.steady...)
+
+		over := make(chan struct{})
+		var backends sync.WaitGroup
+		backends.Go(func() { c.comeAndGo(t, seed, over) })
+		updates := 0
+		ticker := time.NewTicker(churnInterval)
+		defer ticker.Stop()
+		for end := time.Now().Add(*churnFor); time.Now().Before(end); updates++ {
+			<-ticker.C
+			m.set(c.draw(name))
+		}
+		close(over)
+		backends.Wait()
+
+		// What is drawn last is what counts.
+		last := c.steady[0]
+		m.set(xdsmsg.SimpleEndpoints(name, last.Addr()))
+		l.await(t, last)
+		l.stop(t)
+		t.Logf("seed %d: %d RPCs during %d updates in %v", seed, l.total.Load(), updates, *churnFor)
+		if t.Failed() {
+			t.Errorf("again with -churn-seed=%d", seed)
+		}
+		for _, b := range append(c.steady, c.passing...) {
+			if b.Count() == 0 {
+				t.Errorf("backend %s got no RPC", b.ID())
+			}
+		}
+	})
 }

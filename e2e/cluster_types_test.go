@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,8 +17,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 const (
@@ -29,42 +29,14 @@ const (
 )
 
 // connections counts the connections to a backend.
-type connections struct{ n atomic.Int32 }
-
-func (c *connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+type connections struct {
+	noStats
+	n atomic.Int32
+}
 
 func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
 	if _, ok := s.(*stats.ConnBegin); ok {
 		c.n.Add(1)
-	}
-}
-
-func (c *connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-func (c *connections) HandleRPC(context.Context, stats.RPCStats) {}
-
-func containsAll(text string, parts ...string) bool {
-	for _, p := range parts {
-		if !strings.Contains(text, p) {
-			return false
-		}
-	}
-	return true
-}
-
-// untilReached makes RPCs until the backend answers one. Some fail where another
-// backend has just stopped.
-func untilReached(t *testing.T, cc *grpc.ClientConn, backend *testutils.Backend) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		id, err := call(ctx, cc, unary, grpc.WaitForReady(true))
-		if id == backend.ID() {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("RPCs never came to %s; the last one: %v", backend.ID(), err)
-		}
 	}
 }
 
@@ -125,51 +97,51 @@ func TestEveryClusterTypeServes(t *testing.T) {
 
 // A cluster changes from each type to each other one while RPCs run, and no RPC
 // fails.
-func TestClusterChangesItsTypeUnderLoad(t *testing.T) { overLinks(t, clusterChangesItsTypeUnderLoad) }
-
-func clusterChangesItsTypeUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	first := testutils.StartBackend(t, "first")
-	m.serve(service, "c", first)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, first)
-	l := startLoad(t, cc)
-	l.await(t, first)
-	// Away from EDS, and from each type to the next one; then the way back.
-	for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
-		next := testutils.StartBackend(t, clusterKinds[i].name)
-		_, target := inZone(t, next)
-		m.set(clusterKinds[i].of(next, target)...)
-		l.await(t, next)
-	}
-	l.stop(t)
+func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		first := testutils.StartBackend(t, "first")
+		m.serve(service, "c", first)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, first)
+		l := startLoad(t, cc)
+		l.await(t, first)
+		// Away from EDS, and from each type to the next one; then the way back.
+		for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
+			next := testutils.StartBackend(t, clusterKinds[i].name)
+			_, target := inZone(t, next)
+			m.set(clusterKinds[i].of(next, target)...)
+			l.await(t, next)
+		}
+		l.stop(t)
+	})
 }
 
 // STRICT_DNS follows DNS without a connection that ends: backends come and go
 // while RPCs run, and no RPC fails.
-func TestStrictDNSFollowsDNS(t *testing.T) { overLinks(t, strictDNSFollowsDNS) }
-
-func strictDNSFollowsDNS(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	name, target := inZone(t, a)
-	_, port, _ := net.SplitHostPort(target)
-	testutils.Forward(t, "127.0.0.2:"+port, b)
-	cluster := xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))
-	//lint:ignore SA1019 control planes still send it
-	cluster.DnsRefreshRate = durationpb.New(time.Second)
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, a)
-	l := startLoad(t, cc)
-	l.await(t, a)
-	zone.SetA(name, "127.0.0.1", "127.0.0.2")
-	l.await(t, a, b)
-	zone.SetA(name, "127.0.0.2")
-	l.await(t, b)
-	l.stop(t)
+func TestStrictDNSFollowsDNS(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+		name, target := inZone(t, a)
+		_, port, _ := net.SplitHostPort(target)
+		xdstest.Forward(t, "127.0.0.2:"+port, b)
+		cluster := xdsmsg.InlineCluster("c", strictDNS, xdsmsg.In("z", target))
+		//lint:ignore SA1019 control planes still send it
+		cluster.DnsRefreshRate = durationpb.New(time.Second)
+		m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, a)
+		l := startLoad(t, cc)
+		l.await(t, a)
+		zone.SetA(name, "127.0.0.1", "127.0.0.2")
+		l.await(t, a, b)
+		zone.SetA(name, "127.0.0.2")
+		l.await(t, b)
+		l.stop(t)
+	})
 }
 
 // LOGICAL_DNS keeps its connection as long as that is good, and looks its name up
@@ -180,7 +152,7 @@ func TestLogicalDNSFollowsDNS(t *testing.T) {
 	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 	name, target := inZone(t, a)
 	_, port, _ := net.SplitHostPort(target)
-	testutils.Forward(t, "127.0.0.2:"+port, b)
+	xdstest.Forward(t, "127.0.0.2:"+port, b)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.InlineCluster("c", logicalDNS, xdsmsg.In("z", target)))...)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, a)
@@ -235,79 +207,77 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 
 // The purpose of gRFC A37: EDS with DNS to fall back to.
 func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
-	overLinks(t, aggregateFallsBackFromEDSToDNSAndReturns)
-}
-
-func aggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	seen := new(connections)
-	primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
-	_, target := inZone(t, secondary)
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.AggregateCluster("c", "eds", "dns"),
-		xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))...)
-	m.set(clusterOf("eds", primary)...)
-	cc := m.dial("xds:///" + service)
-	for _, k := range kinds {
-		mustReach(t, cc, k, primary)
-	}
-	if n := seen.n.Load(); n != 0 {
-		t.Errorf("%d connections to a cluster that is not needed", n)
-	}
-	for range 2 {
-		primary.Stop()
-		untilReached(t, cc, secondary)
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		seen := new(connections)
+		primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
+		_, target := inZone(t, secondary)
+		m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), xdsmsg.AggregateCluster("c", "eds", "dns"),
+			xdsmsg.InlineCluster("dns", logicalDNS, xdsmsg.In("z", target)))...)
+		m.set(clusterOf("eds", primary)...)
+		cc := m.dial("xds:///" + service)
 		for _, k := range kinds {
-			mustReach(t, cc, k, secondary)
+			mustReach(t, cc, k, primary)
 		}
-		if err := primary.Restart(); err != nil {
-			t.Fatal(err)
+		if n := seen.n.Load(); n != 0 {
+			t.Errorf("%d connections to a cluster that is not needed", n)
 		}
-		l := startLoad(t, cc)
-		l.await(t, primary)
-		l.stop(t)
-	}
-	secondary.Stop()
-	primary.Stop()
-	ctx := testutils.Context(t)
-	for ctx.Err() == nil { // until both have been tried
-		_, err := call(ctx, cc, unary)
-		if status.Code(err) == codes.Unavailable && containsAll(err.Error(), `aggregate cluster "c"`, `cluster "dns"`) {
-			return
+		for range 2 {
+			primary.Stop()
+			untilReached(t, cc, secondary)
+			for _, k := range kinds {
+				mustReach(t, cc, k, secondary)
+			}
+			if err := primary.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			l := startLoad(t, cc)
+			l.await(t, primary)
+			l.stop(t)
 		}
-	}
-	t.Error("no RPC failed with an error that names the aggregate cluster and the last one")
+		secondary.Stop()
+		primary.Stop()
+		ctx := testutils.Context(t)
+		for ctx.Err() == nil { // until both have been tried
+			_, err := call(ctx, cc, unary)
+			if status.Code(err) == codes.Unavailable && containsAll(err.Error(), `aggregate cluster "c"`, `cluster "dns"`) {
+				return
+			}
+		}
+		t.Error("no RPC failed with an error that names the aggregate cluster and the last one")
+	})
 }
 
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
-func TestAggregateChangesUnderLoad(t *testing.T) { overLinks(t, aggregateChangesUnderLoad) }
-
-func aggregateChangesUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
-	m.set(append(chain(service, xdsmsg.PrefixRoute("", "top")), xdsmsg.AggregateCluster("top", "ca", "cb"))...)
-	m.set(append(clusterOf("ca", a), clusterOf("cb", b)...)...)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, a)
-	l := startLoad(t, cc)
-	l.await(t, a)
-	for _, step := range []struct {
-		resources []proto.Message
-		want      *testutils.Backend
-	}{
-		{[]proto.Message{xdsmsg.AggregateCluster("top", "cb", "ca")}, b},
-		{append(clusterOf("cc", c), xdsmsg.AggregateCluster("top", "cc", "cb")), c},
-		{[]proto.Message{xdsmsg.AggregateCluster("top", "inner", "cc"), xdsmsg.AggregateCluster("inner", "ca")}, a},
-		{[]proto.Message{xdsmsg.SimpleEndpoints("ca", b.Addr())}, b},
-		{[]proto.Message{xdsmsg.SimpleEndpoints("ca")}, c}, // nothing there: the next cluster
-		{[]proto.Message{xdsmsg.SimpleEndpoints("ca", a.Addr())}, a},
-		{[]proto.Message{xdsmsg.AggregateCluster("top", "cb")}, b},
-	} {
-		m.set(step.resources...)
-		l.await(t, step.want)
-	}
-	l.stop(t)
+func TestAggregateChangesUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
+		m.set(append(chain(service, xdsmsg.PrefixRoute("", "top")), xdsmsg.AggregateCluster("top", "ca", "cb"))...)
+		m.set(append(clusterOf("ca", a), clusterOf("cb", b)...)...)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, a)
+		l := startLoad(t, cc)
+		l.await(t, a)
+		for _, step := range []struct {
+			resources []proto.Message
+			want      *testutils.Backend
+		}{
+			{[]proto.Message{xdsmsg.AggregateCluster("top", "cb", "ca")}, b},
+			{append(clusterOf("cc", c), xdsmsg.AggregateCluster("top", "cc", "cb")), c},
+			{[]proto.Message{xdsmsg.AggregateCluster("top", "inner", "cc"), xdsmsg.AggregateCluster("inner", "ca")}, a},
+			{[]proto.Message{xdsmsg.SimpleEndpoints("ca", b.Addr())}, b},
+			{[]proto.Message{xdsmsg.SimpleEndpoints("ca")}, c}, // nothing there: the next cluster
+			{[]proto.Message{xdsmsg.SimpleEndpoints("ca", a.Addr())}, a},
+			{[]proto.Message{xdsmsg.AggregateCluster("top", "cb")}, b},
+		} {
+			m.set(step.resources...)
+			l.await(t, step.want)
+		}
+		l.stop(t)
+	})
 }
 
 // A cycle is an error of the clusters that lead into it. Their RPCs see the way

@@ -26,9 +26,10 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // zone is the DNS of the process: what it does not have does not exist.
@@ -143,55 +144,53 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 
 // TestFromDNSToXDS: a channel starts while the control plane is away, moves to
 // it when it comes with the Listener, and does not return.
-func TestFromDNSToXDS(t *testing.T) { overLinks(t, fromDNSToXDS) }
+func TestFromDNSToXDS(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, failOnDataErrors)
+		m.Stop()
+		one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
+		mesh := testutils.StartBackend(t, "mesh")
+		xdstest.Forward(t, strings.Replace(one.Addr(), "127.0.0.1", "127.0.0.2", 1), two)
+		name, target := inZone(t, one, "127.0.0.2")
+		publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
 
-func fromDNSToXDS(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t, failOnDataErrors)
-	m.Stop()
-	one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
-	mesh := testutils.StartBackend(t, "mesh")
-	testutils.Forward(t, strings.Replace(one.Addr(), "127.0.0.1", "127.0.0.2", 1), two)
-	name, target := inZone(t, one, "127.0.0.2")
-	publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
-
-	cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
-	load := startLoad(t, cc)
-	load.await(t, one, two)
-	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
-		t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
-	}
-
-	m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
-	m.set(clusterOf("cluster", mesh)...)
-	if err := m.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	load.await(t, mesh)
-	load.stop(t)
-	if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
-		t.Errorf("with the control plane: mode %v, %q", got.Mode, got.Reason)
-	}
-
-	before := one.Count() + two.Count()
-	m.Delete(t, listenerURL, target)
-	for {
-		if _, err := call(testutils.Context(t), cc, unary); err != nil {
-			checkStatus(t, err, codes.Unavailable, "Listener", m.Addr())
-			break
+		cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
+		load := startLoad(t, cc)
+		load.await(t, one, two)
+		if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
+			t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
 		}
-	}
-	m.Stop()
-	mustFail(t, cc)
-	if n := one.Count() + two.Count() - before; n > 0 {
-		t.Errorf("%d RPCs went by DNS again", n)
-	}
-	// Nor does DNS go on being asked.
-	queries := zone.Queries(name, dns.TypeA, "")
-	mustFail(t, cc)
-	if n := zone.Queries(name, dns.TypeA, "") - queries; n > 0 {
-		t.Errorf("%d queries", n)
-	}
+
+		m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
+		m.set(clusterOf("cluster", mesh)...)
+		m.restart()
+		load.await(t, mesh)
+		load.stop(t)
+		if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
+			t.Errorf("with the control plane: mode %v, %q", got.Mode, got.Reason)
+		}
+
+		before := one.Count() + two.Count()
+		m.Delete(t, xdsmsg.ListenerType, target)
+		for {
+			if _, err := call(testutils.Context(t), cc, unary); err != nil {
+				checkStatus(t, err, codes.Unavailable, "Listener", m.Addr())
+				break
+			}
+		}
+		m.Stop()
+		mustFail(t, cc)
+		if n := one.Count() + two.Count() - before; n > 0 {
+			t.Errorf("%d RPCs went by DNS again", n)
+		}
+		// Nor does DNS go on being asked.
+		queries := zone.Queries(name, dns.TypeA, "")
+		mustFail(t, cc)
+		if n := zone.Queries(name, dns.TypeA, "") - queries; n > 0 {
+			t.Errorf("%d queries", n)
+		}
+	})
 }
 
 // builderWith returns a builder for the mesh with a policy.
@@ -207,35 +206,33 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 // TestTargetThatTheControlPlaneDoesNotKnow: one channel had its Listener, the
 // other comes after that was deleted.
 func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
-	overLinks(t, targetThatTheControlPlaneDoesNotKnow)
-}
-
-func targetThatTheControlPlaneDoesNotKnow(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t, failOnDataErrors)
-	byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
-	_, target := inZone(t, byDNS)
-	m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
-	m.set(clusterOf("cluster", mesh)...)
-	had := m.dial("xds:///" + target)
-	mustReach(t, had, unary, mesh)
-	m.Delete(t, listenerURL, target)
-	for ctx := testutils.Context(t); ; {
-		if _, err := call(ctx, had, unary); err != nil {
-			checkStatus(t, err, codes.Unavailable, "Listener", target)
-			break
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t, failOnDataErrors)
+		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
+		_, target := inZone(t, byDNS)
+		m.set(chain(target, xdsmsg.PrefixRoute("", "cluster"))...)
+		m.set(clusterOf("cluster", mesh)...)
+		had := m.dial("xds:///" + target)
+		mustReach(t, had, unary, mesh)
+		m.Delete(t, xdsmsg.ListenerType, target)
+		for ctx := testutils.Context(t); ; {
+			if _, err := call(ctx, had, unary); err != nil {
+				checkStatus(t, err, codes.Unavailable, "Listener", target)
+				break
+			}
 		}
-	}
 
-	later := m.dial("xds:///" + target)
-	load := startLoad(t, later)
-	load.await(t, byDNS)
-	mustFail(t, had, "Listener", target)
+		later := m.dial("xds:///" + target)
+		load := startLoad(t, later)
+		load.await(t, byDNS)
+		mustFail(t, had, "Listener", target)
 
-	m.set(xdsmsg.DefaultListener(target, target))
-	load.await(t, mesh)
-	load.stop(t)
-	mustReach(t, had, unary, mesh)
+		m.set(xdsmsg.DefaultListener(target, target))
+		load.await(t, mesh)
+		load.stop(t)
+		mustReach(t, had, unary, mesh)
+	})
 }
 
 // TestDefaultPolicyWaitsForAnUnreachableControlPlane: a control plane that is

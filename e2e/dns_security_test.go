@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -53,7 +54,7 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 			if _, err := call(testutils.Context(t), had, unary, grpc.WaitForReady(true)); err != nil {
 				t.Fatal(err)
 			}
-			m.Delete(t, listenerURL, target)
+			m.Delete(t, xdsmsg.ListenerType, target)
 			for ctx := testutils.Context(t); err == nil; {
 				_, err = call(ctx, had, unary)
 			}

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // xdsCreds leave the security of connections to the control plane, and are plaintext
@@ -165,13 +165,12 @@ func TestMemberOfAnAggregateThatAsksForTLS(t *testing.T) {
 // untilFails makes RPCs until one fails because its cluster asks for TLS.
 func untilFails(t *testing.T, cc *grpc.ClientConn) {
 	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		if _, err := call(ctx, cc, unary); err != nil {
+	until(t, cc, "failed", func(_ string, err error) bool {
+		if err != nil {
 			checkStatus(t, err, codes.Unavailable, refusal...)
-			return
 		}
-	}
+		return err != nil
+	})
 }
 
 // A Cluster that begins to ask for TLS while RPCs run gets no other one after the first

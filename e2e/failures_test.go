@@ -13,9 +13,10 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 var empty = new(testgrpc.Empty)
@@ -75,9 +76,7 @@ func TestUnreachableServerIsReadByTheUser(t *testing.T) {
 		_, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true))
 		done <- err
 	}()
-	if err := m.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	m.restart()
 	if err := <-done; err != nil {
 		t.Errorf("wait-for-ready RPC: %v", err)
 	}
@@ -96,7 +95,7 @@ func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
 
 	// A bad update loses nothing that was good.
 	m.set(xdsmsg.DefaultListener(service, ""))
-	m.MustWait(testutils.Context(t), t, testutils.NACKOf(listenerURL))
+	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(xdsmsg.ListenerType))
 	mustReach(t, cc, unary, backend)
 }
 
@@ -153,7 +152,7 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 
-	m.Delete(t, listenerURL, service)
+	m.Delete(t, xdsmsg.ListenerType, service)
 	ctx := testutils.Context(t)
 	for {
 		_, err := call(ctx, cc, unary)
@@ -168,36 +167,36 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 
 // gRFC A88, "Handling Data Errors": unless the bootstrap says otherwise, what the
 // control plane deletes stays in use.
-func TestDeletionFailsNoRPC(t *testing.T) { overLinks(t, deletionFailsNoRPC) }
+func TestDeletionFailsNoRPC(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		for _, deleted := range []struct{ what, typeURL, name string }{
+			{"listener", xdsmsg.ListenerType, service},
+			{"cluster", xdsmsg.ClusterType, "cluster"},
+		} {
+			t.Run(deleted.what, func(t *testing.T) {
+				t.Parallel()
+				m := newMesh(t)
+				backend := testutils.StartBackend(t, "b1")
+				m.serve(service, "cluster", backend)
+				cc := m.dial("xds:///" + service)
+				mustReach(t, cc, unary, backend)
+				l := startLoad(t, cc)
+				m.Skip()
+				m.Delete(t, deleted.typeURL, deleted.name)
+				m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))
 
-func deletionFailsNoRPC(t *testing.T) {
-	t.Parallel()
-	for _, deleted := range []struct{ what, typeURL, name string }{
-		{"listener", listenerURL, service},
-		{"cluster", clusterURL, "cluster"},
-	} {
-		t.Run(deleted.what, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b1")
-			m.serve(service, "cluster", backend)
-			cc := m.dial("xds:///" + service)
-			mustReach(t, cc, unary, backend)
-			l := startLoad(t, cc)
-			m.Skip()
-			m.Delete(t, deleted.typeURL, deleted.name)
-			m.MustWait(testutils.Context(t), t, testutils.ACKOf(deleted.typeURL))
-
-			// The deletion has been taken in when an update that came after it is
-			// in use.
-			after := testutils.StartBackend(t, "b2")
-			m.set(clusterOf("other", after)...)
-			m.set(xdsmsg.RouteConfig(service, service,
-				xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
-			l.await(t, backend, after)
-			l.stop(t)
-		})
-	}
+				// The deletion has been taken in when an update that came after it is
+				// in use.
+				after := testutils.StartBackend(t, "b2")
+				m.set(clusterOf("other", after)...)
+				m.set(xdsmsg.RouteConfig(service, service,
+					xdsmsg.PathRoute(unaryMethod, "cluster"), xdsmsg.PrefixRoute("", "other")))
+				l.await(t, backend, after)
+				l.stop(t)
+			})
+		}
+	})
 }
 
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
@@ -211,7 +210,7 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	if err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)); err != nil {
 		t.Fatal(err)
 	}
-	m.Delete(t, clusterURL, "doomed")
+	m.Delete(t, xdsmsg.ClusterType, "doomed")
 	for {
 		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
 		if err != nil {
@@ -254,7 +253,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 			})
 			t.Run("close", func(t *testing.T) {
 				done := start(context.Background())
-				m.MustWait(testutils.Context(t), t, testutils.OfType(listenerURL))
+				m.MustWait(testutils.Context(t), t, xdstest.OfType(xdsmsg.ListenerType))
 				cc.Close()
 				checkStatus(t, <-done, codes.Canceled, "closing")
 			})

@@ -7,14 +7,9 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
-
-// in returns the new-style name of a resource (xRFC TP1).
-func in(authority, typeURL, id string) string {
-	return "xdstp://" + authority + "/" + typeURL[len("type.googleapis.com/"):] + "/" + id
-}
 
 // gRFC A47: a target with an authority is configured from the authority's servers,
 // by names that lead from authority to authority.
@@ -31,11 +26,11 @@ func TestFederation(t *testing.T) {
 	// name is written in two ways, are "own"; one cluster is, and its endpoints
 	// are of a third authority with the servers of the old-style names.
 	const other = "xdstp:///envoy.config.cluster.v3.Cluster/other"
-	cluster := in("own.example.com", clusterURL, "c/1")
-	endpoints := in("shared", endpointsURL, "e")
+	cluster := in("own.example.com", xdsmsg.ClusterType, "c/1")
+	endpoints := in("shared", xdsmsg.EndpointType, "e")
 	own.set(
-		xdsmsg.DefaultListener(in("own.example.com", listenerURL, service), in("own.example.com", routesURL, "%72?b=/&a=1")),
-		xdsmsg.RouteConfig(in("own.example.com", routesURL, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
+		xdsmsg.DefaultListener(in("own.example.com", xdsmsg.ListenerType, service), in("own.example.com", xdsmsg.RouteType, "%72?b=/&a=1")),
+		xdsmsg.RouteConfig(in("own.example.com", xdsmsg.RouteType, "r?a=1&b=/"), service, xdsmsg.PathRoute(emptyMethod, other), xdsmsg.PrefixRoute("", cluster)),
 		xdsmsg.EDSCluster(cluster, endpoints),
 	)
 	main.set(
@@ -65,7 +60,7 @@ func TestUnknownAuthorityInAResourceIsReadByTheUser(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b1")
-	nowhere := in("nowhere", clusterURL, "c")
+	nowhere := in("nowhere", xdsmsg.ClusterType, "c")
 	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
 	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))
 	mustReach(t, cc, unary, backend)
@@ -79,11 +74,11 @@ func TestAuthorityFallsBackByItself(t *testing.T) {
 	main, own, low := newMesh(t), newMesh(t), newMesh(t)
 	forMain, forLow := testutils.StartBackend(t, "main"), testutils.StartBackend(t, "low")
 	main.serve(service, "cluster", forMain)
-	cluster := in("own", clusterURL, "c")
+	cluster := in("own", xdsmsg.ClusterType, "c")
 	low.set(
-		xdsmsg.InlineListener(in("own", listenerURL, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
-		xdsmsg.EDSCluster(cluster, in("own", endpointsURL, "e")),
-		xdsmsg.SimpleEndpoints(in("own", endpointsURL, "e"), forLow.Addr()),
+		xdsmsg.InlineListener(in("own", xdsmsg.ListenerType, service), xdsmsg.RouteConfig("", service, xdsmsg.PrefixRoute("", cluster))),
+		xdsmsg.EDSCluster(cluster, in("own", xdsmsg.EndpointType, "e")),
+		xdsmsg.SimpleEndpoints(in("own", xdsmsg.EndpointType, "e"), forLow.Addr()),
 	)
 	own.Stop()
 	var servers []map[string]any
@@ -110,8 +105,8 @@ func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
 			m := newMesh(t)
 			m.keepSilent()
 			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-			old, added := in(authority, clusterURL, "old"), in(authority, clusterURL, "new")
-			listener, routes, endpoints := in(authority, listenerURL, service), in(authority, routesURL, "r"), in(authority, endpointsURL, "e")
+			old, added := in(authority, xdsmsg.ClusterType, "old"), in(authority, xdsmsg.ClusterType, "new")
+			listener, routes, endpoints := in(authority, xdsmsg.ListenerType, service), in(authority, xdsmsg.RouteType, "r"), in(authority, xdsmsg.EndpointType, "e")
 			m.set(
 				xdsmsg.DefaultListener(listener, routes),
 				xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", old)),
@@ -119,12 +114,12 @@ func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
 				xdsmsg.SimpleEndpoints(endpoints, before.Addr()),
 			)
 			cc := dialWith(t, "xds://"+authority+"/"+service, m.bootstrap(testutils.Authority(authority, "", map[string]any{
-				"client_listener_resource_name_template": in(spelling, listenerURL, "%s"),
+				"client_listener_resource_name_template": in(spelling, xdsmsg.ListenerType, "%s"),
 			})))
 			mustReach(t, cc, unary, before)
 			l := startLoad(t, cc)
 			m.set(xdsmsg.RouteConfig(routes, service, xdsmsg.PrefixRoute("", added)))
-			m.MustWait(testutils.Context(t), t, asks(clusterURL, added, old))
+			m.MustWait(testutils.Context(t), t, asks(xdsmsg.ClusterType, added, old))
 			m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
 			attempts := m.Attempts()
 			m.BreakStreams(nil)
@@ -132,7 +127,7 @@ func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.await(t, before)
-			newEndpoints := in(authority, endpointsURL, "e2")
+			newEndpoints := in(authority, xdsmsg.EndpointType, "e2")
 			m.set(xdsmsg.EDSCluster(added, newEndpoints), xdsmsg.SimpleEndpoints(newEndpoints, after.Addr()))
 			m.RefuseStreams(nil)
 			l.await(t, after)

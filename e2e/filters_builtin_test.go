@@ -39,9 +39,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -253,101 +253,99 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 // are in flight, half of them unary ones that wait in a filter and half streams.
 // None fails, and later RPCs meet the filters of the day.
 func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
-	overLinks(t, builtInFiltersChangeWhileRPCsAreInFlight)
-}
-
-func builtInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	ctx := testutils.Context(t)
-	backend := testutils.StartBackend(t, "b")
-	delay := func(percent uint32) *hcmpb.HttpFilter {
-		return xdsmsg.Filter("delay", &faultpb.HTTPFault{Delay: &commonfaultpb.FaultDelay{
-			FaultDelaySecifier: &commonfaultpb.FaultDelay_HeaderDelay_{}, Percentage: &typepb.FractionalPercent{Numerator: percent},
-		}})
-	}
-	edit := func(value string) *hcmpb.HttpFilter {
-		return xdsmsg.Filter("edit", &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{
-			RequestMutations:  []*mutationpb.HeaderMutation{appendHeader("via", value)},
-			ResponseMutations: []*mutationpb.HeaderMutation{appendHeader("back", value)},
-		}})
-	}
-	limit := func(tokens uint32) *hcmpb.HttpFilter {
-		return xdsmsg.Filter("limit", &limitpb.LocalRateLimit{
-			StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: tokens, FillInterval: durationpb.New(time.Hour)},
-			FilterEnabled: &corepb.RuntimeFractionalPercent{DefaultValue: always},
-			// Without filter_enforced RPCs go on, and say so.
-			RequestHeadersToAddWhenNotEnforced: []*corepb.HeaderValueOption{header("via", "limit")},
-		})
-	}
-	m.serveFilters(backend, nil, countingEntry("count", ""), delay(100), edit("0"))
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-
-	entered := countingFilter.entered.Load()
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			r := callFor(metadata.AppendToOutgoingContext(ctx, "x-envoy-fault-delay-request", "1500"), cc, unary)
-			if r.err != nil || !slices.Equal(r.header["back"], []string{"0"}) {
-				t.Errorf("a unary RPC over the updates: header %v, %v", r.header, r.err)
-			}
-		})
-	}
-	var streams []testgrpc.TestService_FullDuplexCallClient
-	for range 50 {
-		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		ctx := testutils.Context(t)
+		backend := testutils.StartBackend(t, "b")
+		delay := func(percent uint32) *hcmpb.HttpFilter {
+			return xdsmsg.Filter("delay", &faultpb.HTTPFault{Delay: &commonfaultpb.FaultDelay{
+				FaultDelaySecifier: &commonfaultpb.FaultDelay_HeaderDelay_{}, Percentage: &typepb.FractionalPercent{Numerator: percent},
+			}})
 		}
-		streams = append(streams, s)
-	}
-	for countingFilter.entered.Load() < entered+100 {
-		runtime.Gosched()
-	}
-	l := startLoad(t, cc)
-	for _, step := range []struct {
-		filters    []*hcmpb.HttpFilter
-		via        []string
-		withCookie bool
-	}{
-		{[]*hcmpb.HttpFilter{edit("1")}, []string{"1"}, false},                                             // removed, reconfigured
-		{[]*hcmpb.HttpFilter{edit("2"), limit(1)}, []string{"2", "limit"}, false},                          // added
-		{[]*hcmpb.HttpFilter{limit(1), edit("2")}, []string{"limit", "2"}, false},                          // reordered
-		{[]*hcmpb.HttpFilter{byCookie("/"), delay(50), limit(1), edit("3")}, []string{"limit", "3"}, true}, // added
-		{[]*hcmpb.HttpFilter{edit("4"), byCookie("/other"), limit(2_000_000_000)}, []string{"4"}, false},   // reconfigured
-		{nil, nil, false}, // all removed
-	} {
-		m.serveFilters(backend, nil, step.filters...)
-		for _, k := range kinds {
-			for {
-				r := callFor(ctx, cc, k)
-				if r.err != nil {
-					t.Fatal(r.err)
+		edit := func(value string) *hcmpb.HttpFilter {
+			return xdsmsg.Filter("edit", &headerpb.HeaderMutation{Mutations: &headerpb.Mutations{
+				RequestMutations:  []*mutationpb.HeaderMutation{appendHeader("via", value)},
+				ResponseMutations: []*mutationpb.HeaderMutation{appendHeader("back", value)},
+			}})
+		}
+		limit := func(tokens uint32) *hcmpb.HttpFilter {
+			return xdsmsg.Filter("limit", &limitpb.LocalRateLimit{
+				StatPrefix: "s", TokenBucket: &typepb.TokenBucket{MaxTokens: tokens, FillInterval: durationpb.New(time.Hour)},
+				FilterEnabled: &corepb.RuntimeFractionalPercent{DefaultValue: always},
+				// Without filter_enforced RPCs go on, and say so.
+				RequestHeadersToAddWhenNotEnforced: []*corepb.HeaderValueOption{header("via", "limit")},
+			})
+		}
+		m.serveFilters(backend, nil, countingEntry("count", ""), delay(100), edit("0"))
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, backend)
+
+		entered := countingFilter.entered.Load()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				r := callFor(metadata.AppendToOutgoingContext(ctx, "x-envoy-fault-delay-request", "1500"), cc, unary)
+				if r.err != nil || !slices.Equal(r.header["back"], []string{"0"}) {
+					t.Errorf("a unary RPC over the updates: header %v, %v", r.header, r.err)
 				}
-				if slices.Equal(backend.Last().Metadata["via"], step.via) && (r.header["set-cookie"] != nil) == step.withCookie {
-					break
+			})
+		}
+		var streams []testgrpc.TestService_FullDuplexCallClient
+		for range 50 {
+			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams = append(streams, s)
+		}
+		for countingFilter.entered.Load() < entered+100 {
+			runtime.Gosched()
+		}
+		l := startLoad(t, cc)
+		for _, step := range []struct {
+			filters    []*hcmpb.HttpFilter
+			via        []string
+			withCookie bool
+		}{
+			{[]*hcmpb.HttpFilter{edit("1")}, []string{"1"}, false},                                             // removed, reconfigured
+			{[]*hcmpb.HttpFilter{edit("2"), limit(1)}, []string{"2", "limit"}, false},                          // added
+			{[]*hcmpb.HttpFilter{limit(1), edit("2")}, []string{"limit", "2"}, false},                          // reordered
+			{[]*hcmpb.HttpFilter{byCookie("/"), delay(50), limit(1), edit("3")}, []string{"limit", "3"}, true}, // added
+			{[]*hcmpb.HttpFilter{edit("4"), byCookie("/other"), limit(2_000_000_000)}, []string{"4"}, false},   // reconfigured
+			{nil, nil, false}, // all removed
+		} {
+			m.serveFilters(backend, nil, step.filters...)
+			for _, k := range kinds {
+				for {
+					r := callFor(ctx, cc, k)
+					if r.err != nil {
+						t.Fatal(r.err)
+					}
+					if slices.Equal(backend.Last().Metadata["via"], step.via) && (r.header["set-cookie"] != nil) == step.withCookie {
+						break
+					}
 				}
 			}
 		}
-	}
-	l.stop(t)
-	for _, s := range streams {
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-			t.Fatal(err)
+		l.stop(t)
+		for _, s := range streams {
+			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
+				t.Errorf("a stream over the updates: header %v, %v", md, err)
+			}
+			if err := s.CloseSend(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != io.EOF {
+				t.Fatal(err)
+			}
 		}
-		if _, err := s.Recv(); err != nil {
-			t.Fatal(err)
-		}
-		if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
-			t.Errorf("a stream over the updates: header %v, %v", md, err)
-		}
-		if err := s.CloseSend(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Recv(); err != io.EOF {
-			t.Fatal(err)
-		}
-	}
-	wg.Wait()
+		wg.Wait()
+	})
 }

@@ -32,8 +32,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 var always = &typepb.FractionalPercent{Numerator: 100}
@@ -173,7 +174,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		// An update that leaves the bucket alone does not fill it; in shadow
 		// mode the RPC goes on.
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(0)))
-		m.MustWait(testutils.Context(t), t, testutils.ACKOf(listenerURL))
+		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.ListenerType))
 		for {
 			r := callFor(testutils.Context(t), cc, k)
 			if r.err == nil {
@@ -282,94 +283,92 @@ func countingEntry(name, mark string) *hcmpb.HttpFilter {
 // and reconfigured; RPCs keep the chain they began with, none fails, and every
 // instance is closed once, after its last RPC.
 func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
-	overLinksInTurn(t, filtersChangeWhileRPCsAreInFlight)
-}
-
-func filtersChangeWhileRPCsAreInFlight(t *testing.T) {
-	made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()
-	instances := func() (made, closed int64) {
-		return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0
-	}
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
-	m.serveFilters(backend, nil, countingEntry("a", "1"))
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-	l := startLoad(t, cc)
-	ctx := testutils.Context(t)
-	client := testgrpc.NewTestServiceClient(cc)
-	open := func() (streams []testgrpc.TestService_FullDuplexCallClient) {
-		for range 20 {
-			s, err := client.FullDuplexCall(ctx)
-			if err != nil {
+	overLinksInTurn(t, func(t *testing.T) {
+		made0, closed0 := countingFilter.made.Load(), countingFilter.closed.Load()
+		instances := func() (made, closed int64) {
+			return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0
+		}
+		m := newMesh(t)
+		backend := testutils.StartBackend(t, "b")
+		m.serveFilters(backend, nil, countingEntry("a", "1"))
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, backend)
+		l := startLoad(t, cc)
+		ctx := testutils.Context(t)
+		client := testgrpc.NewTestServiceClient(cc)
+		open := func() (streams []testgrpc.TestService_FullDuplexCallClient) {
+			for range 20 {
+				s, err := client.FullDuplexCall(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				streams = append(streams, s)
+			}
+			return streams
+		}
+		// 100 streams stay open over the updates.
+		streams := open()
+		for _, filters := range [][]*hcmpb.HttpFilter{
+			{countingEntry("a", "1"), countingEntry("b", "1")}, // added
+			{countingEntry("b", "1"), countingEntry("a", "1")}, // reordered
+			{countingEntry("b", "2"), countingEntry("a", "3")}, // reconfigured
+			{countingEntry("b", "2")},                          // removed
+		} {
+			m.Skip()
+			m.serveFilters(backend, nil, filters...)
+			m.MustWait(ctx, t, xdstest.ACKOf(xdsmsg.ListenerType))
+			want := ""
+			for _, f := range filters {
+				config := new(xdspb.TypedStruct)
+				if err := f.GetTypedConfig().UnmarshalTo(config); err != nil {
+					t.Fatal(err)
+				}
+				want += f.GetName() + "=" + config.GetValue().GetFields()["mark"].GetStringValue() + " "
+			}
+			for {
+				callFor(ctx, cc, unary)
+				got := ""
+				for _, via := range backend.Last().Metadata["via"] {
+					got += via + " "
+				}
+				if got == want {
+					break
+				}
+				if ctx.Err() != nil {
+					t.Fatalf("filters run as %q, want %q", got, want)
+				}
+			}
+			streams = append(streams, open()...)
+		}
+		if made, closed := instances(); made != 2 || closed != 0 {
+			t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
+		}
+		for _, s := range streams {
+			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
 				t.Fatal(err)
 			}
-			streams = append(streams, s)
-		}
-		return streams
-	}
-	// 100 streams stay open over the updates.
-	streams := open()
-	for _, filters := range [][]*hcmpb.HttpFilter{
-		{countingEntry("a", "1"), countingEntry("b", "1")}, // added
-		{countingEntry("b", "1"), countingEntry("a", "1")}, // reordered
-		{countingEntry("b", "2"), countingEntry("a", "3")}, // reconfigured
-		{countingEntry("b", "2")},                          // removed
-	} {
-		m.Skip()
-		m.serveFilters(backend, nil, filters...)
-		m.MustWait(ctx, t, testutils.ACKOf(listenerURL))
-		want := ""
-		for _, f := range filters {
-			config := new(xdspb.TypedStruct)
-			if err := f.GetTypedConfig().UnmarshalTo(config); err != nil {
+			if _, err := s.Recv(); err != nil {
 				t.Fatal(err)
 			}
-			want += f.GetName() + "=" + config.GetValue().GetFields()["mark"].GetStringValue() + " "
-		}
-		for {
-			callFor(ctx, cc, unary)
-			got := ""
-			for _, via := range backend.Last().Metadata["via"] {
-				got += via + " "
+			if err := s.CloseSend(); err != nil {
+				t.Fatal(err)
 			}
-			if got == want {
-				break
-			}
-			if ctx.Err() != nil {
-				t.Fatalf("filters run as %q, want %q", got, want)
+			if _, err := s.Recv(); err != io.EOF {
+				t.Fatal(err)
 			}
 		}
-		streams = append(streams, open()...)
-	}
-	if made, closed := instances(); made != 2 || closed != 0 {
-		t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
-	}
-	for _, s := range streams {
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-			t.Fatal(err)
+		if _, closed := instances(); closed != 1 {
+			t.Errorf("%d instances closed after the streams have ended, want the one that was removed", closed)
 		}
-		if _, err := s.Recv(); err != nil {
-			t.Fatal(err)
+		l.stop(t)
+		cc.Close()
+		if made, closed := instances(); made != closed {
+			t.Errorf("%d instances made, %d closed after the channel was", made, closed)
 		}
-		if err := s.CloseSend(); err != nil {
-			t.Fatal(err)
+		if wrong := countingFilter.wrong.Load(); wrong != nil {
+			t.Error(*wrong)
 		}
-		if _, err := s.Recv(); err != io.EOF {
-			t.Fatal(err)
-		}
-	}
-	if _, closed := instances(); closed != 1 {
-		t.Errorf("%d instances closed after the streams have ended, want the one that was removed", closed)
-	}
-	l.stop(t)
-	cc.Close()
-	if made, closed := instances(); made != closed {
-		t.Errorf("%d instances made, %d closed after the channel was", made, closed)
-	}
-	if wrong := countingFilter.wrong.Load(); wrong != nil {
-		t.Error(*wrong)
-	}
+	})
 }
 
 // A channel that becomes idle gives its instances up, and has others when it

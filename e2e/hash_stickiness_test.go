@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -10,14 +9,12 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // hashed is a route of all RPCs to the cluster, with hash policies.
@@ -62,16 +59,6 @@ func keyedEndpoints(name string, backends ...*testutils.Backend) *endpointpb.Clu
 		e.Metadata = &corepb.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": key}}
 	}
 	return m
-}
-
-// backendFor returns who answers an RPC with the metadata.
-func backendFor(ctx context.Context, t *testing.T, cc *grpc.ClientConn, k kind, md ...string) string {
-	t.Helper()
-	id, err := call(metadata.AppendToOutgoingContext(ctx, md...), cc, k, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatalf("%s RPC with %v: %v", k, md, err)
-	}
-	return id
 }
 
 // gRFC A42, "Hash Policies": RPCs of which the policies make one hash go to one

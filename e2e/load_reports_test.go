@@ -19,8 +19,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // loadMesh is a mesh whose control plane collects load reports.
@@ -33,9 +34,9 @@ type loadMesh struct {
 func newLoadMesh(t *testing.T) *loadMesh {
 	t.Helper()
 	loads := controlplane.NewLoadReports(controlplane.LoadOptions{Interval: time.Second})
-	m := &mesh{FakeServer: testutils.StartFakeServer(t, testutils.CollectLoads(loads)), t: t}
-	if variant != "" {
-		m.features = append(m.features, variant)
+	m := &mesh{Server: xdstest.StartServer(t, testutils.CollectLoads(loads)), t: t}
+	if protocol != "" {
+		m.features = append(m.features, protocol)
 	}
 	t.Cleanup(loads.Close)
 	return &loadMesh{m, loads}
@@ -295,9 +296,7 @@ func TestLoadReportsOverARestart(t *testing.T) {
 	m.expect("before", loadOf("blue", controlplane.LocalityLoad{Zone: "z", Issued: 4, Succeeded: 4}))
 	m.Stop()
 	failed += rpcs(t, cc, 5)
-	if err := m.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	m.restart()
 	failed += rpcs(t, cc, 1)
 	m.expect("afterwards", loadOf("blue", controlplane.LocalityLoad{Zone: "z", Issued: 28, Succeeded: 28}))
 	if failed > 0 {
@@ -319,7 +318,7 @@ func TestLoadReportsOfClustersThatComeAndGo(t *testing.T) {
 		t.Fatalf("%d RPCs failed", failed)
 	}
 	m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "green")))
-	m.Delete(t, clusterURL, "blue")
+	m.Delete(t, xdsmsg.ClusterType, "blue")
 	for trafficTo("green").Cluster == "" { // until an RPC has gone there
 		if _, err := call(testutils.Context(t), cc, unary); err != nil {
 			t.Fatal(err)

@@ -12,12 +12,13 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/stats"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // meter is a stats handler that collects metrics, as an OpenTelemetry plugin does.
 type meter struct {
+	noStats
 	estats.UnimplementedMetricsRecorder
 
 	mu        sync.Mutex
@@ -35,11 +36,6 @@ func newMeter() *meter {
 		reporters: map[*estats.AsyncMetricReporter]estats.AsyncMetricReporter{},
 	}
 }
-
-func (*meter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*meter) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (*meter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (*meter) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // xdsMetric returns "name label…", or "" for a metric of something else.
 func xdsMetric(d *estats.MetricDescriptor, labels []string) string {
@@ -128,7 +124,7 @@ func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 
 	onServer := " " + target + " " + m.Addr()
 	want := map[string]int64{"connected" + onServer: 1}
-	for _, typ := range []string{listenerURL, routesURL, clusterURL, endpointsURL} {
+	for _, typ := range []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType} {
 		_, typ, _ = strings.Cut(typ, "/")
 		want["resource_updates_valid"+onServer+" "+typ] = 1
 		want["resources "+target+" #old acked "+typ] = 1

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // toCluster is a route of all RPCs to the cluster, for a test to add to.
@@ -37,26 +37,6 @@ func (m *mesh) serveRoutes(routes []*routepb.Route, backends ...*testutils.Backe
 		resources = append(resources, clusterOf(b.ID(), b)...)
 	}
 	m.set(resources...)
-}
-
-func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
-	t.Helper()
-	for _, k := range kinds {
-		t.Run(string(k), func(t *testing.T) { test(t, k) })
-	}
-}
-
-// reply is what an RPC's call options report.
-type reply struct {
-	header, trailer metadata.MD
-	err             error
-}
-
-func callFor(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOption) reply {
-	var r reply
-	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.WaitForReady(true))
-	_, r.err = call(ctx, cc, k, opts...)
-	return r
 }
 
 func header(name, value string) *corepb.HeaderValueOption {
@@ -335,47 +315,47 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 }
 
 // TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
-func TestMirrorUnderLoad(t *testing.T) { overLinks(t, mirrorUnderLoad) }
-
-func mirrorUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
-	route := toCluster("primary")
-	policy := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
-		DefaultValue: &typepb.FractionalPercent{Numerator: 50},
-	}}
-	route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
-	m.serveRoutes([]*routepb.Route{route}, primary, shadow)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, primary)
-	l := startLoad(t, cc)
-	ctx := testutils.Context(t)
-	for _, step := range []func(){
-		func() {},
-		func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
-		func() { shadow.Fail(nil); shadow.Stop() },
-		func() {
-			if err := shadow.Restart(); err != nil {
+func TestMirrorUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
+		route := toCluster("primary")
+		policy := &routepb.RouteAction_RequestMirrorPolicy{Cluster: "shadow", RuntimeFraction: &corepb.RuntimeFractionalPercent{
+			DefaultValue: &typepb.FractionalPercent{Numerator: 50},
+		}}
+		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
+		m.serveRoutes([]*routepb.Route{route}, primary, shadow)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, primary)
+		l := startLoad(t, cc)
+		ctx := testutils.Context(t)
+		for _, step := range []func(){
+			func() {},
+			func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
+			func() { shadow.Fail(nil); shadow.Stop() },
+			func() {
+				if err := shadow.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		} {
+			step()
+			n := primary.Count()
+			if err := primary.Wait(ctx, n+500); err != nil {
 				t.Fatal(err)
 			}
-		},
-	} {
-		step()
-		n := primary.Count()
-		if err := primary.Wait(ctx, n+500); err != nil {
+		}
+		if shadow.Count() == 0 {
+			t.Error("the shadow got nothing")
+		}
+		release := shadow.Hold()
+		defer release()
+		if err := primary.Wait(ctx, primary.Count()+1000); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if shadow.Count() == 0 {
-		t.Error("the shadow got nothing")
-	}
-	release := shadow.Hold()
-	defer release()
-	if err := primary.Wait(ctx, primary.Count()+1000); err != nil {
-		t.Fatal(err)
-	}
-	l.stop(t)
+		l.stop(t)
+	})
 }
 
 func TestClusterHeaderEndToEnd(t *testing.T) {

@@ -5,17 +5,16 @@ import (
 	"testing"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 func TestRoutesByPathAndPrefix(t *testing.T) {
@@ -45,128 +44,124 @@ func TestInlineRouteConfiguration(t *testing.T) {
 
 // TestUpdatesUnderLoad: every kind of resource changes while RPCs run, and no
 // RPC fails.
-func TestUpdatesUnderLoad(t *testing.T) { overLinks(t, updatesUnderLoad) }
-
-func updatesUnderLoad(t *testing.T) {
-	t.Parallel()
-	for _, update := range []struct {
-		name   string
-		change func(m *mesh, from, to *testutils.Backend)
-	}{
-		{"LDS names another RouteConfiguration", func(m *mesh, from, to *testutils.Backend) {
-			m.set(append(clusterOf("new", to),
-				xdsmsg.RouteConfig("other-routes", service, xdsmsg.PrefixRoute("", "new")),
-				xdsmsg.DefaultListener(service, "other-routes"))...)
-		}},
-		{"LDS moves the routes inline", func(m *mesh, from, to *testutils.Backend) {
-			m.set(append(clusterOf("new", to),
-				xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "new"))))...)
-		}},
-		{"RDS moves to another cluster", func(m *mesh, from, to *testutils.Backend) {
-			m.set(append(clusterOf("new", to), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
-		}},
-		{"RDS moves to a cluster that is configured later", func(m *mesh, from, to *testutils.Backend) {
-			m.keepSilent()
-			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-			m.MustWait(testutils.Context(m.t), m.t, asks(clusterURL, "new", "cluster"))
-			m.set(clusterOf("new", to)...)
-		}},
-		{"CDS names another ClusterLoadAssignment", func(m *mesh, from, to *testutils.Backend) {
-			m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
-		}},
-		{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, from, to *testutils.Backend) {
-			m.keepSilent()
-			m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
-			m.MustWait(testutils.Context(m.t), m.t, asks(endpointsURL, "other-endpoints"))
-			m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
-		}},
-		{"EDS names another endpoint", func(m *mesh, from, to *testutils.Backend) {
-			m.set(xdsmsg.SimpleEndpoints("cluster", to.Addr()))
-		}},
-		{"EDS marks the old endpoint unhealthy", func(m *mesh, from, to *testutils.Backend) {
-			m.set(xdsmsg.Endpoints("cluster", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
-				{Addr: from.Addr(), Health: corepb.HealthStatus_UNHEALTHY},
-				{Addr: to.Addr(), Health: corepb.HealthStatus_HEALTHY},
-			}}))
-		}},
-	} {
-		t.Run(update.name, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-			m.serve(service, "cluster", before)
-			cc := m.dial("xds:///" + service)
-			mustReach(t, cc, unary, before)
-			l := startLoad(t, cc)
-			l.await(t, before)
-			update.change(m, before, after)
-			l.await(t, after)
-			l.stop(t)
-		})
-	}
+func TestUpdatesUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		for _, update := range []struct {
+			name   string
+			change func(m *mesh, from, to *testutils.Backend)
+		}{
+			{"LDS names another RouteConfiguration", func(m *mesh, from, to *testutils.Backend) {
+				m.set(append(clusterOf("new", to),
+					xdsmsg.RouteConfig("other-routes", service, xdsmsg.PrefixRoute("", "new")),
+					xdsmsg.DefaultListener(service, "other-routes"))...)
+			}},
+			{"LDS moves the routes inline", func(m *mesh, from, to *testutils.Backend) {
+				m.set(append(clusterOf("new", to),
+					xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "new"))))...)
+			}},
+			{"RDS moves to another cluster", func(m *mesh, from, to *testutils.Backend) {
+				m.set(append(clusterOf("new", to), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
+			}},
+			{"RDS moves to a cluster that is configured later", func(m *mesh, from, to *testutils.Backend) {
+				m.keepSilent()
+				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
+				m.set(clusterOf("new", to)...)
+			}},
+			{"CDS names another ClusterLoadAssignment", func(m *mesh, from, to *testutils.Backend) {
+				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
+			}},
+			{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, from, to *testutils.Backend) {
+				m.keepSilent()
+				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "other-endpoints"))
+				m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
+			}},
+			{"EDS names another endpoint", func(m *mesh, from, to *testutils.Backend) {
+				m.set(xdsmsg.SimpleEndpoints("cluster", to.Addr()))
+			}},
+			{"EDS marks the old endpoint unhealthy", func(m *mesh, from, to *testutils.Backend) {
+				m.set(xdsmsg.Endpoints("cluster", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
+					{Addr: from.Addr(), Health: corepb.HealthStatus_UNHEALTHY},
+					{Addr: to.Addr(), Health: corepb.HealthStatus_HEALTHY},
+				}}))
+			}},
+		} {
+			t.Run(update.name, func(t *testing.T) {
+				t.Parallel()
+				m := newMesh(t)
+				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+				m.serve(service, "cluster", before)
+				cc := m.dial("xds:///" + service)
+				mustReach(t, cc, unary, before)
+				l := startLoad(t, cc)
+				l.await(t, before)
+				update.change(m, before, after)
+				l.await(t, after)
+				l.stop(t)
+			})
+		}
+	})
 }
 
-func TestControlPlaneRestartsUnderLoad(t *testing.T) { overLinks(t, controlPlaneRestartsUnderLoad) }
-
-func controlPlaneRestartsUnderLoad(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-	m.serve(service, "cluster", before)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, before)
-	l := startLoad(t, cc)
-	m.Stop()
-	l.await(t, before)
-	m.set(clusterOf("cluster", after)...)
-	if err := m.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	l.await(t, after)
-	l.stop(t)
+func TestControlPlaneRestartsUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+		m.serve(service, "cluster", before)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, before)
+		l := startLoad(t, cc)
+		m.Stop()
+		l.await(t, before)
+		m.set(clusterOf("cluster", after)...)
+		m.restart()
+		l.await(t, after)
+		l.stop(t)
+	})
 }
 
 // TestControlPlaneGoesBeforeItHasSaidAll: RPCs go on as they did if the control
 // plane is lost between a resource and one that it refers to.
 func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
-	overLinks(t, controlPlaneGoesBeforeItHasSaidAll)
-}
-
-func controlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(m *mesh){
-		"routes to a new cluster": func(m *mesh) {
-			m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-			m.MustWait(testutils.Context(m.t), m.t, asks(clusterURL, "new", "cluster"))
-		},
-		"a cluster with a new ClusterLoadAssignment": func(m *mesh) {
-			m.set(xdsmsg.EDSCluster("cluster", "new"))
-			m.MustWait(testutils.Context(m.t), m.t, asks(endpointsURL, "new"))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			m.keepSilent()
-			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-			m.serve(service, "cluster", before)
-			cc := m.dial("xds:///" + service)
-			mustReach(t, cc, unary, before)
-			l := startLoad(t, cc)
-			change(m)
-			m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
-			attempts := m.Attempts()
-			m.BreakStreams(nil)
-			if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
-				t.Fatal(err)
-			}
-			l.await(t, before)
-			m.set(clusterOf("new", after)...)
-			m.RefuseStreams(nil)
-			l.await(t, after)
-			l.stop(t)
-		})
-	}
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		for name, change := range map[string]func(m *mesh){
+			"routes to a new cluster": func(m *mesh) {
+				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
+			},
+			"a cluster with a new ClusterLoadAssignment": func(m *mesh) {
+				m.set(xdsmsg.EDSCluster("cluster", "new"))
+				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "new"))
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				m := newMesh(t)
+				m.keepSilent()
+				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
+				m.serve(service, "cluster", before)
+				cc := m.dial("xds:///" + service)
+				mustReach(t, cc, unary, before)
+				l := startLoad(t, cc)
+				change(m)
+				m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
+				attempts := m.Attempts()
+				m.BreakStreams(nil)
+				if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
+					t.Fatal(err)
+				}
+				l.await(t, before)
+				m.set(clusterOf("new", after)...)
+				m.RefuseStreams(nil)
+				l.await(t, after)
+				l.stop(t)
+			})
+		}
+	})
 }
 
 func TestWeightedClusters(t *testing.T) {
@@ -237,7 +232,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(100 * time.Millisecond)}
 	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
-	mustReachEventually(t, cc, backend)
+	untilReached(t, cc, backend)
 	release := backend.Hold()
 	defer release()
 	for _, k := range kinds {
@@ -245,22 +240,6 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 		checkStatus(t, err, codes.DeadlineExceeded)
 		if backend.Last().Deadline.IsZero() {
 			t.Errorf("%s RPC: the backend saw no deadline", k)
-		}
-	}
-}
-
-// mustReachEventually makes RPCs until one gets there in time: the first one
-// connects within its own deadline.
-func mustReachEventually(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		id, err := call(ctx, cc, unary)
-		switch {
-		case err == nil && id == backend.ID():
-			return
-		case ctx.Err() != nil:
-			t.Fatalf("no RPC reached %s: %v", backend.ID(), err)
 		}
 	}
 }
@@ -284,43 +263,41 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 // connection that an update gives up open. RPCs that were on their way to the
 // connection must neither fail nor hang with it.
 func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
-	overLinks(t, connectionsAreGivenUpUnderLongLivedStreams)
-}
-
-func connectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
-	m.serve(service, "cluster", a)
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, a)
-	ctx := testutils.Context(t)
-	hold := func() testgrpc.TestService_FullDuplexCallClient {
-		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-		if err != nil {
-			t.Fatal(err)
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
+		m.serve(service, "cluster", a)
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, a)
+		ctx := testutils.Context(t)
+		hold := func() testgrpc.TestService_FullDuplexCallClient {
+			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			return s
 		}
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-			t.Fatal(err)
+		var held []testgrpc.TestService_FullDuplexCallClient
+		l := startLoad(t, cc)
+		for i := range 20 {
+			held = append(held, hold())
+			backend := []*testutils.Backend{b, a}[i%2]
+			m.set(clusterOf("cluster", backend)...)
+			l.await(t, backend)
 		}
-		if _, err := s.Recv(); err != nil {
-			t.Fatal(err)
+		l.stop(t)
+		for i, s := range held {
+			s.CloseSend()
+			if _, err := s.Recv(); err != io.EOF {
+				t.Errorf("stream %d, held over the updates: %v", i, err)
+			}
 		}
-		return s
-	}
-	var held []testgrpc.TestService_FullDuplexCallClient
-	l := startLoad(t, cc)
-	for i := range 20 {
-		held = append(held, hold())
-		backend := []*testutils.Backend{b, a}[i%2]
-		m.set(clusterOf("cluster", backend)...)
-		l.await(t, backend)
-	}
-	l.stop(t)
-	for i, s := range held {
-		s.CloseSend()
-		if _, err := s.Recv(); err != io.EOF {
-			t.Errorf("stream %d, held over the updates: %v", i, err)
-		}
-	}
+	})
 }

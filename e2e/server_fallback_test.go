@@ -7,17 +7,25 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
-	"github.com/dynxds/dynxds/resolver"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
-// pair is a preferred control plane and one to fall back to (gRFC A71).
+// pair is a preferred control plane and one to fall back to (gRFC A71), and the backends
+// that they send RPCs to.
 type pair struct {
-	high, low *mesh
+	high, low         *mesh
+	fromHigh, fromLow *testutils.Backend
 }
 
-func newPair(t testing.TB) pair { return pair{newMesh(t), newMesh(t)} }
+// newPair starts a pair, each with a cluster of the given name.
+func newPair(t testing.TB, high, low string) pair {
+	p := pair{newMesh(t), newMesh(t), testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")}
+	p.high.serve(service, high, p.fromHigh)
+	p.low.serve(service, low, p.fromLow)
+	return p
+}
 
 // dial opens a channel to the target with both control planes.
 func (p pair) dial(target string) *grpc.ClientConn {
@@ -26,130 +34,100 @@ func (p pair) dial(target string) *grpc.ClientConn {
 	return dialWith(t, target, p.high.bootstrap(testutils.FurtherServer(p.low.Addr(), p.low.features...)))
 }
 
-// dialWith opens a channel to the target with a bootstrap.
-func dialWith(t testing.TB, target string, bootstrap []byte) *grpc.ClientConn {
-	t.Helper()
-	b, err := resolver.NewBuilder(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dial(t, target, grpc.WithResolvers(b))
-}
-
 // gRFC A71: with the primary down at the start, RPCs go by the secondary's
 // resources; when it is back they go by its own again, and none fails.
-func TestRPCsFallBackAndReturn(t *testing.T) { overLinks(t, rPCsFallBackAndReturn) }
-
-func rPCsFallBackAndReturn(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
-	p.high.serve(service, "cluster-high", fromHigh)
-	p.low.serve(service, "cluster-low", fromLow)
-	p.high.Stop()
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, fromLow)
-	load := startLoad(t, cc)
-	load.await(t, fromLow)
-	if err := p.high.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	load.await(t, fromHigh)
-	load.stop(t)
-	if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
-		t.Errorf("the secondary is still in use: %v", err)
-	}
+func TestRPCsFallBackAndReturn(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t, "cluster-high", "cluster-low")
+		p.high.Stop()
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, p.fromLow)
+		load := startLoad(t, cc)
+		load.await(t, p.fromLow)
+		p.high.restart()
+		load.await(t, p.fromHigh)
+		load.stop(t)
+		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
+			t.Errorf("the secondary is still in use: %v", err)
+		}
+	})
 }
 
 // The same, where both control planes use the same names (config tears are
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
-	overLinks(t, rPCsFallBackAndReturnWithTheSameNames)
-}
-
-func rPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
-	p.high.serve(service, "cluster", fromHigh)
-	p.low.serve(service, "cluster", fromLow)
-	p.high.RefuseStreams(errors.New("not now"))
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, fromLow)
-	load := startLoad(t, cc)
-	p.high.RefuseStreams(nil)
-	load.await(t, fromHigh)
-	load.stop(t)
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t, "cluster", "cluster")
+		p.high.RefuseStreams(errors.New("not now"))
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, p.fromLow)
+		load := startLoad(t, cc)
+		p.high.RefuseStreams(nil)
+		load.await(t, p.fromHigh)
+		load.stop(t)
+	})
 }
 
 // gRFC A71: what is cached stays in use. The secondary is not asked.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
-	overLinks(t, rPCsStayWhenThePrimaryIsLostLater)
-}
-
-func rPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	backend := testutils.StartBackend(t, "high")
-	p.high.serve(service, "cluster", backend)
-	p.low.serve(service, "cluster", testutils.StartBackend(t, "low"))
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-	load := startLoad(t, cc)
-	p.high.RefuseStreams(errors.New("not now"))
-	attempts := p.high.Attempts()
-	p.high.BreakStreams(nil)
-	if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
-		t.Fatal(err)
-	}
-	load.await(t, backend)
-	load.stop(t)
-	if n := p.low.Attempts(); n != 0 {
-		t.Errorf("%d streams were opened at the secondary", n)
-	}
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t, "cluster", "cluster")
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, p.fromHigh)
+		load := startLoad(t, cc)
+		p.high.RefuseStreams(errors.New("not now"))
+		attempts := p.high.Attempts()
+		p.high.BreakStreams(nil)
+		if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
+			t.Fatal(err)
+		}
+		load.await(t, p.fromHigh)
+		load.stop(t)
+		if n := p.low.Attempts(); n != 0 {
+			t.Errorf("%d streams were opened at the secondary", n)
+		}
+	})
 }
 
 // gRFC A71: "mid-config update, such as when the control plane sends an updated
 // RDS resource that points to a new cluster, but then the control plane becomes
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
-	overLinks(t, primaryLostInTheMiddleOfAnUpdate)
-}
-
-func primaryLostInTheMiddleOfAnUpdate(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	fromHigh, fromLow := testutils.StartBackend(t, "high"), testutils.StartBackend(t, "low")
-	p.high.serve(service, "cluster", fromHigh)
-	p.low.serve(service, "cluster-low", fromLow)
-	cc := p.dial("xds:///" + service)
-	mustReach(t, cc, unary, fromHigh)
-	load := startLoad(t, cc)
-	load.await(t, fromHigh)
-	// The new route names a cluster; when the client asks for it, the primary
-	// is gone.
-	p.high.OnRequest(func(r testutils.Request) error {
-		if asks(clusterURL, "new", "cluster")(r) {
-			p.high.RefuseStreams(errors.New("gone"))
-			return errors.New("gone")
-		}
-		return nil
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		p := newPair(t, "cluster", "cluster-low")
+		cc := p.dial("xds:///" + service)
+		mustReach(t, cc, unary, p.fromHigh)
+		load := startLoad(t, cc)
+		load.await(t, p.fromHigh)
+		// The new route names a cluster; when the client asks for it, the primary
+		// is gone.
+		p.high.OnRequest(func(r xdstest.Request) error {
+			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
+				p.high.RefuseStreams(errors.New("gone"))
+				return errors.New("gone")
+			}
+			return nil
+		})
+		p.high.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
+		load.await(t, p.fromLow)
+		// Back with all of it, it is preferred again.
+		p.high.OnRequest(nil)
+		p.high.set(clusterOf("new", p.fromHigh)...)
+		p.high.RefuseStreams(nil)
+		load.await(t, p.fromHigh)
+		load.stop(t)
 	})
-	p.high.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
-	load.await(t, fromLow)
-	// Back with all of it, it is preferred again.
-	p.high.OnRequest(nil)
-	p.high.set(clusterOf("new", fromHigh)...)
-	p.high.RefuseStreams(nil)
-	load.await(t, fromHigh)
-	load.stop(t)
 }
 
 // gRFC A71: only when all control planes are unreachable do RPCs fail, with an
 // error that names each of them and why.
 func TestBothServersUnreachableIsReadByTheUser(t *testing.T) {
 	t.Parallel()
-	p := newPair(t)
+	p := newPair(t, "cluster", "cluster")
 	p.high.Stop()
 	p.low.RefuseStreams(errors.New("the secondary is closed today"))
 	cc := p.dial("xds:///" + service)

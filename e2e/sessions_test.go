@@ -23,8 +23,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // byCookie is a stateful_session filter with a cookie for all RPCs whose path
@@ -90,13 +90,6 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 		s.cookie, s.set = c, s.set+1
 	}
 	return backendID(r.header)
-}
-
-func backends(t testing.TB, ids ...string) (all []*testutils.Backend) {
-	for _, id := range ids {
-		all = append(all, testutils.StartBackend(t, id))
-	}
-	return all
 }
 
 // gRFC A55, over all kinds of RPC: a session stays with its endpoint, also when
@@ -261,61 +254,61 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 
 // Sessions keep to their endpoint, and no RPC fails, while endpoints drain and
 // return, change their priority, and others come and go.
-func TestSessionsUnderUpdates(t *testing.T) { overLinks(t, sessionsUnderUpdates) }
-
-func sessionsUnderUpdates(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	ctx := testutils.Context(t)
-	all := backends(t, "a", "b", "c", "d")
-	m.set(stickyCluster("c"), draining("c", all[:3]), xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
-	cc := m.dial("xds:///" + service)
-	s := new(session)
-	for s.call(ctx, t, cc, unary) != "a" {
-		s = new(session)
-	}
-	l := startLoad(t, cc)
-	stop, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	for _, k := range kinds {
-		wg.Go(func() {
-			for stop.Err() == nil {
-				if got := s.call(ctx, t, cc, k); got != "a" {
-					t.Errorf("a %s RPC of the session goes to %s", k, got)
-					return
+func TestSessionsUnderUpdates(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newMesh(t)
+		ctx := testutils.Context(t)
+		all := backends(t, "a", "b", "c", "d")
+		m.set(stickyCluster("c"), draining("c", all[:3]), xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
+		cc := m.dial("xds:///" + service)
+		s := new(session)
+		for s.call(ctx, t, cc, unary) != "a" {
+			s = new(session)
+		}
+		l := startLoad(t, cc)
+		stop, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		for _, k := range kinds {
+			wg.Go(func() {
+				for stop.Err() == nil {
+					if got := s.call(ctx, t, cc, k); got != "a" {
+						t.Errorf("a %s RPC of the session goes to %s", k, got)
+						return
+					}
+				}
+			})
+		}
+		priorities := func(first, second []*testutils.Backend) *endpointpb.ClusterLoadAssignment {
+			one, two := xdsmsg.In("one"), xdsmsg.In("two")
+			two.Priority = 1
+			for i, b := range append(first, second...) {
+				e := xdsmsg.Endpoint{Addr: b.Addr(), Health: corepb.HealthStatus_HEALTHY}
+				if i < len(first) {
+					one.Endpoints = append(one.Endpoints, e)
+				} else {
+					two.Endpoints = append(two.Endpoints, e)
 				}
 			}
-		})
-	}
-	priorities := func(first, second []*testutils.Backend) *endpointpb.ClusterLoadAssignment {
-		one, two := xdsmsg.In("one"), xdsmsg.In("two")
-		two.Priority = 1
-		for i, b := range append(first, second...) {
-			e := xdsmsg.Endpoint{Addr: b.Addr(), Health: corepb.HealthStatus_HEALTHY}
-			if i < len(first) {
-				one.Endpoints = append(one.Endpoints, e)
-			} else {
-				two.Endpoints = append(two.Endpoints, e)
+			return xdsmsg.Endpoints("c", one, two)
+		}
+		for range 2 {
+			for _, step := range []struct {
+				endpoints proto.Message
+				others    []*testutils.Backend
+			}{
+				{draining("c", all[:3], all[0]), all[1:3]},
+				{draining("c", all, all[0], all[1]), all[2:]},
+				{priorities([]*testutils.Backend{all[1]}, []*testutils.Backend{all[0]}), all[1:2]},
+				{priorities([]*testutils.Backend{all[0]}, []*testutils.Backend{all[1]}), all[:1]},
+				{draining("c", all[:3]), all[:3]},
+			} {
+				m.set(step.endpoints)
+				l.await(t, step.others...)
 			}
 		}
-		return xdsmsg.Endpoints("c", one, two)
-	}
-	for range 2 {
-		for _, step := range []struct {
-			endpoints proto.Message
-			others    []*testutils.Backend
-		}{
-			{draining("c", all[:3], all[0]), all[1:3]},
-			{draining("c", all, all[0], all[1]), all[2:]},
-			{priorities([]*testutils.Backend{all[1]}, []*testutils.Backend{all[0]}), all[1:2]},
-			{priorities([]*testutils.Backend{all[0]}, []*testutils.Backend{all[1]}), all[:1]},
-			{draining("c", all[:3]), all[:3]},
-		} {
-			m.set(step.endpoints)
-			l.await(t, step.others...)
-		}
-	}
-	cancel()
-	wg.Wait()
-	l.stop(t)
+		cancel()
+		wg.Wait()
+		l.stop(t)
+	})
 }

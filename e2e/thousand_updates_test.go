@@ -12,8 +12,9 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // changingRoutes is the i-th of a sequence of RouteConfigurations. Each moves all RPCs
@@ -52,7 +53,7 @@ func (m *mesh) updateUnderLoad(cc *grpc.ClientConn, n int, backend *testutils.Ba
 	for i := 1; i <= n; i++ {
 		m.Skip()
 		m.set(changingRoutes(i))
-		m.MustWait(ctx, m.t, testutils.ACKOf(routesURL))
+		m.MustWait(ctx, m.t, xdstest.ACKOf(xdsmsg.RouteType))
 	}
 	l.await(m.t, backend)
 	l.stop(m.t)
@@ -61,30 +62,28 @@ func (m *mesh) updateUnderLoad(cc *grpc.ClientConn, n int, backend *testutils.Ba
 // Updating the routes 1,000 times under load fails no RPC and leaks nothing. The test
 // is not parallel to others, so that what the process holds is its own doing.
 func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
-	overLinksInTurn(t, routesChangeAThousandTimesUnderLoad)
-}
-
-func routesChangeAThousandTimesUnderLoad(t *testing.T) {
-	half := 500
-	if isUnder(t, slowLink) {
-		half /= 10 // each waits for its ACK
-	}
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
-	for i := range 7 {
-		m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend)...)
-	}
-	m.set(xdsmsg.DefaultListener(service, service), changingRoutes(0))
-	cc := m.dial("xds:///" + service)
-	mustReach(t, cc, unary, backend)
-	goroutines := runtime.NumGoroutine()
-	m.updateUnderLoad(cc, half, backend)
-	// Half of the updates is enough for what is made once.
-	before := m.atRest(cc, backend, goroutines, math.MaxInt64)
-	m.updateUnderLoad(cc, half, backend)
-	// The fake control plane keeps some 2 KB of requests for each update. One version
-	// of the routes is some 30 KB, so that 1 in 4 that is kept shows.
-	m.atRest(cc, backend, goroutines, before+4<<20)
+	overLinksInTurn(t, func(t *testing.T) {
+		half := 500
+		if isUnder(t, slowLink) {
+			half /= 10 // each waits for its ACK
+		}
+		m := newMesh(t)
+		backend := testutils.StartBackend(t, "b1")
+		for i := range 7 {
+			m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend)...)
+		}
+		m.set(xdsmsg.DefaultListener(service, service), changingRoutes(0))
+		cc := m.dial("xds:///" + service)
+		mustReach(t, cc, unary, backend)
+		goroutines := runtime.NumGoroutine()
+		m.updateUnderLoad(cc, half, backend)
+		// Half of the updates is enough for what is made once.
+		before := m.atRest(cc, backend, goroutines, math.MaxInt64)
+		m.updateUnderLoad(cc, half, backend)
+		// The fake control plane keeps some 2 KB of requests for each update. One version
+		// of the routes is some 30 KB, so that 1 in 4 that is kept shows.
+		m.atRest(cc, backend, goroutines, before+4<<20)
+	})
 }
 
 // atRest returns the size of the heap, in bytes, when the first routes are back in
@@ -95,7 +94,7 @@ func (m *mesh) atRest(cc *grpc.ClientConn, backend *testutils.Backend, goroutine
 	ctx := testutils.Context(m.t)
 	m.Skip()
 	m.set(changingRoutes(0))
-	m.MustWait(ctx, m.t, testutils.ACKOf(routesURL))
+	m.MustWait(ctx, m.t, xdstest.ACKOf(xdsmsg.RouteType))
 	mustReach(m.t, cc, unary, backend)
 	// At the start, connections for copies of RPCs may have been missing.
 	goroutines += 20

@@ -1,17 +1,22 @@
 package e2e_test
 
 import (
+	"math/rand/v2"
+	"strings"
 	"testing"
+	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -63,113 +68,211 @@ func (a apart) serve() (direct, proxy *testutils.Backend) {
 // useProxy sets the DPDS resource.
 func (a apart) useProxy(value string) {
 	a.origin.t.Helper()
-	c := constrain(a.origin.t, routesURL, is("use_proxy", value))
+	c := constrain(a.origin.t, xdsmsg.RouteType, is("use_proxy", value))
 	a.origin.SetDPDS(a.origin.t, dpdsElsewhere, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
 }
 
 // TP2, "Non-Cacheability of DPDS" and "Server-Specified Constraints": the DPDS resource
 // of another authority comes from that one's server, and before anything else is asked
 // of the cache. Its updates move RPCs, and none fails.
-func TestDPDSOfAnotherAuthority(t *testing.T) { overLinks(t, dPDSOfAnotherAuthority) }
-
-func dPDSOfAnotherAuthority(t *testing.T) {
-	t.Parallel()
-	a := newApart(t)
-	direct, proxy := a.serve()
-	a.useProxy("true")
-	answer := a.origin.StallSends()
-	cc := a.dial()
-	cc.Connect()
-	a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
-	if early := a.cache.Requests(); len(early) > 0 {
-		t.Errorf("the cache was asked before DPDS has answered: %v", early)
-	}
-	answer()
-	mustReach(t, cc, unary, proxy)
-	l := startLoad(t, cc)
-	l.await(t, proxy)
-	a.useProxy("false")
-	l.await(t, direct)
-	a.origin.Stop() // what DPDS has said stays
-	l.await(t, direct)
-	l.stop(t)
-	for _, r := range a.cache.Requests() {
-		if r.TypeURL == dynparam.MapTypeURL {
-			t.Errorf("the cache was asked for a resource that is not cacheable: %v", r)
+func TestDPDSOfAnotherAuthority(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		a := newApart(t)
+		direct, proxy := a.serve()
+		a.useProxy("true")
+		answer := a.origin.StallSends()
+		cc := a.dial()
+		cc.Connect()
+		a.origin.MustWait(testutils.Context(t), t, asks(dynparam.MapTypeURL, dpdsElsewhere))
+		if early := a.cache.Requests(); len(early) > 0 {
+			t.Errorf("the cache was asked before DPDS has answered: %v", early)
 		}
-	}
-	for _, r := range a.origin.Requests() {
-		if r.TypeURL != dynparam.MapTypeURL {
-			t.Errorf("the origin was asked for what the cache has: %v", r)
+		answer()
+		mustReach(t, cc, unary, proxy)
+		l := startLoad(t, cc)
+		l.await(t, proxy)
+		a.useProxy("false")
+		l.await(t, direct)
+		a.origin.Stop() // what DPDS has said stays
+		l.await(t, direct)
+		l.stop(t)
+		for _, r := range a.cache.Requests() {
+			if r.TypeURL == dynparam.MapTypeURL {
+				t.Errorf("the cache was asked for a resource that is not cacheable: %v", r)
+			}
 		}
-	}
+		for _, r := range a.origin.Requests() {
+			if r.TypeURL != dynparam.MapTypeURL {
+				t.Errorf("the origin was asked for what the cache has: %v", r)
+			}
+		}
+	})
 }
 
 // TP2, "Server-Specified Constraints": "if the client cannot obtain the configured DPDS
 // resource, it will ignore the failure and request the remaining resources with no
 // additional constraints". When it can be had, RPCs move, and none fails.
-func TestDPDSCannotBeObtained(t *testing.T) { overLinks(t, dPDSCannotBeObtained) }
-
-func dPDSCannotBeObtained(t *testing.T) {
-	t.Parallel()
-	failing := func(st *status.Status) func(*mesh) {
-		return func(m *mesh) {
-			m.Update(m.t, func(tx *controlplane.Tx) { tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, st) })
+func TestDPDSCannotBeObtained(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		failing := func(st *status.Status) func(*mesh) {
+			return func(m *mesh) {
+				m.Update(m.t, func(tx *controlplane.Tx) { tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, st) })
+			}
 		}
-	}
-	for _, test := range []struct {
-		name  string
-		given func(origin *mesh)
-		// cured has the server be as it should, but for the resource.
-		cured func(origin *mesh)
-	}{
-		{"its server is unreachable", (*mesh).stop, (*mesh).restart},
-		{"its server refuses streams", func(m *mesh) { m.RefuseStreams(status.Error(codes.Unauthenticated, "who are you?")) }, func(m *mesh) { m.RefuseStreams(nil) }},
-		{"NOT_FOUND", failing(status.New(codes.NotFound, "no such resource")), nil},
-		{"PERMISSION_DENIED", failing(status.New(codes.PermissionDenied, "not for you")), nil},
-		{"PERMISSION_DENIED by the function", func(m *mesh) {
-			m.SetDPDS(m.t, dpdsElsewhere, func(*corepb.Node) (dynparam.ByType, error) {
-				return dynparam.ByType{}, status.Error(codes.PermissionDenied, "not for you")
-			})
-		}, nil},
-		{"garbage", func(m *mesh) {
-			m.Update(m.t, func(tx *controlplane.Tx) {
-				tx.SetNamed(dpdsElsewhere, nil, &anypb.Any{TypeUrl: dynparam.MapTypeURL, Value: []byte("\xff\xff")})
-			})
-		}, nil},
-		{"silence until the resource timer", (*mesh).keepSilent, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			a := newApart(t)
-			direct, proxy := a.serve()
-			test.given(a.origin)
-			cc := a.dial()
-			mustReach(t, cc, unary, direct)
-			for _, r := range a.cache.Requests() {
-				for _, l := range append(r.Locators, r.SubscribeLocators...) {
-					if !l.Constraints.IsZero() {
-						t.Errorf("%s was asked for with %v, want no constraints", l.Name, l.Constraints)
+		for _, test := range []struct {
+			name  string
+			given func(origin *mesh)
+			// cured has the server be as it should, but for the resource.
+			cured func(origin *mesh)
+		}{
+			{"its server is unreachable", func(m *mesh) { m.Stop() }, (*mesh).restart},
+			{"its server refuses streams", func(m *mesh) { m.RefuseStreams(status.Error(codes.Unauthenticated, "who are you?")) }, func(m *mesh) { m.RefuseStreams(nil) }},
+			{"NOT_FOUND", failing(status.New(codes.NotFound, "no such resource")), nil},
+			{"PERMISSION_DENIED", failing(status.New(codes.PermissionDenied, "not for you")), nil},
+			{"PERMISSION_DENIED by the function", func(m *mesh) {
+				m.SetDPDS(m.t, dpdsElsewhere, func(*corepb.Node) (dynparam.ByType, error) {
+					return dynparam.ByType{}, status.Error(codes.PermissionDenied, "not for you")
+				})
+			}, nil},
+			{"garbage", func(m *mesh) {
+				m.Update(m.t, func(tx *controlplane.Tx) {
+					tx.SetNamed(dpdsElsewhere, nil, &anypb.Any{TypeUrl: dynparam.MapTypeURL, Value: []byte("\xff\xff")})
+				})
+			}, nil},
+			{"silence until the resource timer", (*mesh).keepSilent, nil},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				a := newApart(t)
+				direct, proxy := a.serve()
+				test.given(a.origin)
+				cc := a.dial()
+				mustReach(t, cc, unary, direct)
+				for _, r := range a.cache.Requests() {
+					for _, l := range append(r.Locators, r.SubscribeLocators...) {
+						if !l.Constraints.IsZero() {
+							t.Errorf("%s was asked for with %v, want no constraints", l.Name, l.Constraints)
+						}
 					}
 				}
-			}
-			l := startLoad(t, cc)
-			l.await(t, direct)
-			a.useProxy("true")
-			if test.cured != nil {
-				test.cured(a.origin)
-			}
-			l.await(t, proxy)
-			l.stop(t)
-		})
-	}
+				l := startLoad(t, cc)
+				l.await(t, direct)
+				a.useProxy("true")
+				if test.cured != nil {
+					test.cured(a.origin)
+				}
+				l.await(t, proxy)
+				l.stop(t)
+			})
+		}
+	})
 }
 
-func (m *mesh) stop() { m.Stop() }
+// DPDS moves a client to another variant, and the old one is deleted before the control
+// plane can have heard that the client subscribes to the new one. No RPC fails, as the
+// new one is there.
+func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		for name, prepare := range map[string]func(m *mesh){
+			"removals name the subscription": func(*mesh) {},
+			// As of other servers; the client may not take them for those of the new variant.
+			"removals are by name": func(m *mesh) {
+				m.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
+					for _, of := range resp.GetRemovedResourceNames() {
+						resp.RemovedResources = append(resp.RemovedResources, of.GetName())
+					}
+					resp.RemovedResourceNames = nil
+					return resp
+				})
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				m := newVariantMesh(t)
+				prepare(m)
+				all := backends(t, "even", "odd")
+				m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
+				for _, b := range all {
+					m.set(clusterOf(b.ID(), b)...)
+				}
+				turn := func(i int) map[string]string { return map[string]string{"turn": all[i%2].ID()} }
+				offer := func(i int) {
+					m.SetVariant(t, turn(i), routesTo(tp2Routes, all[i%2].ID()))
+					c := constrain(t, xdsmsg.RouteType, is("turn", turn(i)["turn"]))
+					m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
+				}
+				offer(0)
+				cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
+				mustReach(t, cc, unary, all[0])
+				l := startLoad(t, cc)
+				for i := range 10 {
+					l.await(t, all[i%2])
+					offer(i + 1)
+					<-time.After(latency * 2 / 5) // less than a message takes over the link
+					m.Update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(xdsmsg.RouteType, tp2Routes, turn(i)) })
+				}
+				l.await(t, all[0])
+				l.stop(t)
+			})
+		}
+	})
+}
 
-func (m *mesh) restart() {
-	m.t.Helper()
-	if err := m.Restart(); err != nil {
-		m.t.Fatal(err)
-	}
+// DPDS moves a client on before it can have asked for the last variant, and each is deleted
+// soon after. No RPC fails, as the variant that DPDS says is there.
+func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")
+		routesOf := func(b *testutils.Backend) string { return in(tp2, xdsmsg.RouteType, b.ID()) }
+		// The variants of a type lead to a backend each.
+		for typeURL, variantFor := range map[string]func(b *testutils.Backend) proto.Message{
+			xdsmsg.ListenerType: func(b *testutils.Backend) proto.Message { return xdsmsg.DefaultListener(tp2Listener, routesOf(b)) },
+			xdsmsg.RouteType:    func(b *testutils.Backend) proto.Message { return routesTo(tp2Routes, b.ID()) },
+			xdsmsg.ClusterType:  func(b *testutils.Backend) proto.Message { return xdsmsg.EDSCluster(cluster, b.ID()) },
+			xdsmsg.EndpointType: func(b *testutils.Backend) proto.Message { return xdsmsg.SimpleEndpoints(endpoints, b.Addr()) },
+		} {
+			t.Run(typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
+				t.Parallel()
+				m := newVariantMesh(t)
+				all := backends(t, "0", "1", "2")
+				for _, b := range all {
+					m.set(append(clusterOf(b.ID(), b), routesTo(routesOf(b), b.ID()))...)
+				}
+				m.set(xdsmsg.EDSCluster(cluster, endpoints))
+				if typeURL != xdsmsg.ListenerType {
+					m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes))
+				}
+				if typeURL != xdsmsg.RouteType {
+					m.set(routesTo(tp2Routes, cluster))
+				}
+				turn := func(i int) map[string]string { return map[string]string{"turn": all[i%3].ID()} }
+				name := map[string]string{xdsmsg.ListenerType: tp2Listener, xdsmsg.RouteType: tp2Routes, xdsmsg.ClusterType: cluster, xdsmsg.EndpointType: endpoints}[typeURL]
+				m.Delete(t, typeURL, name) // the variant without parameters
+				offer := func(i int) {
+					m.SetVariant(t, turn(i), variantFor(all[i%3]))
+					c := constrain(t, typeURL, is("turn", turn(i)["turn"]))
+					m.SetDPDS(t, dpdsName, func(*corepb.Node) (dynparam.ByType, error) { return c, nil })
+				}
+				offer(0)
+				cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
+				mustReach(t, cc, unary, all[0])
+				l := startLoad(t, cc)
+				const moves = 100
+				for i := range moves {
+					offer(i + 1)
+					<-time.After(time.Duration(rand.Int64N(int64(latency))))
+					m.Update(t, func(tx *controlplane.Tx) { tx.DeleteVariant(typeURL, name, turn(i)) })
+					if i%20 == 0 {
+						l.await(t, all[(i+1)%3])
+					}
+				}
+				l.await(t, all[moves%3])
+				l.stop(t)
+			})
+		}
+	})
 }

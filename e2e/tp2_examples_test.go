@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -60,11 +60,11 @@ func TestTP2ShardingClusters(t *testing.T) {
 	m.SetVariant(t, map[string]string{"shards": "60"}, xdsmsg.EDSCluster("mine", ""))
 	m.Update(t, func(tx *controlplane.Tx) {
 		// An error in place of what is not there: in SotW a server is silent otherwise.
-		tx.SetVariantError(clusterURL, "other", map[string]string{"shards": "0"}, status.New(codes.NotFound, "in none of your shards"))
+		tx.SetVariantError(xdsmsg.ClusterType, "other", map[string]string{"shards": "0"}, status.New(codes.NotFound, "in none of your shards"))
 		tx.SetVariant(map[string]string{"shards": "30"}, xdsmsg.EDSCluster("other", ""))
 	})
 	ranges := func(more ...dynparam.Range) dynparam.ByType {
-		return constrain(t, clusterURL, dynparam.Require("shards", dynparam.InRanges(append(more,
+		return constrain(t, xdsmsg.ClusterType, dynparam.Require("shards", dynparam.InRanges(append(more,
 			dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90})...)))
 	}
 	none, all := dynparam.AtMost(0), dynparam.Range{Min: 30, Max: 30}
@@ -76,7 +76,7 @@ func TestTP2ShardingClusters(t *testing.T) {
 
 	before := mine.Count()
 	constrainChannels(t, m.bootstrap(), ranges(all))
-	m.awaitLocator(clusterURL, "other", ranges(all))
+	m.awaitLocator(xdsmsg.ClusterType, "other", ranges(all))
 	for {
 		// Until the move has reached the channel the RPC fails as it did.
 		err := cc.Invoke(testutils.Context(t), emptyMethod, empty, new(testgrpc.Empty))
@@ -95,83 +95,83 @@ func TestTP2ShardingClusters(t *testing.T) {
 // name of its endpoints.
 func (m *mesh) tp2Endpoints() string {
 	m.t.Helper()
-	cluster, endpoints := in(tp2, clusterURL, "c"), in(tp2, endpointsURL, "e")
+	cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")
 	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes), routesTo(tp2Routes, cluster), xdsmsg.EDSCluster(cluster, endpoints))
 	return endpoints
 }
 
 // TP2, "Sharding Endpoints": each client has its own subset, and the control plane
 // gives one of them another one without failing an RPC.
-func TestTP2ShardingEndpoints(t *testing.T) { overLinks(t, tP2ShardingEndpoints) }
+func TestTP2ShardingEndpoints(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newVariantMesh(t)
+		endpoints := m.tp2Endpoints()
+		subsets := backends(t, "123", "456", "789")
+		for _, b := range subsets {
+			m.SetVariant(t, map[string]string{"subset_id": b.ID()}, xdsmsg.SimpleEndpoints(endpoints, b.Addr()))
+		}
+		var assigned atomic.Pointer[map[string]string]
+		assigned.Store(&map[string]string{"one": "123", "two": "456"})
+		m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
+			return constrain(t, xdsmsg.EndpointType, is("subset_id", (*assigned.Load())[node.GetId()])), nil
+		})
+		one, two := dialWith(t, tp2Target, m.as("one", withDPDS())), dialWith(t, tp2Target, m.as("two", withDPDS()))
+		mustReach(t, one, unary, subsets[0])
+		mustReach(t, two, unary, subsets[1])
 
-func tP2ShardingEndpoints(t *testing.T) {
-	t.Parallel()
-	m := newVariantMesh(t)
-	endpoints := m.tp2Endpoints()
-	subsets := backends(t, "123", "456", "789")
-	for _, b := range subsets {
-		m.SetVariant(t, map[string]string{"subset_id": b.ID()}, xdsmsg.SimpleEndpoints(endpoints, b.Addr()))
-	}
-	var assigned atomic.Pointer[map[string]string]
-	assigned.Store(&map[string]string{"one": "123", "two": "456"})
-	m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
-		return constrain(t, endpointsURL, is("subset_id", (*assigned.Load())[node.GetId()])), nil
+		load1, load2 := startLoad(t, one), startLoad(t, two)
+		assigned.Store(&map[string]string{"one": "789", "two": "456"})
+		m.Store().RefreshDPDS(dpdsName, nil)
+		load1.await(t, subsets[2])
+		load2.await(t, subsets[1])
+		load1.stop(t)
+		load2.stop(t)
+		if got := m.AmbiguousChoices(); got != 0 {
+			t.Errorf("%d ambiguous choices", got)
+		}
 	})
-	one, two := dialWith(t, tp2Target, m.as("one", withDPDS())), dialWith(t, tp2Target, m.as("two", withDPDS()))
-	mustReach(t, one, unary, subsets[0])
-	mustReach(t, two, unary, subsets[1])
-
-	load1, load2 := startLoad(t, one), startLoad(t, two)
-	assigned.Store(&map[string]string{"one": "789", "two": "456"})
-	m.Store().RefreshDPDS(dpdsName, nil)
-	load1.await(t, subsets[2])
-	load2.await(t, subsets[1])
-	load1.stop(t)
-	load2.stop(t)
-	if got := m.AmbiguousChoices(); got != 0 {
-		t.Errorf("%d ambiguous choices", got)
-	}
 }
 
 // TP2, "Selecting Cluster Based on ACL": one client may go to the endpoints directly,
 // the other one goes through the proxy. Who is taken from the list moves, and what is
 // for nobody else is denied.
-func TestTP2SelectingClusterBasedOnACL(t *testing.T) { overLinks(t, tP2SelectingClusterBasedOnACL) }
+func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newVariantMesh(t)
+		all := backends(t, "direct", "proxy")
+		direct, proxy := all[0], all[1]
+		for _, b := range all {
+			m.set(clusterOf(b.ID(), b)...)
+		}
+		secret, secretRoutes := in(tp2, xdsmsg.ListenerType, "secret"), in(tp2, xdsmsg.RouteType, "secret")
+		m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes), xdsmsg.DefaultListener(secret, secretRoutes))
+		m.SetVariant(t, map[string]string{"use_proxy": "false"}, routesTo(tp2Routes, "direct"))
+		m.SetVariant(t, map[string]string{"use_proxy": "true"}, routesTo(tp2Routes, "proxy"))
+		m.SetVariant(t, map[string]string{"use_proxy": "false"}, xdsmsg.RouteConfig(secretRoutes, "secret", xdsmsg.PrefixRoute("", "direct")))
+		m.Update(t, func(tx *controlplane.Tx) {
+			tx.SetVariantError(xdsmsg.RouteType, secretRoutes, map[string]string{"use_proxy": "true"}, status.New(codes.PermissionDenied, "not for guests"))
+		})
+		var revoked atomic.Bool
+		m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
+			return constrain(t, xdsmsg.RouteType, is("use_proxy", fmt.Sprint(revoked.Load() || node.GetId() != "friend"))), nil
+		})
 
-func tP2SelectingClusterBasedOnACL(t *testing.T) {
-	t.Parallel()
-	m := newVariantMesh(t)
-	all := backends(t, "direct", "proxy")
-	direct, proxy := all[0], all[1]
-	for _, b := range all {
-		m.set(clusterOf(b.ID(), b)...)
-	}
-	secret, secretRoutes := in(tp2, listenerURL, "secret"), in(tp2, routesURL, "secret")
-	m.set(xdsmsg.DefaultListener(tp2Listener, tp2Routes), xdsmsg.DefaultListener(secret, secretRoutes))
-	m.SetVariant(t, map[string]string{"use_proxy": "false"}, routesTo(tp2Routes, "direct"))
-	m.SetVariant(t, map[string]string{"use_proxy": "true"}, routesTo(tp2Routes, "proxy"))
-	m.SetVariant(t, map[string]string{"use_proxy": "false"}, xdsmsg.RouteConfig(secretRoutes, "secret", xdsmsg.PrefixRoute("", "direct")))
-	m.Update(t, func(tx *controlplane.Tx) {
-		tx.SetVariantError(routesURL, secretRoutes, map[string]string{"use_proxy": "true"}, status.New(codes.PermissionDenied, "not for guests"))
+		friend, guest := m.as("friend", withDPDS()), m.as("guest", withDPDS())
+		toDirect, toProxy := dialWith(t, tp2Target, friend), dialWith(t, tp2Target, guest)
+		mustReach(t, toDirect, unary, direct)
+		mustReach(t, toProxy, unary, proxy)
+		mustReach(t, dialWith(t, "xds://"+tp2+"/secret", friend), unary, direct)
+		mustFail(t, dialWith(t, "xds://"+tp2+"/secret", guest), secretRoutes, "not for guests", "PermissionDenied")
+
+		l, other := startLoad(t, toDirect), startLoad(t, toProxy)
+		revoked.Store(true)
+		m.Store().RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "friend" })
+		l.await(t, proxy)
+		l.stop(t)
+		other.stop(t)
 	})
-	var revoked atomic.Bool
-	m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
-		return constrain(t, routesURL, is("use_proxy", fmt.Sprint(revoked.Load() || node.GetId() != "friend"))), nil
-	})
-
-	friend, guest := m.as("friend", withDPDS()), m.as("guest", withDPDS())
-	toDirect, toProxy := dialWith(t, tp2Target, friend), dialWith(t, tp2Target, guest)
-	mustReach(t, toDirect, unary, direct)
-	mustReach(t, toProxy, unary, proxy)
-	mustReach(t, dialWith(t, "xds://"+tp2+"/secret", friend), unary, direct)
-	mustFail(t, dialWith(t, "xds://"+tp2+"/secret", guest), secretRoutes, "not for guests", "PermissionDenied")
-
-	l, other := startLoad(t, toDirect), startLoad(t, toProxy)
-	revoked.Store(true)
-	m.Store().RefreshDPDS(dpdsName, func(node *corepb.Node) bool { return node.GetId() == "friend" })
-	l.await(t, proxy)
-	l.stop(t)
-	other.stop(t)
 }
 
 // eachSelection calls f for each client of TP2, "Dynamic Route Selection", with the
@@ -253,7 +253,7 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 		}
 		m.selectedRoutes(tp2Routes, map[string]string{"env": env, "version": version}, emptyCall, unaryCall)
 	})
-	if got := len(m.Store().Variants(routesURL, tp2Routes)); got != 4 {
+	if got := len(m.Store().Variants(xdsmsg.RouteType, tp2Routes)); got != 4 {
 		t.Errorf("there are %d variants, want 4", got)
 	}
 	m.SetDPDS(t, dpdsName, func(node *corepb.Node) (dynparam.ByType, error) {
@@ -267,7 +267,7 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 		if len(metadata) == 0 {
 			return dynparam.ByType{}, errors.New("a client without metadata")
 		}
-		return constrain(t, routesURL, key("env", "prod"), key("version", "v1")), nil
+		return constrain(t, xdsmsg.RouteType, key("env", "prod"), key("version", "v1")), nil
 	})
 	eachSelection(func(env, version, emptyCall, unaryCall string) {
 		checkSelection(t, tp2Target, m.as(env+version, nodeMetadata(env, version), withDPDS()), emptyCall, unaryCall)
@@ -279,51 +279,51 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 
 // TP2, "Matching Ambiguity", the expected order of changes, under load: no RPC fails in
 // any of the four steps.
-func TestTP2TransitionInFourSteps(t *testing.T) { overLinks(t, tP2TransitionInFourSteps) }
+func TestTP2TransitionInFourSteps(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newVariantMesh(t)
+		m.set(xdsmsg.DefaultListener(service, "routes"))
+		all := backends(t, "prod", "prod v1", "prod v2", "test", "test v1", "test v2")
+		for _, b := range all {
+			m.set(clusterOf(b.ID(), b)...)
+		}
+		for _, env := range []string{"prod", "test"} {
+			m.SetVariant(t, map[string]string{"env": env}, routesTo("routes", env))
+		}
+		bootstrap := m.bootstrap()
+		constrainChannels(t, bootstrap, constrain(t, xdsmsg.RouteType, is("env", "prod")))
+		cc := dialWith(t, "xds:///"+service, bootstrap)
+		mustReach(t, cc, unary, all[0])
+		l := startLoad(t, cc)
 
-func tP2TransitionInFourSteps(t *testing.T) {
-	t.Parallel()
-	m := newVariantMesh(t)
-	m.set(xdsmsg.DefaultListener(service, "routes"))
-	all := backends(t, "prod", "prod v1", "prod v2", "test", "test v1", "test v2")
-	for _, b := range all {
-		m.set(clusterOf(b.ID(), b)...)
-	}
-	for _, env := range []string{"prod", "test"} {
-		m.SetVariant(t, map[string]string{"env": env}, routesTo("routes", env))
-	}
-	bootstrap := m.bootstrap()
-	constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod")))
-	cc := dialWith(t, "xds:///"+service, bootstrap)
-	mustReach(t, cc, unary, all[0])
-	l := startLoad(t, cc)
+		// 1. Clients send version=v1, which no variant has.
+		v1 := constrain(t, xdsmsg.RouteType, is("env", "prod"), is("version", "v1"))
+		constrainChannels(t, bootstrap, v1)
+		m.awaitLocator(xdsmsg.RouteType, "routes", v1)
+		l.await(t, all[0])
 
-	// 1. Clients send version=v1, which no variant has.
-	v1 := constrain(t, routesURL, is("env", "prod"), is("version", "v1"))
-	constrainChannels(t, bootstrap, v1)
-	m.awaitLocator(routesURL, "routes", v1)
-	l.await(t, all[0])
+		// 2. All existing resources get version=v1.
+		for _, env := range []string{"prod", "test"} {
+			m.Update(t, func(tx *controlplane.Tx) {
+				tx.DeleteVariant(xdsmsg.RouteType, "routes", map[string]string{"env": env})
+				tx.SetVariant(map[string]string{"env": env, "version": "v1"}, routesTo("routes", env+" v1"))
+			})
+		}
+		l.await(t, all[1])
 
-	// 2. All existing resources get version=v1.
-	for _, env := range []string{"prod", "test"} {
-		m.Update(t, func(tx *controlplane.Tx) {
-			tx.DeleteVariant(routesURL, "routes", map[string]string{"env": env})
-			tx.SetVariant(map[string]string{"env": env, "version": "v1"}, routesTo("routes", env+" v1"))
-		})
-	}
-	l.await(t, all[1])
+		// 3. There are variants with version=v2.
+		for _, env := range []string{"prod", "test"} {
+			m.SetVariant(t, map[string]string{"env": env, "version": "v2"}, routesTo("routes", env+" v2"))
+		}
+		l.await(t, all[1])
 
-	// 3. There are variants with version=v2.
-	for _, env := range []string{"prod", "test"} {
-		m.SetVariant(t, map[string]string{"env": env, "version": "v2"}, routesTo("routes", env+" v2"))
-	}
-	l.await(t, all[1])
-
-	// 4. The client sends version=v2.
-	constrainChannels(t, bootstrap, constrain(t, routesURL, is("env", "prod"), is("version", "v2")))
-	l.await(t, all[2])
-	l.stop(t)
-	if got := m.AmbiguousChoices(); got != 0 {
-		t.Errorf("%d ambiguous choices on the way", got)
-	}
+		// 4. The client sends version=v2.
+		constrainChannels(t, bootstrap, constrain(t, xdsmsg.RouteType, is("env", "prod"), is("version", "v2")))
+		l.await(t, all[2])
+		l.stop(t)
+		if got := m.AmbiguousChoices(); got != 0 {
+			t.Errorf("%d ambiguous choices on the way", got)
+		}
+	})
 }

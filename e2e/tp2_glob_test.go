@@ -11,9 +11,9 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -74,12 +74,12 @@ func (w *members) await(t *testing.T, names ...string) {
 // and no collection, and SotW has none, so this is with the client's own API, over delta.
 func TestTP2ShardingClustersByGlob(t *testing.T) {
 	t.Parallel()
-	if variant != "delta" {
+	if protocol != "delta" {
 		t.Skip("SotW has no glob collections")
 	}
 	m := newVariantMesh(t)
 	for _, shard := range []string{"3", "4", "6", "7", "15", "16", "60", "90", "91"} {
-		m.SetVariant(t, map[string]string{"shards": shard}, xdsmsg.EDSCluster(in(tp2, clusterURL, "shards/c"+shard), "e"))
+		m.SetVariant(t, map[string]string{"shards": shard}, xdsmsg.EDSCluster(in(tp2, xdsmsg.ClusterType, "shards/c"+shard), "e"))
 	}
 	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
 	if err != nil {
@@ -92,19 +92,19 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	defer release()
 	defer dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	shards := func(ranges ...dynparam.Range) dynparam.ByType {
-		return constrain(t, clusterURL, dynparam.Require("shards", dynparam.InRanges(ranges...)))
+		return constrain(t, xdsmsg.ClusterType, dynparam.Require("shards", dynparam.InRanges(ranges...)))
 	}
 	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
 	seen := &members{have: map[string]bool{}, changed: make(chan struct{})}
-	defer w.WatchCollection(xdsresource.ClusterType, in(tp2, clusterURL, "shards/*"), seen)()
+	defer w.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
 	seen.await(t, "c15{shards=15}", "c4{shards=4}", "c6{shards=6}", "c60{shards=60}", "c90{shards=90}")
 
 	// The program has other shards, and a cluster moves into one of them.
 	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.AtLeast(90)))
 	seen.await(t, "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
-	m.SetVariant(t, map[string]string{"shards": "5"}, xdsmsg.EDSCluster(in(tp2, clusterURL, "shards/c3"), "e"))
+	m.SetVariant(t, map[string]string{"shards": "5"}, xdsmsg.EDSCluster(in(tp2, xdsmsg.ClusterType, "shards/c3"), "e"))
 	seen.await(t, "c3{shards=5}", "c4{shards=4}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
-	m.Delete(t, clusterURL, in(tp2, clusterURL, "shards/c4"))
+	m.Delete(t, xdsmsg.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/c4"))
 	seen.await(t, "c3{shards=5}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
 }
 
@@ -136,13 +136,13 @@ func (w *answers) AmbientError(_ xdsclient.Member, _ error, done func()) { done(
 // are in error has been answered. It is no timeout.
 func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 	t.Parallel()
-	if variant != "delta" {
+	if protocol != "delta" {
 		t.Skip("SotW has no glob collections")
 	}
 	m := newVariantMesh(t)
 	m.Update(t, func(tx *controlplane.Tx) {
 		for _, name := range []string{"c1", "c2"} {
-			tx.SetError(clusterURL, in(tp2, clusterURL, "broken/"+name), status.New(codes.Internal, "no"))
+			tx.SetError(xdsmsg.ClusterType, in(tp2, xdsmsg.ClusterType, "broken/"+name), status.New(codes.Internal, "no"))
 		}
 	})
 	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
@@ -155,7 +155,7 @@ func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 	}
 	defer client.Close()
 	w := &answers{said: make(chan answered, 10)}
-	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, clusterURL, "broken/*"), w)()
+	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "broken/*"), w)()
 	select {
 	case got := <-w.said:
 		if got.err != nil || got.members != 2 {

@@ -4,14 +4,12 @@ import (
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -27,8 +25,8 @@ const (
 // The names of the resources in the authority.
 var (
 	dpdsName    = in(tp2, dynparam.MapTypeURL, "map")
-	tp2Listener = in(tp2, listenerURL, service)
-	tp2Routes   = in(tp2, routesURL, "routes")
+	tp2Listener = in(tp2, xdsmsg.ListenerType, service)
+	tp2Routes   = in(tp2, xdsmsg.RouteType, "routes")
 )
 
 // newVariantMesh is a mesh whose control plane is asked for variants.
@@ -88,16 +86,5 @@ func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
 // constraints.
 func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
 	m.t.Helper()
-	m.MustWait(testutils.Context(m.t), m.t, testutils.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
-}
-
-// answerer makes a unary RPC to a method and returns the id of the backend that
-// answered.
-func answerer(t testing.TB, cc *grpc.ClientConn, method string) string {
-	t.Helper()
-	var header metadata.MD
-	if err := cc.Invoke(testutils.Context(t), method, empty, new(testgrpc.Empty), grpc.Header(&header), grpc.WaitForReady(true)); err != nil {
-		t.Fatalf("%s: %v", method, err)
-	}
-	return backendID(header)
+	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
 }

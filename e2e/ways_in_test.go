@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // ways are the ways in to dynxds: each gives the dial options for a mesh.
@@ -176,6 +176,7 @@ func TestConnectWithoutAnRPCMakesTheChannelReady(t *testing.T) {
 
 // recorder is a stats handler that remembers the methods it saw.
 type recorder struct {
+	noStats
 	mu      sync.Mutex
 	methods []string
 	ends    int
@@ -195,10 +196,6 @@ func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
 		r.ends++
 	}
 }
-
-func (*recorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-func (*recorder) HandleConn(context.Context, stats.ConnStats) {}
 
 // TestUserInterceptorsAndStatsHandlers: whatever the way in, the application's
 // interceptors run outside, so that routing sees what they add.
@@ -245,7 +242,7 @@ func runChild() (code int, ok bool) {
 	cc, err := grpc.NewClient(target, dialInsecure)
 	if err == nil {
 		for _, k := range kinds {
-			ctx, cancel := context.WithTimeout(context.Background(), testutils.TestTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			if _, err = call(ctx, cc, k); err != nil {
 				err = fmt.Errorf("%s RPC: %w", k, err)
 			}

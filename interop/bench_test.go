@@ -13,9 +13,9 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/resolver"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // routeCounts are the lengths of the route tables that are measured. The route

@@ -23,6 +23,7 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -289,7 +290,7 @@ const (
 )
 
 // bootstrapOf is the bootstrap of a peer.
-func bootstrapOf(peer string, server *testutils.FakeServer) []byte {
+func bootstrapOf(peer string, server *xdstest.Server) []byte {
 	if peer == oursOnDelta {
 		return server.Bootstrap(peer, testutils.ServerFeatures("delta"))
 	}

@@ -24,10 +24,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -163,7 +163,7 @@ func child() int {
 		defer cc.Close()
 		channels = append(channels, cc)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), testutils.TestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	// More than once each, in turn, so that both are at work at a time.
 	for range 10 {

@@ -13,8 +13,8 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // BenchmarkEndpointUpdate is the time from a control plane's update, in which one of

@@ -23,8 +23,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // fleetSizes are how many clusters there are, and how many endpoints each has.
@@ -85,7 +86,7 @@ func benchFleet(b *testing.B, peer string, clusters, endpoints int) {
 
 // fleet is a control plane and backends.
 type fleet struct {
-	server *testutils.FakeServer
+	server *xdstest.Server
 	// sent counts the bytes of the control plane's responses.
 	sent        atomic.Int64
 	connections atomic.Int64
@@ -106,8 +107,9 @@ const (
 
 func newFleet(b *testing.B, clusters, endpoints int) *fleet {
 	f := &fleet{clusters: clusters, moved: map[string]bool{}}
-	f.server = testutils.StartFakeServer(b, testutils.KeepRequests(20),
+	f.server = xdstest.StartServer(b,
 		testutils.GRPCOptions(grpc.StatsHandler(countSent{bytes: &f.sent}), grpc.MaxRecvMsgSize(64<<20)))
+	f.server.Keep(20)
 	f.first = f.backend(b, firstBackend, endpoints)
 	f.second = f.backend(b, secondBackend, 1)
 	f.server.Update(b, func(tx *controlplane.Tx) {
@@ -226,14 +228,14 @@ func (f *fleet) push(b *testing.B, change fleetChange) {
 	defer cancel()
 	f.pushes++
 	f.server.Skip()
-	match := testutils.ACKOf(change.typeURL)
+	match := xdstest.ACKOf(change.typeURL)
 	if change.small != nil {
 		f.moved[change.name] = !f.moved[change.name]
 		f.server.Set(b, change.small(f.moved[change.name]))
 	} else {
 		nonce := fmt.Sprint("again-", f.pushes)
 		f.again(b, nonce)
-		match = func(r testutils.Request) bool { return r.Nonce == nonce && r.Err == nil }
+		match = func(r xdstest.Request) bool { return r.Nonce == nonce && r.Err == nil }
 	}
 	if _, err := f.server.Wait(ctx, match); err != nil {
 		b.Fatalf("the client did not take the change of %s: %v", change.name, ctx.Err())

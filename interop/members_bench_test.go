@@ -14,8 +14,9 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/dnsserver"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // BenchmarkMembers is what each member of one big cluster costs the client's process
@@ -61,14 +62,15 @@ func BenchmarkMembers(b *testing.B) {
 // memberWorld is a control plane, a DNS server and a backend on every address of the
 // loopback network.
 type memberWorld struct {
-	server *testutils.FakeServer
+	server *xdstest.Server
 	zone   *dnsserver.Server
 	port   int
 }
 
 func newMemberWorld(b *testing.B) *memberWorld {
 	m := &memberWorld{}
-	m.server = testutils.StartFakeServer(b, testutils.KeepRequests(20), testutils.GRPCOptions(grpc.MaxRecvMsgSize(64<<20)))
+	m.server = xdstest.StartServer(b, testutils.GRPCOptions(grpc.MaxRecvMsgSize(64<<20)))
+	m.server.Keep(20)
 	var err error
 	if m.zone, err = dnsserver.New(); err != nil {
 		b.Fatal(err)

@@ -10,21 +10,22 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // ourServer is the control plane of dynxds, for the clients of others.
 type ourServer struct {
-	*testutils.FakeServer
+	*xdstest.Server
 	world
 }
 
 func startOurServer(t *testing.T, opts controlplane.Options) *ourServer {
 	t.Helper()
 	s := &ourServer{
-		FakeServer: testutils.StartFakeServer(t, testutils.ControlPlaneOptions(opts)),
-		world:      world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")},
+		Server: xdstest.StartServer(t, testutils.ControlPlaneOptions(opts)),
+		world:  world{blue: testutils.StartBackend(t, "blue"), green: testutils.StartBackend(t, "green")},
 	}
 	s.Set(t, s.initial()...)
 	return s

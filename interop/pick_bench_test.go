@@ -10,8 +10,8 @@ import (
 	grpcbalancer "google.golang.org/grpc/balancer"
 	grpcresolver "google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // treePeer is a peer that has a tree of policies.

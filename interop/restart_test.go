@@ -5,9 +5,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // moved is the initial resources with everything changed.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // retryPolicies are those that are measured. All RPCs of a benchmark succeed in the

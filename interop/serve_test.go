@@ -2,6 +2,7 @@ package interop_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 	grpcresolver "google.golang.org/grpc/resolver"
@@ -95,8 +95,8 @@ func (f *folder) lookAgain(messages ...string) {
 func (f *folder) logged(messages ...string) string {
 	f.t.Helper()
 	// The log ends with the process.
-	deadline := time.AfterFunc(testutils.TestTimeout, func() { _ = f.process.Process.Kill() })
-	defer deadline.Stop()
+	stop := context.AfterFunc(testutils.Context(f.t), func() { _ = f.process.Process.Kill() })
+	defer stop()
 	for f.scan() {
 		for _, message := range messages {
 			if strings.Contains(f.log.Text(), fmt.Sprintf(`"msg":%q`, message)) {

@@ -14,11 +14,11 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // service is the target's endpoint, and so the name of its Listener.

@@ -8,8 +8,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // A program that has no more than NewBuilder, and not the blank import of the module's
@@ -26,7 +27,7 @@ func TestNewBuilderIsWholeByItself(t *testing.T) {
 		}
 	}
 	const name = "echo.example.com"
-	server, backend := testutils.StartFakeServer(t), testutils.StartBackend(t, "b1")
+	server, backend := xdstest.StartServer(t), testutils.StartBackend(t, "b1")
 	server.Set(t,
 		xdsmsg.DefaultListener(name, "r", xdsmsg.Filter("fault", new(faultpb.HTTPFault))), xdsmsg.RouteConfig("r", name, xdsmsg.PrefixRoute("", "c")),
 		xdsmsg.EDSCluster("c", ""), xdsmsg.SimpleEndpoints("c", backend.Addr()))

@@ -239,7 +239,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		s := newStandIn(t, notFound, idling)
 		s.refuse(xdsclient.KindDoesNotExist)
 		s.expect("at first", s.dns, channels.DNS)
-		since, lines := s.status().Since, logged.count(s.cc.Target(), "resolved by DNS")
+		since, lines := s.status().Since, logged.Count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
 			awaitIdle(t, s.cc)
 			// The control plane has not spoken again.
@@ -248,7 +248,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 		if got := s.status().Since; got != since {
 			t.Errorf("in the mode since %v, want %v", got, since)
 		}
-		if n := logged.count(s.cc.Target(), "resolved by DNS") - lines; n != 0 {
+		if n := logged.Count(s.cc.Target(), "resolved by DNS") - lines; n != 0 {
 			t.Errorf("the fallback was logged %d times more", n)
 		}
 		s.serve()
@@ -279,8 +279,8 @@ func TestFallbackAndReturnAreLoggedOnceWithTheirReason(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, notFound)
 	// Ports, and so targets, may come again.
-	fallback := func() int { return logged.count(s.cc.Target(), "resolved by DNS", "because the test says so") }
-	move := func() int { return logged.count(s.cc.Target(), "configured by xDS, no longer by DNS", "Listener") }
+	fallback := func() int { return logged.Count(s.cc.Target(), "resolved by DNS", "because the test says so") }
+	move := func() int { return logged.Count(s.cc.Target(), "configured by xDS, no longer by DNS", "Listener") }
 	fallbacks, moves := fallback(), move()
 	for range 3 {
 		s.refuse(xdsclient.KindDoesNotExist)

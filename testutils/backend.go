@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/dynxds/dynxds/internal/loopback"
 )
 
 // BackendIDHeader is the response header that says which Backend answered.
@@ -33,7 +35,7 @@ type RPC struct {
 // use.
 type Backend struct {
 	id   string
-	port *port
+	addr *loopback.Address
 	opts []grpc.ServerOption
 
 	// life serialises Stop and Restart.
@@ -53,17 +55,17 @@ type Backend struct {
 // NewBackend starts a Backend. The server options go to gRPC as they are. The
 // caller has to Close it.
 func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
-	p, err := reservePort()
+	addr, err := loopback.Reserve()
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", id, err)
 	}
-	b := &Backend{id: id, port: p, count: map[string]int{}, news: make(chan struct{})}
+	b := &Backend{id: id, addr: addr, count: map[string]int{}, news: make(chan struct{})}
 	b.opts = append([]grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(b.unary),
 		grpc.ChainStreamInterceptor(b.stream),
 	}, opts...)
 	if err := b.Restart(); err != nil {
-		p.release()
+		addr.Release()
 		return nil, err
 	}
 	return b, nil
@@ -84,7 +86,7 @@ func StartBackend(t testing.TB, id string, opts ...grpc.ServerOption) *Backend {
 func (b *Backend) ID() string { return b.id }
 
 // Addr returns "127.0.0.1:port". It stays the same across restarts.
-func (b *Backend) Addr() string { return b.port.addr }
+func (b *Backend) Addr() string { return b.addr.String() }
 
 // Stop ends every connection and RPC at once and stops listening. Connections
 // are refused until Restart. It does nothing if the backend is stopped.
@@ -111,7 +113,7 @@ func (b *Backend) Restart() error {
 	b.Stop()
 	b.life.Lock()
 	defer b.life.Unlock()
-	listener, err := b.port.listen()
+	listener, err := b.addr.Listen()
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", b.id, err)
 	}
@@ -131,7 +133,7 @@ func (b *Backend) Restart() error {
 // Close stops the backend and gives up its port.
 func (b *Backend) Close() {
 	b.Stop()
-	b.port.release()
+	b.addr.Release()
 }
 
 // SetBehaviour makes every RPC that begins from now on call f before it does

@@ -1,13 +1,12 @@
-// Package testutils holds the parts that tests and the demo stand on: a control
-// plane with fault switches (FakeServer), a real gRPC backend (Backend), a network with
-// latency (Link), and a deadline for a test (Context). A DNS server is in dnsserver.
-// Everything runs on real sockets on loopback.
+// Package testutils has what a test of a program that uses dynxds stands on: a control
+// plane (FakeServer) and its bootstrap file (Bootstrap), a backend that says who answered
+// (Backend), a network with latency (Link), and a deadline for a test (Context). All run
+// on real sockets on loopback.
 //
-// It is for tests and for cmd only. It imports no client code of the module but
-// xdsclient/dynparam, so that the client's own tests can use it.
+// It imports no client code of the module but xdsclient/dynparam, so that the client's
+// own tests can use it.
 //
-// Nothing here sleeps. Where a test has to wait it waits for the event, under a
-// context: FakeServer.Wait for a request of the client, Backend.Wait for an RPC.
+// Nothing here sleeps. A test waits for the event, under a context, as with Backend.Wait.
 package testutils
 
 import (
@@ -16,14 +15,11 @@ import (
 	"time"
 )
 
-// TestTimeout is how long Context lasts.
-const TestTimeout = 30 * time.Second
-
-// Context returns a context that ends with the test, or after TestTimeout. The
-// deadline is there to end a test that hangs, not to be measured against.
+// Context returns a context that ends with the test, or after 30 s. The deadline is there
+// to end a test that hangs, not to be measured against.
 func Context(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), TestTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

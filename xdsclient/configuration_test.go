@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/backoff"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -55,7 +56,7 @@ func TestRefusedWatches(t *testing.T) {
 func TestAuthoritiesChooseServers(t *testing.T) {
 	ctx := testutils.Context(t)
 	types := newTestTypes()
-	main, own := testutils.StartFakeServer(t), testutils.StartFakeServer(t)
+	main, own := xdstest.StartServer(t), xdstest.StartServer(t)
 	c, err := New(parseBootstrap(t, main.Addr(),
 		testutils.Authority("shared", "", nil),
 		testutils.Authority("own", own.Addr(), nil),
@@ -77,14 +78,14 @@ func TestAuthoritiesChooseServers(t *testing.T) {
 	e, stopOwn := listen(t, c, types.clusters, "xdstp://own"+path)
 	e.cluster("own")
 
-	main.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, onMain...))
-	own.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, "xdstp://own"+path))
+	main.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, onMain...))
+	own.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, "xdstp://own"+path))
 	if n := main.Attempts() + own.Attempts(); n != 2 {
 		t.Errorf("%d streams were opened, want one per server", n)
 	}
 	// One authority leaving does not end what another uses.
 	stops[2]()
-	main.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, onMain[:2]...))
+	main.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, onMain[:2]...))
 	stopOwn()
 	if err := own.WaitOpen(ctx, 0); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -237,7 +238,7 @@ func TestDumpListsWhatIsWatched(t *testing.T) {
 func TestClosedClientIsEmptyAndNotListed(t *testing.T) {
 	t.Parallel()
 	types := newTestTypes()
-	server := testutils.StartFakeServer(t)
+	server := xdstest.StartServer(t)
 	server.Set(t, cluster("a", "1"))
 	c := quickClient(t, server)
 	a, _ := listen(t, c, types.clusters, "a")

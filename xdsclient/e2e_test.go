@@ -9,13 +9,14 @@ import (
 
 	"google.golang.org/grpc/backoff"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // quick is a backoff for tests in real time.
 var quick = backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 100 * time.Millisecond}
 
-func quickClient(t *testing.T, server *testutils.FakeServer, features ...string) *XDSClient {
+func quickClient(t *testing.T, server *xdstest.Server, features ...string) *XDSClient {
 	t.Helper()
 	c, err := New(parseBootstrap(t, server.Addr(), testutils.ServerFeatures(features...)), WithBackoff(quick))
 	if err != nil {
@@ -51,7 +52,7 @@ func TestEndToEnd(t *testing.T) {
 	t.Parallel()
 	ctx := testutils.Context(t)
 	types := newTestTypes()
-	server := testutils.StartFakeServer(t)
+	server := xdstest.StartServer(t)
 	c := quickClient(t, server)
 	server.Set(t, cluster("a", "1"), cluster("b", "1"), endpoints("a"))
 	a, _ := listen(t, c, types.clusters, "a")
@@ -60,13 +61,13 @@ func TestEndToEnd(t *testing.T) {
 	a.cluster("1")
 	b.cluster("1")
 	e.value()
-	server.MustWait(ctx, t, testutils.ACKOf(types.clusters.TypeURL))
+	server.MustWait(ctx, t, xdstest.ACKOf(types.clusters.TypeURL))
 
 	server.Set(t, cluster("a", "2"))
 	a.cluster("2")
 	server.Set(t, badCluster("a", "x"))
 	a.ambient(KindInvalid)
-	server.MustWait(ctx, t, testutils.NACKOf(types.clusters.TypeURL))
+	server.MustWait(ctx, t, xdstest.NACKOf(types.clusters.TypeURL))
 	server.Set(t, cluster("a", "3"))
 	a.cluster("3")
 	server.Delete(t, types.clusters.TypeURL, "a")
@@ -86,7 +87,7 @@ func TestEndToEnd(t *testing.T) {
 	a.untilCluster("4")
 	b.untilCluster("1")
 	stopE()
-	server.MustWait(ctx, t, testutils.ForNames(types.endpoints.TypeURL))
+	server.MustWait(ctx, t, xdstest.ForNames(types.endpoints.TypeURL))
 }
 
 // A server that breaks, stalls, refuses and restarts at random never makes a
@@ -95,7 +96,7 @@ func TestNoWatchIsLostWhateverTheServerDoes(t *testing.T) {
 	t.Parallel()
 	const watches, rounds = 20, 60
 	types := newTestTypes()
-	server := testutils.StartFakeServer(t)
+	server := xdstest.StartServer(t)
 	c := quickClient(t, server)
 	ears := make([]*ear, watches)
 	stops := make([]func(), watches)
@@ -147,13 +148,13 @@ func TestSubscriptionOutlivesStaleAnswers(t *testing.T) {
 			t.Run(fmt.Sprintf("features %q, rejected %t", features, rejected), func(t *testing.T) {
 				t.Parallel()
 				types := newTestTypes()
-				server := testutils.StartFakeServer(t)
+				server := xdstest.StartServer(t)
 				server.DropStaleRequests(true)
 				c := quickClient(t, server, features...)
 				server.Set(t, cluster("a", "1"), cluster("b", "1"))
 				a, _ := listen(t, c, types.clusters, "a")
 				a.cluster("1")
-				server.MustWait(testutils.Context(t), t, testutils.ACKOf(types.clusters.TypeURL))
+				server.MustWait(testutils.Context(t), t, xdstest.ACKOf(types.clusters.TypeURL))
 				var b *ear
 				c.Batch(func() { // holds the requests until there are two answers
 					b, _ = listen(t, c, types.clusters, "b")

@@ -6,13 +6,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // twoServers returns a client of two servers on loopback.
-func twoServers(t *testing.T) (c *XDSClient, high, low *testutils.FakeServer) {
+func twoServers(t *testing.T) (c *XDSClient, high, low *xdstest.Server) {
 	t.Helper()
-	high, low = testutils.StartFakeServer(t), testutils.StartFakeServer(t)
+	high, low = xdstest.StartServer(t), xdstest.StartServer(t)
 	c, err := New(parseBootstrap(t, high.Addr(), testutils.FurtherServer(low.Addr())), WithBackoff(quick))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestStalledServerIsReachable(t *testing.T) {
 	high.Set(t, cluster("a", "high"))
 	resume := high.StallSends()
 	a, _ := listen(t, c, types.clusters, "a")
-	high.MustWait(ctx, t, testutils.ForNames(types.clusters.TypeURL, "a"))
+	high.MustWait(ctx, t, xdstest.ForNames(types.clusters.TypeURL, "a"))
 	resume()
 	a.cluster("high")
 	if n := low.Attempts(); n != 0 {
@@ -90,7 +91,7 @@ func TestNoWatchIsLostWhateverTwoServersDo(t *testing.T) {
 	const watches, names, targets, rounds = 60, 20, 3, 120
 	types := newTestTypes()
 	c, high, low := twoServers(t)
-	servers := []*testutils.FakeServer{high, low}
+	servers := []*xdstest.Server{high, low}
 	ears := make([]*ear, watches)
 	stops := make([]func(), watches)
 	for i := range ears {

@@ -77,13 +77,13 @@ func TestLogOfWhatIsIgnored(t *testing.T) {
 			},
 			{when: "the type panics", a: "mad", b: "x[2].y,z", d: "w", wait: time.Minute, asked: 1},
 		} {
-			before := len(logged.with(t.Name()))
+			before := len(logged.After(t.Name()))
 			asked = 0
 			version := fmt.Sprint(i + 1)
 			s.send(types.clusters, version, "n"+version, cluster(a, step.a), cluster(b, step.b), cluster(d, step.d))
 			pass(step.wait)
 			synctest.Wait()
-			if diff := cmp.Diff(step.want, append([]string(nil), logged.with(t.Name())[before:]...)); diff != "" {
+			if diff := cmp.Diff(step.want, append([]string(nil), logged.After(t.Name())[before:]...)); diff != "" {
 				t.Errorf("%s: log (-want +got):\n%s", step.when, diff)
 			}
 			if asked != step.asked {
@@ -97,7 +97,7 @@ func TestLogOfWhatIsIgnored(t *testing.T) {
 // What matters is a warning, apart from the rest, and is said first.
 func TestLogOfWhatMatters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		asked, before, warned := 0, len(logged.with("] xDS ")), len(logged.with("WARNING: "))
+		asked, before, warned := 0, len(logged.After("] xDS ")), len(logged.After("WARNING: "))
 		types, server := ignoringTypes(&asked), newScript(t)
 		c := server.client()
 		name := t.Name() + "-a"
@@ -105,7 +105,7 @@ func TestLogOfWhatMatters(t *testing.T) {
 		server.stream().send(types.clusters, "1", "n1", cluster(name, "!socket,stats"))
 		synctest.Wait()
 		var got []string
-		for _, line := range logged.with("] xDS ")[before:] {
+		for _, line := range logged.After("] xDS ")[before:] {
 			if strings.Contains(line, name) {
 				got = append(got, line)
 			}
@@ -118,7 +118,7 @@ func TestLogOfWhatMatters(t *testing.T) {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 		warnings := 0
-		for _, line := range logged.with("WARNING: ")[warned:] {
+		for _, line := range logged.After("WARNING: ")[warned:] {
 			if strings.Contains(line, name) {
 				warnings++
 				if !strings.Contains(line, "!socket") || strings.Contains(line, "stats") {
@@ -135,7 +135,7 @@ func TestLogOfWhatMatters(t *testing.T) {
 // The order of the lines is that of names and then types, whatever that of the updates.
 func TestOrderOfTheLogOfWhatIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		asked, before := 0, len(logged.with("] xDS "))
+		asked, before := 0, len(logged.After("] xDS "))
 		types, server := ignoringTypes(&asked), newScript(t)
 		types.endpoints.Ignored = func(_ *anypb.Any, value any) []Ignored {
 			return []Ignored{{Path: value.(*endpointv3.ClusterLoadAssignment).GetClusterName(), Reason: "why not"}}
@@ -161,7 +161,7 @@ func TestOrderOfTheLogOfWhatIsIgnored(t *testing.T) {
 		pass(2 * ignoredRest)
 		synctest.Wait()
 		var got []string
-		for _, line := range logged.with("] xDS ")[before:] {
+		for _, line := range logged.After("] xDS ")[before:] {
 			if what, _, ok := strings.Cut(line, " is in use without"); ok && strings.Contains(line, t.Name()) {
 				got = append(got, what)
 			}

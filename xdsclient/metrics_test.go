@@ -13,6 +13,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -294,7 +295,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 func TestMetricsWhileUpdatesRun(t *testing.T) {
 	t.Parallel()
 	types := newTestTypes()
-	server := testutils.StartFakeServer(t)
+	server := xdstest.StartServer(t)
 	c := quickClient(t, server)
 	a, _ := listen(t, c, types.clusters, "a")
 	m := newMeter()

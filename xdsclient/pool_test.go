@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -14,7 +15,7 @@ func TestAcquireSharesByFingerprint(t *testing.T) {
 	t.Parallel()
 	ctx := testutils.Context(t)
 	types := newTestTypes()
-	server := testutils.StartFakeServer(t)
+	server := xdstest.StartServer(t)
 	server.Set(t, cluster("a", "1"))
 	acquire := func(source, node string) (*XDSClient, func()) {
 		cfg, err := bootstrap.Parse(source, server.Bootstrap(node))
@@ -71,8 +72,8 @@ func TestAcquireSharesByFingerprint(t *testing.T) {
 func TestAcquireAndReleaseAtOnce(t *testing.T) {
 	t.Parallel()
 	types := newTestTypes()
-	high, low := testutils.StartFakeServer(t), testutils.StartFakeServer(t)
-	for _, server := range []*testutils.FakeServer{high, low} {
+	high, low := xdstest.StartServer(t), xdstest.StartServer(t)
+	for _, server := range []*xdstest.Server{high, low} {
 		server.Set(t, cluster("a", "1"))
 	}
 	document := testutils.Bootstrap("at-once", high.Addr(), testutils.FurtherServer(low.Addr()))

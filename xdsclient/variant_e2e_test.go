@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -36,7 +37,7 @@ func TestModelOfVariantsEndToEnd(t *testing.T) {
 // modelEndToEnd is a model over a real control plane.
 type modelEndToEnd struct {
 	*model
-	server *testutils.FakeServer
+	server *xdstest.Server
 	// news has something when a watch was told something.
 	news chan struct{}
 }
@@ -50,7 +51,7 @@ func newModelEndToEnd(t *testing.T, variant string, errors bool, seed uint64) *m
 		delay := func() time.Duration { return time.Duration(r.Int64N(int64(5 * time.Millisecond))) }
 		opts = append(opts, testutils.OverLink(testutils.NewLink(delay(), delay())))
 	}
-	server := testutils.StartFakeServer(t, opts...)
+	server := xdstest.StartServer(t, opts...)
 	features := []string{"dynamic_parameter_constraints", "fail_on_data_errors"}
 	if variant == "delta" {
 		features = append(features, "delta")

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/loopback"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -75,7 +76,7 @@ type Request struct {
 // concurrent use.
 type Server struct {
 	mode Mode
-	addr *testutils.Address
+	addr *loopback.Address
 	link *testutils.Link
 
 	// life serialises Stop and Restart.
@@ -102,7 +103,12 @@ func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
 // StartOver is Start for a Server behind a link, if link is not nil.
 func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
-	s := &Server{mode: mode, addr: testutils.ReserveAddress(t), link: link, news: make(chan struct{})}
+	addr, err := loopback.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(addr.Release)
+	s := &Server{mode: mode, addr: addr, link: link, news: make(chan struct{})}
 	s.Restart(t)
 	t.Cleanup(func() {
 		s.Stop()
@@ -169,7 +175,7 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 		s.publish(t, resources)
 	}
 
-	// Stop waits for the handlers, lest one of them outlives the test.
+	// Stop waits for the handlers, so that none of them outlives the test.
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	ctx, cancel := context.WithCancel(context.Background())
 	discoverypb.RegisterAggregatedDiscoveryServiceServer(server,

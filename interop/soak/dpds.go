@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
-	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -53,10 +53,10 @@ var dpdsOps = []op{
 		return r.refuse(r.drawClient(), code)
 	}},
 	{"a DPDS resource goes, and comes back", 3, func(r *run) bool {
-		return r.doubt(r.drawUse(), dpdsGone, func(*testutils.FakeServer) {}, func(*testutils.FakeServer) {})
+		return r.doubt(r.drawUse(), dpdsGone, func(*xdstest.Server) {}, func(*xdstest.Server) {})
 	}},
 	{"the control plane of DPDS restarts", 2, func(r *run) bool {
-		return r.faultOf(r.policy, (*testutils.FakeServer).Stop, func(f *testutils.FakeServer) { r.must(f.Restart()) })
+		return r.faultOf(r.policy, (*xdstest.Server).Stop, func(f *xdstest.Server) { r.must(f.Restart()) })
 	}},
 	{"DPDS is swallowed", 2, dpdsLie(silence)},
 	{"DPDS is garbage", 3, dpdsLie(eachResource(inside(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })))},
@@ -114,17 +114,17 @@ func (r *run) refuse(who client, code codes.Code) bool {
 }
 
 // doubt is a fault in which a DPDS resource is not there, or not to be trusted.
-func (r *run) doubt(use dpdsUse, state dpdsState, do, undo func(*testutils.FakeServer)) bool {
+func (r *run) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.Server)) bool {
 	if r.lying {
 		return false
 	}
 	become := func(s dpdsState) {
 		r.change(func(c *config) { c.dpds[use.resource()] = s })
 	}
-	return r.faultOf(r.dpdsServer(use), func(f *testutils.FakeServer) {
+	return r.faultOf(r.dpdsServer(use), func(f *xdstest.Server) {
 		become(state)
 		do(f)
-	}, func(f *testutils.FakeServer) {
+	}, func(f *xdstest.Server) {
 		undo(f)
 		become(dpdsServed)
 		// What was lied about is not said again by itself.
@@ -133,7 +133,7 @@ func (r *run) doubt(use dpdsUse, state dpdsState, do, undo func(*testutils.FakeS
 }
 
 // dpdsServer is the control plane that DPDS comes from.
-func (m *mesh) dpdsServer(use dpdsUse) *testutils.FakeServer {
+func (m *mesh) dpdsServer(use dpdsUse) *xdstest.Server {
 	if use == dropsDPDS {
 		return m.policy
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // history is which configurations RPCs may have gone by: the one that all

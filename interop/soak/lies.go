@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
-	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 )
 
 // A distortion is what a lie makes of a response, over either variant of the
@@ -49,7 +49,7 @@ func (r *run) distort(d distortion) bool {
 }
 
 // begin applies a distortion to all responses of a server.
-func (d distortion) begin(f *testutils.FakeServer) {
+func (d distortion) begin(f *xdstest.Server) {
 	f.OnResponse(func(_ uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
 		return d.sotw(resp)
 	})
@@ -60,7 +60,7 @@ func (d distortion) begin(f *testutils.FakeServer) {
 	f.BreakStreams(nil)
 }
 
-func stopDistorting(f *testutils.FakeServer) {
+func stopDistorting(f *xdstest.Server) {
 	f.OnResponse(nil)
 	f.OnDeltaResponse(nil)
 }

@@ -14,9 +14,10 @@ import (
 
 	_ "github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -31,7 +32,7 @@ var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, 
 // backends, and channels. Of the control planes the first misbehaves, the second
 // never does, and the third, which misbehaves too, is asked for DPDS alone.
 type mesh struct {
-	control, second, policy *testutils.FakeServer
+	control, second, policy *xdstest.Server
 	// links are those between the control planes and the clients.
 	links    []*testutils.Link
 	backends []*backend
@@ -58,10 +59,12 @@ type channel struct {
 
 func newMesh(t testing.TB) *mesh {
 	store, m := controlplane.NewStore(), new(mesh)
-	start := func() *testutils.FakeServer {
+	start := func() *xdstest.Server {
 		link := new(testutils.Link)
 		m.links = append(m.links, link)
-		return testutils.StartFakeServer(t, testutils.OverStore(store), testutils.KeepRequests(100), testutils.OverLink(link))
+		server := xdstest.StartServer(t, testutils.OverStore(store), testutils.OverLink(link))
+		server.Keep(100)
+		return server
 	}
 	m.control, m.second, m.policy = start(), start(), start()
 	for i := range backends {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -71,28 +72,28 @@ var ops = slices.Concat([]op{
 	{"a backend stops in order", 4, func(r *run) bool { return r.stopBackend((*backend).GracefulStop) }},
 	{"a backend crashes", 2, func(r *run) bool { return r.stopBackend((*backend).crash) }},
 	{"the control plane restarts", 3, func(r *run) bool {
-		return r.fault((*testutils.FakeServer).Stop, func(f *testutils.FakeServer) { r.must(f.Restart()) })
+		return r.fault((*xdstest.Server).Stop, func(f *xdstest.Server) { r.must(f.Restart()) })
 	}},
 	{"the control plane restarts in order", 2, func(r *run) bool {
-		return r.fault((*testutils.FakeServer).GracefulStop, func(f *testutils.FakeServer) { r.must(f.Restart()) })
+		return r.fault((*xdstest.Server).GracefulStop, func(f *xdstest.Server) { r.must(f.Restart()) })
 	}},
 	{"the control plane breaks streams", 2, func(r *run) bool {
 		r.control.BreakStreams(status.Error(codes.Internal, "on purpose"))
 		return true
 	}},
 	{"the control plane refuses streams", 2, func(r *run) bool {
-		return r.fault(func(f *testutils.FakeServer) {
+		return r.fault(func(f *xdstest.Server) {
 			f.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
 			f.BreakStreams(errors.New("on purpose"))
-		}, func(f *testutils.FakeServer) { f.RefuseStreams(nil) })
+		}, func(f *xdstest.Server) { f.RefuseStreams(nil) })
 	}},
 	{"the control plane stops sending", 3, func(r *run) bool {
 		var resume func()
-		return r.fault(func(f *testutils.FakeServer) { resume = f.StallSends() }, func(*testutils.FakeServer) { resume() })
+		return r.fault(func(f *xdstest.Server) { resume = f.StallSends() }, func(*xdstest.Server) { resume() })
 	}},
 	{"the control plane stops reading", 3, func(r *run) bool {
 		var resume func()
-		return r.fault(func(f *testutils.FakeServer) { resume = f.StallReads() }, func(*testutils.FakeServer) { resume() })
+		return r.fault(func(f *xdstest.Server) { resume = f.StallReads() }, func(*xdstest.Server) { resume() })
 	}},
 	{"resources are deleted", 3, func(r *run) bool {
 		return r.spoil(func(tx *controlplane.Tx, k key) { tx.Delete(k.typeURL, k.name) })
@@ -208,13 +209,13 @@ func (r *run) stopBackend(how func(*backend)) bool {
 }
 
 // fault does something to the control plane and undoes it later.
-func (r *run) fault(do, undo func(*testutils.FakeServer)) bool {
+func (r *run) fault(do, undo func(*xdstest.Server)) bool {
 	return r.faultOf(r.control, do, undo)
 }
 
 // faultOf does something to one of the control planes and undoes it later. Each
 // has one such fault at a time.
-func (r *run) faultOf(f *testutils.FakeServer, do, undo func(*testutils.FakeServer)) bool {
+func (r *run) faultOf(f *xdstest.Server, do, undo func(*xdstest.Server)) bool {
 	if r.faulty[f] {
 		return false
 	}
@@ -229,11 +230,11 @@ func (r *run) faultOf(f *testutils.FakeServer, do, undo func(*testutils.FakeServ
 
 // lie is a fault in which the control plane says what is not so, in a round of
 // lies.
-func (r *run) lie(do, undo func(*testutils.FakeServer)) bool {
+func (r *run) lie(do, undo func(*xdstest.Server)) bool {
 	if !r.lying {
 		return false
 	}
-	return r.fault(do, func(f *testutils.FakeServer) {
+	return r.fault(do, func(f *xdstest.Server) {
 		undo(f)
 		// What was lied about is not said again by itself.
 		f.BreakStreams(errors.New("on purpose"))
@@ -249,13 +250,13 @@ func (r *run) spoil(f func(tx *controlplane.Tx, k key)) bool {
 	keys := slices.SortedFunc(maps.Keys(all), compare)
 	r.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	keys = keys[:1+r.IntN(len(keys))]
-	return r.lie(func(server *testutils.FakeServer) {
+	return r.lie(func(server *xdstest.Server) {
 		r.update(func(tx *controlplane.Tx) {
 			for _, k := range keys {
 				f(tx, k)
 			}
 		})
-	}, func(server *testutils.FakeServer) { r.store(r.newest) })
+	}, func(server *xdstest.Server) { r.store(r.newest) })
 }
 
 func (r *run) putErrors() bool {

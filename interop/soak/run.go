@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/load"
-	"github.com/dynxds/dynxds/testutils"
 )
 
 const (
@@ -40,7 +40,7 @@ type run struct {
 	// that all clients had when the mesh was last at rest.
 	newest, settled *config
 	// faulty has the control planes that something is the matter with.
-	faulty map[*testutils.FakeServer]bool
+	faulty map[*xdstest.Server]bool
 	// lying says that the control plane lies at times in this round.
 	lying bool
 	// undo is what is to be undone, and after how many operations more.
@@ -62,7 +62,7 @@ type pending struct {
 // Run keeps a mesh in trouble for at least the duration. It fails the test for
 // everything that should have held and did not.
 func Run(t testing.TB, seed uint64, duration time.Duration) {
-	r := &run{mesh: newMesh(t), t: t, faulty: map[*testutils.FakeServer]bool{}, done: map[string]int{},
+	r := &run{mesh: newMesh(t), t: t, faulty: map[*xdstest.Server]bool{}, done: map[string]int{},
 		draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}}
 	var methods []string
 	for _, kind := range load.Kinds {

@@ -1,7 +1,6 @@
 package site_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/serve"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/site"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -35,44 +34,14 @@ type running struct {
 	dir   string
 	addr  string
 	hurry chan struct{}
-	log   *logBuffer
+	log   *xdstest.Log
 }
 
-// logBuffer keeps a log, and tells of each line.
-type logBuffer struct {
-	mu    sync.Mutex
-	text  bytes.Buffer
-	lines chan struct{}
-}
-
-func (b *logBuffer) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case b.lines <- struct{}{}:
-	default:
-	}
-	return b.text.Write(line)
-}
-
-// has waits until the log has all of the texts in one line.
+// logged waits until a line of the log has all of the texts.
 func (r *running) logged(texts ...string) {
 	r.t.Helper()
-	ctx := testutils.Context(r.t)
-	for {
-		r.log.mu.Lock()
-		text := r.log.text.String()
-		r.log.mu.Unlock()
-		for line := range strings.Lines(text) {
-			if containsAll(line, texts) {
-				return
-			}
-		}
-		select {
-		case <-r.log.lines:
-		case <-ctx.Done():
-			r.t.Fatalf("no line of the log has %q:\n%s", texts, text)
-		}
+	if err := r.log.Wait(testutils.Context(r.t), texts...); err != nil {
+		r.t.Fatal(err)
 	}
 }
 
@@ -123,7 +92,7 @@ func (r *running) reload() {
 // start runs a control plane over the files until the test ends.
 func start(t *testing.T, authority string, files map[string]string, change ...func(*site.Options)) *running {
 	t.Helper()
-	r := &running{t: t, dir: t.TempDir(), hurry: make(chan struct{}), log: &logBuffer{lines: make(chan struct{}, 1)}}
+	r := &running{t: t, dir: t.TempDir(), hurry: make(chan struct{}), log: new(xdstest.Log)}
 	for name, text := range files {
 		r.write(name, text)
 	}

@@ -50,7 +50,7 @@ func TestARepeatedNACKIsLoggedOnce(t *testing.T) {
 	r.logged("a client rejects a response", "node=stubborn", "still bad")
 	r.logged("a client rejects a response", "node=stubborn", strings.TrimSpace(text))
 	r.logged("a client rejects a response", "node=stubborn", "repeated=")
-	if n := r.count("no good"); n > 20 {
+	if n := r.log.Count("no good"); n > 20 {
 		t.Errorf("the log has %d lines of 5000 NACKs that say the same", n)
 	}
 }

@@ -12,18 +12,6 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// count returns how many lines of the log have the text.
-func (r *running) count(text string) (n int) {
-	r.log.mu.Lock()
-	defer r.log.mu.Unlock()
-	for line := range strings.Lines(r.log.text.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
-
 // Given a folder that became faulty, in a file or as a whole, when it is looked at
 // again and again, then the log says what is wrong once, and clients keep what they
 // have.
@@ -49,7 +37,7 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: b
 			r.logged("the folder is faulty", "other.yaml", test.want)
 			// A look is over when the next one begins.
 			r.reload()
-			if n := r.count("the folder is faulty"); n != 1 {
+			if n := r.log.Count("the folder is faulty"); n != 1 {
 				t.Errorf("the log says %d times that the folder is faulty, want once", n)
 			}
 			client.reaches("v1")
@@ -85,7 +73,7 @@ func TestAnEmptiedFolderIsAFault(t *testing.T) {
 			r.logged("level=ERROR", "the folder is faulty; clients keep the last good state", r.dir, "no documents any more")
 			// A look is over when the next one begins.
 			r.reload()
-			if n := r.count("the folder is faulty"); n != 1 {
+			if n := r.log.Count("the folder is faulty"); n != 1 {
 				t.Errorf("the log says %d times that the folder is faulty, want once", n)
 			}
 			// A channel that is new, as one that is there may keep what it has of a deleted service.
@@ -197,7 +185,7 @@ filters: [{name: f, typed_config: {"@type": type.googleapis.com/xds.type.v3.Type
 		r.logged("msg=published", "services=2")
 		// A look is over when the next one begins.
 		r.reload()
-		if n := r.count("Cluster c: clients reject it"); n != 1 {
+		if n := r.log.Count("Cluster c: clients reject it"); n != 1 {
 			t.Errorf("the log says %d times what clients reject, want once", n)
 		}
 	}

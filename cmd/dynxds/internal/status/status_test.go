@@ -20,10 +20,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/testutils/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 

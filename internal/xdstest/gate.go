@@ -1,4 +1,4 @@
-package testutils
+package xdstest
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package testutils
+package xdstest
 
 import (
 	"context"
@@ -8,20 +8,20 @@ import (
 
 func TestRecorder_KeepsTheNewestAndWaitsOn(t *testing.T) {
 	t.Parallel()
-	r := newRecorder(maxRecorded)
+	r := newRecorder()
 	const total = maxRecorded*2 + 10
 	for i := range total {
 		r.add(Request{TypeURL: fmt.Sprint(i)})
 	}
-	all := r.all()
+	all := r.Requests()
 	if len(all) > maxRecorded || len(all) < maxRecorded/2 || all[len(all)-1].TypeURL != fmt.Sprint(total-1) {
 		t.Fatalf("%d are kept, up to %s", len(all), all[len(all)-1].TypeURL)
 	}
-	first, err := r.wait(context.Background(), AnyRequest())
+	first, err := r.Wait(context.Background(), AnyRequest())
 	if err != nil || first.TypeURL != all[0].TypeURL {
 		t.Errorf("the first that is left is %s, Wait found %s, %v", all[0].TypeURL, first.TypeURL, err)
 	}
-	last, err := r.wait(context.Background(), OfType(fmt.Sprint(total-1)))
+	last, err := r.Wait(context.Background(), OfType(fmt.Sprint(total-1)))
 	if err != nil || last.TypeURL != all[len(all)-1].TypeURL {
 		t.Errorf("Wait found %s, %v", last.TypeURL, err)
 	}

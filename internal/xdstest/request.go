@@ -1,4 +1,4 @@
-package testutils
+package xdstest
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Request is one DiscoveryRequest or DeltaDiscoveryRequest as a FakeServer
+// Request is one DiscoveryRequest or DeltaDiscoveryRequest as a Server
 // received it.
 type Request struct {
 	// Stream numbers the server's streams from 1 on, across restarts and

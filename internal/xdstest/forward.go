@@ -1,17 +1,19 @@
-package testutils
+package xdstest
 
 import (
 	"io"
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/dynxds/dynxds/testutils"
 )
 
-// Forward passes TCP connections to addr, "IP:port", on to a Backend until the
+// Forward passes TCP connections to addr, "IP:port", on to a backend until the
 // test ends. With it, backends have one port on several addresses, as servers
 // behind one DNS name do. The test is skipped if the machine does not have the
 // address.
-func Forward(t testing.TB, addr string, to *Backend) {
+func Forward(t testing.TB, addr string, to *testutils.Backend) {
 	t.Helper()
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {

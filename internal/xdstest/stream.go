@@ -1,4 +1,4 @@
-package testutils
+package xdstest
 
 import (
 	"sync"
@@ -9,12 +9,13 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// fakeStream stands between the wire and the control plane on one ADS stream:
+// stream stands between the wire and the control plane on one ADS stream:
 // it records, stalls, edits and injects.
-type fakeStream struct {
+type stream struct {
 	grpc.ServerStream
-	server *FakeServer
-	id     uint64
+	faults   *Faults
+	recorder *Recorder
+	id       uint64
 	// broken takes the error that ends the stream.
 	broken chan error
 
@@ -28,10 +29,11 @@ type fakeStream struct {
 	injected map[string]struct{}
 }
 
-func newFakeStream(server *FakeServer, id uint64, wire grpc.ServerStream) *fakeStream {
-	return &fakeStream{
+func newStream(faults *Faults, recorder *Recorder, id uint64, wire grpc.ServerStream) *stream {
+	return &stream{
 		ServerStream: wire,
-		server:       server,
+		faults:       faults,
+		recorder:     recorder,
 		id:           id,
 		broken:       make(chan error, 1),
 		nonces:       map[string]string{},
@@ -40,7 +42,7 @@ func newFakeStream(server *FakeServer, id uint64, wire grpc.ServerStream) *fakeS
 }
 
 // breakWith ends the stream, if nothing else has yet.
-func (s *fakeStream) breakWith(err error) {
+func (s *stream) breakWith(err error) {
 	select {
 	case s.broken <- err:
 	default:
@@ -48,7 +50,7 @@ func (s *fakeStream) breakWith(err error) {
 }
 
 // RecvMsg is the control plane reading a request.
-func (s *fakeStream) RecvMsg(m any) error {
+func (s *stream) RecvMsg(m any) error {
 	for {
 		if err := s.receive(m); err != nil {
 			return err
@@ -61,15 +63,15 @@ func (s *fakeStream) RecvMsg(m any) error {
 }
 
 // receive reads the next request and records it.
-func (s *fakeStream) receive(m any) error {
-	if err := s.server.reads.pass(s.Context()); err != nil {
+func (s *stream) receive(m any) error {
+	if err := s.faults.reads.pass(s.Context()); err != nil {
 		return err
 	}
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
 	// The door may have been shut while RecvMsg waited for this request.
-	if err := s.server.reads.pass(s.Context()); err != nil {
+	if err := s.faults.reads.pass(s.Context()); err != nil {
 		return err
 	}
 	var recorded Request
@@ -81,18 +83,18 @@ func (s *fakeStream) receive(m any) error {
 	default:
 		return nil
 	}
-	s.server.recorder.add(recorded)
-	if hook := s.server.requestHook(); hook != nil {
+	s.recorder.add(recorded)
+	if hook := s.faults.thrown().onRequest; hook != nil {
 		return hook(recorded)
 	}
 	return nil
 }
 
 // dropped reports whether the control plane is not to see a request: see
-// FakeServer.DropStaleRequests.
-func (s *fakeStream) dropped(m any) bool {
+// Faults.DropStaleRequests.
+func (s *stream) dropped(m any) bool {
 	req, ok := m.(*discoverypb.DeltaDiscoveryRequest)
-	if !ok || !s.server.dropsStale() {
+	if !ok || !s.faults.thrown().dropStale {
 		return false
 	}
 	s.mu.Lock()
@@ -104,7 +106,7 @@ func (s *fakeStream) dropped(m any) bool {
 // hideInjected turns the answer to a hand-made response into a plain
 // subscription: the SotW control plane, which never sent that nonce, would have
 // to ignore the request, and all that follow.
-func (s *fakeStream) hideInjected(m any) {
+func (s *stream) hideInjected(m any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch req := m.(type) {
@@ -123,8 +125,8 @@ func (s *fakeStream) hideInjected(m any) {
 }
 
 // SendMsg is the control plane sending a response.
-func (s *fakeStream) SendMsg(m any) error {
-	if err := s.server.sends.pass(s.Context()); err != nil {
+func (s *stream) SendMsg(m any) error {
+	if err := s.faults.sends.pass(s.Context()); err != nil {
 		return err
 	}
 	switch resp := m.(type) {
@@ -132,7 +134,7 @@ func (s *fakeStream) SendMsg(m any) error {
 		s.mu.Lock()
 		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
 		s.mu.Unlock()
-		if resp = edit(s.id, resp, s.server.responseHook()); resp == nil {
+		if resp = edit(s.id, resp, s.faults.thrown().onResponse); resp == nil {
 			return nil
 		}
 		m = resp
@@ -140,7 +142,7 @@ func (s *fakeStream) SendMsg(m any) error {
 		s.mu.Lock()
 		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
 		s.mu.Unlock()
-		if resp = edit(s.id, resp, s.server.deltaResponseHook()); resp == nil {
+		if resp = edit(s.id, resp, s.faults.thrown().onDeltaResponse); resp == nil {
 			return nil
 		}
 		m = resp
@@ -159,7 +161,7 @@ func edit[Resp proto.Message](stream uint64, resp Resp, hook func(uint64, Resp) 
 }
 
 // inject sends m past the control plane and the doors.
-func (s *fakeStream) inject(m proto.Message) error {
+func (s *stream) inject(m proto.Message) error {
 	if resp, ok := m.(interface{ GetNonce() string }); ok && resp.GetNonce() != "" {
 		s.mu.Lock()
 		s.injected[resp.GetNonce()] = struct{}{}

@@ -1,0 +1,34 @@
+package xdstest_test
+
+import (
+	"testing"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
+)
+
+func TestMatches_TellTheProtocolsApart(t *testing.T) {
+	t.Parallel()
+	full := xdstest.Request{TypeURL: "t", Names: []string{"a", "b"}}
+	change := xdstest.Request{Protocol: controlplane.ProtocolDelta, TypeURL: "t", Subscribe: []string{"a", "b"}, Unsubscribe: []string{"c"}}
+	tests := []struct {
+		name        string
+		match       xdstest.Match
+		sotw, delta bool
+	}{
+		{"Over SotW", xdstest.Over(controlplane.ProtocolSotW), true, false},
+		{"Over delta", xdstest.Over(controlplane.ProtocolDelta), false, true},
+		{"Subscribing to one", xdstest.Subscribing("t", "b"), true, true},
+		{"Subscribing to another", xdstest.Subscribing("t", "a", "c"), false, false},
+		{"Subscribing to another type", xdstest.Subscribing("u", "a"), false, false},
+		{"Unsubscribing", xdstest.Unsubscribing("t", "c"), false, true},
+		{"Unsubscribing from another", xdstest.Unsubscribing("t", "a"), false, false},
+		{"ForNames", xdstest.ForNames("t", "b", "a"), true, false},
+		{"ForNames without names", xdstest.ForNames("t"), false, false},
+	}
+	for _, tt := range tests {
+		if tt.match(full) != tt.sotw || tt.match(change) != tt.delta {
+			t.Errorf("%s: SotW %t, want %t; delta %t, want %t", tt.name, tt.match(full), tt.sotw, tt.match(change), tt.delta)
+		}
+	}
+}

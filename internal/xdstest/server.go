@@ -1,0 +1,87 @@
+// Package xdstest has what the tests of this module need beside package testutils: a
+// control plane that records its requests and has fault switches (Server), backends on
+// several addresses (Forward), and a log that tests read (Log).
+//
+// Nothing here sleeps. A test waits for the event, under a context: Recorder.Wait for a
+// request of the client, Log.Wait for a line.
+package xdstest
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+const (
+	adsMethods  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+	deltaMethod = adsMethods + "DeltaAggregatedResources"
+
+	dpdsMethods     = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
+	dpdsDeltaMethod = dpdsMethods + "DeltaDynamicParameterConstraints"
+)
+
+// Server is a control plane that records what clients ask of it (Recorder) and has
+// switches for every kind of fault that a client has to survive (Faults). Both apply to
+// ADS streams and to those of DPDS, and outlive Stop and Restart. It is safe for
+// concurrent use.
+type Server struct {
+	*testutils.FakeServer
+	*Recorder
+	*Faults
+}
+
+// StartServer starts a Server that is closed when the test ends.
+func StartServer(t testing.TB, opts ...testutils.FakeServerOption) *Server {
+	t.Helper()
+	s := &Server{Recorder: newRecorder(), Faults: newFaults()}
+	between := testutils.GRPCOptions(grpc.ChainStreamInterceptor(s.intercept))
+	s.FakeServer = testutils.StartFakeServer(t, append([]testutils.FakeServerOption{between}, opts...)...)
+	return s
+}
+
+// Clients returns what the control plane knows of its present streams; none
+// while it is stopped.
+func (s *Server) Clients() []controlplane.ClientStatus {
+	if control := s.Control(); control != nil {
+		return control.Clients()
+	}
+	return nil
+}
+
+// AmbiguousChoices returns the count of [controlplane.Server.AmbiguousChoices]; zero while
+// the control plane is stopped.
+func (s *Server) AmbiguousChoices() uint64 {
+	if control := s.Control(); control != nil {
+		return control.AmbiguousChoices()
+	}
+	return 0
+}
+
+// intercept runs the handler of a stream beside the switch that breaks streams. gRPC
+// ends the stream when intercept returns, which ends the handler too;
+// controlplane.Server.Close waits for it.
+func (s *Server) intercept(srv any, wire grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	method := info.FullMethod
+	if !strings.HasPrefix(method, adsMethods) && !strings.HasPrefix(method, dpdsMethods) {
+		return handler(srv, wire)
+	}
+	st, err := s.begin(method, wire, s.Recorder)
+	s.began(err == nil)
+	if err != nil {
+		return err
+	}
+	defer s.ended()
+	defer s.end(st)
+	ended := make(chan error, 1)
+	go func() { ended <- handler(srv, st) }()
+	select {
+	case err := <-ended:
+		return err
+	case err := <-st.broken:
+		return err
+	}
+}
