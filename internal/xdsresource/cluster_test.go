@@ -131,51 +131,51 @@ func TestClusterFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given    string
 		resource *clusterpb.Cluster
-		want     []Fault
+		want     []fault
 	}{
-		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []Fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
-		{"a type from the future", ofType(77), []Fault{{"type", "unknown cluster type 77" + types}}},
-		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []Fault{{"type", "the cluster type is not set" + types}}},
+		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
+		{"a type from the future", ofType(77), []fault{{"type", "unknown cluster type 77" + types}}},
+		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []fault{{"type", "the cluster type is not set" + types}}},
 		{
 			"a custom type",
 			edsCluster(func(c *clusterpb.Cluster) {
 				c.ClusterDiscoveryType = &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.x", TypedConfig: unknown}}
 			}),
-			[]Fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types}},
+			[]fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types}},
 		}, {
 			"EDS from a file", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig.EdsConfig = filePath() }),
-			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
+			[]fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
 		}, {
 			"no EDS config", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig = nil }),
-			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is not set"}},
+			[]fault{{"eds_cluster_config.eds_config", "must be ads or self, is not set"}},
 		}, {
 			"an xdstp name and no service name (gRFC A47)", edsCluster(func(c *clusterpb.Cluster) { c.Name = "xdstp://a/b/c" }),
-			[]Fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
+			[]fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
 		}, {
 			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
-			[]Fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"}},
+			[]fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"}},
 		}, {
 			"an empty load_balancing_policy", lb(policies()),
-			[]Fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
+			[]fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
 		}, {
 			"only unknown policies", lb(policies(unknown, nil)),
-			[]Fault{{lbPath + ".policies", `no known load balancing policy among ["` + unknownURL + `" ""]` + knows}},
+			[]fault{{lbPath + ".policies", `no known load balancing policy among ["` + unknownURL + `" ""]` + knows}},
 		}, {
 			"many unknown policies", lb(policies(nil, nil, nil, nil, nil, nil, nil)),
-			[]Fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
+			[]fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
 		}, {
 			"a known policy at fault before a good one (gRFC A52)",
 			lb(policies(wrrLocality(t, policies(unknown)), mustAny(t, &roundrobinpb.RoundRobin{}))),
-			[]Fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
+			[]fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
 		}, {
 			"17 policies within each other (gRFC A52)", lb(nestedWRR(t, 17)),
-			[]Fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
+			[]fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
 		}, {
 			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = ads() }),
-			[]Fault{{"lrs_server", "must be self, is ads"}},
+			[]fault{{"lrs_server", "must be self, is ads"}},
 		}, {
 			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},
-			[]Fault{
+			[]fault{
 				{"name", "must not be empty"},
 				{"type", "the cluster type is not set" + types},
 				{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"},
@@ -197,7 +197,7 @@ func TestClusterWithUnreadablePolicy(t *testing.T) {
 		config.Value = []byte{0xff}
 		faults := decodeFaults(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(config) }))
 		want := "cannot be read as " + string(m.ProtoReflect().Descriptor().FullName())
-		if len(faults) != 1 || !strings.HasPrefix(faults[0].Message, want) {
+		if len(faults) != 1 || !strings.HasPrefix(faults[0].Problem, want) {
 			t.Errorf("faults = %v, want one that starts with %q", faults, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -43,7 +44,7 @@ func ignoredConstraints(resource *anypb.Any) ([]Ignored, error) {
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
 		if _, err := xdsname.CheckType(name); err != nil && len(list) < maxIgnored {
 			list = append(list, Ignored{
-				Path: fmt.Sprintf("resource_type_constraints[%s]", quote(name)), Reason: err.Error(), Severity: xdsclient.SeverityWarning,
+				Path: fmt.Sprintf("resource_type_constraints[%s]", faults.Quote(name)), Reason: err.Error(), Severity: xdsclient.SeverityWarning,
 			})
 		}
 	}

@@ -2,11 +2,11 @@ package xdsresource
 
 import (
 	"math/bits"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -80,35 +80,27 @@ const channelIDKey = "io.grpc.channel_id"
 
 // hashPolicies decodes RouteAction.hash_policy. Policies that can have no
 // effect are left out.
-func (v *validator) hashPolicies(at *path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
+func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
 	var policies []HashPolicy
 	for i, pb := range pbs {
-		at := at.item("hash_policy", i)
+		at := at.Item("hash_policy", i)
 		p := HashPolicy{Kind: HashNothing, Terminal: pb.GetTerminal()}
 		switch specifier := pb.GetPolicySpecifier().(type) {
 		case *routepb.RouteAction_HashPolicy_Header_:
-			at = at.field("header")
-			p.Kind, p.Header = HashHeader, v.headerName(at.field("header_name"), specifier.Header.GetHeaderName())
-			p.Rewrite = v.substitution(at.field("regex_rewrite"), specifier.Header.GetRegexRewrite())
+			at = at.Field("header")
+			p.Kind, p.Header = HashHeader, d.headerName(at.Field("header_name"), specifier.Header.GetHeaderName())
+			p.Rewrite = d.match.substitution(at.Field("regex_rewrite"), specifier.Header.GetRegexRewrite())
 		case *routepb.RouteAction_HashPolicy_FilterState_:
 			if specifier.FilterState.GetKey() == channelIDKey {
 				p.Kind = HashChannelID
 			}
 		}
 		if p.Kind == HashNothing {
-			v.ignore(at, "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
+			d.ignore(at, "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
 		}
 		if p.Kind != HashNothing || p.Terminal {
 			policies = append(policies, p)
 		}
 	}
 	return policies
-}
-
-// headerName reads the name of a header to look up.
-func (v *validator) headerName(at *path, name string) string {
-	if name == "" {
-		v.fault(at, "must not be empty")
-	}
-	return v.intern(strings.ToLower(name))
 }

@@ -65,8 +65,11 @@ func checkIgnored(t *testing.T, got []Ignored, want ...note) {
 	}
 }
 
+// fault is one of Faults.
+type fault struct{ Path, Problem string }
+
 // decodeFaults decodes a resource and returns what is wrong with it.
-func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []Fault {
+func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
 	t.Helper()
 	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
 	if err == nil {
@@ -79,11 +82,17 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []F
 	if !errors.As(err, &faults) {
 		t.Fatalf("Decode(%s) error has type %T, want *Faults", rt.Name, err)
 	}
-	return faults.List
+	list := make([]fault, len(faults.List))
+	for i, f := range faults.List {
+		if list[i] = (fault{f.Path, f.Problem}); f.String() != f.Path+": "+f.Problem && f.String() != f.Problem {
+			t.Errorf("the fault is %q, with more than a path and a problem", f)
+		}
+	}
+	return list
 }
 
 // checkFaults decodes a resource and compares what is wrong with it.
-func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []Fault) {
+func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
 	if diff := cmp.Diff(want, decodeFaults(t, rt, m)); diff != "" {
 		t.Errorf("faults differ (-want +got):\n%s", diff)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -38,7 +39,7 @@ func IgnoredFields(resource *anypb.Any) ([]Ignored, error) {
 	}
 	m := newMessage(resource.GetTypeUrl())
 	if m == nil {
-		return nil, fmt.Errorf("no resource type with type URL %s", quote(resource.GetTypeUrl()))
+		return nil, fmt.Errorf("no resource type with type URL %s", faults.Quote(resource.GetTypeUrl()))
 	}
 	if err := proto.Unmarshal(resource.GetValue(), m); err != nil {
 		return nil, fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
@@ -94,8 +95,8 @@ type ignoredList struct {
 const maxIgnored = 100
 
 // add notes what is ignored at a path. same stands for what is to be said of it.
-func (l *ignoredList) add(at *path, severity xdsclient.Severity, same, reason string) {
-	key := at.withoutIndexes() + "\x00" + same
+func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, same, reason string) {
+	key := at.WithoutIndexes() + "\x00" + same
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
 		return
@@ -126,7 +127,7 @@ func sortIgnored(list []Ignored) {
 type fieldWalk struct{ ignored ignoredList }
 
 // message goes through the fields of a message.
-func (w *fieldWalk) message(at *path, m protoreflect.Message) {
+func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
 	w.unknown(at, m.GetUnknown())
 	name := m.Descriptor().FullName()
 	used, listed := usedFields[name]
@@ -147,12 +148,12 @@ func (w *fieldWalk) message(at *path, m protoreflect.Message) {
 }
 
 // field notes that nobody acts on a field of a message.
-func (w *fieldWalk) field(at *path, message protoreflect.FullName, name string) {
+func (w *fieldWalk) field(at *faults.Path, message protoreflect.FullName, name string) {
 	severity := xdsclient.SeverityInfo
 	if fieldsThatMatter[message].has(name) {
 		severity = xdsclient.SeverityWarning
 	}
-	w.ignored.add(at.field(name), severity, "", "this client does not act on the field")
+	w.ignored.add(at.Field(name), severity, "", "this client does not act on the field")
 }
 
 // twinApplied reports whether another field does the job of f.
@@ -173,7 +174,7 @@ func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 	return said
 }
 
-func (w *fieldWalk) value(at *path, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	name := string(f.Name())
 	switch {
 	case f.IsMap():
@@ -181,18 +182,18 @@ func (w *fieldWalk) value(at *path, f protoreflect.FieldDescriptor, v protorefle
 	case f.Message() == nil:
 	case f.IsList():
 		for i := range v.List().Len() {
-			w.message(at.item(name, i), v.List().Get(i).Message())
+			w.message(at.Item(name, i), v.List().Get(i).Message())
 		}
 	default:
-		w.message(at.field(name), v.Message())
+		w.message(at.Field(name), v.Message())
 		if packed, ok := v.Message().Interface().(*anypb.Any); ok {
-			w.packed(at.field(name), packed)
+			w.packed(at.Field(name), packed)
 		}
 	}
 }
 
 // packed goes through a message in an Any, if it is one of which not all is used.
-func (w *fieldWalk) packed(at *path, a *anypb.Any) {
+func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	name := a.MessageName()
 	if typeURL, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
 		name = (&anypb.Any{TypeUrl: typeURL}).MessageName()
@@ -211,7 +212,7 @@ func (w *fieldWalk) packed(at *path, a *anypb.Any) {
 
 // entries goes through a map: of configurations, or one of which only some keys are
 // used.
-func (w *fieldWalk) entries(at *path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
+func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	used, listed := usedKeys[f.FullName()]
 	ofAny := f.MapValue().Message() != nil && f.MapValue().Message().FullName() == "google.protobuf.Any"
 	if !listed && !ofAny {
@@ -224,10 +225,10 @@ func (w *fieldWalk) entries(at *path, f protoreflect.FieldDescriptor, m protoref
 	})
 	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
 	for _, k := range keys {
-		name := string(f.Name()) + "[" + quote(k.String()) + "]"
+		name := string(f.Name()) + "[" + faults.Quote(k.String()) + "]"
 		switch {
 		case ofAny:
-			w.packed(at.field(name), m.Get(k).Message().Interface().(*anypb.Any))
+			w.packed(at.Field(name), m.Get(k).Message().Interface().(*anypb.Any))
 		case !used.has(k.String()):
 			w.field(at, "", name)
 		}
@@ -235,7 +236,7 @@ func (w *fieldWalk) entries(at *path, f protoreflect.FieldDescriptor, m protoref
 }
 
 // unknown adds the fields that the generated code does not know.
-func (w *fieldWalk) unknown(at *path, b protoreflect.RawFields) {
+func (w *fieldWalk) unknown(at *faults.Path, b protoreflect.RawFields) {
 	for len(b) > 0 {
 		number, _, n := protowire.ConsumeField(b)
 		if n < 0 {

@@ -81,7 +81,7 @@ func TestIgnoredFields(t *testing.T) {
 				{"virtual_hosts[0].routes[3].stat_prefix", is},
 			},
 		}, {
-			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: fraction(1, 0)}}),
+			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: runtimeFraction(1, 0)}}),
 			[]note{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
 		{

@@ -5,20 +5,22 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // inline decodes load_assignment. Unlike one that EDS sends it need not name
 // localities nor weigh them: it is written for Envoy, which asks for neither.
-func (v *validator) inline(pb *clusterpb.Cluster, c *Cluster) {
-	at, assignment := (*path)(nil).field("load_assignment"), pb.GetLoadAssignment()
+func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
+	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
 	switch {
 	case assignment == nil:
-		v.fault(at, "must be set in a cluster of type %v", c.Kind)
+		d.fault(at, "must be set in a cluster of type %v", c.Kind)
 		return
 	case c.Kind == ClusterLogicalDNS:
-		c.Inline = v.logicalDNS(at, assignment)
+		c.Inline = d.logicalDNS(at, assignment)
 	default:
-		c.Inline = v.assignment(at, assignment, c.Kind)
+		c.Inline = assignmentOf(d.validator, at, assignment, c.Kind)
 	}
 	c.Inline.Name = c.Name
 }
@@ -27,20 +29,20 @@ func (v *validator) inline(pb *clusterpb.Cluster, c *Cluster) {
 // locality has no name, its endpoint the name that is resolved as hostname
 // (gRFC A37, "Validation" and "xds_cluster_resolver_experimental LB Policy"; gRFC
 // A81, "xDS Resource Validation").
-func (v *validator) logicalDNS(at *path, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
-	e := &Endpoints{Drops: v.drops(at.field("policy"), pb.GetPolicy().GetDropOverloads())}
+func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
+	e := &Endpoints{Drops: d.drops(at.Field("policy"), pb.GetPolicy().GetDropOverloads())}
 	if n := len(pb.GetEndpoints()); n != 1 {
-		v.fault(at.field("endpoints"), "must have exactly one entry in a cluster of type LOGICAL_DNS, has %d", n)
+		d.fault(at.Field("endpoints"), "must have exactly one entry in a cluster of type LOGICAL_DNS, has %d", n)
 		return e
 	}
-	at = at.item("endpoints", 0)
+	at = at.Item("endpoints", 0)
 	endpoints := pb.GetEndpoints()[0].GetLbEndpoints()
 	if n := len(endpoints); n != 1 {
-		v.fault(at.field("lb_endpoints"), "must have exactly one entry in a cluster of type LOGICAL_DNS, has %d", n)
+		d.fault(at.Field("lb_endpoints"), "must have exactly one entry in a cluster of type LOGICAL_DNS, has %d", n)
 		return e
 	}
-	l := localities{v: v, kind: ClusterLogicalDNS, addresses: make(map[string]position)}
-	endpoint := l.endpoint(at.item("lb_endpoints", 0), position{}, endpoints[0])
+	l := endpointDecoder{validator: d.validator, kind: ClusterLogicalDNS, addresses: make(map[string]position)}
+	endpoint := l.endpoint(at.Item("lb_endpoints", 0), position{}, endpoints[0])
 	endpoint.Hostname, endpoint.Weight = endpoint.Address, 1
 	e.Localities = []Locality{{Weight: 1, Endpoints: []Endpoint{endpoint}}}
 	return e
@@ -50,7 +52,7 @@ func (v *validator) logicalDNS(at *path, pb *endpointpb.ClusterLoadAssignment) *
 const defaultRefreshRate = 5 * time.Second
 
 // dns decodes how names are to be resolved.
-func (v *validator) dns(pb *clusterpb.Cluster, c *Cluster) {
+func (d clusterDecoder) dns(pb *clusterpb.Cluster, c *Cluster) {
 	switch family := pb.GetDnsLookupFamily(); family {
 	case clusterpb.Cluster_AUTO, clusterpb.Cluster_ALL:
 		c.AddressFamily = FamilyAny
@@ -61,7 +63,7 @@ func (v *validator) dns(pb *clusterpb.Cluster, c *Cluster) {
 	case clusterpb.Cluster_V4_PREFERRED:
 		c.AddressFamily = FamilyV4Preferred
 	default:
-		v.fault((*path)(nil).field("dns_lookup_family"), "unknown family %v; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED", family)
+		d.fault(faults.Field("dns_lookup_family"), "unknown family %v; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED", family)
 	}
 	if c.Kind != ClusterStrictDNS {
 		return
@@ -69,11 +71,11 @@ func (v *validator) dns(pb *clusterpb.Cluster, c *Cluster) {
 	c.RefreshRate = defaultRefreshRate
 	//lint:ignore SA1019 control planes still send it
 	if rate := pb.GetDnsRefreshRate(); rate != nil {
-		at := (*path)(nil).field("dns_refresh_rate")
-		before := len(v.faults.List)
-		c.RefreshRate = v.duration(at, rate)
-		if c.RefreshRate <= time.Millisecond && len(v.faults.List) == before {
-			v.fault(at, "must be more than 1ms, is %v", c.RefreshRate)
+		at := faults.Field("dns_refresh_rate")
+		before := d.faults.Total()
+		c.RefreshRate = d.duration(at, rate)
+		if c.RefreshRate <= time.Millisecond && d.faults.Total() == before {
+			d.fault(at, "must be more than 1ms, is %v", c.RefreshRate)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/headeredit"
 )
 
@@ -24,11 +25,11 @@ type headerFields interface {
 // belong among those of the levels above it, which it returns if pb has none.
 // An edit that gRPC cannot carry out is left out, as it is no reason to do
 // without the route.
-func (r *routes) headerMutations(at *path, pb headerFields, above *HeaderMutations) *HeaderMutations {
-	request := levelBuilder{v: r.v}
+func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *HeaderMutations) *HeaderMutations {
+	request := levelBuilder{validator: d.validator}
 	request.remove(at, "request_headers_to_remove", pb.GetRequestHeadersToRemove())
 	request.add(at, "request_headers_to_add", pb.GetRequestHeadersToAdd())
-	response := levelBuilder{v: r.v, side: headeredit.Response}
+	response := levelBuilder{validator: d.validator, side: headeredit.Response}
 	response.remove(at, "response_headers_to_remove", pb.GetResponseHeadersToRemove())
 	response.add(at, "response_headers_to_add", pb.GetResponseHeadersToAdd())
 	if len(request.edits)+len(response.edits) == 0 {
@@ -38,36 +39,36 @@ func (r *routes) headerMutations(at *path, pb headerFields, above *HeaderMutatio
 		above = &HeaderMutations{}
 	}
 	return &HeaderMutations{
-		Request:  r.order(request.level(), above.Request),
-		Response: r.order(response.level(), above.Response),
+		Request:  d.order(request.level(), above.Request),
+		Response: d.order(response.level(), above.Response),
 	}
 }
 
 // order puts a level before those above it, or behind them if the most
 // specific one is to win.
-func (r *routes) order(level HeaderLevel, above HeaderEdits) HeaderEdits {
+func (d *routeDecoder) order(level HeaderLevel, above HeaderEdits) HeaderEdits {
 	if len(level) == 0 {
 		return above
 	}
-	if r.mostSpecificWins {
+	if d.mostSpecificWins {
 		return slices.Concat(above, HeaderEdits{level})
 	}
 	return slices.Concat(HeaderEdits{level}, above)
 }
 
 // mirrorMutations decodes edits that are applied one after the other.
-func (v *validator) mirrorMutations(at *path, pbs []*mutationpb.HeaderMutation) HeaderEdits {
+func (d *routeDecoder) mirrorMutations(at *faults.Path, pbs []*mutationpb.HeaderMutation) HeaderEdits {
 	var edits HeaderEdits
 	for i, pb := range pbs {
-		at := at.item("request_headers_mutations", i)
-		level := levelBuilder{v: v}
+		at := at.Item("request_headers_mutations", i)
+		level := levelBuilder{validator: d.validator}
 		switch action := pb.GetAction().(type) {
 		case *mutationpb.HeaderMutation_Remove:
-			level.removeOne(at.field("remove"), action.Remove)
+			level.removeOne(at.Field("remove"), action.Remove)
 		case *mutationpb.HeaderMutation_Append:
-			level.addOne(at.field("append"), action.Append)
+			level.addOne(at.Field("append"), action.Append)
 		default:
-			v.ignore(at, "this client does not carry out the mutation %s", whichOneof(pb, "action"))
+			d.ignore(at, "this client does not carry out the mutation %s", whichOneof(pb, "action"))
 		}
 		if len(level.edits) > 0 {
 			edits = append(edits, level.level())
@@ -80,7 +81,7 @@ func (v *validator) mirrorMutations(at *path, pbs []*mutationpb.HeaderMutation) 
 // headers are removed first; whether a header is there is asked after that and
 // once; then values are overwritten, and at last appended.
 type levelBuilder struct {
-	v      *validator
+	*validator
 	side   headeredit.Side
 	edits  []pendingEdit
 	byName map[string]int
@@ -96,46 +97,46 @@ type pendingEdit struct {
 	appended, alsoIfAbsent []string
 }
 
-func (b *levelBuilder) remove(at *path, field string, names []string) {
+func (b *levelBuilder) remove(at *faults.Path, field string, names []string) {
 	for i, name := range names {
-		b.removeOne(at.item(field, i), name)
+		b.removeOne(at.Item(field, i), name)
 	}
 }
 
-func (b *levelBuilder) removeOne(at *path, name string) {
+func (b *levelBuilder) removeOne(at *faults.Path, name string) {
 	if name, ok := b.name(at, name); ok {
 		b.edit(name).removed = true
 	}
 }
 
-func (b *levelBuilder) add(at *path, field string, options []*corepb.HeaderValueOption) {
+func (b *levelBuilder) add(at *faults.Path, field string, options []*corepb.HeaderValueOption) {
 	for i, option := range options {
-		b.addOne(at.item(field, i), option)
+		b.addOne(at.Item(field, i), option)
 	}
 }
 
-func (b *levelBuilder) addOne(at *path, pb *corepb.HeaderValueOption) {
+func (b *levelBuilder) addOne(at *faults.Path, pb *corepb.HeaderValueOption) {
 	action := pb.GetAppendAction()
 	if pb.GetAppend() != nil {
 		if action != corepb.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD {
-			b.v.ignore(at, "append and append_action are both set")
+			b.ignore(at, "append and append_action are both set")
 			return
 		}
 		if !pb.GetAppend().GetValue() {
 			action = corepb.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 		}
 	}
-	name, ok := b.name(at.field("header").field("key"), pb.GetHeader().GetKey())
+	name, ok := b.name(at.Field("header").Field("key"), pb.GetHeader().GetKey())
 	if !ok {
 		return
 	}
 	value, err := headeredit.Value(name, pb.GetHeader())
 	if err != nil {
-		b.v.ignore(at.field("header"), "%v", err)
+		b.ignore(at.Field("header"), "%v", err)
 		return
 	}
 	if _, known := corepb.HeaderValueOption_HeaderAppendAction_name[int32(action)]; !known {
-		b.v.ignore(at.field("append_action"), "the action %d is unknown", action)
+		b.ignore(at.Field("append_action"), "the action %d is unknown", action)
 		return
 	}
 	if value != "" || pb.GetKeepEmptyValue() {
@@ -159,10 +160,10 @@ func (e *pendingEdit) add(action corepb.HeaderValueOption_HeaderAppendAction, va
 
 // name returns the name of a header in lower case. It reports false if the
 // header cannot be edited.
-func (b *levelBuilder) name(at *path, key string) (name string, ok bool) {
+func (b *levelBuilder) name(at *faults.Path, key string) (name string, ok bool) {
 	name, err := headeredit.Name(b.side, key)
 	if err != nil {
-		b.v.ignore(at, "%v", err)
+		b.ignore(at, "%v", err)
 	}
 	return name, err == nil
 }
@@ -177,7 +178,7 @@ func (b *levelBuilder) edit(name string) *pendingEdit {
 		}
 		i = len(b.edits)
 		b.byName[name] = i
-		b.edits = append(b.edits, pendingEdit{name: b.v.intern(name)})
+		b.edits = append(b.edits, pendingEdit{name: b.intern(name)})
 	}
 	return &b.edits[i]
 }

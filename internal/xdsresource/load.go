@@ -5,6 +5,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 )
 
@@ -26,17 +27,17 @@ type LoadReporting struct {
 func (c *Cluster) ServerBound() bool { return c.Load != nil }
 
 // loadReporting returns nil if the load of the cluster is not to be reported.
-func (v *validator) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
+func (d clusterDecoder) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
 	server := pb.GetLrsServer()
 	if server == nil {
 		return nil
 	}
 	if server.GetSelf() == nil {
-		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
+		d.fault(faults.Field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
 		return nil
 	}
 	return &LoadReporting{
-		Loads:   v.loads,
+		Loads:   d.loads,
 		Service: pb.GetEdsClusterConfig().GetServiceName(),
 		Metrics: endpointMetrics(pb.GetLrsReportEndpointMetrics()),
 	}

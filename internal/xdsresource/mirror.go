@@ -3,6 +3,7 @@ package xdsresource
 import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -48,41 +49,41 @@ func (m *Mirror) Draw(rpc *matching.RPC) bool {
 
 // mirrors decodes request_mirror_policies, or returns those of the level above
 // if there are none: levels are not mixed.
-func (v *validator) mirrors(at *path, pbs []*routepb.RouteAction_RequestMirrorPolicy, above []Mirror) []Mirror {
+func (d *routeDecoder) mirrors(at *faults.Path, pbs []*routepb.RouteAction_RequestMirrorPolicy, above []Mirror) []Mirror {
 	if len(pbs) == 0 {
 		return above
 	}
 	mirrors := make([]Mirror, len(pbs))
 	for i, pb := range pbs {
-		mirrors[i] = v.mirror(at.item("request_mirror_policies", i), pb)
+		mirrors[i] = d.mirror(at.Item("request_mirror_policies", i), pb)
 	}
 	return mirrors
 }
 
-func (v *validator) mirror(at *path, pb *routepb.RouteAction_RequestMirrorPolicy) Mirror {
+func (d *routeDecoder) mirror(at *faults.Path, pb *routepb.RouteAction_RequestMirrorPolicy) Mirror {
 	m := Mirror{ShadowSuffix: !pb.GetDisableShadowHostSuffixAppend()}
-	m.Cluster, m.Header = v.clusterOrHeader(at, "cluster", pb.GetCluster(), pb.GetClusterHeader())
+	m.Cluster, m.Header = d.clusterOrHeader(at, "cluster", pb.GetCluster(), pb.GetClusterHeader())
 	if fraction := pb.GetRuntimeFraction(); fraction != nil {
-		m.FractionPerMillion = v.fraction(at.field("runtime_fraction"), fraction)
+		m.FractionPerMillion = d.runtimeFraction(at.Field("runtime_fraction"), fraction)
 	}
 	if literal := pb.GetHostRewriteLiteral(); literal != "" {
 		m.ShadowSuffix = false
-		m.Authority = v.authority(at.field("host_rewrite_literal"), literal)
+		m.Authority = d.authority(at.Field("host_rewrite_literal"), literal)
 	}
-	m.Headers = v.mirrorMutations(at, pb.GetRequestHeadersMutations())
+	m.Headers = d.mirrorMutations(at, pb.GetRequestHeadersMutations())
 	return m
 }
 
 // clusterOrHeader reads a cluster's name or the header that names it, of which
 // exactly one is to be set. field is that of the name.
-func (v *validator) clusterOrHeader(at *path, field, name, header string) (cluster, headerName string) {
+func (d *routeDecoder) clusterOrHeader(at *faults.Path, field, name, header string) (cluster, headerName string) {
 	switch {
 	case name != "" && header != "":
-		v.fault(at, "%s and cluster_header are both set", field)
+		d.fault(at, "%s and cluster_header are both set", field)
 	case name == "" && header == "":
-		v.fault(at.field(field), "must not be empty")
+		d.fault(at.Field(field), "must not be empty")
 	case header != "":
-		return "", v.headerName(at.field("cluster_header"), header)
+		return "", d.headerName(at.Field("cluster_header"), header)
 	}
-	return v.intern(name), ""
+	return d.intern(name), ""
 }

@@ -7,8 +7,8 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -61,7 +61,7 @@ var retryConditions = map[string]codes.Code{
 
 // retryPolicy decodes a retry_policy. It returns nil if there is no code in it
 // that gRPC retries.
-func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy {
+func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
 	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
 	unknown := 0
 	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
@@ -74,17 +74,17 @@ func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy 
 	}
 	if unknown > 0 {
 		// Routes differ in what they list, but the same is to be said of all.
-		v.ignored.add(at.field("retry_on"), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: %d of the conditions are none of gRPC (gRFC A44)", quote(pb.GetRetryOn()), unknown))
+		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: %d of the conditions are none of gRPC (gRFC A44)", faults.Quote(pb.GetRetryOn()), unknown))
 	}
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
-			v.fault(at.field("num_retries"), "must be at least 1")
+			d.fault(at.Field("num_retries"), "must be at least 1")
 		}
 		p.MaxAttempts = int(min(n.GetValue(), maxRetryAttempts-1)) + 1
 	}
 	if backoff := pb.GetRetryBackOff(); backoff != nil {
-		v.retryBackoff(at.field("retry_back_off"), backoff, p)
+		d.retryBackoff(at.Field("retry_back_off"), backoff, p)
 	}
 	if p.Codes == 0 {
 		return nil
@@ -92,29 +92,16 @@ func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy 
 	return p
 }
 
-func (v *validator) retryBackoff(at *path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {
-	base := v.positive(at.field("base_interval"), pb.GetBaseInterval())
+func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {
+	base := d.positive(at.Field("base_interval"), pb.GetBaseInterval())
 	limit := time.Duration(min(int64(base), int64(maxDuration)/maxBackoffFactor)) * maxBackoffFactor
 	if pb.GetMaxInterval() != nil {
-		limit = v.positive(at.field("max_interval"), pb.GetMaxInterval())
+		limit = d.positive(at.Field("max_interval"), pb.GetMaxInterval())
 		if base > 0 && 0 < limit && limit < base {
-			v.fault(at.field("max_interval"), "%v is below base_interval, %v", limit, base)
+			d.fault(at.Field("max_interval"), "%v is below base_interval, %v", limit, base)
 		}
 	}
 	p.BaseBackoff, p.MaxBackoff = max(base, minBackoff), max(limit, minBackoff)
 }
 
 const maxDuration = time.Duration(1<<63 - 1)
-
-// positive reads a duration that must be set and above 0.
-func (v *validator) positive(at *path, pb *durationpb.Duration) time.Duration {
-	if pb == nil {
-		v.fault(at, "must be set")
-		return 0
-	}
-	d := v.duration(at, pb)
-	if d == 0 && pb.GetSeconds() == 0 && pb.GetNanos() == 0 {
-		v.fault(at, "must be above 0")
-	}
-	return d
-}

@@ -6,6 +6,7 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -96,23 +97,23 @@ func isVisible(s string) bool {
 
 // rewrite decodes the rewrites of a RouteAction. It returns nil if there are
 // none.
-func (v *validator) rewrite(at *path, pb *routepb.RouteAction) *Rewrite {
+func (d *routeDecoder) rewrite(at *faults.Path, pb *routepb.RouteAction) *Rewrite {
 	w := Rewrite{
 		Prefix: pb.GetPrefixRewrite(),
-		Regex:  v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
+		Regex:  d.match.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
 	}
 	if w.Prefix != "" && pb.GetRegexRewrite() != nil {
-		v.fault(at, "prefix_rewrite and regex_rewrite are both set")
+		d.fault(at, "prefix_rewrite and regex_rewrite are both set")
 	}
 	switch host := pb.GetHostRewriteSpecifier().(type) {
 	case *routepb.RouteAction_HostRewriteLiteral:
-		w.Authority = v.authority(at.field("host_rewrite_literal"), host.HostRewriteLiteral)
+		w.Authority = d.authority(at.Field("host_rewrite_literal"), host.HostRewriteLiteral)
 	case *routepb.RouteAction_HostRewriteHeader:
-		if v.mayRewriteAuthority(at.field("host_rewrite_header")) && host.HostRewriteHeader != "" {
-			w.AuthorityHeader = v.headerName(at.field("host_rewrite_header"), host.HostRewriteHeader)
+		if d.mayRewriteAuthority(at.Field("host_rewrite_header")) && host.HostRewriteHeader != "" {
+			w.AuthorityHeader = d.headerName(at.Field("host_rewrite_header"), host.HostRewriteHeader)
 		}
 	case *routepb.RouteAction_AutoHostRewrite:
-		w.AutoHost = host.AutoHostRewrite.GetValue() && v.mayRewriteAuthority(at.field("auto_host_rewrite"))
+		w.AutoHost = host.AutoHostRewrite.GetValue() && d.mayRewriteAuthority(at.Field("auto_host_rewrite"))
 	}
 	if w == (Rewrite{}) {
 		return nil
@@ -121,12 +122,12 @@ func (v *validator) rewrite(at *path, pb *routepb.RouteAction) *Rewrite {
 }
 
 // authority reads an authority to use in the place of another.
-func (v *validator) authority(at *path, authority string) string {
+func (d *routeDecoder) authority(at *faults.Path, authority string) string {
 	switch {
-	case authority == "" || !v.mayRewriteAuthority(at):
+	case authority == "" || !d.mayRewriteAuthority(at):
 		return ""
 	case !isVisible(authority):
-		v.fault(at, "%s is not an authority", quote(authority))
+		d.fault(at, "%s is not an authority", faults.Quote(authority))
 		return ""
 	default:
 		return authority
@@ -134,9 +135,9 @@ func (v *validator) authority(at *path, authority string) string {
 }
 
 // mayRewriteAuthority reports whether the server may do so (gRFC A81).
-func (v *validator) mayRewriteAuthority(at *path) bool {
-	if !v.trusted {
-		v.ignore(at, "the authority is rewritten only for a server with trusted_xds_server among its server_features in the bootstrap configuration (gRFC A81)")
+func (d *routeDecoder) mayRewriteAuthority(at *faults.Path) bool {
+	if !d.trusted {
+		d.ignore(at, "the authority is rewritten only for a server with trusted_xds_server among its server_features in the bootstrap configuration (gRFC A81)")
 	}
-	return v.trusted
+	return d.trusted
 }

@@ -6,6 +6,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -15,7 +16,7 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 		return rc.Name, rc, nil
 	}
 	name, value, err := decode(resource, o, RouteConfigurationTypeURL, new(routepb.RouteConfiguration), "name",
-		(*routepb.RouteConfiguration).GetName, (*validator).routeConfiguration)
+		(*routepb.RouteConfiguration).GetName, routeConfigurationOf)
 	if rc, ok := value.(*RouteConfiguration); ok {
 		rc.raw = resource.GetValue()
 	}
@@ -35,65 +36,37 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 	return last.patch(newValidator(o), resource.GetValue())
 }
 
-func (v *validator) routeConfiguration(pb *routepb.RouteConfiguration) *RouteConfiguration {
-	rc := v.routeConfigurationAt(nil, pb)
+func routeConfigurationOf(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
+	rc := routeConfigurationAt(v, nil, pb)
 	rc.Ignored = v.ignored.list()
-	rc.regexCost = v.regexes.cost
 	return rc
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
 // own (at is nil) or part of a Listener.
-func (v *validator) routeConfigurationAt(at *path, pb *routepb.RouteConfiguration) *RouteConfiguration {
+func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *RouteConfiguration {
 	rc := &RouteConfiguration{
 		Name:         pb.GetName(),
 		VirtualHosts: make([]*VirtualHost, 0, len(pb.GetVirtualHosts())),
 	}
-	r := v.routesOf(at, pb)
+	d := newRouteDecoder(v, at, pb)
 	for i, vh := range pb.GetVirtualHosts() {
-		rc.VirtualHosts = append(rc.VirtualHosts, r.virtualHost(at.item("virtual_hosts", i), i, vh))
+		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, vh))
 	}
 	if !v.failed() {
 		rc.compiled = newDomainTable(rc.VirtualHosts)
 	}
+	rc.regexCost = d.match.cost
 	return rc
 }
 
-// routesOf decodes what a RouteConfiguration says for all its virtual hosts.
-func (v *validator) routesOf(at *path, pb *routepb.RouteConfiguration) *routes {
-	r := &routes{
-		v:                v,
-		plugins:          v.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins()),
-		domains:          make(map[string]int),
-		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
-		maxBody:          defaultMaxBody,
-	}
-	if limit := pb.GetMaxDirectResponseBodySizeBytes(); limit != nil {
-		r.maxBody = int(limit.GetValue())
-	}
-	r.all.headers = r.headerMutations(at, pb, nil)
-	r.all.mirrors = v.mirrors(at, pb.GetRequestMirrorPolicies(), nil)
-	return r
-}
-
-// clusterSpecifierPlugins returns the names of the plugins that may be left
-// out. This client has no plugins; those that are not optional are faults.
-func (v *validator) clusterSpecifierPlugins(at *path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
-	optional := make(map[string]bool, len(pbs))
-	for i, pb := range pbs {
-		name := pb.GetExtension().GetName()
-		optional[name] = true
-		if !pb.GetIsOptional() {
-			v.fault(at.item("cluster_specifier_plugins", i), "plugin %s: this client has no plugin for type %s, and is_optional is not set",
-				quote(name), quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()))
-		}
-	}
-	return optional
-}
-
-// routes decodes the virtual hosts and routes of one RouteConfiguration.
-type routes struct {
-	v *validator
+// routeDecoder decodes the virtual hosts and routes of one RouteConfiguration.
+type routeDecoder struct {
+	*validator
+	match     matchDecoder
+	overrides overrideDecoder
+	// forwards has the Forward to each single cluster.
+	forwards map[string]*Forward
 	// plugins has the names in cluster_specifier_plugins.
 	plugins map[string]bool
 	// domains has the index of the virtual host for each domain so far.
@@ -113,75 +86,109 @@ type defaults struct {
 	retry   *RetryPolicy
 }
 
-func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualHost {
-	r.checkDomains(at, i, pb.GetDomains())
+// newRouteDecoder decodes what a RouteConfiguration says for all its virtual hosts.
+func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *routeDecoder {
+	d := &routeDecoder{
+		validator:        v,
+		match:            matchDecoder{validator: v},
+		overrides:        overrideDecoder{validator: v},
+		domains:          make(map[string]int),
+		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
+		maxBody:          defaultMaxBody,
+	}
+	d.plugins = d.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins())
+	if limit := pb.GetMaxDirectResponseBodySizeBytes(); limit != nil {
+		d.maxBody = int(limit.GetValue())
+	}
+	d.all.headers = d.headerMutations(at, pb, nil)
+	d.all.mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), nil)
+	return d
+}
+
+// clusterSpecifierPlugins returns the names of the plugins that may be left
+// out. This client has no plugins; those that are not optional are faults.
+func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
+	optional := make(map[string]bool, len(pbs))
+	for i, pb := range pbs {
+		name := pb.GetExtension().GetName()
+		optional[name] = true
+		if !pb.GetIsOptional() {
+			d.fault(at.Item("cluster_specifier_plugins", i), "plugin %s: this client has no plugin for type %s, and is_optional is not set",
+				faults.Quote(name), faults.Quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()))
+		}
+	}
+	return optional
+}
+
+func (d *routeDecoder) virtualHost(at *faults.Path, i int, pb *routepb.VirtualHost) *VirtualHost {
+	d.checkDomains(at, i, pb.GetDomains())
 	vh := &VirtualHost{
 		Name:      pb.GetName(),
 		Domains:   pb.GetDomains(),
 		Routes:    make([]*Route, 0, len(pb.GetRoutes())),
-		Overrides: r.v.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
-	r.enter(at, pb)
+	d.enter(at, pb)
 	// One allocation for all routes; they live and die together.
 	all := make([]Route, len(pb.GetRoutes()))
 	for i, route := range pb.GetRoutes() {
-		if r.route(at.item("routes", i), route, &all[i]) {
+		if d.route(at.Item("routes", i), route, &all[i]) {
 			vh.Routes = append(vh.Routes, &all[i])
 		}
 	}
-	if !r.v.failed() {
+	if !d.failed() {
 		vh.compiled = newRouteTable(vh, clustersOf(vh.Routes))
 	}
 	return vh
 }
 
 // enter decodes what a virtual host says for all its routes.
-func (r *routes) enter(at *path, pb *routepb.VirtualHost) {
-	r.host = defaults{
-		headers: r.headerMutations(at, pb, r.all.headers),
-		mirrors: r.v.mirrors(at, pb.GetRequestMirrorPolicies(), r.all.mirrors),
+func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
+	d.host = defaults{
+		headers: d.headerMutations(at, pb, d.all.headers),
+		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
 	}
 	if retry := pb.GetRetryPolicy(); retry != nil {
-		r.host.retry = r.v.retryPolicy(at.field("retry_policy"), retry)
+		d.host.retry = d.retryPolicy(at.Field("retry_policy"), retry)
 	}
 }
 
-func (r *routes) checkDomains(at *path, i int, domains []string) {
+func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 	if len(domains) == 0 {
-		r.v.fault(at.field("domains"), "must have at least one domain")
+		d.fault(at.Field("domains"), "must have at least one domain")
 	}
 	for j, domain := range domains {
 		if fault := matching.DomainFault(domain); fault != "" {
-			r.v.fault(at.item("domains", j), "%s", blame(domain, fault))
+			d.fault(at.Item("domains", j), "%s", blame(domain, fault))
 			continue
 		}
 		key := strings.ToLower(domain)
-		if first, taken := r.domains[key]; taken {
-			r.v.fault(at.item("domains", j), "%s is already a domain of virtual_hosts[%d]", quote(domain), first)
+		if first, taken := d.domains[key]; taken {
+			d.fault(at.Item("domains", j), "%s is already a domain of virtual_hosts[%d]", faults.Quote(domain), first)
 			continue
 		}
-		r.domains[key] = i
+		d.domains[key] = i
 	}
 }
 
 // route decodes one route and reports whether it is to be kept. It is not if
 // gRPC ignores it (gRFC A28).
-func (r *routes) route(at *path, pb *routepb.Route, route *Route) bool {
+func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route, route *Route) bool {
 	route.Name = pb.GetName()
 	if pb.GetMatch() == nil {
-		r.v.fault(at.field("match"), "must be set")
+		d.fault(at.Field("match"), "must be set")
 	} else {
-		route.Match = r.v.routeMatch(at.field("match"), pb.GetMatch())
+		route.Match = d.match.routeMatch(at.Field("match"), pb.GetMatch())
 	}
-	route.Headers = r.headerMutations(at, pb, r.host.headers)
-	route.Overrides = r.v.filterOverrides(at, pb.GetTypedPerFilterConfig())
+	route.Headers = d.headerMutations(at, pb, d.host.headers)
+	route.Overrides = d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig())
 	switch action := pb.GetAction().(type) {
 	case *routepb.Route_Route:
-		return r.forwarding(at.field("route"), action.Route, route)
+		return d.forwarding(at.Field("route"), action.Route, route)
 	case *routepb.Route_DirectResponse:
-		route.Action = r.directResponse(at.field("direct_response"), action.DirectResponse)
+		route.Action = d.directResponse(at.Field("direct_response"), action.DirectResponse)
 	case *routepb.Route_Redirect:
-		route.Action = r.redirect(at.field("redirect"), action.Redirect)
+		route.Action = d.redirect(at.Field("redirect"), action.Redirect)
 	case nil:
 		route.Action = &Unroutable{Reason: "the route has no action"}
 	default:

@@ -26,6 +26,10 @@ const (
 // routePatch makes a RouteConfiguration of an earlier one.
 type routePatch struct {
 	v *validator
+	// routes decodes those that are new. nil: there is none yet.
+	routes *routeDecoder
+	// regexCost is what the regular expressions so far come to.
+	regexCost int
 	// decoded counts the routes that are new.
 	decoded int
 }
@@ -36,8 +40,7 @@ func (rc *RouteConfiguration) patch(v *validator, raw []byte) *RouteConfiguratio
 	if rc.raw == nil || len(rc.Ignored) > 0 {
 		return nil
 	}
-	v.regexes.cost = rc.regexCost
-	p := routePatch{v: v}
+	p := routePatch{v: v, regexCost: rc.regexCost}
 	hosts, ok := p.hosts(rc, raw)
 	if !ok {
 		return nil
@@ -45,14 +48,16 @@ func (rc *RouteConfiguration) patch(v *validator, raw []byte) *RouteConfiguratio
 	patched := *rc
 	patched.VirtualHosts = hosts
 	patched.compiled = rc.compiled.with(rc.VirtualHosts, hosts)
-	patched.raw, patched.regexCost = raw, v.regexes.cost
+	patched.raw = raw
+	if p.routes != nil {
+		patched.regexCost = p.routes.match.cost
+	}
 	return &patched
 }
 
 // hosts returns the virtual hosts in raw. Those that are as before are those of rc.
 func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, bool) {
 	hosts := make([]*VirtualHost, 0, len(rc.VirtualHosts))
-	var above *routes
 	for was, is := fields(rc.raw), fields(raw); ; {
 		old, now := was.next(), is.next()
 		switch {
@@ -69,10 +74,10 @@ func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, 
 		}
 		host := rc.VirtualHosts[len(hosts)]
 		if !bytes.Equal(old.value, now.value) {
-			if above == nil {
-				above = p.above(raw)
+			if p.routes == nil {
+				p.routes = p.above(raw)
 			}
-			if host = p.host(above, host, old.value, now.value); host == nil {
+			if host = p.host(host, old.value, now.value); host == nil {
 				return nil, false
 			}
 		}
@@ -82,26 +87,28 @@ func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, 
 
 // above reads what a RouteConfiguration says for all its virtual hosts. It returns nil
 // if there is something wrong with it.
-func (p *routePatch) above(raw []byte) *routes {
+func (p *routePatch) above(raw []byte) *routeDecoder {
 	rest, hosts := without(raw, fieldVirtualHosts)
 	pb := new(routepb.RouteConfiguration)
 	if hosts < 0 || !unmarshal(pb, rest) {
 		return nil
 	}
-	return p.v.routesOf(nil, pb)
+	d := newRouteDecoder(p.v, nil, pb)
+	d.match.cost = p.regexCost
+	return d
 }
 
 // host returns the virtual host in now: that in old, which is host, with other routes.
 // It returns nil if it has to be decoded as a whole.
-func (p *routePatch) host(above *routes, host *VirtualHost, old, now []byte) *VirtualHost {
+func (p *routePatch) host(host *VirtualHost, old, now []byte) *VirtualHost {
 	wasRest, before := without(old, fieldRoutes)
 	rest, after := without(now, fieldRoutes)
 	pb := new(routepb.VirtualHost)
-	if above == nil || before != len(host.Routes) || after < 0 || !bytes.Equal(wasRest, rest) || !unmarshal(pb, rest) {
+	if p.routes == nil || before != len(host.Routes) || after < 0 || !bytes.Equal(wasRest, rest) || !unmarshal(pb, rest) {
 		return nil
 	}
-	above.enter(nil, pb)
-	e := routeEdit{p: p, above: above, was: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
+	p.routes.enter(nil, pb)
+	e := routeEdit{p: p, was: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
 	if !e.run(fields(old), fields(now), after-before) || p.v.failed() || len(p.v.ignored.found) > 0 {
 		return nil
 	}
@@ -113,9 +120,8 @@ func (p *routePatch) host(above *routes, host *VirtualHost, old, now []byte) *Vi
 
 // routeEdit goes through the routes of a virtual host before and after an update.
 type routeEdit struct {
-	p     *routePatch
-	above *routes
-	was   []*Route
+	p   *routePatch
+	was []*Route
 	// routes are those after the update.
 	routes []*Route
 	// gone and come are the routes that are only in one of them.
@@ -173,7 +179,7 @@ func (e *routeEdit) decode(raw []byte) bool {
 		return false
 	}
 	pb, route := new(routepb.Route), new(Route)
-	if !unmarshal(pb, raw) || !e.above.route(nil, pb, route) || route.hasOverrides() {
+	if !unmarshal(pb, raw) || !e.p.routes.route(nil, pb, route) || route.hasOverrides() {
 		return false
 	}
 	e.come = append(e.come, route)

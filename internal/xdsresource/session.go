@@ -6,6 +6,8 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	upstreampb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Sessions is what a Cluster says of RPCs that a filter binds to endpoints
@@ -41,7 +43,7 @@ func (s HealthSet) Has(h HealthStatus) bool {
 
 const httpProtocolOptionsTypeURL = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-func (v *validator) sessions(pb *clusterpb.Cluster) Sessions {
+func (d clusterDecoder) sessions(pb *clusterpb.Cluster) Sessions {
 	s := DefaultSessions
 	if set := pb.GetCommonLbConfig().GetOverrideHostStatus(); set != nil {
 		s.Statuses = overrideHostStatus(set)
@@ -50,13 +52,13 @@ func (v *validator) sessions(pb *clusterpb.Cluster) Sessions {
 	if config == nil {
 		return s
 	}
-	at := (*path)(nil).field("upstream_config").field("typed_config")
+	at := faults.Field("upstream_config").Field("typed_config")
 	options := new(upstreampb.HttpProtocolOptions)
-	if !v.unmarshal(at, config.GetTypedConfig(), httpProtocolOptionsTypeURL, options) {
+	if !d.unmarshal(at, config.GetTypedConfig(), httpProtocolOptionsTypeURL, options) {
 		return s
 	}
 	if idle := options.GetCommonHttpProtocolOptions().GetIdleTimeout(); idle != nil {
-		s.IdleTimeout = v.duration(at.field("common_http_protocol_options").field("idle_timeout"), idle)
+		s.IdleTimeout = d.duration(at.Field("common_http_protocol_options").Field("idle_timeout"), idle)
 	}
 	return s
 }

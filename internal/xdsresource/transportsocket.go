@@ -5,6 +5,8 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // TransportSocket is the security that a Cluster asks for on the connections to its
@@ -21,9 +23,9 @@ type TransportSocket struct {
 
 // String says what is asked for, and where, for errors.
 func (s *TransportSocket) String() string {
-	text := s.Field + " " + quote(s.Name)
+	text := s.Field + " " + faults.Quote(s.Name)
 	if s.TypeName != "" {
-		text += " (" + shorten(s.TypeName, maxQuotedLength) + ")"
+		text += " (" + faults.Shorten(s.TypeName, faults.MaxQuoted) + ")"
 	}
 	return text
 }
@@ -32,19 +34,18 @@ func (s *TransportSocket) String() string {
 // plaintext, or nil. This client does not match endpoints against
 // transport_socket_matches, so each entry counts for all of them.
 func transportSocket(pb *clusterpb.Cluster) *TransportSocket {
-	at := (*path)(nil)
 	if s := pb.GetTransportSocket(); s != nil && !isPlaintext(s) {
-		return newTransportSocket(at.field("transport_socket"), s)
+		return newTransportSocket(faults.Field("transport_socket"), s)
 	}
 	for i, match := range pb.GetTransportSocketMatches() {
 		if s := match.GetTransportSocket(); !isPlaintext(s) {
-			return newTransportSocket(at.item("transport_socket_matches", i), s)
+			return newTransportSocket(faults.Item("transport_socket_matches", i), s)
 		}
 	}
 	return nil
 }
 
-func newTransportSocket(at *path, s *corepb.TransportSocket) *TransportSocket {
+func newTransportSocket(at *faults.Path, s *corepb.TransportSocket) *TransportSocket {
 	return &TransportSocket{Field: at.String(), Name: s.GetName(), TypeName: typeName(s)}
 }
 
