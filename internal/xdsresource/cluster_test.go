@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func edsCluster(edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
@@ -50,8 +52,8 @@ func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
 }
 
 // passedOver is what is said of an entry of load_balancing_policy.
-func passedOver(i int, typeURL string) Ignored {
-	return Ignored{
+func passedOver(i int, typeURL string) xdsclient.Ignored {
+	return xdsclient.Ignored{
 		Path:   fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
 		Reason: fmt.Sprintf("this client has no load balancing policy of type %q", typeURL),
 		Places: 1,
@@ -92,7 +94,7 @@ func TestCluster(t *testing.T) {
 		}, {
 			"load_balancing_policy behind unknown ones",
 			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []Ignored{
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []xdsclient.Ignored{
 				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
 			}},
 		}, {

@@ -54,7 +54,7 @@ func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteCo
 type note struct{ Path, Reason string }
 
 // checkIgnored compares what was left out of a resource.
-func checkIgnored(t *testing.T, got []Ignored, want ...note) {
+func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 	t.Helper()
 	notes := make([]note, len(got))
 	for i, part := range got {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // Listener is what gRPC needs of a Listener with an API listener. Exactly one
@@ -22,7 +23,7 @@ type Listener struct {
 	Filters []httpfilter.Instance
 	// Ignored lists what was left out of the Listener and of RouteConfig, such
 	// as optional filters of unknown types. At most 100 entries.
-	Ignored []Ignored
+	Ignored []xdsclient.Ignored
 }
 
 // ClusterKind says where the endpoints of a cluster come from.
@@ -100,7 +101,7 @@ type Cluster struct {
 	Load *LoadReporting
 	// Ignored lists the entries of load_balancing_policy that were passed over
 	// because this client has no policy of their type. At most 100 entries.
-	Ignored []Ignored
+	Ignored []xdsclient.Ignored
 }
 
 // DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC

@@ -17,7 +17,7 @@ type RouteConfiguration struct {
 	// cannot carry out, optional filter overrides of unknown types, routes that
 	// gRFC A28 has ignored. At most 100 entries. It is empty if the
 	// RouteConfiguration is part of a Listener, which has them.
-	Ignored []Ignored
+	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
 	// raw is what it was decoded from, if it is a resource of its own, and regexCost
@@ -25,10 +25,6 @@ type RouteConfiguration struct {
 	raw       []byte
 	regexCost int
 }
-
-// Ignored is a part of a resource that the client left out of the decoded
-// value, or a populated field that it does not act on.
-type Ignored = xdsclient.Ignored
 
 // VirtualHost is a validated VirtualHost with the routes gRPC can use, in
 // their order. As with RouteConfiguration, one put together by hand works and

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"slices"
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -43,6 +44,17 @@ func transportSocket(pb *clusterpb.Cluster) *TransportSocket {
 		}
 	}
 	return nil
+}
+
+// asksForSecurity reports whether a field of the Cluster, "transport_socket" or
+// "transport_socket_matches", asks for more than plaintext.
+func asksForSecurity(pb *clusterpb.Cluster, field string) bool {
+	if field == "transport_socket" {
+		return !isPlaintext(pb.GetTransportSocket())
+	}
+	return slices.ContainsFunc(pb.GetTransportSocketMatches(), func(m *clusterpb.Cluster_TransportSocketMatch) bool {
+		return !isPlaintext(m.GetTransportSocket())
+	})
 }
 
 func newTransportSocket(at *faults.Path, s *corepb.TransportSocket) *TransportSocket {

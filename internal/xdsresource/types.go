@@ -17,7 +17,7 @@
 // acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
 //
 // A resource with faults is rejected with all of them, see [Faults]. Parts that
-// gRPC is to do without are left out and reported, see [Ignored].
+// gRPC is to do without are left out and reported, see [xdsclient.Ignored].
 package xdsresource
 
 import "github.com/dynxds/dynxds/xdsclient"
