@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"strings"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -11,6 +12,88 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
+
+// ClusterKind says where the endpoints of a cluster come from.
+type ClusterKind int
+
+const (
+	// ClusterEDS: from the ClusterLoadAssignment EDSServiceName.
+	ClusterEDS ClusterKind = iota
+	// ClusterStatic: they are Inline.
+	ClusterStatic
+	// ClusterStrictDNS: from DNS, each address of the names in Inline being an
+	// endpoint.
+	ClusterStrictDNS
+	// ClusterLogicalDNS: from DNS, all addresses of the one name in Inline being
+	// one endpoint (gRFC A37, A61).
+	ClusterLogicalDNS
+	// ClusterAggregate: it has none, but the clusters Underlying (gRFC A37).
+	ClusterAggregate
+)
+
+var clusterTypes = [...]string{"EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "aggregate"}
+
+// String returns the name that the type has in a Cluster.
+func (k ClusterKind) String() string { return clusterTypes[k] }
+
+// DNS reports whether the endpoints come from DNS.
+func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
+
+// Cluster is a validated Cluster. Those of type ClusterAggregate have a Name,
+// Underlying, and perhaps a TransportSocket: everything else is up to the clusters
+// underlying (gRFC A75).
+type Cluster struct {
+	Name string
+	Kind ClusterKind
+	// EDSServiceName is the ClusterLoadAssignment to ask for, in a cluster of
+	// type ClusterEDS: the service name of the EDS config, or the cluster's own
+	// name if that is empty.
+	EDSServiceName string
+	// Inline is load_assignment, in clusters of types ClusterStatic and those of
+	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
+	// a locality of Weight 0 weighs as much as its endpoints together.
+	Inline *Endpoints
+	// AddressFamily says which of the addresses in DNS are used.
+	AddressFamily AddressFamily
+	// RefreshRate is how often the names of a cluster of type ClusterStrictDNS
+	// are looked up again without another reason. 0 in other types: never.
+	RefreshRate time.Duration
+	// Underlying names the clusters of one of type ClusterAggregate, the most
+	// preferred first. There is at least one.
+	Underlying []string
+	// TransportSocket is the security that connections to the endpoints are to have.
+	// nil: the Cluster asks for none. Channels whose credentials do not leave security
+	// to the control plane ignore it (gRFC A29).
+	TransportSocket *TransportSocket
+	// LBPolicy is the name of the policy that picks among endpoints:
+	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
+	LBPolicy string
+	// LBConfig is that policy's configuration in JSON, which it has accepted.
+	// Empty: it has none.
+	LBConfig string
+	// AcrossLocalities says that LBPolicy picks among all endpoints of a
+	// priority and locality weights mean nothing. It is set when
+	// load_balancing_policy names the policy outside of a WrrLocality
+	// (gRFC A52).
+	AcrossLocalities bool
+	// MaxRequests is how many RPCs the process may have on their way to the
+	// cluster at once (gRFC A32). DefaultMaxRequests, if the resource does not
+	// say.
+	MaxRequests uint32
+	// Outliers says when endpoints that fail RPCs are left out. nil: never.
+	Outliers *OutlierDetection
+	// Sessions says which endpoints keep the RPCs of a session.
+	Sessions Sessions
+	// Load says how the cluster's load is reported. nil: not at all.
+	Load *LoadReporting
+	// Ignored lists the entries of load_balancing_policy that were passed over
+	// because this client has no policy of their type. At most 100 entries.
+	Ignored []xdsclient.Ignored
+}
+
+// DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC
+// A32).
+const DefaultMaxRequests = 1024
 
 func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
 	return decode(resource, o, ClusterTypeURL, new(clusterpb.Cluster), "name",
@@ -121,4 +204,20 @@ func maxRequests(pb *clusterpb.Cluster) uint32 {
 		break
 	}
 	return DefaultMaxRequests
+}
+
+// inline decodes load_assignment. Unlike one that EDS sends it need not name
+// localities nor weigh them: it is written for Envoy, which asks for neither.
+func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
+	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
+	switch {
+	case assignment == nil:
+		d.fault(at, "must be set in a cluster of type %v", c.Kind)
+		return
+	case c.Kind == ClusterLogicalDNS:
+		c.Inline = d.logicalDNS(at, assignment)
+	default:
+		c.Inline = assignmentOf(d.validator, at, assignment, c.Kind)
+	}
+	c.Inline.Name = c.Name
 }

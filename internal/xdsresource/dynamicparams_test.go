@@ -99,12 +99,12 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 		"envoy.config.cluster.v3.RouteConfiguration": {{
 			Path:     `resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
 			Severity: xdsclient.SeverityWarning, Places: 1,
-			Reason:   `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+			Reason: `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
 		}},
 		dynparam.MapTypeName: {{
 			Path:     `resource_type_constraints["` + dynparam.MapTypeName + `"]`,
 			Severity: xdsclient.SeverityWarning, Places: 1,
-			Reason:   `found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+			Reason: `found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
 		}},
 	} {
 		resource := dpds(t, typeName, direct())

@@ -17,6 +17,73 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
+// Endpoints is a validated ClusterLoadAssignment.
+type Endpoints struct {
+	// Name is the cluster_name of the resource.
+	Name string
+	// Localities holds every locality with a weight above 0 and at least one
+	// endpoint, in the order of the resource.
+	Localities []Locality
+	// Drops are the shares of RPCs to fail, each of what those before it leave.
+	Drops []Drop
+}
+
+// LocalityID identifies a locality.
+type LocalityID struct{ Region, Zone, SubZone string }
+
+// Locality is a group of endpoints in one place.
+type Locality struct {
+	ID LocalityID
+	// Priority is 0 for the most preferred localities. The priorities of a
+	// resource have no gaps: where one has no endpoint at all, the less
+	// preferred ones move up.
+	Priority uint32
+	// Weight is at least 1. The weights of one priority fit 32 bits together.
+	Weight    uint32
+	Endpoints []Endpoint
+}
+
+// HealthStatus is the health of an endpoint as the control plane sees it.
+type HealthStatus int
+
+// The health statuses, numbered as envoy.config.core.v3.HealthStatus.
+const (
+	HealthUnknown HealthStatus = iota
+	HealthHealthy
+	HealthUnhealthy
+	HealthDraining
+	HealthTimeout
+	HealthDegraded
+)
+
+// Usable reports whether an endpoint of this health gets RPCs: HEALTHY and
+// UNKNOWN do (gRFC A27).
+func (h HealthStatus) Usable() bool { return h == HealthUnknown || h == HealthHealthy }
+
+// Endpoint is one backend.
+type Endpoint struct {
+	// Address is "host:port", IPv6 in brackets.
+	Address string
+	// Hostname is the authority for RPCs whose route has AutoHost set (gRFC
+	// A81). It may be empty.
+	Hostname string
+	// Additional are further addresses of the same backend, in order of
+	// preference after Address (gRFC A61).
+	Additional []string
+	// HashKey takes the place of Address on the ring of PolicyRingHash (gRFC
+	// A76). Empty: none.
+	HashKey string
+	// Weight is at least 1.
+	Weight uint32
+	Health HealthStatus
+}
+
+// Equal reports whether e and o are the same in everything.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Address == o.Address && e.Hostname == o.Hostname && e.HashKey == o.HashKey && e.Weight == o.Weight && e.Health == o.Health &&
+		slices.Equal(e.Additional, o.Additional)
+}
+
 func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
 	return decode(resource, o, EndpointsTypeURL, new(endpointpb.ClusterLoadAssignment), "cluster_name",
 		(*endpointpb.ClusterLoadAssignment).GetClusterName, endpointsOf)

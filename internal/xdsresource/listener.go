@@ -1,13 +1,34 @@
 package xdsresource
 
 import (
+	"time"
+
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
+
+// Listener is what gRPC needs of a Listener with an API listener. Exactly one
+// of RouteConfigName and RouteConfig is set.
+type Listener struct {
+	Name string
+	// RouteConfigName is the RouteConfiguration to ask for by RDS.
+	RouteConfigName string
+	// RouteConfig is the RouteConfiguration given inline.
+	RouteConfig *RouteConfiguration
+	// MaxStreamDuration bounds RPCs whose route does not say otherwise
+	// (HttpConnectionManager.common_http_protocol_options). 0: no bound.
+	MaxStreamDuration time.Duration
+	// Filters is the chain of HTTP filters; the last one is terminal.
+	Filters []httpfilter.Instance
+	// Ignored lists what was left out of the Listener and of RouteConfig, such
+	// as optional filters of unknown types. At most 100 entries.
+	Ignored []xdsclient.Ignored
+}
 
 const httpConnectionManagerTypeURL = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
 

@@ -2,6 +2,7 @@ package xdsresource
 
 import (
 	"strings"
+	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -10,6 +11,72 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/xdsclient"
 )
+
+// RouteConfiguration is a validated RouteConfiguration. The decoder compiles
+// what its methods look up; they work on one put together by hand as well, but
+// then compile on each call.
+type RouteConfiguration struct {
+	Name         string
+	VirtualHosts []*VirtualHost
+	// Ignored lists what was left out of VirtualHosts: header edits that gRPC
+	// cannot carry out, optional filter overrides of unknown types, routes that
+	// gRFC A28 has ignored. At most 100 entries. It is empty if the
+	// RouteConfiguration is part of a Listener, which has them.
+	Ignored []xdsclient.Ignored
+
+	compiled *domainTable
+	// raw is what it was decoded from, if it is a resource of its own, and regexCost
+	// what its regular expressions come to, see patch.
+	raw       []byte
+	regexCost int
+}
+
+// VirtualHost is a validated VirtualHost with the routes gRPC can use, in
+// their order. As with RouteConfiguration, one put together by hand works and
+// is slow. What a VirtualHost says for all its routes (retry policy, mirrors,
+// header edits) has been merged into them, filter overrides excepted.
+type VirtualHost struct {
+	Name    string
+	Domains []string
+	Routes  []*Route
+	// Overrides is VirtualHost.typed_per_filter_config, the least specific of
+	// the three levels.
+	Overrides FilterOverrides
+
+	compiled *routeTable
+}
+
+// Route is one route: what it matches and what becomes of the RPC. Everything
+// behind it is shared between RPCs and must not be changed.
+type Route struct {
+	// Name is Route.name, for logs; often empty.
+	Name  string
+	Match matching.Route
+	// Action says what becomes of a matching RPC.
+	Action Action
+	// MaxStreamDuration bounds matching RPCs. nil: the Listener's bound
+	// applies; 0: no bound. Source: gRFC A31.
+	MaxStreamDuration *time.Duration
+	// Retry is the policy of the route, or else of its virtual host. nil: the
+	// RPC is not retried. Set only beside a Forward. Source: gRFC A44.
+	Retry *RetryPolicy
+	// HashPolicies say what the hash of an RPC is made of, see Hash. Set only
+	// beside a Forward. Source: gRFC A42.
+	HashPolicies []HashPolicy
+	// Mirrors are the copies to make of an RPC: the policies of the route, or
+	// else of its virtual host, or else of the RouteConfiguration. Set only
+	// beside a Forward.
+	Mirrors []Mirror
+	// Rewrite changes method and authority on their way to the backend. nil:
+	// both stay. Set only beside a Forward; see RewritePath and
+	// RewriteAuthority.
+	Rewrite *Rewrite
+	// Headers edits the metadata of RPCs for which the WeightedCluster does
+	// not bring edits of its own. nil: nothing to do. See HeadersFor.
+	Headers *HeaderMutations
+	// Overrides is Route.typed_per_filter_config.
+	Overrides FilterOverrides
+}
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
 	if rc := patchRouteConfiguration(resource, o); rc != nil {

@@ -7,7 +7,72 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
 )
+
+// Action is what a route does with an RPC: *Forward, *DirectResponse,
+// *Redirect or *Unroutable.
+type Action interface{ isAction() }
+
+func (*Forward) isAction()        {}
+func (*DirectResponse) isAction() {}
+func (*Redirect) isAction()       {}
+func (*Unroutable) isAction()     {}
+
+// Forward sends the RPC to one of the clusters, drawn by weight. Several
+// routes may share one.
+type Forward struct {
+	// Clusters has at least one entry; TotalWeight, the sum of the weights,
+	// is at least 1 and fits 32 bits. RouteAction.cluster and cluster_header
+	// are one entry of weight 1.
+	Clusters    []WeightedCluster
+	TotalWeight uint32
+}
+
+// WeightedCluster is one destination of a Forward. Entries of weight 0 are
+// left out when the route is decoded. Exactly one of Name and Header is set;
+// see Cluster.
+type WeightedCluster struct {
+	Name string
+	// Header is the request header, in lower case, whose first value is the
+	// name of the cluster (cluster_header).
+	Header string
+	Weight uint32
+	// Headers has the edits for RPCs that go to this cluster, those of the
+	// levels above included. nil: Route.Headers applies.
+	Headers *HeaderMutations
+	// Overrides is ClusterWeight.typed_per_filter_config, the most specific of
+	// the three levels.
+	Overrides FilterOverrides
+	// Authority replaces the authority of RPCs that go to this cluster, unless
+	// Rewrite does (ClusterWeight.host_rewrite_literal; as in Envoy, where the
+	// route has the last word). Empty: not. It is always empty if the server is
+	// not a trusted_xds_server.
+	Authority string
+}
+
+// Cluster returns the cluster that an RPC goes to: Name, or the first value of
+// Header, which is empty if the RPC does not have it.
+//
+// A cluster that a header names is not among VirtualHost.Clusters. Like Envoy,
+// which forwards only to clusters it already has, the client does not fetch
+// clusters because an RPC asks for them: such an RPC reaches clusters that the
+// virtual host names elsewhere, in a route, a weight or a mirror. An RPC whose
+// header is missing or names another cluster is to fail with UNAVAILABLE.
+func (c *WeightedCluster) Cluster(rpc *matching.RPC) string {
+	if c.Header == "" {
+		return c.Name
+	}
+	return rpc.FirstHeader(c.Header)
+}
+
+// Unroutable fails matching RPCs with UNAVAILABLE: the route's action is none
+// that a gRPC client acts on (gRFC A28: the route is kept, as the first match
+// wins).
+type Unroutable struct {
+	// Reason names the action, for the RPC's error.
+	Reason string
+}
 
 // forwarding decodes a RouteAction. It reports false if the route is to be
 // ignored.
