@@ -146,11 +146,7 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 	refresh := func(d *durationpb.Duration) *clusterpb.Cluster {
 		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     []fault
-	}{
+	checkAllFaults(t, ClusterType, []faultTest{
 		{"STATIC without load_assignment", inlineCluster(static, nil), []fault{{"load_assignment", "must be set in a cluster of type STATIC"}}},
 		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
 		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
@@ -193,12 +189,7 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 		{"an aggregate of another type", &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{
 			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ClusterType, tc.resource, tc.want)
-		})
-	}
+	})
 	t.Run("an aggregate that cannot be read", func(t *testing.T) {
 		t.Parallel()
 		if faults := decodeFaults(t, ClusterType, unreadable); len(faults) != 1 || faults[0].Path != "cluster_type.typed_config" {

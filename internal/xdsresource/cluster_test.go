@@ -130,11 +130,7 @@ func TestClusterFaults(t *testing.T) {
 	unknown := &anypb.Any{TypeUrl: unknownURL}
 	const lbPath, typedConfig = "load_balancing_policy", ".policies[0].typed_extension_config.typed_config"
 	const knows, types = "; " + knownPolicies, "; " + knownTypes
-	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     []fault
-	}{
+	checkAllFaults(t, ClusterType, []faultTest{
 		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
 		{"a type from the future", ofType(77), []fault{{"type", "unknown cluster type 77" + types}}},
 		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []fault{{"type", "the cluster type is not set" + types}}},
@@ -184,12 +180,7 @@ func TestClusterFaults(t *testing.T) {
 				{"lrs_server", "must be self, is path"},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ClusterType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 func TestClusterWithUnreadablePolicy(t *testing.T) {

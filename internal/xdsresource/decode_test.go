@@ -9,7 +9,6 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -200,16 +199,5 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 	if got := v.err().Error(); !strings.HasSuffix(got, "; and 150 more") {
 		t.Errorf("Error() ends in %q, want it to say that there are 150 more", got[len(got)-20:])
-	}
-}
-
-func TestQuoteShortens(t *testing.T) {
-	t.Parallel()
-	got := faults.Quote(strings.Repeat("é", 110) + "x")
-	if want := `"` + strings.Repeat("é", 100) + `…"`; got != want {
-		t.Errorf("quote = %s, want %s", got, want)
-	}
-	if diff := cmp.Diff(`"a\nb"`, faults.Quote("a\nb")); diff != "" {
-		t.Errorf("quote (-want +got):\n%s", diff)
 	}
 }

@@ -144,11 +144,7 @@ func TestEndpointsFaults(t *testing.T) {
 	badHost := func(h string) []fault {
 		return []fault{{socket + ".address", `"` + h + `" is neither an IP address nor a host name`}}
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *endpointpb.ClusterLoadAssignment
-		want     []fault
-	}{
+	checkAllFaults(t, EndpointsType, []faultTest{
 		{
 			"localities without an ID", assignment(nowhere, nowhere, nowhereUnweighted),
 			[]fault{{"endpoints[0].locality", "must be set"}, {"endpoints[1].locality", "must be set"}, {"endpoints[2].locality", "must be set"}},
@@ -200,12 +196,7 @@ func TestEndpointsFaults(t *testing.T) {
 				{"endpoints[1].lb_endpoints[0].endpoint.address", `"2:80" is already the address of endpoints[0].lb_endpoints[1]`},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, EndpointsType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 func TestEqualLocalityNamesAreKeptOnce(t *testing.T) {

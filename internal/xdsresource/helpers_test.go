@@ -99,6 +99,24 @@ func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want
 	}
 }
 
+// faultTest is a resource and what is wrong with it.
+type faultTest struct {
+	given    string
+	resource proto.Message
+	want     []fault
+}
+
+// checkAllFaults is checkFaults for each of the tests.
+func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
+	t.Helper()
+	for _, tc := range tests {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			checkFaults(t, rt, tc.resource, tc.want)
+		})
+	}
+}
+
 func ads() *corepb.ConfigSource {
 	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}}
 }

@@ -169,11 +169,7 @@ func TestListenerFaults(t *testing.T) {
 		edit(hcm)
 		return apiListener(t, hcm)
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *listenerpb.Listener
-		want     []fault
-	}{
+	checkAllFaults(t, ListenerType, []faultTest{
 		{
 			"a listener for servers",
 			&listenerpb.Listener{Name: "l", FilterChains: []*listenerpb.FilterChain{{}}},
@@ -249,12 +245,7 @@ func TestListenerFaults(t *testing.T) {
 				{hcmPath + ".http_filters", "must have at least one filter"},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ListenerType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 // gRFC A39, "Top-Level Filter Configs": in a TCP Listener, the filters that

@@ -323,11 +323,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 	action := func(a *routepb.RouteAction) *routepb.RouteConfiguration {
 		return routeConfig(routeTo(prefixMatch("/"), a))
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *routepb.RouteConfiguration
-		want     []fault
-	}{
+	checkAllFaults(t, RouteConfigurationType, []faultTest{
 		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []fault{{route0 + ".match", "must be set"}}},
 		{
 			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
@@ -431,12 +427,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 				{"virtual_hosts[2].domains[0]", `"A" is already a domain of virtual_hosts[1]`},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, RouteConfigurationType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 func TestRegexesAreBoundedTogether(t *testing.T) {
