@@ -34,7 +34,7 @@ func newValidator(o xdsclient.DecodeOptions) *validator {
 }
 
 // decode unmarshals resource into pb and, if that works, builds its value.
-// The name is returned in any case, if it can be read.
+// The name is returned even with an error, if it can be read.
 func decode[M proto.Message, T any](
 	resource *anypb.Any, o xdsclient.DecodeOptions, typeURL string, pb M,
 	nameField string, nameOf func(M) string, build func(*validator, M) *T,
@@ -54,8 +54,8 @@ func decode[M proto.Message, T any](
 	return name, value, nil
 }
 
-// nameOnWire returns field 1 of a message that as a whole cannot be read. In
-// all four resources that is the name. It returns "" if there is none.
+// nameOnWire returns field 1, which is the name in all four resource types, of a message
+// that need not be readable as a whole. It returns "" if there is none.
 func nameOnWire(b []byte) string {
 	name := ""
 	for len(b) > 0 {

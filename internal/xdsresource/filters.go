@@ -8,8 +8,8 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// side is the end of an RPC that filters run at. What filters there are
-// depends on it (gRFC A39).
+// side is the end of an RPC that filters run at. Clients and servers support different
+// filters (gRFC A39).
 type side int
 
 const (
@@ -24,8 +24,8 @@ func (s side) String() string {
 	return "client"
 }
 
-// filter returns the filter for a type of configuration, or nil if this side
-// has none.
+// filter returns the filter for a configuration type, or nil if this side does not support
+// one.
 func (s side) filter(typeURL string) httpfilter.Filter {
 	f := httpfilter.Get(typeURL)
 	if f == nil {
@@ -33,7 +33,7 @@ func (s side) filter(typeURL string) httpfilter.Filter {
 	}
 	supported := httpfilter.SupportsClient(f)
 	if s == onServer {
-		// Chains of servers end in the router as well.
+		// Chains on servers end with the router, too.
 		supported = httpfilter.SupportsServer(f) || f.IsTerminal()
 	}
 	if !supported {
@@ -65,8 +65,8 @@ type filterChain struct {
 	byName  map[string]int
 	// last is the path of the last filter that was not ignored.
 	last *faults.Path
-	// lastUnknown says that this filter was at fault, so that there is no
-	// telling whether it would have been terminal.
+	// lastUnknown says that this filter was at fault, so that it is not known whether
+	// it is terminal.
 	lastUnknown bool
 }
 
@@ -122,7 +122,7 @@ func (c *filterChain) checkName(at *faults.Path, i int, name string) {
 	c.byName[name] = i
 }
 
-// checkNotTerminal is called when one more filter follows the last one.
+// checkNotTerminal is called when another filter follows the last one.
 func (c *filterChain) checkNotTerminal() {
 	if c.last == nil || c.lastUnknown {
 		return
@@ -144,9 +144,9 @@ func (c *filterChain) checkLast(at *faults.Path) {
 	}
 }
 
-// configType returns the type that decides which filter a configuration is
-// for: that which a TypedStruct stands for, or else its own (gRFC A39, "Top-Level
-// Filter Configs"). It reports false if there is a fault that leaves the type unknown.
+// configType returns the type that identifies the filter of a configuration: the type
+// named in a TypedStruct, or else that of the configuration itself (gRFC A39, "Top-Level
+// Filter Configs"). It reports false after a fault.
 func (v *validator) configType(at *faults.Path, name string, config *anypb.Any) (typeURL string, ok bool) {
 	typeURL, fields, err := httpfilter.TypedStruct(config)
 	switch {

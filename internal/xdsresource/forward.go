@@ -45,20 +45,20 @@ type WeightedCluster struct {
 	// the three levels.
 	Overrides FilterOverrides
 	// Authority replaces the authority of RPCs that go to this cluster, unless
-	// Rewrite does (ClusterWeight.host_rewrite_literal; as in Envoy, where the
-	// route has the last word). Empty: not. It is always empty if the server is
-	// not a trusted_xds_server.
+	// Rewrite does (ClusterWeight.host_rewrite_literal; the route wins, as in
+	// Envoy). Empty: it is not replaced. Always empty if the server is not a
+	// trusted_xds_server.
 	Authority string
 }
 
 // Cluster returns the cluster that an RPC goes to: Name, or the first value of
-// Header, which is empty if the RPC does not have it.
+// Header, or "" if the RPC does not have that header.
 //
-// A cluster that a header names is not among VirtualHost.Clusters. Like Envoy,
-// which forwards only to clusters it already has, the client does not fetch
-// clusters because an RPC asks for them: such an RPC reaches clusters that the
-// virtual host names elsewhere, in a route, a weight or a mirror. An RPC whose
-// header is missing or names another cluster is to fail with UNAVAILABLE.
+// A cluster that a header names is not among VirtualHost.Clusters. Like Envoy, which
+// forwards only to clusters that it already has, the client does not subscribe to a
+// cluster because an RPC names it: such an RPC reaches only clusters that the virtual
+// host names elsewhere, in a route, a weighted cluster or a mirror. The caller fails an
+// RPC whose header is missing or names another cluster with UNAVAILABLE.
 func (c *WeightedCluster) Cluster(rpc *matching.RPC) string {
 	if c.Header == "" {
 		return c.Name
@@ -66,9 +66,8 @@ func (c *WeightedCluster) Cluster(rpc *matching.RPC) string {
 	return rpc.FirstHeader(c.Header)
 }
 
-// Unroutable fails matching RPCs with UNAVAILABLE: the route's action is none
-// that a gRPC client acts on (gRFC A28: the route is kept, as the first match
-// wins).
+// Unroutable fails matching RPCs with UNAVAILABLE, as gRPC clients do not support the
+// route's action. The route is kept, since the first match wins (gRFC A28).
 type Unroutable struct {
 	// Reason names the action, for the RPC's error.
 	Reason string
@@ -134,8 +133,8 @@ func (d *routeDecoder) forwardToOne(at *faults.Path, cluster string) *Forward {
 	return f
 }
 
-// weightedClusters ignores the deprecated total_weight: the weights of the
-// entries alone decide.
+// weightedClusters decodes a WeightedCluster. It ignores the deprecated total_weight and
+// goes by the weights of the entries.
 func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedCluster, headers *HeaderMutations) *Forward {
 	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
 	var total uint64

@@ -61,8 +61,8 @@ func (d listenerDecoder) listener(pb *listenerpb.Listener) *Listener {
 	return l
 }
 
-// filterChains validates the HTTP filters of a Listener for servers, so that
-// whoever mixed the two up hears of all that is wrong.
+// filterChains validates the HTTP filters of a Listener for servers, which is at fault
+// already, so that the error lists everything that is wrong.
 func (d listenerDecoder) filterChains(pb *listenerpb.Listener) {
 	for i, chain := range pb.GetFilterChains() {
 		d.networkFilters(faults.Item("filter_chains", i), chain)
@@ -84,7 +84,7 @@ func (d listenerDecoder) networkFilters(at *faults.Path, chain *listenerpb.Filte
 }
 
 func (d listenerDecoder) connectionManager(at *faults.Path, pb *hcmpb.HttpConnectionManager, l *Listener) {
-	// gRFC A41 has these two rejected on clients as well.
+	// gRFC A41 requires clients, too, to reject these two.
 	if n := pb.GetXffNumTrustedHops(); n != 0 {
 		d.fault(at.Field("xff_num_trusted_hops"), "must be 0, is %d", n)
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// Mirror is a RequestMirrorPolicy: where a copy of the RPC goes. The copy's
-// outcome is nobody's business.
+// Mirror is a RequestMirrorPolicy: where RPCs are mirrored to. The outcome of a mirrored
+// RPC is ignored.
 type Mirror struct {
-	// Cluster is where the copy goes. Exactly one of Cluster and Header is
-	// set; see Target.
+	// Cluster is where the mirrored RPC goes. Exactly one of Cluster and Header
+	// is set; see Target.
 	Cluster string
 	// Header is the request header, in lower case, whose first value names the
 	// cluster (cluster_header).
@@ -19,21 +19,21 @@ type Mirror struct {
 	// FractionPerMillion is the share of RPCs that are mirrored
 	// (runtime_fraction.default_value). nil: all. See Draw.
 	FractionPerMillion *uint32
-	// ShadowSuffix has "-shadow" put behind the host of the copy's authority
-	// (unless disable_shadow_host_suffix_append is set).
+	// ShadowSuffix appends "-shadow" to the host of the mirrored RPC's authority.
+	// It is set unless disable_shadow_host_suffix_append is.
 	ShadowSuffix bool
-	// Authority replaces the copy's authority (host_rewrite_literal). Empty:
-	// that of the RPC. It is always empty if the server is not a
-	// trusted_xds_server. Beside it, ShadowSuffix is false.
+	// Authority is that of the mirrored RPC (host_rewrite_literal). Empty: that of
+	// the original. It is always empty if the server is not a trusted_xds_server.
+	// ShadowSuffix is false if it is set.
 	Authority string
-	// Headers edits the request metadata of the copy, after Route.Headers
+	// Headers edits the request metadata of the mirrored RPC, after Route.Headers
 	// (request_headers_mutations).
 	Headers HeaderEdits
 }
 
-// Target returns the cluster that the copy of an RPC goes to. It is empty if
-// the RPC does not have the header that names it; then there is no copy. What
-// WeightedCluster.Cluster says of clusters named by headers goes here as well.
+// Target returns the cluster that an RPC is mirrored to, or "" if the RPC does not have the
+// header that names it; then it is not mirrored. As with WeightedCluster.Cluster, a header
+// can name only clusters that the virtual host names elsewhere.
 func (m *Mirror) Target(rpc *matching.RPC) string {
 	if m.Header == "" {
 		return m.Cluster
@@ -41,14 +41,14 @@ func (m *Mirror) Target(rpc *matching.RPC) string {
 	return rpc.FirstHeader(m.Header)
 }
 
-// Draw decides whether an RPC is mirrored. It draws a random number only if
-// that depends on one.
+// Draw decides whether an RPC is mirrored. It draws a random number only if the decision
+// depends on one.
 func (m *Mirror) Draw(rpc *matching.RPC) bool {
 	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
 }
 
-// mirrors decodes request_mirror_policies, or returns those of the level above
-// if there are none: levels are not mixed.
+// mirrors decodes request_mirror_policies. If there are none it returns those of the level
+// above; policies of several levels are never combined.
 func (d *routeDecoder) mirrors(at *faults.Path, pbs []*routepb.RouteAction_RequestMirrorPolicy, above []Mirror) []Mirror {
 	if len(pbs) == 0 {
 		return above

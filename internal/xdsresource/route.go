@@ -12,29 +12,29 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// RouteConfiguration is a validated RouteConfiguration. The decoder compiles
-// what its methods look up; they work on one put together by hand as well, but
-// then compile on each call.
+// RouteConfiguration is a validated RouteConfiguration. The decoder compiles the tables
+// that its methods use. On a value that was not decoded the methods work too, but compile
+// the tables on each call.
 type RouteConfiguration struct {
 	Name         string
 	VirtualHosts []*VirtualHost
 	// Ignored lists what was left out of VirtualHosts: header edits that gRPC
-	// cannot carry out, optional filter overrides of unknown types, routes that
-	// gRFC A28 has ignored. At most 100 entries. It is empty if the
-	// RouteConfiguration is part of a Listener, which has them.
+	// cannot make, optional filter overrides of unknown types, routes that gRFC
+	// A28 requires clients to ignore. At most 100 entries. It is empty if the
+	// RouteConfiguration is part of a Listener, which then has the list.
 	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
-	// raw is what it was decoded from, if it is a resource of its own, and regexCost
-	// what its regular expressions come to, see patch.
+	// raw is what it was decoded from, if it is a resource of its own. regexCost is the
+	// total cost of its regular expressions. See patch.
 	raw       []byte
 	regexCost int
 }
 
-// VirtualHost is a validated VirtualHost with the routes gRPC can use, in
-// their order. As with RouteConfiguration, one put together by hand works and
-// is slow. What a VirtualHost says for all its routes (retry policy, mirrors,
-// header edits) has been merged into them, filter overrides excepted.
+// VirtualHost is a validated VirtualHost with the routes that gRPC can use, in order.
+// As with RouteConfiguration, the methods are slow on a value that was not decoded.
+// Settings for all routes (retry policy, mirrors, header edits) have been merged into the
+// routes, except filter overrides.
 type VirtualHost struct {
 	Name    string
 	Domains []string
@@ -63,16 +63,16 @@ type Route struct {
 	// HashPolicies say what the hash of an RPC is made of, see Hash. Set only
 	// beside a Forward. Source: gRFC A42.
 	HashPolicies []HashPolicy
-	// Mirrors are the copies to make of an RPC: the policies of the route, or
-	// else of its virtual host, or else of the RouteConfiguration. Set only
-	// beside a Forward.
+	// Mirrors say where RPCs are mirrored to: the policies of the route, or else
+	// of its virtual host, or else of the RouteConfiguration. Set only beside a
+	// Forward.
 	Mirrors []Mirror
 	// Rewrite changes method and authority on their way to the backend. nil:
 	// both stay. Set only beside a Forward; see RewritePath and
 	// RewriteAuthority.
 	Rewrite *Rewrite
-	// Headers edits the metadata of RPCs for which the WeightedCluster does
-	// not bring edits of its own. nil: nothing to do. See HeadersFor.
+	// Headers edits the metadata of RPCs whose WeightedCluster has no edits of its
+	// own. nil: no edits. See HeadersFor.
 	Headers *HeaderMutations
 	// Overrides is Route.typed_per_filter_config.
 	Overrides FilterOverrides
@@ -90,8 +90,8 @@ func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (s
 	return name, value, err
 }
 
-// patchRouteConfiguration decodes a resource with the help of the last one of its name.
-// It returns nil if that does not help.
+// patchRouteConfiguration decodes only what differs from the last version of the resource.
+// It returns nil if the whole has to be decoded.
 func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
 	if o.Last == nil || resource.GetTypeUrl() != RouteConfigurationTypeURL {
 		return nil
@@ -142,18 +142,19 @@ type routeDecoder struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
-	// all holds for all routes, host for those of the current virtual host.
+	// all applies to all routes, host to those of the current virtual host.
 	all, host defaults
 }
 
-// defaults are what levels above say for routes that do not say otherwise.
+// defaults are the settings of the levels above for routes without their own.
 type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
 }
 
-// newRouteDecoder decodes what a RouteConfiguration says for all its virtual hosts.
+// newRouteDecoder decodes the fields of a RouteConfiguration that apply to all its virtual
+// hosts.
 func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *routeDecoder {
 	d := &routeDecoder{
 		validator:        v,
@@ -172,8 +173,8 @@ func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfigurati
 	return d
 }
 
-// clusterSpecifierPlugins returns the names of the plugins that may be left
-// out. This client has no plugins; those that are not optional are faults.
+// clusterSpecifierPlugins returns the names of the plugins. This client supports none, so
+// each that is not optional is a fault.
 func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
 	optional := make(map[string]bool, len(pbs))
 	for i, pb := range pbs {
@@ -196,7 +197,7 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, pb *routepb.VirtualHo
 		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
 	d.enter(at, pb)
-	// One allocation for all routes; they live and die together.
+	// One allocation for all routes, since they have the same lifetime.
 	all := make([]Route, len(pb.GetRoutes()))
 	for i, route := range pb.GetRoutes() {
 		if d.route(at.Item("routes", i), route, &all[i]) {
@@ -209,7 +210,7 @@ func (d *routeDecoder) virtualHost(at *faults.Path, i int, pb *routepb.VirtualHo
 	return vh
 }
 
-// enter decodes what a virtual host says for all its routes.
+// enter decodes the fields of a virtual host that apply to all its routes.
 func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
 	d.host = defaults{
 		headers: d.headerMutations(at, pb, d.all.headers),
@@ -238,8 +239,7 @@ func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 	}
 }
 
-// route decodes one route and reports whether it is to be kept. It is not if
-// gRPC ignores it (gRFC A28).
+// route decodes one route. It reports false if gRPC ignores the route (gRFC A28).
 func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route, route *Route) bool {
 	route.Name = pb.GetName()
 	if pb.GetMatch() == nil {

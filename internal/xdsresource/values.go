@@ -18,14 +18,15 @@ import (
 
 // This file reads the values that resources of several types have.
 
-// unmarshal reads what a must contain, a message of type pb.
+// unmarshal reads the message in a, which must have the given type, into pb. It reports
+// false after a fault.
 func (v *validator) unmarshal(at *faults.Path, a *anypb.Any, typeURL string, pb proto.Message) bool {
 	if got := a.GetTypeUrl(); got != typeURL {
 		v.fault(at, "has type %s, want %q", faults.Quote(got), typeURL)
 		return false
 	}
-	// Fields that the generated code does not know are of no use to anyone
-	// here, so they need not be copied.
+	// Nothing here reads fields that the generated code does not know, so they are
+	// not kept.
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(a.GetValue(), pb); err != nil {
 		v.fault(at, "cannot be read as %s: %v", pb.ProtoReflect().Descriptor().FullName(), err)
 		return false
@@ -33,8 +34,8 @@ func (v *validator) unmarshal(at *faults.Path, a *anypb.Any, typeURL string, pb 
 	return true
 }
 
-// intern returns s, or the equal string met earlier in this resource, so that
-// a name that ten thousand routes repeat is kept once.
+// intern returns s, or an equal string seen earlier in this resource, so that a name that
+// ten thousand routes repeat is in memory once.
 func (v *validator) intern(s string) string {
 	if kept, ok := v.strings[s]; ok {
 		return kept
@@ -54,8 +55,8 @@ func (v *validator) headerName(at *faults.Path, name string) string {
 	return v.intern(strings.ToLower(name))
 }
 
-// duration reads a duration that must not be negative. One that is longer
-// than Go can hold becomes the longest that Go can hold, 292 years.
+// duration reads a duration that must not be negative. One longer than a time.Duration can
+// hold becomes the longest that it can, 292 years.
 func (v *validator) duration(at *faults.Path, d *durationpb.Duration) time.Duration {
 	if d == nil {
 		return 0
@@ -106,7 +107,7 @@ func numberOr(pb *wrapperspb.UInt32Value, otherwise uint32) uint32 {
 	return pb.GetValue()
 }
 
-// perMillion reads a share, of which more than all is all.
+// perMillion reads a share, in parts per million. More than 100% is 100%.
 func (v *validator) perMillion(at *faults.Path, pb *typepb.FractionalPercent) uint32 {
 	share, err := fraction.Parse(pb)
 	if err != nil {
@@ -115,7 +116,8 @@ func (v *validator) perMillion(at *faults.Path, pb *typepb.FractionalPercent) ui
 	return share.Numerator * (Million / share.Denominator)
 }
 
-// runtimeFraction reads the share of RPCs that something holds for.
+// runtimeFraction reads the share of RPCs that something applies to, in parts per million.
+// It returns nil after a fault.
 func (v *validator) runtimeFraction(at *faults.Path, pb *corepb.RuntimeFractionalPercent) *uint32 {
 	at = at.Field("default_value")
 	if pb.GetDefaultValue() == nil {
@@ -126,8 +128,8 @@ func (v *validator) runtimeFraction(at *faults.Path, pb *corepb.RuntimeFractiona
 	return &share
 }
 
-// adsOrSelf checks a source for a further resource: gRPC asks for everything
-// on the stream that it has (gRFC A27).
+// adsOrSelf checks where another resource is to come from: gRPC gets all resources over
+// the ADS stream that it has (gRFC A27).
 func (v *validator) adsOrSelf(at *faults.Path, source *corepb.ConfigSource) {
 	switch source.GetConfigSourceSpecifier().(type) {
 	case *corepb.ConfigSource_Ads, *corepb.ConfigSource_Self:
