@@ -39,9 +39,9 @@ func (k ClusterKind) String() string { return clusterTypes[k] }
 // DNS reports whether the endpoints come from DNS.
 func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
 
-// Cluster is a validated Cluster. Those of type ClusterAggregate have a Name,
-// Underlying, and perhaps a TransportSocket: everything else is up to the clusters
-// underlying (gRFC A75).
+// Cluster is a validated Cluster. One of type ClusterAggregate has only a Name, Underlying,
+// and perhaps a TransportSocket: everything else is taken from the underlying clusters
+// (gRFC A75).
 type Cluster struct {
 	Name string
 	Kind ClusterKind
@@ -53,10 +53,10 @@ type Cluster struct {
 	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
 	// a locality of Weight 0 weighs as much as its endpoints together.
 	Inline *Endpoints
-	// AddressFamily says which of the addresses in DNS are used.
+	// AddressFamily says which of the addresses that DNS returns are used.
 	AddressFamily AddressFamily
-	// RefreshRate is how often the names of a cluster of type ClusterStrictDNS
-	// are looked up again without another reason. 0 in other types: never.
+	// RefreshRate is the interval at which the names of a cluster of type
+	// ClusterStrictDNS are resolved again. It is 0 in other types.
 	RefreshRate time.Duration
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
@@ -76,23 +76,22 @@ type Cluster struct {
 	// load_balancing_policy names the policy outside of a WrrLocality
 	// (gRFC A52).
 	AcrossLocalities bool
-	// MaxRequests is how many RPCs the process may have on their way to the
-	// cluster at once (gRFC A32). DefaultMaxRequests, if the resource does not
-	// say.
+	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
+	// A32). Default: DefaultMaxRequests.
 	MaxRequests uint32
-	// Outliers says when endpoints that fail RPCs are left out. nil: never.
+	// Outliers says when endpoints that fail RPCs are ejected. nil: never.
 	Outliers *OutlierDetection
 	// Sessions says which endpoints keep the RPCs of a session.
 	Sessions Sessions
 	// Load says how the cluster's load is reported. nil: not at all.
 	Load *LoadReporting
-	// Ignored lists the entries of load_balancing_policy that were passed over
-	// because this client has no policy of their type. At most 100 entries.
+	// Ignored lists the entries of load_balancing_policy that were skipped because
+	// this client has no policy of their type. At most 100 entries.
 	Ignored []xdsclient.Ignored
 }
 
-// DefaultMaxRequests is Envoy's and gRPC's limit of RPCs on their way (gRFC
-// A32).
+// DefaultMaxRequests is Envoy's and gRPC's default limit of concurrent RPCs to a cluster
+// (gRFC A32).
 const DefaultMaxRequests = 1024
 
 func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -191,8 +190,8 @@ func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
 	return pb.GetName()
 }
 
-// maxRequests is that of the first threshold of priority DEFAULT; gRPC knows no
-// other priority (gRFC A32).
+// maxRequests returns max_requests of the first threshold with priority DEFAULT, the only
+// priority that gRPC has (gRFC A32).
 func maxRequests(pb *clusterpb.Cluster) uint32 {
 	for _, t := range pb.GetCircuitBreakers().GetThresholds() {
 		if t.GetPriority() != corepb.RoutingPriority_DEFAULT {
@@ -206,8 +205,8 @@ func maxRequests(pb *clusterpb.Cluster) uint32 {
 	return DefaultMaxRequests
 }
 
-// inline decodes load_assignment. Unlike one that EDS sends it need not name
-// localities nor weigh them: it is written for Envoy, which asks for neither.
+// inline decodes load_assignment. Unlike an EDS resource it may have localities without
+// names and weights, since Envoy, for which it is written, requires neither.
 func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
 	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
 	switch {

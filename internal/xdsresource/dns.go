@@ -18,9 +18,8 @@ import (
 type AddressFamily int
 
 const (
-	// FamilyAny: all (AUTO, ALL). Envoy's AUTO leaves IPv4 out where there is
-	// IPv6; gRPC uses both, so that a name is of use also where one of the two
-	// leads nowhere.
+	// FamilyAny: all (AUTO, ALL). Envoy's AUTO does not use IPv4 if there is IPv6;
+	// gRPC uses both, so that a name works even if one of the two is not routed.
 	FamilyAny AddressFamily = iota
 	// FamilyV4: IPv4 only.
 	FamilyV4
@@ -30,7 +29,7 @@ const (
 	FamilyV4Preferred
 )
 
-// choose returns those of addresses, each "ip:port", that the family leaves.
+// choose returns the addresses, each "ip:port", that the family allows.
 func (f AddressFamily) choose(addresses []string) []string {
 	if f == FamilyAny {
 		return addresses
@@ -63,9 +62,9 @@ func (c *Cluster) DNSNames() []string {
 }
 
 // Resolved returns the endpoints of a cluster of type ClusterStrictDNS or
-// ClusterLogicalDNS. addresses gives those of a name, as "ip:port"; the first
-// name that has an address keeps it. additional_addresses, which are not names,
-// are not used.
+// ClusterLogicalDNS. addresses returns those of a name, as "ip:port". If several names
+// have the same address, the first one gets it. additional_addresses, which are not
+// names, are not used.
 //
 // Each address of a STRICT_DNS cluster is an endpoint with the weight, health,
 // and hostname of the name's; without hostname, it has the name.
@@ -94,7 +93,7 @@ func (c *Cluster) Resolved(addresses func(name string) []string) *Endpoints {
 	return resolved
 }
 
-// endpointsOf returns what name has become with the given addresses.
+// endpointsOf returns the endpoints of a name that resolves to the given addresses.
 func (c *Cluster) endpointsOf(name Endpoint, addresses []string) []Endpoint {
 	if len(addresses) == 0 {
 		return nil
@@ -140,8 +139,8 @@ func fitWeights(localities []Locality) {
 	}
 }
 
-// scaled returns the weight, made smaller in proportion if total, that of n
-// together, does not fit 32 bits. It is at least 1.
+// scaled returns weight, one of n weights that add up to total, scaled down if total does
+// not fit 32 bits. It is at least 1.
 func scaled(weight, total uint64, n int) uint32 {
 	if total <= math.MaxUint32 {
 		return uint32(weight)

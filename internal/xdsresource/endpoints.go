@@ -24,7 +24,8 @@ type Endpoints struct {
 	// Localities holds every locality with a weight above 0 and at least one
 	// endpoint, in the order of the resource.
 	Localities []Locality
-	// Drops are the shares of RPCs to fail, each of what those before it leave.
+	// Drops are the shares of RPCs to fail. Each applies to the RPCs that those before
+	// it let pass.
 	Drops []Drop
 }
 
@@ -34,9 +35,8 @@ type LocalityID struct{ Region, Zone, SubZone string }
 // Locality is a group of endpoints in one place.
 type Locality struct {
 	ID LocalityID
-	// Priority is 0 for the most preferred localities. The priorities of a
-	// resource have no gaps: where one has no endpoint at all, the less
-	// preferred ones move up.
+	// Priority is 0 for the most preferred localities. There are no gaps: priorities
+	// without endpoints are left out, and lower ones move up.
 	Priority uint32
 	// Weight is at least 1. The weights of one priority fit 32 bits together.
 	Weight    uint32
@@ -149,7 +149,7 @@ func (d *endpointDecoder) add(i int, pb *endpointpb.LocalityLbEndpoints) {
 		d.fault(at.Field("locality"), "must be set")
 	}
 	if weight == 0 && !d.weightless {
-		return // Not to be used, and so not looked into (gRFC A27).
+		return // The locality is not used, and so not validated (gRFC A27).
 	}
 	d.checkWeight(at, priority, weight)
 	id := d.localityID(pb.GetLocality())
@@ -186,8 +186,8 @@ func (d *endpointDecoder) localityID(pb *corepb.Locality) LocalityID {
 	}
 }
 
-// checkPriorities finds a priority that no locality has although a later one
-// is in use.
+// checkPriorities reports the first priority without a locality although a lower one has
+// some.
 func (d *endpointDecoder) checkPriorities() {
 	for want, priority := range slices.Sorted(maps.Keys(d.weights)) {
 		if priority != uint32(want) {
@@ -197,8 +197,7 @@ func (d *endpointDecoder) checkPriorities() {
 	}
 }
 
-// closeGaps renumbers the priorities, so that one without an endpoint leaves
-// no gap.
+// closeGaps renumbers the priorities so that there are no gaps where one has no endpoints.
 func closeGaps(localities []Locality) {
 	number := make(map[uint32]uint32)
 	for i := range localities {
@@ -291,8 +290,7 @@ func (d *endpointDecoder) socketAddress(at *faults.Path, pb *corepb.Address) str
 	return net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))
 }
 
-// checkHost lets IP addresses pass, and names, which gRPC-Go resolves when it
-// connects.
+// checkHost accepts IP addresses, and host names, which gRPC-Go resolves when it connects.
 func (d *endpointDecoder) checkHost(at *faults.Path, host string) bool {
 	if host == "" {
 		d.fault(at, "must not be empty")

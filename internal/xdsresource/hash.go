@@ -20,8 +20,8 @@ const (
 	// HashChannelID is the channel itself (filter_state with the key
 	// "io.grpc.channel_id").
 	HashChannelID
-	// HashNothing never gives a hash. It stands for the policies that gRPC
-	// does not know, since they may still be terminal.
+	// HashNothing never gives a hash. It stands for policies that gRPC does not
+	// support, which may still be terminal.
 	HashNothing
 )
 
@@ -30,16 +30,15 @@ type HashPolicy struct {
 	Kind HashKind
 	// Header is the name of the header in lower case, for HashHeader.
 	Header string
-	// Rewrite is applied to the header's value before it is hashed. nil: not.
+	// Rewrite is applied to the header's value before it is hashed. It may be nil.
 	Rewrite *Substitution
-	// Terminal ends the list here if there is a hash already.
+	// Terminal says that no further policy is applied if there is a hash already.
 	Terminal bool
 }
 
 // Hash computes the hash of an RPC. channelID is a random number that stays
 // the same for the life of the channel. It reports false if no policy gives a
-// hash; then the hash is to be a random number (gRFC A42). A route without
-// HashPolicies costs nothing.
+// hash; then the caller uses a random number (gRFC A42).
 func (r *Route) Hash(rpc *matching.RPC, channelID uint64) (hash uint64, ok bool) {
 	if len(r.HashPolicies) == 0 {
 		return 0, false

@@ -32,18 +32,18 @@ type HeaderEdits []HeaderLevel
 // HeaderLevel has one entry for each header that the level edits.
 type HeaderLevel []HeaderEdit
 
-// HeaderEdit is all that a level does to one header. What that is depends
-// only on whether the header is there before.
+// HeaderEdit is everything that a level does to one header. It depends only on whether the
+// header is present before.
 type HeaderEdit struct {
 	// Name is in lower case. It is never that of a pseudo header, "host", or
 	// one that starts with "grpc-", nor, in requests, one that gRPC itself
 	// fills in.
 	Name string
-	// Replace has the values that the header has removed, before Present is
+	// Replace says that the values that the header has are removed before Present is
 	// appended.
 	Replace bool
-	// Present is appended if the header is there, Absent if it is not. Values
-	// of headers whose names end in "-bin" are decoded, as in metadata.
+	// Present is appended if the header is present, Absent if it is not. Values of
+	// headers whose names end in "-bin" are decoded, as in metadata.
 	Present, Absent []string
 }
 
@@ -91,10 +91,9 @@ type headerFields interface {
 	GetResponseHeadersToRemove() []string
 }
 
-// headerMutations decodes the edits of one level and puts them where they
-// belong among those of the levels above it, which it returns if pb has none.
-// An edit that gRPC cannot carry out is left out, as it is no reason to do
-// without the route.
+// headerMutations decodes the edits of one level and merges them with those of the levels
+// above it, which it returns if pb has none. Edits that gRPC cannot make are ignored rather
+// than faults, since the route is useful without them.
 func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *HeaderMutations) *HeaderMutations {
 	request := levelBuilder{validator: d.validator}
 	request.remove(at, "request_headers_to_remove", pb.GetRequestHeadersToRemove())
@@ -114,8 +113,8 @@ func (d *routeDecoder) headerMutations(at *faults.Path, pb headerFields, above *
 	}
 }
 
-// order puts a level before those above it, or behind them if the most
-// specific one is to win.
+// order puts a level before those above it, or after them if the most specific level
+// wins.
 func (d *routeDecoder) order(level HeaderLevel, above HeaderEdits) HeaderEdits {
 	if len(level) == 0 {
 		return above
@@ -147,9 +146,9 @@ func (d *routeDecoder) mirrorMutations(at *faults.Path, pbs []*mutationpb.Header
 	return edits
 }
 
-// levelBuilder compiles the edits of one level. Within a level, as in Envoy,
-// headers are removed first; whether a header is there is asked after that and
-// once; then values are overwritten, and at last appended.
+// levelBuilder compiles the edits of one level. Within a level, as in Envoy, headers are
+// removed first; then it is determined, once, which headers are present; then values are
+// overwritten, and finally appended.
 type levelBuilder struct {
 	*validator
 	side   headeredit.Side
@@ -160,10 +159,10 @@ type levelBuilder struct {
 type pendingEdit struct {
 	name    string
 	removed bool
-	// ifPresent and ifAbsent are the last values to overwrite with.
+	// ifPresent and ifAbsent are the values that overwrite; the last one counts.
 	ifPresent, ifAbsent *string
-	// appended are the values to append in any case, and alsoIfAbsent all
-	// those to append if the header is not there.
+	// appended are the values to append if the header is present, and alsoIfAbsent
+	// those to append if it is not.
 	appended, alsoIfAbsent []string
 }
 
@@ -238,8 +237,7 @@ func (b *levelBuilder) name(at *faults.Path, key string) (name string, ok bool) 
 	return name, err == nil
 }
 
-// edit returns what is done to a header so far. It is valid until the next
-// call.
+// edit returns the edit of a header so far. It is valid until the next call.
 func (b *levelBuilder) edit(name string) *pendingEdit {
 	i, ok := b.byName[name]
 	if !ok {

@@ -132,7 +132,7 @@ func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
 	name := m.Descriptor().FullName()
 	used, listed := usedFields[name]
 	if !listed {
-		return // It is acted on as a whole.
+		return // The client acts on all of it.
 	}
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

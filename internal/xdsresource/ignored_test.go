@@ -164,7 +164,7 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
 	want := []xdsclient.Ignored{
 		{Path: firstRoute + ".route.retry_policy.per_try_timeout", Reason: "this client does not act on the field", Places: 117},
-		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": 1 of the conditions are none of gRPC (gRFC A44)`, Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": gRPC does not support 1 of the conditions (gRFC A44)`, Places: 117},
 		{
 			Path: "virtual_hosts[0].routes[116].request_headers_to_remove[0]", Places: 1,
 			Reason: `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`,

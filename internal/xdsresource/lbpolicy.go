@@ -30,9 +30,8 @@ import (
 )
 
 // The policies that Cluster.LBPolicy names beside those registered with gRPC.
-// They are dynxds's own: gRPC's policy of the first name gets the hash of an
-// RPC from where only gRPC's own xDS code can put it, and of the second there
-// is none.
+// They are dynxds's own: gRPC's policy of the first name reads the hash of an RPC from
+// where only gRPC's own xDS code can put it, and gRPC has none of the second name.
 const (
 	PolicyRingHash = "ring_hash_experimental"
 	PolicyRandom   = "dynxds_random"
@@ -102,8 +101,8 @@ func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 	}
 }
 
-// firstKnownPolicy takes the first entry of a known type. If that is at fault,
-// the entries behind it do not help.
+// firstKnownPolicy uses the first entry of a known type. If that entry has a fault, later
+// ones are not tried.
 func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalancingPolicy, depth int) {
 	if depth > maxLBPolicyDepth {
 		d.fault(at, "has more than %d policies within each other", maxLBPolicyDepth)
@@ -171,8 +170,8 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 	return true
 }
 
-// customPolicy takes the policy that a TypedStruct names, if there is one of
-// that name, with the configuration as it is.
+// customPolicy uses the policy that a TypedStruct names, with its configuration unchanged.
+// It reports false if there is no policy of that name.
 func (d policyDecoder) customPolicy(at *faults.Path, pb interface {
 	GetTypeUrl() string
 	GetValue() *structpb.Struct
@@ -237,8 +236,8 @@ func (d policyDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeig
 	d.setPolicy(at, policyWeighted, config)
 }
 
-// setPolicy makes name and config the policy of c if that policy takes them,
-// as gRFC A52 has the configuration checked before it is used.
+// setPolicy sets the policy of the cluster if the policy accepts config, which gRFC A52
+// requires to be checked before it is used.
 func (d policyDecoder) setPolicy(at *faults.Path, name string, config map[string]any) {
 	text, err := json.Marshal(config)
 	if err == nil {

@@ -12,9 +12,8 @@ import (
 // LoadReporting says how the load of a cluster is reported to a management server
 // (Cluster.lrs_server).
 type LoadReporting struct {
-	// Loads counts for the server that sent the Cluster, which is what "self"
-	// means. It is nil in a Cluster that was decoded without a server, and then
-	// counts nothing.
+	// Loads counts load for the server that sent the Cluster, which is the meaning of
+	// "self". It is nil, and counts nothing, in a Cluster decoded without a server.
 	Loads *load.Store
 	// Service is eds_cluster_config.service_name as the resource has it.
 	Service string
@@ -43,7 +42,7 @@ func (d clusterDecoder) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
 	}
 }
 
-// endpointMetrics ignores names that gRFC A85 does not have, as it wants.
+// endpointMetrics ignores names that are not in gRFC A85, as that specifies.
 func endpointMetrics(names []string) *load.Metrics {
 	var m load.Metrics
 	any := false

@@ -18,8 +18,8 @@ import (
 type DirectResponse struct {
 	// HTTPStatus is the status in the configuration, 200 to 599.
 	HTTPStatus int
-	// Code is the status code the RPC ends with: what gRPC makes of
-	// HTTPStatus, so never OK.
+	// Code is the status code the RPC ends with: the one that gRPC maps HTTPStatus
+	// to, which is never OK.
 	Code codes.Code
 	// Body is the message of the status. It may be empty.
 	Body string
@@ -39,11 +39,11 @@ type Redirect struct {
 	// Path replaces the whole path, and the query if it has one of its own.
 	// At most one of Path, Prefix and Regex is set.
 	Path string
-	// Prefix replaces what the match of the route covers, see Rewrite.
+	// Prefix replaces the part of the method that the route matched, as in Rewrite.
 	Prefix string
 	// Regex rewrites the path.
 	Regex *Substitution
-	// StripQuery has the query of the RPC left out.
+	// StripQuery removes the query of the RPC.
 	StripQuery bool
 }
 
@@ -83,8 +83,8 @@ func (r *Redirect) path(match *matching.Route, method string) string {
 	return path + query
 }
 
-// hostFor returns the authority without its port if there is a new one, or if
-// it is the default one of a scheme that changes.
+// hostFor returns the authority, without its port if there is a new port, or if the port is
+// the default of a scheme that is replaced.
 func hostFor(authority, oldScheme, newScheme string, newPort bool) string {
 	colon := strings.LastIndexByte(authority, ':')
 	if colon < 0 || colon < strings.LastIndexByte(authority, ']') {
@@ -116,8 +116,8 @@ func (d *routeDecoder) directResponse(at *faults.Path, pb *routepb.DirectRespons
 		reply.Body = strings.ToValidUTF8(string(body.InlineBytes), "\uFFFD")
 	case nil:
 	default:
-		// What the client's machine has in its files and environment is
-		// nothing for RPCs to show.
+		// RPCs must not disclose files and environment variables of the client's
+		// machine.
 		d.ignore(at, "the body must be inline_string or inline_bytes, is %s", whichOneof(pb.GetBody(), "specifier"))
 	}
 	if len(reply.Body) > d.maxBody {

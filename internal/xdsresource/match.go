@@ -125,8 +125,8 @@ func (d *matchDecoder) stringMatcher(at *faults.Path, pb *matcherpb.StringMatche
 	}
 }
 
-// stringPart decodes a pattern for a part of a string. An empty one would
-// match everything, which cannot be what was meant.
+// stringPart decodes a pattern for a part of a string. An empty one is a fault: it would
+// match everything, which cannot be intended.
 func (d *matchDecoder) stringPart(at *faults.Path, kind matching.StringKind, value string, ignoreCase bool) matching.String {
 	if value == "" {
 		d.fault(at, "must not be empty")

@@ -8,16 +8,16 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// OutlierDetection says when endpoints that fail RPCs are left out for a while
-// (gRFC A50). At least one of SuccessRate and FailurePercentage is set.
+// OutlierDetection says when endpoints that fail RPCs are ejected (gRFC A50). At least one
+// of SuccessRate and FailurePercentage is set.
 type OutlierDetection struct {
-	// Interval is the time from one look at the endpoints to the next.
+	// Interval is the time between two evaluations of the endpoints.
 	Interval time.Duration
-	// BaseEjectionTime, times the number of ejections, is how long an endpoint
-	// is left out, but not longer than MaxEjectionTime.
+	// BaseEjectionTime times the number of ejections is how long an endpoint is
+	// ejected, but not longer than MaxEjectionTime.
 	BaseEjectionTime, MaxEjectionTime time.Duration
-	// MaxEjectionPercent is the share of endpoints, in percent, from which on
-	// no further one is ejected.
+	// MaxEjectionPercent is the share of ejected endpoints, in percent, at which no
+	// further one is ejected.
 	MaxEjectionPercent uint32
 	// SuccessRate and FailurePercentage are nil if they are not in use.
 	SuccessRate       *SuccessRateEjection
@@ -27,7 +27,8 @@ type OutlierDetection struct {
 // SuccessRateEjection ejects endpoints whose share of successful RPCs is far
 // below the mean.
 type SuccessRateEjection struct {
-	// StdevFactor, by 1000, is how many standard deviations are far.
+	// StdevFactor / 1000 is how many standard deviations below the mean the success
+	// rate of an endpoint must be for it to be ejected.
 	StdevFactor uint32
 	// EnforcementPercentage is the chance of an ejection, in percent.
 	EnforcementPercentage uint32
@@ -85,6 +86,6 @@ func (d clusterDecoder) outlierDetection(pb *clusterpb.OutlierDetection) *Outlie
 	return o
 }
 
-// minOutlierInterval keeps a control plane from having clients look at their
-// endpoints all the time. gRFC A50 sets no bound; Envoy has it at 1 ms.
+// minOutlierInterval keeps a control plane from making clients evaluate their endpoints all
+// the time. gRFC A50 sets no bound; Envoy's is 1 ms.
 const minOutlierInterval = time.Millisecond

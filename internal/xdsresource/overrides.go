@@ -14,11 +14,10 @@ import (
 
 const filterConfigTypeURL = "type.googleapis.com/envoy.config.route.v3.FilterConfig"
 
-// FilterOverrides is a typed_per_filter_config: what one level (VirtualHost,
-// Route or ClusterWeight) says of filters, by the name of the filter instance.
-// It may have names that no chain has, and filters of another type than the
-// instance (gRFC A39, "Filter Config Overrides"). The most specific level that
-// has an instance's name decides for that instance; levels are not mixed.
+// FilterOverrides is the typed_per_filter_config of one level (VirtualHost, Route or
+// ClusterWeight), by the name of the filter instance. It may have names that are in no
+// chain, and filters of another type than the instance (gRFC A39, "Filter Config
+// Overrides"). For each instance only the most specific level that has its name counts.
 type FilterOverrides map[string]FilterOverride
 
 // FilterOverride is one entry of FilterOverrides.
@@ -26,7 +25,7 @@ type FilterOverride struct {
 	// Filter is the type of filter that the configuration is for. nil if the
 	// entry only disables the instance.
 	Filter httpfilter.Filter
-	// Config is what Filter made of the override configuration. Entries of one
+	// Config is the override configuration as parsed by Filter. Entries of one
 	// resource with the same configuration share it.
 	Config httpfilter.Config
 	// Disabled takes the instance out of the chain (FilterConfig.disabled);
@@ -90,7 +89,7 @@ func (d *overrideDecoder) newFilterOverride(at *faults.Path, name string, config
 	if !ok {
 		return FilterOverride{}, false
 	}
-	// Not only filters for clients: a RouteConfiguration may be for both sides.
+	// Filters for servers count too, as a RouteConfiguration may be for both sides.
 	filter := httpfilter.Get(typeURL)
 	if filter == nil {
 		d.unknownOverride(at, name, typeURL, optional)

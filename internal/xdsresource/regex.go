@@ -20,9 +20,8 @@ func (d *matchDecoder) regex(at *faults.Path, pb *matcherpb.RegexMatcher) matchi
 	return d.compile(at, pb, true)
 }
 
-// compile compiles a pattern, each distinct one once. max_program_size and the
-// choice of engine are ignored, as gRFC A28 says. Without a Regexp in it the
-// result is that of a fault.
+// compile compiles a pattern, each distinct one once. It ignores max_program_size and the
+// choice of engine (gRFC A28). After a fault, the result has no Regexp.
 func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whole bool) matching.Regex {
 	key := regexKey{pb.GetRegex(), whole}
 	if re, ok := d.compiled[key]; ok {
@@ -34,7 +33,7 @@ func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whol
 		return matching.Regex{}
 	}
 	if d.faults.Full() {
-		return matching.Regex{} // Parsing is not free, and no one would hear of it.
+		return matching.Regex{} // Parsing takes time, and a fault would not be listed.
 	}
 	re, cost, err := matching.CompileRegex(key.pattern, whole)
 	d.cost += cost
@@ -49,7 +48,8 @@ func (d *matchDecoder) compile(at *faults.Path, pb *matcherpb.RegexMatcher, whol
 	return re
 }
 
-// blame puts a value before what is wrong with it, unless it is empty or large.
+// blame returns the text of a fault with the value before it, unless that is empty or
+// large.
 func blame(value, fault string) string {
 	if value == "" || len(value) > 1<<10 {
 		return fault

@@ -12,9 +12,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// RetryPolicy is a RetryPolicy as gRFC A44 converts it. per_try_timeout,
-// retriable_headers, host predicates and everything else that A44 does not
-// name are ignored.
+// RetryPolicy is a RetryPolicy converted as gRFC A44 specifies. Fields that A44 does not
+// name are ignored, such as per_try_timeout, retriable_headers and host predicates.
 type RetryPolicy struct {
 	// Codes is the set of status codes that are retried; it is not empty.
 	Codes CodeSet
@@ -59,8 +58,8 @@ var retryConditions = map[string]codes.Code{
 	"unavailable":        codes.Unavailable,
 }
 
-// retryPolicy decodes a retry_policy. It returns nil if there is no code in it
-// that gRPC retries.
+// retryPolicy decodes a retry_policy. It returns nil if no condition in it is a code that
+// gRPC retries.
 func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
 	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
 	unknown := 0
@@ -73,9 +72,9 @@ func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *Re
 		}
 	}
 	if unknown > 0 {
-		// Routes differ in what they list, but the same is to be said of all.
+		// Routes list different conditions, but are reported as one.
 		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: %d of the conditions are none of gRPC (gRFC A44)", faults.Quote(pb.GetRetryOn()), unknown))
+			fmt.Sprintf("%s: gRPC does not support %d of the conditions (gRFC A44)", faults.Quote(pb.GetRetryOn()), unknown))
 	}
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {

@@ -82,7 +82,7 @@ func TestRetryConditionsThatAreNotOfGRPC(t *testing.T) {
 	config := routeConfig(toCluster("/", "a"))
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "5xx,unavailable,reset"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": 2 of the conditions are none of gRPC (gRFC A44)`})
+		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": gRPC does not support 2 of the conditions (gRFC A44)`})
 }
 
 func TestRetryPolicyFaults(t *testing.T) {

@@ -10,22 +10,23 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// Rewrite says how the method and the authority change on their way to the
-// backend.
+// Rewrite says how the method and the authority of an RPC are rewritten before it is sent
+// to the backend.
 type Rewrite struct {
-	// Prefix replaces what the match of the route covers: its prefix, or the
-	// whole method if it matches a whole one (prefix_rewrite). Empty: not.
+	// Prefix replaces the part of the method that the route matched: its prefix, or
+	// the whole method if the route matches whole methods (prefix_rewrite). Empty:
+	// nothing is replaced.
 	Prefix string
-	// Regex rewrites the method (regex_rewrite). nil: not. At most one of
-	// Prefix and Regex is set.
+	// Regex rewrites the method (regex_rewrite). At most one of Prefix and Regex is
+	// set.
 	Regex *Substitution
-	// Authority replaces the authority (host_rewrite_literal). Empty: not.
+	// Authority replaces the authority (host_rewrite_literal), unless it is empty.
 	Authority string
 	// AuthorityHeader is the request header, in lower case, whose value
 	// replaces the authority, if the RPC has it (host_rewrite_header).
 	AuthorityHeader string
-	// AutoHost has the authority replaced by the hostname of the endpoint that
-	// is picked, if it has one (auto_host_rewrite, gRFC A81).
+	// AutoHost replaces the authority by the hostname of the picked endpoint, if it
+	// has one (auto_host_rewrite, gRFC A81).
 	//
 	// At most one of Authority, AuthorityHeader and AutoHost is set, and none
 	// if the server is not a trusted_xds_server.
@@ -45,10 +46,10 @@ func (s *Substitution) Replace(in string) string {
 	return s.Regex.ReplaceAllString(in, s.Template)
 }
 
-// RewritePath returns the method to send on the wire for a method that the
-// route matches. A query stays as it is. It reports false if the result is
-// not a path, which starts with "/" and has no blank or control character in
-// it; such an RPC is to fail with UNAVAILABLE.
+// RewritePath returns the method to send on the wire for a method that the route matches.
+// A query is not changed. It reports false if the result is not a path, that is, does not
+// start with "/" or contains a blank or control character; the caller fails such an RPC
+// with UNAVAILABLE.
 func (r *Route) RewritePath(method string) (path string, ok bool) {
 	if r.Rewrite == nil || r.Rewrite.Prefix == "" && r.Rewrite.Regex == nil {
 		return method, true
@@ -62,13 +63,12 @@ func (r *Route) RewritePath(method string) (path string, ok bool) {
 	return path + query, isPath(path)
 }
 
-// RewriteAuthority returns the authority for an RPC that goes to c, an entry
-// of the route's Forward, or "" if it stays as it is. If Rewrite.AutoHost is
-// set, the hostname of the endpoint goes before that.
+// RewriteAuthority returns the authority for an RPC that goes to c, an entry of the route's
+// Forward, or "" if it is not rewritten.
 //
-// An authority that the application chose for the RPC goes before both, and
-// none of them may get around the check of the server's certificate: that is
-// the caller's part.
+// The caller must let two others win: an authority that the application set for the RPC,
+// and, if Rewrite.AutoHost is set, the hostname of the endpoint. It must also see to it
+// that the server's certificate is still verified.
 func (r *Route) RewriteAuthority(rpc *matching.RPC, c *WeightedCluster) string {
 	if r.Rewrite != nil {
 		if r.Rewrite.Authority != "" {
@@ -121,7 +121,7 @@ func (d *routeDecoder) rewrite(at *faults.Path, pb *routepb.RouteAction) *Rewrit
 	return &w
 }
 
-// authority reads an authority to use in the place of another.
+// authority reads an authority that replaces that of RPCs.
 func (d *routeDecoder) authority(at *faults.Path, authority string) string {
 	switch {
 	case authority == "" || !d.mayRewriteAuthority(at):
@@ -134,10 +134,11 @@ func (d *routeDecoder) authority(at *faults.Path, authority string) string {
 	}
 }
 
-// mayRewriteAuthority reports whether the server may do so (gRFC A81).
+// mayRewriteAuthority reports whether the server is trusted to rewrite the authority (gRFC
+// A81).
 func (d *routeDecoder) mayRewriteAuthority(at *faults.Path) bool {
 	if !d.trusted {
-		d.ignore(at, "the authority is rewritten only for a server with trusted_xds_server among its server_features in the bootstrap configuration (gRFC A81)")
+		d.ignore(at, "the authority is rewritten only if server_features of the server in the bootstrap configuration has trusted_xds_server (gRFC A81)")
 	}
 	return d.trusted
 }

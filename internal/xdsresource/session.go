@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Sessions is what a Cluster says of RPCs that a filter binds to endpoints
+// Sessions are the settings of a Cluster for RPCs that a filter binds to endpoints
 // (gRFCs A55 and A75).
 type Sessions struct {
 	// Statuses are the health statuses of endpoints that such RPCs go to
@@ -21,7 +21,7 @@ type Sessions struct {
 	IdleTimeout time.Duration
 }
 
-// DefaultSessions is what holds for a Cluster that does not say.
+// DefaultSessions are the settings of a Cluster that has none of its own.
 var DefaultSessions = Sessions{Statuses: HealthSetOf(HealthUnknown, HealthHealthy), IdleTimeout: time.Hour}
 
 // HealthSet is a set of HealthStatus. The zero HealthSet is empty.
@@ -63,9 +63,9 @@ func (d clusterDecoder) sessions(pb *clusterpb.Cluster) Sessions {
 	return s
 }
 
-// overrideHostStatus leaves out the statuses that gRPC has no endpoints of for
-// sessions. gRFC A55 wants them ignored, not refused, so that one Cluster serves
-// Envoy and gRPC.
+// overrideHostStatus ignores statuses that gRPC does not support for sessions. gRFC A55
+// requires them to be ignored rather than rejected, so that Envoy and gRPC can use the same
+// Cluster.
 func overrideHostStatus(pb *corepb.HealthStatusSet) HealthSet {
 	var s HealthSet
 	for _, h := range pb.GetStatuses() {

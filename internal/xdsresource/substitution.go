@@ -9,8 +9,8 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// maxSubstitution bounds the substitution text, since each reference to a
-// group in it can copy all of the subject.
+// maxSubstitution bounds the substitution text, since each reference to a group in it can
+// insert the whole subject.
 const maxSubstitution = 1 << 10
 
 // substitution decodes a RegexMatchAndSubstitute. It returns nil if pb is nil
