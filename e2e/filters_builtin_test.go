@@ -40,23 +40,24 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // faultsOf decodes a resource and returns what is wrong with it.
-func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) []xdsresource.Fault {
+func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) []faults.Fault {
 	t.Helper()
 	_, _, err := rt.Decode(xdsmsg.Any(resource), xdsclient.DecodeOptions{})
-	var faults *xdsresource.Faults
+	var wrong *xdsresource.Faults
 	switch {
 	case err == nil:
 		return nil
-	case !errors.As(err, &faults):
+	case !errors.As(err, &wrong):
 		t.Fatal(err)
 	}
-	return faults.List
+	return wrong.List
 }
 
 func managerOf(filters ...*hcmpb.HttpFilter) *hcmpb.HttpConnectionManager {
@@ -107,7 +108,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 			if faults := faultsOf(t, xdsresource.ListenerType, tcp); (len(faults) == 1) != test.server {
 				t.Errorf("in a TCP listener: %v", faults)
 			}
-			override := func(m proto.Message) []xdsresource.Fault {
+			override := func(m proto.Message) []faults.Fault {
 				route := xdsmsg.PrefixRoute("", "c")
 				route.TypedPerFilterConfig = map[string]*anypb.Any{"f": xdsmsg.Any(m)}
 				return faultsOf(t, xdsresource.RouteConfigurationType, xdsmsg.RouteConfig("r", "*", route))
@@ -188,7 +189,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 				t.Errorf("%s of %T: filters %+v, want %+v", form, m, got.Filters, plain.Filters)
 			}
 			faults := faultsOf(t, xdsresource.ListenerType, listener(typed(m, misspelt)))
-			if len(faults) != 1 || !strings.HasSuffix(faults[0].Path, "http_filters[0].typed_config") || !strings.Contains(faults[0].Message, "no_such: ") {
+			if len(faults) != 1 || !strings.HasSuffix(faults[0].Path, "http_filters[0].typed_config") || !strings.Contains(faults[0].Problem, "no_such: ") {
 				t.Errorf("%s of %T with an unknown field: %v", form, m, faults)
 			}
 		}

@@ -4,8 +4,8 @@
 //
 // A Table finds routes; a Domains finds virtual hosts. Both are immutable to the caller
 // and safe for concurrent use. For the first 1,024 methods a Table remembers which routes
-// the path leaves in question, so that later RPCs of such a method compare no path and
-// run no regular expression on it, and find routes that ask for one value of a header by
-// that value. Finding allocates only when it meets a method for the first time or copies
-// metadata, see RPC.Context.
+// can match the path. Later RPCs of such a method compare no path and run no regular
+// expression on it, and routes that want a header to have one value are looked up by that
+// value. Finding allocates only for a method that it has not seen before, or if it has to
+// copy metadata, see RPC.Context.
 package matching

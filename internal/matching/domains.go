@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Domains finds virtual hosts by authority: the one with that very domain, else the one
-// with the longest matching "*suffix", else the longest matching "prefix*", else "*".
-// Virtual hosts are numbers.
+// Domains finds virtual hosts, which are numbers, by authority: the one with that exact
+// domain, else the one with the longest matching "*suffix", else the longest matching
+// "prefix*", else "*".
 type Domains struct {
 	exact    map[string]int
 	suffixes wildcards

@@ -45,8 +45,8 @@ type remembered struct {
 	list *shortlist
 }
 
-// recall returns the routes that a path leaves in question, or nil if the path
-// is not remembered and cannot be.
+// recall returns the routes that can match a path, or nil if the path is not remembered
+// and there is no room for it.
 func (t *Table) recall(path string) *shortlist {
 	m := t.memo.Load()
 	if m == nil {
@@ -69,12 +69,11 @@ func (t *Table) recall(path string) *shortlist {
 	return nil
 }
 
-// Forget makes the Table forget the methods that it has met, to measure what the first
-// RPC of a method costs.
+// Forget makes the Table forget the methods that it has seen, to measure the cost of the
+// first RPC of a method.
 func (t *Table) Forget() { t.memo.Store(nil) }
 
-// remember finds the routes for a path and puts them into a slot, if that is
-// still free.
+// remember finds the routes for a path and stores them in a slot, if that is still free.
 func (t *Table) remember(m *memo, slot *atomic.Pointer[remembered], path string) *shortlist {
 	if len(path) > memoPathLength {
 		return nil
@@ -84,15 +83,14 @@ func (t *Table) remember(m *memo, slot *atomic.Pointer[remembered], path string)
 	return r.list
 }
 
-// shortlist returns the routes that a path leaves in question, or nil if there
-// is no room for them. RPCs that come here at the same time may overdraw a
-// little, or build the same list twice.
+// shortlist returns the routes that can match a path, or nil if there is no room for them.
+// Concurrent RPCs may exceed the bound a little, or build the same list twice.
 func (t *Table) shortlist(m *memo, path string) *shortlist {
 	all, ok := t.inQuestion(path, m.room.Load())
 	if !ok {
 		return nil
 	}
-	// Short ones are not worth it, and would only be in the way of long ones.
+	// Sharing short ones gains nothing, and they would take the places of long ones.
 	place := new(atomic.Pointer[shortlist])
 	if len(all) >= minKeyed {
 		place = &m.shared[hashOf(all)%memoShared]

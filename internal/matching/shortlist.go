@@ -12,9 +12,8 @@ const (
 	keyedCost = 16
 )
 
-// shortlist is the routes that a path leaves in question. Those that ask for
-// one value of a header, as routes by tenant or by version do, are found by
-// that value. It is immutable.
+// shortlist is the routes that can match a path. Those that want a header to have one
+// value, as routes by tenant or by version do, are found by that value. It is immutable.
 type shortlist struct {
 	// all is every route, in order, up to the first one for which the path is
 	// enough.
@@ -77,7 +76,7 @@ func (l *shortlist) cost() int64 {
 	return int64(len(l.rest) + keyedCost*(len(l.all)-len(l.rest)))
 }
 
-// find returns the first route that an RPC fits of which the path does, or None.
+// find returns the first route of the list that matches an RPC whose path matches, or None.
 func (l *shortlist) find(t *Table, rpc *RPC, h *Headers) int32 {
 	rest := l.rest
 	for len(rest) > 0 && (len(l.keyed) == 0 || rest[0] < l.firstKeyed) {
@@ -103,7 +102,7 @@ func (l *shortlist) find(t *Table, rpc *RPC, h *Headers) int32 {
 	}
 }
 
-// popLeast takes the least entry off ascending lists, or returns None.
+// popLeast removes and returns the least entry of ascending lists, or None.
 func popLeast(lists *[1 + maxKeys][]int32) int32 {
 	least := -1
 	for k := range lists {
@@ -119,7 +118,7 @@ func popLeast(lists *[1 + maxKeys][]int32) int32 {
 	return i
 }
 
-// isExact reports whether m asks for one value and nothing else will do.
+// isExact reports whether m matches exactly one value.
 func (m *Header) isExact() bool {
 	return m.Kind == HeaderMatches && m.String.Kind == StringExact && !m.String.IgnoreCase && !m.Invert && !m.MissingAsEmpty
 }

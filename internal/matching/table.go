@@ -5,7 +5,7 @@ import "sync/atomic"
 // Table finds routes by method. Routes that ask for the same path, or the
 // same prefix, form a list; an RPC is matched by walking the few lists that its
 // method belongs to side by side, in the order of the routes. The lists only
-// narrow the choice: Route has the last word.
+// narrow the choice; whether a route matches is decided by its Route.
 type Table struct {
 	routes Routes
 	// next links the routes of one list, in ascending order.
@@ -21,7 +21,8 @@ type Table struct {
 	memo   atomic.Pointer[memo]
 }
 
-// Routes are the routes of a Table. They are asked concurrently and do not change.
+// Routes are the routes of a Table. Its methods are called concurrently; the routes do not
+// change.
 type Routes interface {
 	// Len returns how many there are.
 	Len() int
@@ -39,9 +40,9 @@ func (t *Table) Compile(routes Routes) {
 	}
 }
 
-// CompileLike makes t the Table of routes that match one by one what those of another
-// Table do. It shares what was made of them: which route an RPC may fit depends on that
-// alone.
+// CompileLike makes t the Table of routes each of which matches the same RPCs as the route
+// at its place in another Table. The two share all that was compiled, as it depends on the
+// matches alone.
 func (t *Table) CompileLike(same *Table, routes Routes) {
 	t.routes, t.next, t.exact, t.prefixes, t.folded = routes, same.next, same.exact, same.prefixes, same.folded
 	t.memo.Store(same.memo.Load())
@@ -79,8 +80,8 @@ func (t *Table) add(i int32, m *Route) {
 	}
 }
 
-// link puts route i at the head of a list. If i matches whatever gets there,
-// the rest of the list is out of reach and is let go.
+// link puts route i at the head of a list. If i matches every RPC that reaches it, the rest
+// of the list is unreachable and dropped.
 func (t *Table) link(i int32, m *Route, head *int32) {
 	listDecides := m.PathKind == PathPrefix || m.PathKind == PathExact && !m.CaseInsensitive
 	t.next[i] = *head

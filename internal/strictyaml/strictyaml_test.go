@@ -128,6 +128,14 @@ func TestALongReportIsCut(t *testing.T) {
 	if len(lines) != 101 || lines[100] != "and 50 more" {
 		t.Errorf("got %d lines, the last one is %q", len(lines), lines[len(lines)-1])
 	}
+	var faults strictyaml.Faults
+	document := strictyaml.Parse("f", []byte("kind: Wrong"), &faults)[0]
+	for !faults.Full() {
+		document.Fault("", "bad")
+	}
+	if got := document.Peek("kind").OneOf("Right"); got != "" || faults.Omitted != 1 {
+		t.Errorf("behind a full list, OneOf gave %q and %d faults are omitted, want 1", got, faults.Omitted)
+	}
 }
 
 // What cannot be read at all is reported with the line that is to be mended, also where

@@ -2,32 +2,122 @@ package xdsresource
 
 import (
 	"strings"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
-	return decode(resource, o, typeurl.Cluster, new(clusterpb.Cluster), "name",
-		(*clusterpb.Cluster).GetName, (*validator).cluster)
+// ClusterKind says where the endpoints of a cluster come from.
+type ClusterKind int
+
+const (
+	// ClusterEDS: from the ClusterLoadAssignment EDSServiceName.
+	ClusterEDS ClusterKind = iota
+	// ClusterStatic: they are Inline.
+	ClusterStatic
+	// ClusterStrictDNS: from DNS, each address of the names in Inline being an
+	// endpoint.
+	ClusterStrictDNS
+	// ClusterLogicalDNS: from DNS, all addresses of the one name in Inline being
+	// one endpoint (gRFC A37, A61).
+	ClusterLogicalDNS
+	// ClusterAggregate: it has none, but the clusters Underlying (gRFC A37).
+	ClusterAggregate
+)
+
+var clusterTypes = [...]string{"EDS", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "aggregate"}
+
+// String returns the name that the type has in a Cluster.
+func (k ClusterKind) String() string { return clusterTypes[k] }
+
+// DNS reports whether the endpoints come from DNS.
+func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
+
+// Cluster is a validated Cluster. One of type ClusterAggregate has only a Name, Underlying,
+// and perhaps a TransportSocket: everything else is taken from the underlying clusters
+// (gRFC A75).
+type Cluster struct {
+	Name string
+	Kind ClusterKind
+	// EDSServiceName is the ClusterLoadAssignment to ask for, in a cluster of
+	// type ClusterEDS: the service name of the EDS config, or the cluster's own
+	// name if that is empty.
+	EDSServiceName string
+	// Inline is load_assignment, in clusters of types ClusterStatic and those of
+	// DNS. In the latter, the addresses are those to resolve, as "host:port", and
+	// a locality of Weight 0 weighs as much as its endpoints together.
+	Inline *Endpoints
+	// AddressFamily says which of the addresses that DNS returns are used.
+	AddressFamily AddressFamily
+	// RefreshRate is the interval at which the names of a cluster of type
+	// ClusterStrictDNS are resolved again. It is 0 in other types.
+	RefreshRate time.Duration
+	// Underlying names the clusters of one of type ClusterAggregate, the most
+	// preferred first. There is at least one.
+	Underlying []string
+	// TransportSocket is the security that connections to the endpoints are to have.
+	// nil: the Cluster asks for none. Channels whose credentials do not leave security
+	// to the control plane ignore it (gRFC A29).
+	TransportSocket *TransportSocket
+	// LBPolicy is the name of the policy that picks among endpoints:
+	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
+	LBPolicy string
+	// LBConfig is that policy's configuration in JSON, which it has accepted.
+	// Empty: it has none.
+	LBConfig string
+	// AcrossLocalities says that LBPolicy picks among all endpoints of a
+	// priority and locality weights mean nothing. It is set when
+	// load_balancing_policy names the policy outside of a WrrLocality
+	// (gRFC A52).
+	AcrossLocalities bool
+	// MaxRequests bounds the concurrent RPCs of the process to the cluster (gRFC
+	// A32). Default: DefaultMaxRequests.
+	MaxRequests uint32
+	// Outliers says when endpoints that fail RPCs are ejected. nil: never.
+	Outliers *OutlierDetection
+	// Sessions says which endpoints keep the RPCs of a session.
+	Sessions Sessions
+	// Load says how the cluster's load is reported. nil: not at all.
+	Load *LoadReporting
+	// Ignored lists the entries of load_balancing_policy that were skipped because
+	// this client has no policy of their type. At most 100 entries.
+	Ignored []xdsclient.Ignored
 }
 
-func (v *validator) cluster(pb *clusterpb.Cluster) *Cluster {
+// DefaultMaxRequests is Envoy's and gRPC's default limit of concurrent RPCs to a cluster
+// (gRFC A32).
+const DefaultMaxRequests = 1024
+
+func decodeCluster(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
+	return decode(resource, o, typeurl.Cluster, new(clusterpb.Cluster), "name",
+		(*clusterpb.Cluster).GetName, clusterOf)
+}
+
+func clusterOf(v *validator, pb *clusterpb.Cluster) *Cluster {
+	return clusterDecoder{v}.cluster(pb)
+}
+
+// clusterDecoder decodes a Cluster.
+type clusterDecoder struct{ *validator }
+
+func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	c := &Cluster{Name: pb.GetName(), TransportSocket: transportSocket(pb)}
-	if v.clusterType(pb, c); c.Kind == ClusterAggregate {
+	if d.clusterType(pb, c); c.Kind == ClusterAggregate {
 		return c
 	}
 	c.MaxRequests = maxRequests(pb)
-	v.lbPolicy(pb, c)
-	c.Outliers = v.outlierDetection(pb.GetOutlierDetection())
-	c.Sessions = v.sessions(pb)
-	c.Load = v.loadReporting(pb)
-	c.Ignored = v.ignored.list()
+	policyDecoder{d.validator, c}.cluster(pb)
+	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())
+	c.Sessions = d.sessions(pb)
+	c.Load = d.loadReporting(pb)
+	c.Ignored = d.ignored.list()
 	return c
 }
 
@@ -36,73 +126,73 @@ const knownTypes = "this client knows EDS, STATIC, STRICT_DNS and LOGICAL_DNS, a
 const aggregateTypeURL = "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig"
 
 // clusterType decodes the type of a cluster and what goes with it.
-func (v *validator) clusterType(pb *clusterpb.Cluster, c *Cluster) {
-	at := (*path)(nil).field("type")
+func (d clusterDecoder) clusterType(pb *clusterpb.Cluster, c *Cluster) {
+	at := faults.Field("type")
 	switch kind := pb.GetClusterDiscoveryType().(type) {
 	case *clusterpb.Cluster_Type:
 		switch kind.Type {
 		case clusterpb.Cluster_EDS:
-			c.EDSServiceName = v.edsServiceName(pb)
+			c.EDSServiceName = d.edsServiceName(pb)
 		case clusterpb.Cluster_STATIC:
 			c.Kind = ClusterStatic
-			v.inline(pb, c)
+			d.inline(pb, c)
 		case clusterpb.Cluster_STRICT_DNS:
 			c.Kind = ClusterStrictDNS
-			v.inline(pb, c)
-			v.dns(pb, c)
+			d.inline(pb, c)
+			d.dns(pb, c)
 		case clusterpb.Cluster_LOGICAL_DNS:
 			c.Kind = ClusterLogicalDNS
-			v.inline(pb, c)
-			v.dns(pb, c)
+			d.inline(pb, c)
+			d.dns(pb, c)
 		default:
-			v.fault(at, "unknown cluster type %v; %s", kind.Type, knownTypes)
+			d.fault(at, "unknown cluster type %v; %s", kind.Type, knownTypes)
 		}
 	case *clusterpb.Cluster_ClusterType:
-		v.customType(kind.ClusterType, c)
+		d.customType(kind.ClusterType, c)
 	default:
-		v.fault(at, "the cluster type is not set; %s", knownTypes)
+		d.fault(at, "the cluster type is not set; %s", knownTypes)
 	}
 }
 
-func (v *validator) customType(pb *clusterpb.Cluster_CustomClusterType, c *Cluster) {
-	at := (*path)(nil).field("cluster_type")
+func (d clusterDecoder) customType(pb *clusterpb.Cluster_CustomClusterType, c *Cluster) {
+	at := faults.Field("cluster_type")
 	if url := pb.GetTypedConfig().GetTypeUrl(); url != aggregateTypeURL {
-		v.fault(at, "unknown cluster type %s (%s); %s", quote(pb.GetName()), quote(url), knownTypes)
+		d.fault(at, "unknown cluster type %s (%s); %s", faults.Quote(pb.GetName()), faults.Quote(url), knownTypes)
 		return
 	}
 	c.Kind = ClusterAggregate
-	at = at.field("typed_config")
+	at = at.Field("typed_config")
 	config := new(aggregatepb.ClusterConfig)
-	if !v.unmarshal(at, pb.GetTypedConfig(), aggregateTypeURL, config) {
+	if !d.unmarshal(at, pb.GetTypedConfig(), aggregateTypeURL, config) {
 		return
 	}
 	c.Underlying = config.GetClusters()
 	if len(c.Underlying) == 0 {
-		v.fault(at.field("clusters"), "must have at least one entry")
+		d.fault(at.Field("clusters"), "must have at least one entry")
 	}
 	for i, name := range c.Underlying {
 		if name == "" {
-			v.fault(at.item("clusters", i), "must not be empty")
+			d.fault(at.Item("clusters", i), "must not be empty")
 		}
 	}
 }
 
-func (v *validator) edsServiceName(pb *clusterpb.Cluster) string {
-	at := (*path)(nil).field("eds_cluster_config")
-	v.adsOrSelf(at.field("eds_config"), pb.GetEdsClusterConfig().GetEdsConfig())
+func (d clusterDecoder) edsServiceName(pb *clusterpb.Cluster) string {
+	at := faults.Field("eds_cluster_config")
+	d.adsOrSelf(at.Field("eds_config"), pb.GetEdsClusterConfig().GetEdsConfig())
 	if name := pb.GetEdsClusterConfig().GetServiceName(); name != "" {
 		return name
 	}
 	// The name of the Cluster could not be that of another resource, since an
 	// xdstp name has the resource type in it (gRFC A47).
 	if strings.HasPrefix(pb.GetName(), "xdstp:") {
-		v.fault(at.field("service_name"), "must not be empty in a cluster whose name starts with xdstp:")
+		d.fault(at.Field("service_name"), "must not be empty in a cluster whose name starts with xdstp:")
 	}
 	return pb.GetName()
 }
 
-// maxRequests is that of the first threshold of priority DEFAULT; gRPC knows no
-// other priority (gRFC A32).
+// maxRequests returns max_requests of the first threshold with priority DEFAULT, the only
+// priority that gRPC has (gRFC A32).
 func maxRequests(pb *clusterpb.Cluster) uint32 {
 	for _, t := range pb.GetCircuitBreakers().GetThresholds() {
 		if t.GetPriority() != corepb.RoutingPriority_DEFAULT {
@@ -114,4 +204,20 @@ func maxRequests(pb *clusterpb.Cluster) uint32 {
 		break
 	}
 	return DefaultMaxRequests
+}
+
+// inline decodes load_assignment. Unlike an EDS resource it may have localities without
+// names and weights, since Envoy, for which it is written, requires neither.
+func (d clusterDecoder) inline(pb *clusterpb.Cluster, c *Cluster) {
+	at, assignment := faults.Field("load_assignment"), pb.GetLoadAssignment()
+	switch {
+	case assignment == nil:
+		d.fault(at, "must be set in a cluster of type %v", c.Kind)
+		return
+	case c.Kind == ClusterLogicalDNS:
+		c.Inline = d.logicalDNS(at, assignment)
+	default:
+		c.Inline = assignmentOf(d.validator, at, assignment, c.Kind)
+	}
+	c.Inline.Name = c.Name
 }

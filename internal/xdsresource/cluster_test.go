@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func edsCluster(edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
@@ -50,8 +52,8 @@ func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
 }
 
 // passedOver is what is said of an entry of load_balancing_policy.
-func passedOver(i int, typeURL string) Ignored {
-	return Ignored{
+func passedOver(i int, typeURL string) xdsclient.Ignored {
+	return xdsclient.Ignored{
 		Path:   fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
 		Reason: fmt.Sprintf("this client has no load balancing policy of type %q", typeURL),
 		Places: 1,
@@ -92,7 +94,7 @@ func TestCluster(t *testing.T) {
 		}, {
 			"load_balancing_policy behind unknown ones",
 			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
-			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []Ignored{
+			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []xdsclient.Ignored{
 				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
 			}},
 		}, {
@@ -128,66 +130,57 @@ func TestClusterFaults(t *testing.T) {
 	unknown := &anypb.Any{TypeUrl: unknownURL}
 	const lbPath, typedConfig = "load_balancing_policy", ".policies[0].typed_extension_config.typed_config"
 	const knows, types = "; " + knownPolicies, "; " + knownTypes
-	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     []Fault
-	}{
-		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []Fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
-		{"a type from the future", ofType(77), []Fault{{"type", "unknown cluster type 77" + types}}},
-		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []Fault{{"type", "the cluster type is not set" + types}}},
+	checkAllFaults(t, ClusterType, []faultTest{
+		{"type ORIGINAL_DST", ofType(clusterpb.Cluster_ORIGINAL_DST), []fault{{"type", "unknown cluster type ORIGINAL_DST" + types}}},
+		{"a type from the future", ofType(77), []fault{{"type", "unknown cluster type 77" + types}}},
+		{"no type", edsCluster(func(c *clusterpb.Cluster) { c.ClusterDiscoveryType = nil }), []fault{{"type", "the cluster type is not set" + types}}},
 		{
 			"a custom type",
 			edsCluster(func(c *clusterpb.Cluster) {
 				c.ClusterDiscoveryType = &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.x", TypedConfig: unknown}}
 			}),
-			[]Fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types}},
+			[]fault{{"cluster_type", `unknown cluster type "envoy.clusters.x" ("` + unknownURL + `")` + types}},
 		}, {
 			"EDS from a file", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig.EdsConfig = filePath() }),
-			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
+			[]fault{{"eds_cluster_config.eds_config", "must be ads or self, is path"}},
 		}, {
 			"no EDS config", edsCluster(func(c *clusterpb.Cluster) { c.EdsClusterConfig = nil }),
-			[]Fault{{"eds_cluster_config.eds_config", "must be ads or self, is not set"}},
+			[]fault{{"eds_cluster_config.eds_config", "must be ads or self, is not set"}},
 		}, {
 			"an xdstp name and no service name (gRFC A47)", edsCluster(func(c *clusterpb.Cluster) { c.Name = "xdstp://a/b/c" }),
-			[]Fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
+			[]fault{{"eds_cluster_config.service_name", "must not be empty in a cluster whose name starts with xdstp:"}},
 		}, {
 			"another lb_policy", edsCluster(func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
-			[]Fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"}},
+			[]fault{{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"}},
 		}, {
 			"an empty load_balancing_policy", lb(policies()),
-			[]Fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
+			[]fault{{lbPath + ".policies", "no known load balancing policy among []" + knows}},
 		}, {
 			"only unknown policies", lb(policies(unknown, nil)),
-			[]Fault{{lbPath + ".policies", `no known load balancing policy among ["` + unknownURL + `" ""]` + knows}},
+			[]fault{{lbPath + ".policies", `no known load balancing policy among ["` + unknownURL + `" ""]` + knows}},
 		}, {
 			"many unknown policies", lb(policies(nil, nil, nil, nil, nil, nil, nil)),
-			[]Fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
+			[]fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
 		}, {
 			"a known policy at fault before a good one (gRFC A52)",
 			lb(policies(wrrLocality(t, policies(unknown)), mustAny(t, &roundrobinpb.RoundRobin{}))),
-			[]Fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
+			[]fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
 		}, {
 			"17 policies within each other (gRFC A52)", lb(nestedWRR(t, 17)),
-			[]Fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
+			[]fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
 		}, {
 			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = ads() }),
-			[]Fault{{"lrs_server", "must be self, is ads"}},
+			[]fault{{"lrs_server", "must be self, is ads"}},
 		}, {
 			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},
-			[]Fault{
+			[]fault{
 				{"name", "must not be empty"},
 				{"type", "the cluster type is not set" + types},
 				{"lb_policy", "unknown load balancing policy MAGLEV; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM"},
 				{"lrs_server", "must be self, is path"},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ClusterType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 func TestClusterWithUnreadablePolicy(t *testing.T) {
@@ -197,7 +190,7 @@ func TestClusterWithUnreadablePolicy(t *testing.T) {
 		config.Value = []byte{0xff}
 		faults := decodeFaults(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(config) }))
 		want := "cannot be read as " + string(m.ProtoReflect().Descriptor().FullName())
-		if len(faults) != 1 || !strings.HasPrefix(faults[0].Message, want) {
+		if len(faults) != 1 || !strings.HasPrefix(faults[0].Problem, want) {
 			t.Errorf("faults = %v, want one that starts with %q", faults, want)
 		}
 	}

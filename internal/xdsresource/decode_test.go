@@ -9,12 +9,12 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -123,12 +123,12 @@ func TestDecodeNeedsAName(t *testing.T) {
 	for _, tc := range []struct {
 		rt       *xdsclient.ResourceType
 		resource proto.Message
-		want     Fault
+		want     fault
 	}{
-		{ListenerType, &listenerpb.Listener{}, Fault{"name", "must not be empty"}},
-		{RouteConfigurationType, &routepb.RouteConfiguration{}, Fault{"name", "must not be empty"}},
-		{ClusterType, &clusterpb.Cluster{}, Fault{"name", "must not be empty"}},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, Fault{"cluster_name", "must not be empty"}},
+		{ListenerType, &listenerpb.Listener{}, fault{"name", "must not be empty"}},
+		{RouteConfigurationType, &routepb.RouteConfiguration{}, fault{"name", "must not be empty"}},
+		{ClusterType, &clusterpb.Cluster{}, fault{"name", "must not be empty"}},
+		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, fault{"cluster_name", "must not be empty"}},
 	} {
 		t.Run(tc.rt.Name, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +142,7 @@ func TestDecodeNeedsAName(t *testing.T) {
 
 func TestDuration(t *testing.T) {
 	t.Parallel()
-	at := (*path)(nil).field("d")
+	at := faults.Field("d")
 	for _, tc := range []struct {
 		given string
 		pb    *durationpb.Duration
@@ -177,7 +177,7 @@ func TestFaultsSaysAll(t *testing.T) {
 	t.Parallel()
 	v := new(validator)
 	v.fault(nil, "is odd")
-	v.fault((*path)(nil).item("virtual_hosts", 2).item("routes", 0).field("match"), "is %s", quote("x"))
+	v.fault(faults.Item("virtual_hosts", 2).Item("routes", 0).Field("match"), "is %s", faults.Quote("x"))
 	want := `is odd; virtual_hosts[2].routes[0].match: is "x"`
 	if got := v.err().Error(); got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
@@ -188,27 +188,16 @@ func TestFaultsAreBounded(t *testing.T) {
 	t.Parallel()
 	v := new(validator)
 	for range 250 {
-		v.fault((*path)(nil).field("f"), "%s", strings.Repeat("é", 5000))
+		v.fault(faults.Field("f"), "%s", strings.Repeat("é", 5000))
 	}
 	if len(v.faults.List) != 100 || v.faults.Omitted != 150 {
 		t.Errorf("%d faults and %d omitted, want 100 and 150", len(v.faults.List), v.faults.Omitted)
 	}
-	message := v.faults.List[0].Message
+	message := v.faults.List[0].Problem
 	if want := strings.Repeat("é", 500) + "…"; message != want {
 		t.Errorf("message of %d bytes, want it cut between characters to %d", len(message), len(want))
 	}
 	if got := v.err().Error(); !strings.HasSuffix(got, "; and 150 more") {
 		t.Errorf("Error() ends in %q, want it to say that there are 150 more", got[len(got)-20:])
-	}
-}
-
-func TestQuoteShortens(t *testing.T) {
-	t.Parallel()
-	got := quote(strings.Repeat("é", 110) + "x")
-	if want := `"` + strings.Repeat("é", 100) + `…"`; got != want {
-		t.Errorf("quote = %s, want %s", got, want)
-	}
-	if diff := cmp.Diff(`"a\nb"`, quote("a\nb")); diff != "" {
-		t.Errorf("quote (-want +got):\n%s", diff)
 	}
 }

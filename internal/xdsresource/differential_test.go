@@ -203,7 +203,7 @@ func randomMatch(r *rand.Rand) *routepb.RouteMatch {
 		m.QueryParameters = []*routepb.QueryParameterMatcher{oneOf(r, stringQuery("q", is), queryPresent("q", true), queryPresent("q", false))}
 	}
 	if r.IntN(6) == 0 {
-		m.RuntimeFraction = fraction(uint32(r.IntN(101)), typepb.FractionalPercent_HUNDRED)
+		m.RuntimeFraction = runtimeFraction(uint32(r.IntN(101)), typepb.FractionalPercent_HUNDRED)
 	}
 	return m
 }

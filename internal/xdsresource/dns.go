@@ -5,6 +5,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // AddressFamily says which of the addresses of a name are used
@@ -12,9 +18,8 @@ import (
 type AddressFamily int
 
 const (
-	// FamilyAny: all (AUTO, ALL). Envoy's AUTO leaves IPv4 out where there is
-	// IPv6; gRPC uses both, so that a name is of use also where one of the two
-	// leads nowhere.
+	// FamilyAny: all (AUTO, ALL). Envoy's AUTO does not use IPv4 if there is IPv6;
+	// gRPC uses both, so that a name works even if one of the two is not routed.
 	FamilyAny AddressFamily = iota
 	// FamilyV4: IPv4 only.
 	FamilyV4
@@ -24,7 +29,7 @@ const (
 	FamilyV4Preferred
 )
 
-// choose returns those of addresses, each "ip:port", that the family leaves.
+// choose returns the addresses, each "ip:port", that the family allows.
 func (f AddressFamily) choose(addresses []string) []string {
 	if f == FamilyAny {
 		return addresses
@@ -57,9 +62,9 @@ func (c *Cluster) DNSNames() []string {
 }
 
 // Resolved returns the endpoints of a cluster of type ClusterStrictDNS or
-// ClusterLogicalDNS. addresses gives those of a name, as "ip:port"; the first
-// name that has an address keeps it. additional_addresses, which are not names,
-// are not used.
+// ClusterLogicalDNS. addresses returns those of a name, as "ip:port". If several names
+// have the same address, the first one gets it. additional_addresses, which are not
+// names, are not used.
 //
 // Each address of a STRICT_DNS cluster is an endpoint with the weight, health,
 // and hostname of the name's; without hostname, it has the name.
@@ -88,7 +93,7 @@ func (c *Cluster) Resolved(addresses func(name string) []string) *Endpoints {
 	return resolved
 }
 
-// endpointsOf returns what name has become with the given addresses.
+// endpointsOf returns the endpoints of a name that resolves to the given addresses.
 func (c *Cluster) endpointsOf(name Endpoint, addresses []string) []Endpoint {
 	if len(addresses) == 0 {
 		return nil
@@ -134,11 +139,66 @@ func fitWeights(localities []Locality) {
 	}
 }
 
-// scaled returns the weight, made smaller in proportion if total, that of n
-// together, does not fit 32 bits. It is at least 1.
+// scaled returns weight, one of n weights that add up to total, scaled down if total does
+// not fit 32 bits. It is at least 1.
 func scaled(weight, total uint64, n int) uint32 {
 	if total <= math.MaxUint32 {
 		return uint32(weight)
 	}
 	return uint32(max(1, float64(weight)*(math.MaxUint32-float64(n))/float64(total)))
+}
+
+// logicalDNS decodes the load_assignment of a cluster of type LOGICAL_DNS. Its
+// locality has no name, its endpoint the name that is resolved as hostname
+// (gRFC A37, "Validation" and "xds_cluster_resolver_experimental LB Policy"; gRFC
+// A81, "xDS Resource Validation").
+func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
+	e := &Endpoints{Drops: d.drops(at.Field("policy"), pb.GetPolicy().GetDropOverloads())}
+	if n := len(pb.GetEndpoints()); n != 1 {
+		d.fault(at.Field("endpoints"), "must have exactly one entry in a cluster of type LOGICAL_DNS, has %d", n)
+		return e
+	}
+	at = at.Item("endpoints", 0)
+	endpoints := pb.GetEndpoints()[0].GetLbEndpoints()
+	if n := len(endpoints); n != 1 {
+		d.fault(at.Field("lb_endpoints"), "must have exactly one entry in a cluster of type LOGICAL_DNS, has %d", n)
+		return e
+	}
+	l := endpointDecoder{validator: d.validator, kind: ClusterLogicalDNS, addresses: make(map[string]position)}
+	endpoint := l.endpoint(at.Item("lb_endpoints", 0), position{}, endpoints[0])
+	endpoint.Hostname, endpoint.Weight = endpoint.Address, 1
+	e.Localities = []Locality{{Weight: 1, Endpoints: []Endpoint{endpoint}}}
+	return e
+}
+
+// defaultRefreshRate is that of Envoy (Cluster.dns_refresh_rate).
+const defaultRefreshRate = 5 * time.Second
+
+// dns decodes how names are to be resolved.
+func (d clusterDecoder) dns(pb *clusterpb.Cluster, c *Cluster) {
+	switch family := pb.GetDnsLookupFamily(); family {
+	case clusterpb.Cluster_AUTO, clusterpb.Cluster_ALL:
+		c.AddressFamily = FamilyAny
+	case clusterpb.Cluster_V4_ONLY:
+		c.AddressFamily = FamilyV4
+	case clusterpb.Cluster_V6_ONLY:
+		c.AddressFamily = FamilyV6
+	case clusterpb.Cluster_V4_PREFERRED:
+		c.AddressFamily = FamilyV4Preferred
+	default:
+		d.fault(faults.Field("dns_lookup_family"), "unknown family %v; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED", family)
+	}
+	if c.Kind != ClusterStrictDNS {
+		return
+	}
+	c.RefreshRate = defaultRefreshRate
+	//lint:ignore SA1019 control planes still send it
+	if rate := pb.GetDnsRefreshRate(); rate != nil {
+		at := faults.Field("dns_refresh_rate")
+		before := d.faults.Total()
+		c.RefreshRate = d.duration(at, rate)
+		if c.RefreshRate <= time.Millisecond && d.faults.Total() == before {
+			d.fault(at, "must be more than 1ms, is %v", c.RefreshRate)
+		}
+	}
 }

@@ -2,13 +2,13 @@ package xdsresource
 
 import "github.com/dynxds/dynxds/internal/matching"
 
-// VirtualHost returns the virtual host for an authority, or nil: the one with
-// that very domain, else the one with the longest matching "*suffix", else the
-// longest matching "prefix*", else "*". Case does not matter. A wildcard stands
-// for at least one character. A port in the authority is part of it.
+// VirtualHost returns the virtual host for an authority, or nil. An exact domain is
+// preferred to "*suffix", that to "prefix*", and that to "*"; among wildcards of a kind
+// the longest wins. Case does not matter. A wildcard stands for at least one character.
+// A port is part of the authority.
 //
-// It may be called concurrently, and does not allocate if the authority is in
-// lower case.
+// It may be called concurrently, and does not allocate if the authority is in lower
+// case.
 func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 	if i := rc.table().Find(authority); i != matching.NoHost {
 		return rc.VirtualHosts[i]
@@ -16,8 +16,8 @@ func (rc *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 	return nil
 }
 
-// Clusters returns the clusters that the routes of all virtual hosts forward
-// RPCs or their copies to, as VirtualHost.Clusters does for one.
+// Clusters returns the clusters that the routes of all virtual hosts forward or mirror
+// RPCs to, each once.
 func (rc *RouteConfiguration) Clusters() []string { return rc.table().clusters }
 
 func (rc *RouteConfiguration) table() *domainTable {
@@ -27,8 +27,8 @@ func (rc *RouteConfiguration) table() *domainTable {
 	return newDomainTable(rc.VirtualHosts)
 }
 
-// domainTable finds virtual hosts by authority. They are numbers: the place among those
-// of the RouteConfiguration.
+// domainTable finds virtual hosts by authority, as indexes into
+// RouteConfiguration.VirtualHosts.
 type domainTable struct {
 	*matching.Domains
 	clusters []string
@@ -45,11 +45,10 @@ func newDomainTable(hosts []*VirtualHost) *domainTable {
 	return &domainTable{Domains: d, clusters: clustersOfHosts(hosts)}
 }
 
-// with returns the table for virtual hosts of the same domains, made from those that t
-// is for.
-func (t *domainTable) with(was, hosts []*VirtualHost) *domainTable {
+// with returns the table for new versions of the virtual hosts, whose domains are the same.
+func (t *domainTable) with(old, hosts []*VirtualHost) *domainTable {
 	for i := range hosts {
-		if !sameSlice(was[i].Clusters(), hosts[i].Clusters()) {
+		if !sameSlice(old[i].Clusters(), hosts[i].Clusters()) {
 			return &domainTable{Domains: t.Domains, clusters: clustersOfHosts(hosts)}
 		}
 	}
@@ -70,7 +69,7 @@ func clustersOfHosts(hosts []*VirtualHost) []string {
 	return s.names
 }
 
-// sameSlice reports whether two slices are one.
+// sameSlice reports whether a and b have the same elements in the same memory.
 func sameSlice(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -67,16 +67,16 @@ func TestDomainFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given   string
 		domains []string
-		want    []Fault
+		want    []fault
 	}{
-		{"an empty domain", []string{"a", ""}, []Fault{{second, "must not be empty"}}},
-		{"a wildcard inside", []string{"a", "a.*.b"}, []Fault{{second, `"a.*.b"` + stars}}},
-		{"a wildcard at both ends", []string{"a", "*.b.*"}, []Fault{{second, `"*.b.*"` + stars}}},
-		{"two wildcards", []string{"a", "**"}, []Fault{{second, `"**"` + stars}}},
-		{"two wildcards at the start", []string{"a", "**.b"}, []Fault{{second, `"**.b"` + stars}}},
-		{"a duplicate", []string{"a.b", "a.b"}, []Fault{{second, `"a.b" is already a domain of virtual_hosts[0]`}}},
-		{"a duplicate in another case", []string{"a.b", "A.B"}, []Fault{{second, `"A.B" is already a domain of virtual_hosts[0]`}}},
-		{"two catch-alls", []string{"*", "*"}, []Fault{{second, `"*" is already a domain of virtual_hosts[0]`}}},
+		{"an empty domain", []string{"a", ""}, []fault{{second, "must not be empty"}}},
+		{"a wildcard inside", []string{"a", "a.*.b"}, []fault{{second, `"a.*.b"` + stars}}},
+		{"a wildcard at both ends", []string{"a", "*.b.*"}, []fault{{second, `"*.b.*"` + stars}}},
+		{"two wildcards", []string{"a", "**"}, []fault{{second, `"**"` + stars}}},
+		{"two wildcards at the start", []string{"a", "**.b"}, []fault{{second, `"**.b"` + stars}}},
+		{"a duplicate", []string{"a.b", "a.b"}, []fault{{second, `"a.b" is already a domain of virtual_hosts[0]`}}},
+		{"a duplicate in another case", []string{"a.b", "A.B"}, []fault{{second, `"A.B" is already a domain of virtual_hosts[0]`}}},
+		{"two catch-alls", []string{"*", "*"}, []fault{{second, `"*" is already a domain of virtual_hosts[0]`}}},
 		{"different wildcards of one text", []string{"*a", "a*", "a"}, nil},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestDuplicateDomainWithinOneVirtualHost(t *testing.T) {
 	t.Parallel()
 	checkFaults(t, RouteConfigurationType,
 		&routepb.RouteConfiguration{Name: "r", VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"a", "b", "a"}}}},
-		[]Fault{{"virtual_hosts[0].domains[2]", `"a" is already a domain of virtual_hosts[0]`}})
+		[]fault{{"virtual_hosts[0].domains[2]", `"a" is already a domain of virtual_hosts[0]`}})
 }
 
 // linearVirtualHost compares an authority with one domain after the other.

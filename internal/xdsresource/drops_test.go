@@ -50,9 +50,9 @@ func TestDrops(t *testing.T) {
 			}
 		})
 	}
-	checkFaults(t, EndpointsType, withDrops(drop("", 1, perMillion), drop("x", 1, 9)), []Fault{
+	checkFaults(t, EndpointsType, withDrops(drop("", 1, perMillion), drop("x", 1, 9)), []fault{
 		{"policy.drop_overloads[0].category", "must not be empty"},
-		{"policy.drop_overloads[1].drop_percentage.denominator", "unknown denominator 9"},
+		{"policy.drop_overloads[1].drop_percentage.denominator", "is the unknown value 9"},
 	})
 }
 

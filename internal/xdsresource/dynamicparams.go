@@ -1,12 +1,12 @@
 package xdsresource
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -34,20 +34,18 @@ type DynamicParameterConstraintsMap struct {
 // ignoredConstraints lists the constraints of a DPDS resource that choose nothing, as they
 // are for what is the type of no resource. A type that the program may have of its own is
 // not among them; see xdsname.CheckType.
-func ignoredConstraints(resource *anypb.Any) ([]Ignored, error) {
+func ignoredConstraints(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 	m, err := dynparam.UnmarshalMap(resource)
 	if err != nil {
 		return nil, err
 	}
-	var list []Ignored
+	var ignored ignoredList
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
-		if _, err := xdsname.CheckType(name); err != nil && len(list) < maxIgnored {
-			list = append(list, Ignored{
-				Path: fmt.Sprintf("resource_type_constraints[%s]", quote(name)), Reason: err.Error(), Severity: xdsclient.SeverityWarning,
-			})
+		if _, err := xdsname.CheckType(name); err != nil {
+			ignored.add(faults.Field("resource_type_constraints").Key(name), xdsclient.SeverityWarning, err.Error(), err.Error())
 		}
 	}
-	return list, nil
+	return ignored.list(), nil
 }
 
 // decodeDynamicParameterConstraints returns no name, as the message has none: a

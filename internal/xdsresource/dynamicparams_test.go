@@ -94,18 +94,18 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 // Cluster Based on ACL").
 func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 	t.Parallel()
-	for typeName, want := range map[string][]Ignored{
+	for typeName, want := range map[string][]xdsclient.Ignored{
 		"envoy.config.route.v3.RouteConfiguration": nil,
 		"acme.v1.Thing": nil, // the program may have such a type
 		"envoy.config.cluster.v3.RouteConfiguration": {{
 			Path:     `resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
-			Severity: xdsclient.SeverityWarning,
-			Reason:   `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+			Severity: xdsclient.SeverityWarning, Places: 1,
+			Reason: `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
 		}},
 		dynparam.MapTypeName: {{
 			Path:     `resource_type_constraints["` + dynparam.MapTypeName + `"]`,
-			Severity: xdsclient.SeverityWarning,
-			Reason:   `found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+			Severity: xdsclient.SeverityWarning, Places: 1,
+			Reason: `found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
 		}},
 	} {
 		resource := dpds(t, typeName, direct())

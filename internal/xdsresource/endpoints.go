@@ -13,23 +13,91 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
+// Endpoints is a validated ClusterLoadAssignment.
+type Endpoints struct {
+	// Name is the cluster_name of the resource.
+	Name string
+	// Localities holds every locality with a weight above 0 and at least one
+	// endpoint, in the order of the resource.
+	Localities []Locality
+	// Drops are the shares of RPCs to fail. Each applies to the RPCs that those before
+	// it let pass.
+	Drops []Drop
+}
+
+// LocalityID identifies a locality.
+type LocalityID struct{ Region, Zone, SubZone string }
+
+// Locality is a group of endpoints in one place.
+type Locality struct {
+	ID LocalityID
+	// Priority is 0 for the most preferred localities. There are no gaps: priorities
+	// without endpoints are left out, and lower ones move up.
+	Priority uint32
+	// Weight is at least 1. The weights of one priority fit 32 bits together.
+	Weight    uint32
+	Endpoints []Endpoint
+}
+
+// HealthStatus is the health of an endpoint as the control plane sees it.
+type HealthStatus int
+
+// The health statuses, numbered as envoy.config.core.v3.HealthStatus.
+const (
+	HealthUnknown HealthStatus = iota
+	HealthHealthy
+	HealthUnhealthy
+	HealthDraining
+	HealthTimeout
+	HealthDegraded
+)
+
+// Usable reports whether an endpoint of this health gets RPCs: HEALTHY and
+// UNKNOWN do (gRFC A27).
+func (h HealthStatus) Usable() bool { return h == HealthUnknown || h == HealthHealthy }
+
+// Endpoint is one backend.
+type Endpoint struct {
+	// Address is "host:port", IPv6 in brackets.
+	Address string
+	// Hostname is the authority for RPCs whose route has AutoHost set (gRFC
+	// A81). It may be empty.
+	Hostname string
+	// Additional are further addresses of the same backend, in order of
+	// preference after Address (gRFC A61).
+	Additional []string
+	// HashKey takes the place of Address on the ring of PolicyRingHash (gRFC
+	// A76). Empty: none.
+	HashKey string
+	// Weight is at least 1.
+	Weight uint32
+	Health HealthStatus
+}
+
+// Equal reports whether e and o are the same in everything.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Address == o.Address && e.Hostname == o.Hostname && e.HashKey == o.HashKey && e.Weight == o.Weight && e.Health == o.Health &&
+		slices.Equal(e.Additional, o.Additional)
+}
+
 func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
 	return decode(resource, o, typeurl.Endpoints, new(endpointpb.ClusterLoadAssignment), "cluster_name",
-		(*endpointpb.ClusterLoadAssignment).GetClusterName, (*validator).endpoints)
+		(*endpointpb.ClusterLoadAssignment).GetClusterName, endpointsOf)
 }
 
-func (v *validator) endpoints(pb *endpointpb.ClusterLoadAssignment) *Endpoints {
-	return v.assignment(nil, pb, ClusterEDS)
+func endpointsOf(v *validator, pb *endpointpb.ClusterLoadAssignment) *Endpoints {
+	return assignmentOf(v, nil, pb, ClusterEDS)
 }
 
-// assignment decodes the ClusterLoadAssignment of a cluster of the given type.
-func (v *validator) assignment(at *path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind) *Endpoints {
-	l := localities{
-		v:          v,
+// assignmentOf decodes the ClusterLoadAssignment of a cluster of the given type.
+func assignmentOf(v *validator, at *faults.Path, pb *endpointpb.ClusterLoadAssignment, kind ClusterKind) *Endpoints {
+	d := endpointDecoder{
+		validator:  v,
 		at:         at,
 		kind:       kind,
 		weightless: kind != ClusterEDS && !slices.ContainsFunc(pb.GetEndpoints(), hasWeight),
@@ -39,18 +107,18 @@ func (v *validator) assignment(at *path, pb *endpointpb.ClusterLoadAssignment, k
 		localities: make([]Locality, 0, len(pb.GetEndpoints())),
 	}
 	for i, locality := range pb.GetEndpoints() {
-		l.add(i, locality)
+		d.add(i, locality)
 	}
-	l.checkPriorities()
-	closeGaps(l.localities)
-	drops := v.drops(at.field("policy"), pb.GetPolicy().GetDropOverloads())
-	return &Endpoints{Name: pb.GetClusterName(), Localities: l.localities, Drops: drops}
+	d.checkPriorities()
+	closeGaps(d.localities)
+	drops := v.drops(at.Field("policy"), pb.GetPolicy().GetDropOverloads())
+	return &Endpoints{Name: pb.GetClusterName(), Localities: d.localities, Drops: drops}
 }
 
-// localities decodes the localities of one ClusterLoadAssignment.
-type localities struct {
-	v    *validator
-	at   *path
+// endpointDecoder decodes the localities of one ClusterLoadAssignment.
+type endpointDecoder struct {
+	*validator
+	at   *faults.Path
 	kind ClusterKind
 	// weightless says that no locality of a load_assignment has a weight. Each
 	// then weighs as much as its endpoints do, which is how Envoy shares RPCs
@@ -74,64 +142,63 @@ type position struct{ locality, endpoint int }
 
 func hasWeight(pb *endpointpb.LocalityLbEndpoints) bool { return pb.GetLoadBalancingWeight() != nil }
 
-func (l *localities) add(i int, pb *endpointpb.LocalityLbEndpoints) {
-	at := l.at.item("endpoints", i)
+func (d *endpointDecoder) add(i int, pb *endpointpb.LocalityLbEndpoints) {
+	at := d.at.Item("endpoints", i)
 	weight, priority := pb.GetLoadBalancingWeight().GetValue(), pb.GetPriority()
-	named := pb.GetLocality() != nil || l.kind != ClusterEDS
+	named := pb.GetLocality() != nil || d.kind != ClusterEDS
 	if !named {
-		l.v.fault(at.field("locality"), "must be set")
+		d.fault(at.Field("locality"), "must be set")
 	}
-	if weight == 0 && !l.weightless {
-		return // Not to be used, and so not looked into (gRFC A27).
+	if weight == 0 && !d.weightless {
+		return // The locality is not used, and so not validated (gRFC A27).
 	}
-	l.checkWeight(at, priority, weight)
-	id := l.v.localityID(pb.GetLocality())
+	d.checkWeight(at, priority, weight)
+	id := d.localityID(pb.GetLocality())
 	key := localityKey{id, priority}
-	if first, taken := l.ids[key]; taken && named {
-		l.v.fault(at.field("locality"), "is the same as that of endpoints[%d], in the same priority %d", first, priority)
+	if first, taken := d.ids[key]; taken && named {
+		d.fault(at.Field("locality"), "is the same as that of endpoints[%d], in the same priority %d", first, priority)
 	} else {
-		l.ids[key] = i
+		d.ids[key] = i
 	}
-	endpoints := l.endpoints(at, i, pb.GetLbEndpoints())
-	if l.weightless && l.kind == ClusterStatic {
+	endpoints := d.endpoints(at, i, pb.GetLbEndpoints())
+	if d.weightless && d.kind == ClusterStatic {
 		weight = uint32(min(totalWeight(endpoints), math.MaxUint32))
-		l.checkWeight(at, priority, weight)
+		d.checkWeight(at, priority, weight)
 	}
 	if len(endpoints) > 0 {
-		l.localities = append(l.localities, Locality{ID: id, Priority: priority, Weight: weight, Endpoints: endpoints})
+		d.localities = append(d.localities, Locality{ID: id, Priority: priority, Weight: weight, Endpoints: endpoints})
 	}
 }
 
-func (l *localities) checkWeight(at *path, priority, weight uint32) {
-	sum := l.weights[priority]
-	l.weights[priority] = sum + uint64(weight)
+func (d *endpointDecoder) checkWeight(at *faults.Path, priority, weight uint32) {
+	sum := d.weights[priority]
+	d.weights[priority] = sum + uint64(weight)
 	if sum <= math.MaxUint32 && sum+uint64(weight) > math.MaxUint32 {
-		l.v.fault(at.field("load_balancing_weight"), "the localities of priority %d have a weight of more than %d together",
+		d.fault(at.Field("load_balancing_weight"), "the localities of priority %d have a weight of more than %d together",
 			priority, uint32(math.MaxUint32))
 	}
 }
 
-func (v *validator) localityID(pb *corepb.Locality) LocalityID {
+func (d *endpointDecoder) localityID(pb *corepb.Locality) LocalityID {
 	return LocalityID{
-		Region:  v.intern(pb.GetRegion()),
-		Zone:    v.intern(pb.GetZone()),
-		SubZone: v.intern(pb.GetSubZone()),
+		Region:  d.intern(pb.GetRegion()),
+		Zone:    d.intern(pb.GetZone()),
+		SubZone: d.intern(pb.GetSubZone()),
 	}
 }
 
-// checkPriorities finds a priority that no locality has although a later one
-// is in use.
-func (l *localities) checkPriorities() {
-	for want, priority := range slices.Sorted(maps.Keys(l.weights)) {
+// checkPriorities reports the first priority without a locality although a lower one has
+// some.
+func (d *endpointDecoder) checkPriorities() {
+	for want, priority := range slices.Sorted(maps.Keys(d.weights)) {
 		if priority != uint32(want) {
-			l.v.fault(l.at.field("endpoints"), "no locality has priority %d although one has priority %d; priorities must have no gaps", want, priority)
+			d.fault(d.at.Field("endpoints"), "no locality has priority %d although one has priority %d; priorities must have no gaps", want, priority)
 			return
 		}
 	}
 }
 
-// closeGaps renumbers the priorities, so that one without an endpoint leaves
-// no gap.
+// closeGaps renumbers the priorities so that there are no gaps where one has no endpoints.
 func closeGaps(localities []Locality) {
 	number := make(map[uint32]uint32)
 	for i := range localities {
@@ -145,13 +212,13 @@ func closeGaps(localities []Locality) {
 	}
 }
 
-func (l *localities) endpoints(at *path, locality int, pbs []*endpointpb.LbEndpoint) []Endpoint {
+func (d *endpointDecoder) endpoints(at *faults.Path, locality int, pbs []*endpointpb.LbEndpoint) []Endpoint {
 	endpoints := make([]Endpoint, 0, len(pbs))
 	for i, pb := range pbs {
-		endpoints = append(endpoints, l.endpoint(at.item("lb_endpoints", i), position{locality, i}, pb))
+		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", i), position{locality, i}, pb))
 	}
 	if total := totalWeight(endpoints); total > math.MaxUint32 {
-		l.v.fault(at.field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
+		d.fault(at.Field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
 	}
 	return endpoints
 }
@@ -164,91 +231,89 @@ func totalWeight(endpoints []Endpoint) uint64 {
 	return total
 }
 
-func (l *localities) endpoint(at *path, pos position, pb *endpointpb.LbEndpoint) Endpoint {
+func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb.LbEndpoint) Endpoint {
 	e := Endpoint{Weight: 1, Health: HealthStatus(pb.GetHealthStatus())}
 	if weight := pb.GetLoadBalancingWeight(); weight != nil {
 		if e.Weight = weight.GetValue(); e.Weight == 0 {
-			l.v.fault(at.field("load_balancing_weight"), "must be at least 1")
+			d.fault(at.Field("load_balancing_weight"), "must be at least 1")
 		}
 	}
 	if pb.GetEndpoint() == nil {
-		l.v.fault(at, "host_identifier must be endpoint, is %s", whichOneof(pb, "host_identifier"))
+		d.fault(at, "host_identifier must be endpoint, is %s", whichOneof(pb, "host_identifier"))
 		return e
 	}
 	if e.Hostname = pb.GetEndpoint().GetHostname(); !isVisible(e.Hostname) {
-		l.v.fault(at.field("endpoint").field("hostname"), "%s has a blank or control character in it", quote(e.Hostname))
+		d.fault(at.Field("endpoint").Field("hostname"), "%s has a blank or control character in it", faults.Quote(e.Hostname))
 	}
 	e.HashKey = pb.GetMetadata().GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetStringValue()
-	at = at.field("endpoint")
-	e.Address = l.address(at.field("address"), pos, pb.GetEndpoint().GetAddress())
+	at = at.Field("endpoint")
+	e.Address = d.address(at.Field("address"), pos, pb.GetEndpoint().GetAddress())
 	for i, additional := range pb.GetEndpoint().GetAdditionalAddresses() {
-		address := l.address(at.item("additional_addresses", i).field("address"), pos, additional.GetAddress())
+		address := d.address(at.Item("additional_addresses", i).Field("address"), pos, additional.GetAddress())
 		e.Additional = append(e.Additional, address)
 	}
 	return e
 }
 
 // address returns an address that no endpoint has yet, or "" after a fault.
-func (l *localities) address(at *path, pos position, pb *corepb.Address) string {
-	address := l.v.address(at, pb, l.kind)
+func (d *endpointDecoder) address(at *faults.Path, pos position, pb *corepb.Address) string {
+	address := d.socketAddress(at, pb)
 	if address == "" {
 		return ""
 	}
-	if first, taken := l.addresses[address]; taken {
-		l.v.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", quote(address), first.locality, first.endpoint)
+	if first, taken := d.addresses[address]; taken {
+		d.fault(at, "%s is already the address of endpoints[%d].lb_endpoints[%d]", faults.Quote(address), first.locality, first.endpoint)
 		return ""
 	}
-	l.addresses[address] = pos
+	d.addresses[address] = pos
 	return address
 }
 
-// address returns "host:port", or "" after a fault, for an address in a cluster
-// of the given type.
-func (v *validator) address(at *path, pb *corepb.Address, kind ClusterKind) string {
+// socketAddress returns "host:port", or "" after a fault.
+func (d *endpointDecoder) socketAddress(at *faults.Path, pb *corepb.Address) string {
 	socket := pb.GetSocketAddress()
 	if socket == nil {
-		v.fault(at, "must be socket_address, is %s", whichOneof(pb, "address"))
+		d.fault(at, "must be socket_address, is %s", whichOneof(pb, "address"))
 		return ""
 	}
-	at = at.field("socket_address")
-	hostOK, portOK := v.checkHost(at.field("address"), socket.GetAddress()), v.checkPort(at, socket)
-	if kind != ClusterEDS && socket.GetResolverName() != "" {
-		v.fault(at.field("resolver_name"), "must be empty, is %s: this client resolves names with DNS", quote(socket.GetResolverName()))
+	at = at.Field("socket_address")
+	hostOK, portOK := d.checkHost(at.Field("address"), socket.GetAddress()), d.checkPort(at, socket)
+	if d.kind != ClusterEDS && socket.GetResolverName() != "" {
+		d.fault(at.Field("resolver_name"), "must be empty, is %s: this client resolves names with DNS", faults.Quote(socket.GetResolverName()))
 	}
 	if !hostOK || !portOK {
 		return ""
 	}
-	if _, err := netip.ParseAddr(socket.GetAddress()); kind == ClusterStatic && err != nil {
-		v.fault(at.field("address"), "%s is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names", quote(socket.GetAddress()))
+	if _, err := netip.ParseAddr(socket.GetAddress()); d.kind == ClusterStatic && err != nil {
+		d.fault(at.Field("address"), "%s is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names", faults.Quote(socket.GetAddress()))
 		return ""
 	}
 	return net.JoinHostPort(socket.GetAddress(), strconv.Itoa(int(socket.GetPortValue())))
 }
 
-// checkHost lets IP addresses pass, and names, which gRPC-Go resolves when it
-// connects.
-func (v *validator) checkHost(at *path, host string) bool {
+// checkHost accepts IP addresses, and host names, which gRPC-Go resolves when it connects.
+func (d *endpointDecoder) checkHost(at *faults.Path, host string) bool {
 	if host == "" {
-		v.fault(at, "must not be empty")
+		d.fault(at, "must not be empty")
 		return false
 	}
 	if !strings.ContainsAny(host, "[]:/%\x00 \t\r\n") {
 		return true
 	}
 	if _, err := netip.ParseAddr(host); err != nil {
-		v.fault(at, "%s is neither an IP address nor a host name", quote(host))
+		d.fault(at, "%s is neither an IP address nor a host name", faults.Quote(host))
 		return false
 	}
 	return true
 }
 
-func (v *validator) checkPort(at *path, pb *corepb.SocketAddress) bool {
+func (d *endpointDecoder) checkPort(at *faults.Path, pb *corepb.SocketAddress) bool {
 	if _, ok := pb.GetPortSpecifier().(*corepb.SocketAddress_PortValue); !ok {
-		v.fault(at, "port_specifier must be port_value, is %s", whichOneof(pb, "port_specifier"))
+		d.fault(at, "port_specifier must be port_value, is %s", whichOneof(pb, "port_specifier"))
 		return false
 	}
 	if port := pb.GetPortValue(); port == 0 || port > math.MaxUint16 {
-		v.fault(at.field("port_value"), "must be from 1 to %d, is %d", math.MaxUint16, port)
+		d.fault(at.Field("port_value"), "must be from 1 to %d, is %d", math.MaxUint16, port)
 		return false
 	}
 	return true

@@ -141,71 +141,62 @@ func TestEndpointsFaults(t *testing.T) {
 	nowhere.Locality = nil
 	nowhereUnweighted := locality("z", 0, 0)
 	nowhereUnweighted.Locality = nil
-	badHost := func(h string) []Fault {
-		return []Fault{{socket + ".address", `"` + h + `" is neither an IP address nor a host name`}}
+	badHost := func(h string) []fault {
+		return []fault{{socket + ".address", `"` + h + `" is neither an IP address nor a host name`}}
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *endpointpb.ClusterLoadAssignment
-		want     []Fault
-	}{
+	checkAllFaults(t, EndpointsType, []faultTest{
 		{
 			"localities without an ID", assignment(nowhere, nowhere, nowhereUnweighted),
-			[]Fault{{"endpoints[0].locality", "must be set"}, {"endpoints[1].locality", "must be set"}, {"endpoints[2].locality", "must be set"}},
+			[]fault{{"endpoints[0].locality", "must be set"}, {"endpoints[1].locality", "must be set"}, {"endpoints[2].locality", "must be set"}},
 		}, {
 			"one locality twice in a priority", assignment(locality("a", 0, 1), locality("b", 0, 1), locality("a", 0, 1)),
-			[]Fault{{"endpoints[2].locality", "is the same as that of endpoints[0], in the same priority 0"}},
+			[]fault{{"endpoints[2].locality", "is the same as that of endpoints[0], in the same priority 0"}},
 		}, {
 			"locality weights that overflow",
 			assignment(locality("a", 0, math.MaxUint32), locality("b", 0, 1), locality("c", 0, 1), locality("d", 1, 1)),
-			[]Fault{{"endpoints[1].load_balancing_weight", "the localities of priority 0 have a weight of more than 4294967295 together"}},
+			[]fault{{"endpoints[1].load_balancing_weight", "the localities of priority 0 have a weight of more than 4294967295 together"}},
 		}, {
 			"a gap in the priorities", assignment(locality("a", 0, 1), locality("b", 3, 1), locality("c", 5, 1)),
-			[]Fault{{"endpoints", "no locality has priority 1 although one has priority 3; priorities must have no gaps"}},
+			[]fault{{"endpoints", "no locality has priority 1 although one has priority 3; priorities must have no gaps"}},
 		}, {
 			"no priority 0", assignment(locality("a", math.MaxUint32, 1)),
-			[]Fault{{"endpoints", "no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"}},
+			[]fault{{"endpoints", "no locality has priority 0 although one has priority 4294967295; priorities must have no gaps"}},
 		},
-		{"an endpoint of weight 0", one(withWeight(host("a"), 0)), []Fault{{e0 + ".load_balancing_weight", "must be at least 1"}}},
+		{"an endpoint of weight 0", one(withWeight(host("a"), 0)), []fault{{e0 + ".load_balancing_weight", "must be at least 1"}}},
 		{
 			"endpoint weights that overflow", assignment(locality("a", 0, 1, withWeight(host("1"), math.MaxUint32), host("2"))),
-			[]Fault{{"endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}},
+			[]fault{{"endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}},
 		},
-		{"no endpoint", one(&endpointpb.LbEndpoint{}), []Fault{{e0, "host_identifier must be endpoint, is not set"}}},
+		{"no endpoint", one(&endpointpb.LbEndpoint{}), []fault{{e0, "host_identifier must be endpoint, is not set"}}},
 		{
 			"a named endpoint", one(&endpointpb.LbEndpoint{HostIdentifier: &endpointpb.LbEndpoint_EndpointName{EndpointName: "n"}}),
-			[]Fault{{e0, "host_identifier must be endpoint, is endpoint_name"}},
+			[]fault{{e0, "host_identifier must be endpoint, is endpoint_name"}},
 		},
-		{"no address", one(lbEndpoint(nil)), []Fault{{e0 + ".endpoint.address", "must be socket_address, is not set"}}},
+		{"no address", one(lbEndpoint(nil)), []fault{{e0 + ".endpoint.address", "must be socket_address, is not set"}}},
 		{
 			"a pipe", one(lbEndpoint(&corepb.Address{Address: &corepb.Address_Pipe{Pipe: &corepb.Pipe{Path: "/p"}}})),
-			[]Fault{{e0 + ".endpoint.address", "must be socket_address, is pipe"}},
+			[]fault{{e0 + ".endpoint.address", "must be socket_address, is pipe"}},
 		}, {
 			"a named port and no host",
 			one(lbEndpoint(&corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
 				PortSpecifier: &corepb.SocketAddress_NamedPort{NamedPort: "http"},
 			}}})),
-			[]Fault{{socket + ".address", "must not be empty"}, {socket, "port_specifier must be port_value, is named_port"}},
+			[]fault{{socket + ".address", "must not be empty"}, {socket, "port_specifier must be port_value, is named_port"}},
 		},
-		{"port 0", one(lbEndpoint(tcp("a", 0))), []Fault{{socket + ".port_value", "must be from 1 to 65535, is 0"}}},
-		{"a port out of range", one(lbEndpoint(tcp("a", 65536))), []Fault{{socket + ".port_value", "must be from 1 to 65535, is 65536"}}},
+		{"port 0", one(lbEndpoint(tcp("a", 0))), []fault{{socket + ".port_value", "must be from 1 to 65535, is 0"}}},
+		{"a port out of range", one(lbEndpoint(tcp("a", 65536))), []fault{{socket + ".port_value", "must be from 1 to 65535, is 65536"}}},
 		{"a host with a port", one(host("a:80")), badHost("a:80")},
 		{"an IPv6 address in brackets", one(host("[::1]")), badHost("[::1]")},
 		{"a URL", one(host("http://a")), badHost("http://a")},
 		{
 			"one address twice, also across localities",
 			assignment(locality("a", 0, 1, host("1"), host("2"), host("1")), locality("b", 1, 1, host("2"))),
-			[]Fault{
+			[]fault{
 				{"endpoints[0].lb_endpoints[2].endpoint.address", `"1:80" is already the address of endpoints[0].lb_endpoints[0]`},
 				{"endpoints[1].lb_endpoints[0].endpoint.address", `"2:80" is already the address of endpoints[0].lb_endpoints[1]`},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, EndpointsType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 func TestEqualLocalityNamesAreKeptOnce(t *testing.T) {
@@ -233,7 +224,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 	}
 	e.GetEndpoint().AdditionalAddresses = []*additional{{}, {Address: tcp("10.0.0.1", 80)}, {Address: tcp("a b", 80)}}
 	const at = "endpoints[0].lb_endpoints[0].endpoint.additional_addresses"
-	checkFaults(t, EndpointsType, assignment(locality("z", 0, 1, e)), []Fault{
+	checkFaults(t, EndpointsType, assignment(locality("z", 0, 1, e)), []fault{
 		{at + "[0].address", "must be socket_address, is not set"},
 		{at + "[1].address", `"10.0.0.1:80" is already the address of endpoints[0].lb_endpoints[0]`},
 		{at + "[2].address.socket_address.address", `"a b" is neither an IP address nor a host name`},

@@ -22,7 +22,7 @@ import (
 func richRoutes() *routepb.RouteConfiguration {
 	withAll := caseInsensitive(prefixMatch("/a.B/"))
 	withAll.Headers = []*routepb.HeaderMatcher{inverted(exact("a", "b")), inRange("n", 1, 9), present("p", true)}
-	withAll.RuntimeFraction = fraction(50, typepb.FractionalPercent_HUNDRED)
+	withAll.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
 	withQuery := separatedMatch("/q")
 	withQuery.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("x", true)}
 	rewritten := routeWith(regexMatch("/c/(d|e)+"), func(a *routepb.RouteAction) {
@@ -34,7 +34,7 @@ func richRoutes() *routepb.RouteConfiguration {
 	})
 	mirrored := routeWith(pathMatch("/a.B/m"), func(a *routepb.RouteAction) {
 		mirror := mirrorTo("m")
-		mirror.RuntimeFraction = fraction(1, typepb.FractionalPercent_MILLION)
+		mirror.RuntimeFraction = runtimeFraction(1, typepb.FractionalPercent_MILLION)
 		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{mirror}
 		a.PrefixRewrite = "/x"
 	})

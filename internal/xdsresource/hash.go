@@ -2,11 +2,11 @@ package xdsresource
 
 import (
 	"math/bits"
-	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -20,8 +20,8 @@ const (
 	// HashChannelID is the channel itself (filter_state with the key
 	// "io.grpc.channel_id").
 	HashChannelID
-	// HashNothing never gives a hash. It stands for the policies that gRPC
-	// does not know, since they may still be terminal.
+	// HashNothing never gives a hash. It stands for policies that gRPC does not
+	// support, which may still be terminal.
 	HashNothing
 )
 
@@ -30,16 +30,15 @@ type HashPolicy struct {
 	Kind HashKind
 	// Header is the name of the header in lower case, for HashHeader.
 	Header string
-	// Rewrite is applied to the header's value before it is hashed. nil: not.
+	// Rewrite is applied to the header's value before it is hashed. It may be nil.
 	Rewrite *Substitution
-	// Terminal ends the list here if there is a hash already.
+	// Terminal says that no further policy is applied if there is a hash already.
 	Terminal bool
 }
 
 // Hash computes the hash of an RPC. channelID is a random number that stays
 // the same for the life of the channel. It reports false if no policy gives a
-// hash; then the hash is to be a random number (gRFC A42). A route without
-// HashPolicies costs nothing.
+// hash; then the caller uses a random number (gRFC A42).
 func (r *Route) Hash(rpc *matching.RPC, channelID uint64) (hash uint64, ok bool) {
 	if len(r.HashPolicies) == 0 {
 		return 0, false
@@ -80,35 +79,27 @@ const channelIDKey = "io.grpc.channel_id"
 
 // hashPolicies decodes RouteAction.hash_policy. Policies that can have no
 // effect are left out.
-func (v *validator) hashPolicies(at *path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
+func (d *routeDecoder) hashPolicies(at *faults.Path, pbs []*routepb.RouteAction_HashPolicy) []HashPolicy {
 	var policies []HashPolicy
 	for i, pb := range pbs {
-		at := at.item("hash_policy", i)
+		at := at.Item("hash_policy", i)
 		p := HashPolicy{Kind: HashNothing, Terminal: pb.GetTerminal()}
 		switch specifier := pb.GetPolicySpecifier().(type) {
 		case *routepb.RouteAction_HashPolicy_Header_:
-			at = at.field("header")
-			p.Kind, p.Header = HashHeader, v.headerName(at.field("header_name"), specifier.Header.GetHeaderName())
-			p.Rewrite = v.substitution(at.field("regex_rewrite"), specifier.Header.GetRegexRewrite())
+			at = at.Field("header")
+			p.Kind, p.Header = HashHeader, d.headerName(at.Field("header_name"), specifier.Header.GetHeaderName())
+			p.Rewrite = d.match.substitution(at.Field("regex_rewrite"), specifier.Header.GetRegexRewrite())
 		case *routepb.RouteAction_HashPolicy_FilterState_:
 			if specifier.FilterState.GetKey() == channelIDKey {
 				p.Kind = HashChannelID
 			}
 		}
 		if p.Kind == HashNothing {
-			v.ignore(at, "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
+			d.ignore(at, "gives no hash: a gRPC client knows header, and filter_state with the key %q", channelIDKey)
 		}
 		if p.Kind != HashNothing || p.Terminal {
 			policies = append(policies, p)
 		}
 	}
 	return policies
-}
-
-// headerName reads the name of a header to look up.
-func (v *validator) headerName(at *path, name string) string {
-	if name == "" {
-		v.fault(at, "must not be empty")
-	}
-	return v.intern(strings.ToLower(name))
 }

@@ -89,7 +89,7 @@ func TestHashPolicyFaults(t *testing.T) {
 		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashHeader(""), broken}
 	})
 	const at = "virtual_hosts[0].routes[0].route.hash_policy"
-	checkFaults(t, RouteConfigurationType, routeConfig(route), []Fault{
+	checkFaults(t, RouteConfigurationType, routeConfig(route), []fault{
 		{at + "[0].header.header_name", "must not be empty"},
 		{at + "[1].header.regex_rewrite.pattern.regex", "must not be empty"},
 	})

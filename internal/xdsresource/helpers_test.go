@@ -54,7 +54,7 @@ func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteCo
 type note struct{ Path, Reason string }
 
 // checkIgnored compares what was left out of a resource.
-func checkIgnored(t *testing.T, got []Ignored, want ...note) {
+func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 	t.Helper()
 	notes := make([]note, len(got))
 	for i, part := range got {
@@ -65,8 +65,11 @@ func checkIgnored(t *testing.T, got []Ignored, want ...note) {
 	}
 }
 
+// fault is one of Faults.
+type fault struct{ Path, Problem string }
+
 // decodeFaults decodes a resource and returns what is wrong with it.
-func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []Fault {
+func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
 	t.Helper()
 	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
 	if err == nil {
@@ -79,14 +82,38 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []F
 	if !errors.As(err, &faults) {
 		t.Fatalf("Decode(%s) error has type %T, want *Faults", rt.Name, err)
 	}
-	return faults.List
+	list := make([]fault, len(faults.List))
+	for i, f := range faults.List {
+		if list[i] = (fault{f.Path, f.Problem}); f.String() != f.Path+": "+f.Problem && f.String() != f.Problem {
+			t.Errorf("the fault is %q, with more than a path and a problem", f)
+		}
+	}
+	return list
 }
 
 // checkFaults decodes a resource and compares what is wrong with it.
-func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []Fault) {
+func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
 	if diff := cmp.Diff(want, decodeFaults(t, rt, m)); diff != "" {
 		t.Errorf("faults differ (-want +got):\n%s", diff)
+	}
+}
+
+// faultTest is a resource and what is wrong with it.
+type faultTest struct {
+	given    string
+	resource proto.Message
+	want     []fault
+}
+
+// checkAllFaults is checkFaults for each of the tests.
+func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
+	t.Helper()
+	for _, tc := range tests {
+		t.Run(tc.given, func(t *testing.T) {
+			t.Parallel()
+			checkFaults(t, rt, tc.resource, tc.want)
+		})
 	}
 }
 

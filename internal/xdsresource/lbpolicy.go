@@ -25,12 +25,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // The policies that Cluster.LBPolicy names beside those registered with gRPC.
-// They are dynxds's own: gRPC's policy of the first name gets the hash of an
-// RPC from where only gRPC's own xDS code can put it, and of the second there
-// is none.
+// They are dynxds's own: gRPC's policy of the first name reads the hash of an RPC from
+// where only gRPC's own xDS code can put it, and gRPC has none of the second name.
 const (
 	PolicyRingHash = "ring_hash_experimental"
 	PolicyRandom   = "dynxds_random"
@@ -65,110 +66,116 @@ const minChoices = 2
 const knownPolicies = "this client knows RoundRobin, LeastRequest, PickFirst, ClientSideWeightedRoundRobin, " +
 	"RingHash and Random, WrrLocality with these, and a TypedStruct that names a policy registered with gRPC"
 
-// lbPolicy decodes the policy of a cluster: load_balancing_policy, or, if that
+// policyDecoder decodes the load balancing policy of a Cluster into its value.
+type policyDecoder struct {
+	*validator
+	c *Cluster
+}
+
+// cluster decodes the policy of a cluster: load_balancing_policy, or, if that
 // is not set, lb_policy (gRFC A52).
-func (v *validator) lbPolicy(pb *clusterpb.Cluster, c *Cluster) {
+func (d policyDecoder) cluster(pb *clusterpb.Cluster) {
 	if policy := pb.GetLoadBalancingPolicy(); policy != nil {
-		c.AcrossLocalities = true
-		v.firstKnownPolicy((*path)(nil).field("load_balancing_policy"), policy, 1, c)
+		d.c.AcrossLocalities = true
+		d.firstKnownPolicy(faults.Field("load_balancing_policy"), policy, 1)
 		return
 	}
 	switch pb.GetLbPolicy() {
 	case clusterpb.Cluster_ROUND_ROBIN:
-		c.LBPolicy = policyRoundRobin
+		d.c.LBPolicy = policyRoundRobin
 	case clusterpb.Cluster_RANDOM:
-		c.LBPolicy = PolicyRandom
+		d.c.LBPolicy = PolicyRandom
 	case clusterpb.Cluster_LEAST_REQUEST:
-		at := (*path)(nil).field("least_request_lb_config").field("choice_count")
-		v.leastRequest(at, pb.GetLeastRequestLbConfig().GetChoiceCount(), c)
+		at := faults.Field("least_request_lb_config").Field("choice_count")
+		d.leastRequest(at, pb.GetLeastRequestLbConfig().GetChoiceCount())
 	case clusterpb.Cluster_RING_HASH:
-		at, config := (*path)(nil).field("ring_hash_lb_config"), pb.GetRingHashLbConfig()
-		c.AcrossLocalities = true
+		at, config := faults.Field("ring_hash_lb_config"), pb.GetRingHashLbConfig()
+		d.c.AcrossLocalities = true
 		if f := config.GetHashFunction(); f != clusterpb.Cluster_RingHashLbConfig_XX_HASH {
-			v.fault(at.field("hash_function"), "must be XX_HASH, is %v", f)
+			d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
 		}
-		v.ringHash(at, config, c)
+		d.ringHash(at, config)
 	default:
-		v.fault((*path)(nil).field("lb_policy"),
+		d.fault(faults.Field("lb_policy"),
 			"unknown load balancing policy %v; this client knows ROUND_ROBIN, LEAST_REQUEST, RING_HASH and RANDOM", pb.GetLbPolicy())
 	}
 }
 
-// firstKnownPolicy takes the first entry of a known type. If that is at fault,
-// the entries behind it do not help.
-func (v *validator) firstKnownPolicy(at *path, pb *clusterpb.LoadBalancingPolicy, depth int, c *Cluster) {
+// firstKnownPolicy uses the first entry of a known type. If that entry has a fault, later
+// ones are not tried.
+func (d policyDecoder) firstKnownPolicy(at *faults.Path, pb *clusterpb.LoadBalancingPolicy, depth int) {
 	if depth > maxLBPolicyDepth {
-		v.fault(at, "has more than %d policies within each other", maxLBPolicyDepth)
+		d.fault(at, "has more than %d policies within each other", maxLBPolicyDepth)
 		return
 	}
 	for i, entry := range pb.GetPolicies() {
-		at := at.item("policies", i).field("typed_extension_config").field("typed_config")
-		if v.knownPolicy(at, entry.GetTypedExtensionConfig().GetTypedConfig(), depth, c) {
+		at := at.Item("policies", i).Field("typed_extension_config").Field("typed_config")
+		if d.knownPolicy(at, entry.GetTypedExtensionConfig().GetTypedConfig(), depth) {
 			return
 		}
-		v.ignore(at, "this client has no load balancing policy of type %s", quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl()))
+		d.ignore(at, "this client has no load balancing policy of type %s", faults.Quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl()))
 	}
-	v.fault(at.field("policies"), "no known load balancing policy among %s; %s", policyTypes(pb), knownPolicies)
+	d.fault(at.Field("policies"), "no known load balancing policy among %s; %s", policyTypes(pb), knownPolicies)
 }
 
 // knownPolicy converts one entry to the name of a policy and its configuration
 // (gRFC A52, "xDS LB Policy Registry"). It is false if the type is not known.
-func (v *validator) knownPolicy(at *path, config *anypb.Any, depth int, c *Cluster) bool {
+func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int) bool {
 	switch config.GetTypeUrl() {
 	case roundRobinTypeURL:
-		v.unmarshal(at, config, roundRobinTypeURL, new(roundrobinpb.RoundRobin))
-		c.LBPolicy = policyRoundRobin
+		d.unmarshal(at, config, roundRobinTypeURL, new(roundrobinpb.RoundRobin))
+		d.c.LBPolicy = policyRoundRobin
 	case randomTypeURL:
-		v.unmarshal(at, config, randomTypeURL, new(randompb.Random))
-		c.LBPolicy = PolicyRandom
+		d.unmarshal(at, config, randomTypeURL, new(randompb.Random))
+		d.c.LBPolicy = PolicyRandom
 	case wrrLocalityTypeURL:
 		wrr := new(wrrpb.WrrLocality)
-		if v.unmarshal(at, config, wrrLocalityTypeURL, wrr) {
-			c.AcrossLocalities = false
-			v.firstKnownPolicy(at.field("endpoint_picking_policy"), wrr.GetEndpointPickingPolicy(), depth+1, c)
+		if d.unmarshal(at, config, wrrLocalityTypeURL, wrr) {
+			d.c.AcrossLocalities = false
+			d.firstKnownPolicy(at.Field("endpoint_picking_policy"), wrr.GetEndpointPickingPolicy(), depth+1)
 		}
 	case leastReqTypeURL:
 		pb := new(leastrequestpb.LeastRequest)
-		if v.unmarshal(at, config, leastReqTypeURL, pb) {
-			v.leastRequest(at.field("choice_count"), pb.GetChoiceCount(), c)
+		if d.unmarshal(at, config, leastReqTypeURL, pb) {
+			d.leastRequest(at.Field("choice_count"), pb.GetChoiceCount())
 		}
 	case pickFirstTypeURL:
 		pb := new(pickfirstpb.PickFirst)
-		if v.unmarshal(at, config, pickFirstTypeURL, pb) {
-			v.setPolicy(at, c, policyPickFirst, map[string]any{"shuffleAddressList": pb.GetShuffleAddressList()})
+		if d.unmarshal(at, config, pickFirstTypeURL, pb) {
+			d.setPolicy(at, policyPickFirst, map[string]any{"shuffleAddressList": pb.GetShuffleAddressList()})
 		}
 	case clientWRRTypeURL:
 		pb := new(clientwrrpb.ClientSideWeightedRoundRobin)
-		if v.unmarshal(at, config, clientWRRTypeURL, pb) {
-			v.clientWRR(at, pb, c)
+		if d.unmarshal(at, config, clientWRRTypeURL, pb) {
+			d.clientWRR(at, pb)
 		}
 	case ringHashTypeURL:
 		pb := new(ringhashpb.RingHash)
-		if v.unmarshal(at, config, ringHashTypeURL, pb) {
+		if d.unmarshal(at, config, ringHashTypeURL, pb) {
 			// DEFAULT_HASH stands for the default of the proto, XX_HASH.
 			if f := pb.GetHashFunction(); f != ringhashpb.RingHash_XX_HASH && f != ringhashpb.RingHash_DEFAULT_HASH {
-				v.fault(at.field("hash_function"), "must be XX_HASH, is %v", f)
+				d.fault(at.Field("hash_function"), "must be XX_HASH, is %v", f)
 			}
-			v.ringHash(at, pb, c)
+			d.ringHash(at, pb)
 		}
 	case udpaStructTypeURL:
 		pb := new(udpapb.TypedStruct)
-		return !v.unmarshal(at, config, udpaStructTypeURL, pb) || v.customPolicy(at, pb, c)
+		return !d.unmarshal(at, config, udpaStructTypeURL, pb) || d.customPolicy(at, pb)
 	case xdsStructTypeURL:
 		pb := new(xdspb.TypedStruct)
-		return !v.unmarshal(at, config, xdsStructTypeURL, pb) || v.customPolicy(at, pb, c)
+		return !d.unmarshal(at, config, xdsStructTypeURL, pb) || d.customPolicy(at, pb)
 	default:
 		return false
 	}
 	return true
 }
 
-// customPolicy takes the policy that a TypedStruct names, if there is one of
-// that name, with the configuration as it is.
-func (v *validator) customPolicy(at *path, pb interface {
+// customPolicy uses the policy that a TypedStruct names, with its configuration unchanged.
+// It reports false if there is no policy of that name.
+func (d policyDecoder) customPolicy(at *faults.Path, pb interface {
 	GetTypeUrl() string
 	GetValue() *structpb.Struct
-}, c *Cluster) bool {
+}) bool {
 	name := pb.GetTypeUrl()[strings.LastIndexByte(pb.GetTypeUrl(), '/')+1:]
 	if name != PolicyRingHash && name != PolicyRandom && balancer.Get(name) == nil {
 		return false
@@ -177,38 +184,38 @@ func (v *validator) customPolicy(at *path, pb interface {
 	if config == nil {
 		config = map[string]any{}
 	}
-	v.setPolicy(at.field("value"), c, name, config)
+	d.setPolicy(at.Field("value"), name, config)
 	return true
 }
 
 // leastRequest is gRFC A48.
-func (v *validator) leastRequest(at *path, choices *wrapperspb.UInt32Value, c *Cluster) {
+func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32Value) {
 	config := map[string]any{}
 	if choices != nil {
 		if choices.GetValue() < minChoices {
-			v.fault(at, "must be at least %d, is %d", minChoices, choices.GetValue())
+			d.fault(at, "must be at least %d, is %d", minChoices, choices.GetValue())
 			return
 		}
 		config["choiceCount"] = choices.GetValue()
 	}
-	v.setPolicy(at, c, policyLeastRequest, config)
+	d.setPolicy(at, policyLeastRequest, config)
 }
 
 // clientWRR is gRFC A58. What is not set is left to the defaults of gRPC's
 // policy.
-func (v *validator) clientWRR(at *path, pb *clientwrrpb.ClientSideWeightedRoundRobin, c *Cluster) {
+func (d policyDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeightedRoundRobin) {
 	config := map[string]any{}
 	if oob := pb.GetEnableOobLoadReport(); oob != nil {
 		config["enableOobLoadReport"] = oob.GetValue()
 	}
 	if penalty := pb.GetErrorUtilizationPenalty(); penalty != nil {
 		if !(penalty.GetValue() >= 0) {
-			v.fault(at.field("error_utilization_penalty"), "must not be negative, is %v", penalty.GetValue())
+			d.fault(at.Field("error_utilization_penalty"), "must not be negative, is %v", penalty.GetValue())
 			return
 		}
 		config["errorUtilizationPenalty"] = penalty.GetValue()
 	}
-	for _, d := range []struct {
+	for _, period := range []struct {
 		field, key string
 		value      *durationpb.Duration
 	}{
@@ -217,30 +224,30 @@ func (v *validator) clientWRR(at *path, pb *clientwrrpb.ClientSideWeightedRoundR
 		{"weight_expiration_period", "weightExpirationPeriod", pb.GetWeightExpirationPeriod()},
 		{"weight_update_period", "weightUpdatePeriod", pb.GetWeightUpdatePeriod()},
 	} {
-		if d.value == nil {
+		if period.value == nil {
 			continue
 		}
-		before := len(v.faults.List)
-		v.duration(at.field(d.field), d.value)
-		if text, err := protojson.Marshal(d.value); err == nil && len(v.faults.List) == before {
-			config[d.key] = json.RawMessage(text)
+		before := d.faults.Total()
+		d.duration(at.Field(period.field), period.value)
+		if text, err := protojson.Marshal(period.value); err == nil && d.faults.Total() == before {
+			config[period.key] = json.RawMessage(text)
 		}
 	}
-	v.setPolicy(at, c, policyWeighted, config)
+	d.setPolicy(at, policyWeighted, config)
 }
 
-// setPolicy makes name and config the policy of c if that policy takes them,
-// as gRFC A52 has the configuration checked before it is used.
-func (v *validator) setPolicy(at *path, c *Cluster, name string, config map[string]any) {
+// setPolicy sets the policy of the cluster if the policy accepts config, which gRFC A52
+// requires to be checked before it is used.
+func (d policyDecoder) setPolicy(at *faults.Path, name string, config map[string]any) {
 	text, err := json.Marshal(config)
 	if err == nil {
 		err = checkPolicy(name, text)
 	}
 	if err != nil {
-		v.fault(at, "is not a configuration of load balancing policy %s: %v", quote(name), err)
+		d.fault(at, "is not a configuration of load balancing policy %s: %v", faults.Quote(name), err)
 		return
 	}
-	c.LBPolicy, c.LBConfig = name, string(text)
+	d.c.LBPolicy, d.c.LBConfig = name, string(text)
 }
 
 func checkPolicy(name string, config json.RawMessage) error {
@@ -273,7 +280,7 @@ func policyTypes(pb *clusterpb.LoadBalancingPolicy) string {
 		if i > 0 {
 			list += " "
 		}
-		list += quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl())
+		list += faults.Quote(entry.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl())
 	}
 	return list + "]"
 }

@@ -134,25 +134,25 @@ func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
 	for _, tc := range []struct {
 		given string
 		pb    proto.Message
-		want  []Fault
+		want  []fault
 	}{
 		{"one choice (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(1)},
-			[]Fault{{at + ".choice_count", "must be at least 2, is 1"}}},
+			[]fault{{at + ".choice_count", "must be at least 2, is 1"}}},
 		{"another hash function (gRFC A42)", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_MURMUR_HASH_2},
-			[]Fault{{at + ".hash_function", "must be XX_HASH, is MURMUR_HASH_2"}}},
-		{"a ring over 8M (gRFC A42)", ring(1, 8<<20+1), []Fault{{at, ringFault + "maxRingSize must be from 1 to 8388608, is 8388609"}}},
-		{"a least size over 8M (gRFC A42)", ring(8<<20+1, 1), []Fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 8388609"}}},
-		{"a least size over the greatest", ring(3, 2), []Fault{{at, ringFault + "minRingSize 3 is more than maxRingSize 2"}}},
-		{"a ring of nothing", ring(0, 2), []Fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 0"}}},
+			[]fault{{at + ".hash_function", "must be XX_HASH, is MURMUR_HASH_2"}}},
+		{"a ring over 8M (gRFC A42)", ring(1, 8<<20+1), []fault{{at, ringFault + "maxRingSize must be from 1 to 8388608, is 8388609"}}},
+		{"a least size over 8M (gRFC A42)", ring(8<<20+1, 1), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 8388609"}}},
+		{"a least size over the greatest", ring(3, 2), []fault{{at, ringFault + "minRingSize 3 is more than maxRingSize 2"}}},
+		{"a ring of nothing", ring(0, 2), []fault{{at, ringFault + "minRingSize must be from 1 to 8388608, is 0"}}},
 		{"a binary request hash header (gRFC A76)", &xdspb.TypedStruct{TypeUrl: PolicyRingHash,
 			Value: structOf(t, map[string]any{"requestHashHeader": "k-bin"})},
-			[]Fault{{at + ".value", ringFault + `requestHashHeader "k-bin" is not the name of a header with text`}}},
+			[]fault{{at + ".value", ringFault + `requestHashHeader "k-bin" is not the name of a header with text`}}},
 		{"a penalty below 0 (gRFC A58)", &clientwrrpb.ClientSideWeightedRoundRobin{ErrorUtilizationPenalty: wrapperspb.Float(-1)},
-			[]Fault{{at + ".error_utilization_penalty", "must not be negative, is -1"}}},
+			[]fault{{at + ".error_utilization_penalty", "must not be negative, is -1"}}},
 		{"a period below 0", &clientwrrpb.ClientSideWeightedRoundRobin{BlackoutPeriod: durationpb.New(-1)},
-			[]Fault{{at + ".blackout_period", "is negative: -1ns"}}},
+			[]fault{{at + ".blackout_period", "is negative: -1ns"}}},
 		{"a period over 10,000 years", &clientwrrpb.ClientSideWeightedRoundRobin{WeightUpdatePeriod: &durationpb.Duration{Seconds: 4e11}},
-			[]Fault{{at + ".weight_update_period", "is not a valid duration: seconds: 400000000000, nanos: 0"}}},
+			[]fault{{at + ".weight_update_period", "is not a valid duration: seconds: 400000000000, nanos: 0"}}},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +165,7 @@ func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
 		c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{
 			HashFunction: clusterpb.Cluster_RingHashLbConfig_MURMUR_HASH_2}}
 	})
-	checkFaults(t, ClusterType, murmur, []Fault{{"ring_hash_lb_config.hash_function", "must be XX_HASH, is MURMUR_HASH_2"}})
+	checkFaults(t, ClusterType, murmur, []fault{{"ring_hash_lb_config.hash_function", "must be XX_HASH, is MURMUR_HASH_2"}})
 }
 
 // gRFC A42: sizes above the cap are the cap.

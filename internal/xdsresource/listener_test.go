@@ -169,67 +169,63 @@ func TestListenerFaults(t *testing.T) {
 		edit(hcm)
 		return apiListener(t, hcm)
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *listenerpb.Listener
-		want     []Fault
-	}{
+	checkAllFaults(t, ListenerType, []faultTest{
 		{
 			"a listener for servers",
 			&listenerpb.Listener{Name: "l", FilterChains: []*listenerpb.FilterChain{{}}},
-			[]Fault{{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"}},
+			[]fault{{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"}},
 		}, {
 			"an empty api_listener",
 			&listenerpb.Listener{Name: "l", ApiListener: &listenerpb.ApiListener{}},
-			[]Fault{{hcmPath, `has type "", want "` + httpConnectionManagerTypeURL + `"`}},
+			[]fault{{hcmPath, `has type "", want "` + httpConnectionManagerTypeURL + `"`}},
 		}, {
 			"an API listener of another type",
 			apiListener(t, &routerpb.Router{}),
-			[]Fault{{hcmPath, `has type "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router", want "` + httpConnectionManagerTypeURL + `"`}},
+			[]fault{{hcmPath, `has type "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router", want "` + httpConnectionManagerTypeURL + `"`}},
 		}, {
 			"trusted hops (gRFC A41)",
 			manager(func(m *hcmpb.HttpConnectionManager) { m.XffNumTrustedHops = 2 }),
-			[]Fault{{hcmPath + ".xff_num_trusted_hops", "must be 0, is 2"}},
+			[]fault{{hcmPath + ".xff_num_trusted_hops", "must be 0, is 2"}},
 		}, {
 			"original IP detection (gRFC A41)",
 			manager(func(m *hcmpb.HttpConnectionManager) {
 				m.OriginalIpDetectionExtensions = []*corepb.TypedExtensionConfig{{}}
 			}),
-			[]Fault{{hcmPath + ".original_ip_detection_extensions", "must be empty, has 1 entries"}},
+			[]fault{{hcmPath + ".original_ip_detection_extensions", "must be empty, has 1 entries"}},
 		}, {
 			"no route specifier",
 			manager(func(m *hcmpb.HttpConnectionManager) { m.RouteSpecifier = nil }),
-			[]Fault{{hcmPath, "route_specifier must be rds or route_config, is not set"}},
+			[]fault{{hcmPath, "route_specifier must be rds or route_config, is not set"}},
 		}, {
 			"scoped routes",
 			manager(func(m *hcmpb.HttpConnectionManager) {
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_ScopedRoutes{ScopedRoutes: &hcmpb.ScopedRoutes{}}
 			}),
-			[]Fault{{hcmPath, "route_specifier must be rds or route_config, is scoped_routes"}},
+			[]fault{{hcmPath, "route_specifier must be rds or route_config, is scoped_routes"}},
 		}, {
 			"RDS from a file, without a name",
 			manager(func(m *hcmpb.HttpConnectionManager) { m.RouteSpecifier = rds(filePath(), "") }),
-			[]Fault{
+			[]fault{
 				{hcmPath + ".rds.config_source", "must be ads or self, is path"},
 				{hcmPath + ".rds.route_config_name", "must not be empty"},
 			},
 		}, {
 			"RDS from nowhere",
 			manager(func(m *hcmpb.HttpConnectionManager) { m.RouteSpecifier = rds(nil, "r") }),
-			[]Fault{{hcmPath + ".rds.config_source", "must be ads or self, is not set"}},
+			[]fault{{hcmPath + ".rds.config_source", "must be ads or self, is not set"}},
 		}, {
 			"a fault in inline routes",
 			manager(func(m *hcmpb.HttpConnectionManager) {
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{VirtualHosts: []*routepb.VirtualHost{{}}}}
 			}),
-			[]Fault{{hcmPath + ".route_config.virtual_hosts[0].domains", "must have at least one domain"}},
+			[]fault{{hcmPath + ".route_config.virtual_hosts[0].domains", "must have at least one domain"}},
 		}, {
 			"a filter override at fault in inline routes (gRFC A39: the RouteConfiguration of an LDS response is validated alike)",
 			manager(func(m *hcmpb.HttpConnectionManager) {
 				routes := configWithOverrides("Route", "f", &anypb.Any{TypeUrl: unknownURL})
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: routes}
 			}),
-			[]Fault{{
+			[]fault{{
 				hcmPath + `.route_config.virtual_hosts[0].routes[0].typed_per_filter_config["f"]`,
 				`filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`,
 			}},
@@ -238,23 +234,18 @@ func TestListenerFaults(t *testing.T) {
 			manager(func(m *hcmpb.HttpConnectionManager) {
 				m.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(-time.Second)}
 			}),
-			[]Fault{{hcmPath + ".common_http_protocol_options.max_stream_duration", "is negative: -1s"}},
+			[]fault{{hcmPath + ".common_http_protocol_options.max_stream_duration", "is negative: -1s"}},
 		}, {
 			"faults all over",
 			&listenerpb.Listener{ApiListener: &listenerpb.ApiListener{ApiListener: mustAny(t, &hcmpb.HttpConnectionManager{XffNumTrustedHops: 1})}},
-			[]Fault{
+			[]fault{
 				{"name", "must not be empty"},
 				{hcmPath + ".xff_num_trusted_hops", "must be 0, is 1"},
 				{hcmPath, "route_specifier must be rds or route_config, is not set"},
 				{hcmPath + ".http_filters", "must have at least one filter"},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ListenerType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 // gRFC A39, "Top-Level Filter Configs": in a TCP Listener, the filters that
@@ -272,7 +263,7 @@ func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
 		Name:               "l",
 		FilterChains:       []*listenerpb.FilterChain{chain(server, routerFilter(t)), chain(plain("plain"), routerFilter(t))},
 		DefaultFilterChain: chain(server),
-	}, []Fault{
+	}, []fault{
 		{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"},
 		{"filter_chains[1].filters[1].typed_config.http_filters[0].typed_config", `filter "plain": this server has no filter for type "` + plainFilterURL + `", and is_optional is not set`},
 		{"default_filter_chain.filters[1].typed_config.http_filters[0]", `filter "server" is not terminal; the last filter must be a terminal one, such as the router`},
@@ -286,7 +277,7 @@ func TestListenerWithUnreadableManager(t *testing.T) {
 		ApiListener: &listenerpb.ApiListener{ApiListener: &anypb.Any{TypeUrl: httpConnectionManagerTypeURL, Value: []byte{0xff}}},
 	})
 	want := "cannot be read as envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager: "
-	if len(faults) != 1 || faults[0].Path != hcmPath || !strings.HasPrefix(faults[0].Message, want) {
+	if len(faults) != 1 || faults[0].Path != hcmPath || !strings.HasPrefix(faults[0].Problem, want) {
 		t.Errorf("faults = %v, want one at %s that starts with %q", faults, hcmPath, want)
 	}
 }
@@ -301,47 +292,47 @@ func TestHTTPFilterFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given   string
 		filters []*hcmpb.HttpFilter
-		want    []Fault
+		want    []fault
 	}{
-		{"no filter", nil, []Fault{{hcmPath + ".http_filters", "must have at least one filter"}}},
+		{"no filter", nil, []fault{{hcmPath + ".http_filters", "must have at least one filter"}}},
 		{
 			"two filters of one name",
 			[]*hcmpb.HttpFilter{plain("a"), plain("b"), plain("a"), router},
-			[]Fault{{hcmPath + ".http_filters[2].name", `"a" is already the name of http_filters[0]`}},
+			[]fault{{hcmPath + ".http_filters[2].name", `"a" is already the name of http_filters[0]`}},
 		},
-		{"a filter without a name", []*hcmpb.HttpFilter{plain(""), router}, []Fault{{hcmPath + ".http_filters[0].name", "must not be empty"}}},
-		{"an unknown type", []*hcmpb.HttpFilter{unknown("a"), router}, []Fault{{config("0"), `filter "a"` + noFilter}}},
+		{"a filter without a name", []*hcmpb.HttpFilter{plain(""), router}, []fault{{hcmPath + ".http_filters[0].name", "must not be empty"}}},
+		{"an unknown type", []*hcmpb.HttpFilter{unknown("a"), router}, []fault{{config("0"), `filter "a"` + noFilter}}},
 		{"an unknown type that is optional", []*hcmpb.HttpFilter{optional(unknown("a")), router}, nil},
 		{"an unknown type that is optional behind the router", []*hcmpb.HttpFilter{router, optional(unknown("a"))}, nil},
 		{
 			"only unknown types that are optional",
 			[]*hcmpb.HttpFilter{optional(unknown("a"))},
-			[]Fault{{hcmPath + ".http_filters", "has only optional filters that this client does not know; the last filter must be a terminal one, such as the router"}},
+			[]fault{{hcmPath + ".http_filters", "has only optional filters that this client does not know; the last filter must be a terminal one, such as the router"}},
 		},
 		{
 			"a configuration that the filter rejects",
 			[]*hcmpb.HttpFilter{httpFilter("a", &anypb.Any{TypeUrl: plainFilterURL, Value: []byte("bad")}), router},
-			[]Fault{{config("0"), `filter "a": plain: bad configuration`}},
+			[]fault{{config("0"), `filter "a": plain: bad configuration`}},
 		},
 		{
 			"a configuration that the filter rejects, although it is optional",
 			[]*hcmpb.HttpFilter{optional(httpFilter("a", &anypb.Any{TypeUrl: plainFilterURL, Value: []byte("bad")})), router},
-			[]Fault{{config("0"), `filter "a": plain: bad configuration`}},
+			[]fault{{config("0"), `filter "a": plain: bad configuration`}},
 		},
 		{
 			"a terminal filter that is not the last",
 			[]*hcmpb.HttpFilter{router, plain("a"), httpFilter("router2", router.GetTypedConfig())},
-			[]Fault{{hcmPath + ".http_filters[0]", `filter "router" is terminal and must be the last of the chain`}},
+			[]fault{{hcmPath + ".http_filters[0]", `filter "router" is terminal and must be the last of the chain`}},
 		},
 		{
 			"a last filter that is not terminal",
 			[]*hcmpb.HttpFilter{plain("a"), plain("b")},
-			[]Fault{{hcmPath + ".http_filters[1]", `filter "b" is not terminal; the last filter must be a terminal one, such as the router`}},
+			[]fault{{hcmPath + ".http_filters[1]", `filter "b" is not terminal; the last filter must be a terminal one, such as the router`}},
 		},
 		{
 			"an unknown type behind the router",
 			[]*hcmpb.HttpFilter{router, unknown("a")},
-			[]Fault{
+			[]fault{
 				{hcmPath + ".http_filters[0]", `filter "router" is terminal and must be the last of the chain`},
 				{config("1"), `filter "a"` + noFilter},
 			},
@@ -354,7 +345,7 @@ func TestHTTPFilterFaults(t *testing.T) {
 				{Name: "c", IsOptional: true},
 				router,
 			},
-			[]Fault{
+			[]fault{
 				{hcmPath + ".http_filters[0]", `filter "a": config_type must be typed_config, is not set`},
 				{hcmPath + ".http_filters[1]", `filter "b": config_type must be typed_config, is config_discovery`},
 			},
@@ -367,12 +358,12 @@ func TestHTTPFilterFaults(t *testing.T) {
 				optional(httpFilter("c", mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL}))),
 				router,
 			},
-			[]Fault{{config("0"), `filter "a"` + noFilter}, {config("1"), `filter "b"` + noFilter}},
+			[]fault{{config("0"), `filter "a"` + noFilter}, {config("1"), `filter "b"` + noFilter}},
 		},
 		{
 			"several faults",
 			[]*hcmpb.HttpFilter{unknown(""), router, plain("router")},
-			[]Fault{
+			[]fault{
 				{hcmPath + ".http_filters[0].name", "must not be empty"},
 				{config("0"), `filter ""` + noFilter},
 				{hcmPath + ".http_filters[2].name", `"router" is already the name of http_filters[1]`},
@@ -419,7 +410,7 @@ func TestHTTPFilterTypedStructThatCannotBeRead(t *testing.T) {
 			routerFilter(t),
 		}
 		faults := decodeFaults(t, ListenerType, apiListener(t, hcm))
-		if len(faults) != 1 || !strings.HasPrefix(faults[0].Message, `filter "a": cannot be read as `) {
+		if len(faults) != 1 || !strings.HasPrefix(faults[0].Problem, `filter "a": cannot be read as `) {
 			t.Errorf("faults = %v, want one: it cannot be read as a TypedStruct", faults)
 		}
 	}

@@ -5,15 +5,15 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 )
 
 // LoadReporting says how the load of a cluster is reported to a management server
 // (Cluster.lrs_server).
 type LoadReporting struct {
-	// Loads counts for the server that sent the Cluster, which is what "self"
-	// means. It is nil in a Cluster that was decoded without a server, and then
-	// counts nothing.
+	// Loads counts load for the server that sent the Cluster, which is the meaning of
+	// "self". It is nil, and counts nothing, in a Cluster decoded without a server.
 	Loads *load.Store
 	// Service is eds_cluster_config.service_name as the resource has it.
 	Service string
@@ -26,23 +26,23 @@ type LoadReporting struct {
 func (c *Cluster) ServerBound() bool { return c.Load != nil }
 
 // loadReporting returns nil if the load of the cluster is not to be reported.
-func (v *validator) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
+func (d clusterDecoder) loadReporting(pb *clusterpb.Cluster) *LoadReporting {
 	server := pb.GetLrsServer()
 	if server == nil {
 		return nil
 	}
 	if server.GetSelf() == nil {
-		v.fault((*path)(nil).field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
+		d.fault(faults.Field("lrs_server"), "must be self, is %s", whichOneof(server, "config_source_specifier"))
 		return nil
 	}
 	return &LoadReporting{
-		Loads:   v.loads,
+		Loads:   d.loads,
 		Service: pb.GetEdsClusterConfig().GetServiceName(),
 		Metrics: endpointMetrics(pb.GetLrsReportEndpointMetrics()),
 	}
 }
 
-// endpointMetrics ignores names that gRFC A85 does not have, as it wants.
+// endpointMetrics ignores names that are not in gRFC A85, as that specifies.
 func endpointMetrics(names []string) *load.Metrics {
 	var m load.Metrics
 	any := false

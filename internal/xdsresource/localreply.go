@@ -9,6 +9,7 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/httpstatus"
 	"github.com/dynxds/dynxds/internal/matching"
 )
@@ -17,8 +18,8 @@ import (
 type DirectResponse struct {
 	// HTTPStatus is the status in the configuration, 200 to 599.
 	HTTPStatus int
-	// Code is the status code the RPC ends with: what gRPC makes of
-	// HTTPStatus, so never OK.
+	// Code is the status code the RPC ends with: the one that gRPC maps HTTPStatus
+	// to, which is never OK.
 	Code codes.Code
 	// Body is the message of the status. It may be empty.
 	Body string
@@ -38,11 +39,11 @@ type Redirect struct {
 	// Path replaces the whole path, and the query if it has one of its own.
 	// At most one of Path, Prefix and Regex is set.
 	Path string
-	// Prefix replaces what the match of the route covers, see Rewrite.
+	// Prefix replaces the part of the method that the route matched, as in Rewrite.
 	Prefix string
 	// Regex rewrites the path.
 	Regex *Substitution
-	// StripQuery has the query of the RPC left out.
+	// StripQuery removes the query of the RPC.
 	StripQuery bool
 }
 
@@ -82,8 +83,8 @@ func (r *Redirect) path(match *matching.Route, method string) string {
 	return path + query
 }
 
-// hostFor returns the authority without its port if there is a new one, or if
-// it is the default one of a scheme that changes.
+// hostFor returns the authority, without its port if there is a new port, or if the port is
+// the default of a scheme that is replaced.
 func hostFor(authority, oldScheme, newScheme string, newPort bool) string {
 	colon := strings.LastIndexByte(authority, ':')
 	if colon < 0 || colon < strings.LastIndexByte(authority, ']') {
@@ -101,28 +102,28 @@ func hostFor(authority, oldScheme, newScheme string, newPort bool) string {
 // that is not set.
 const defaultMaxBody = 4096
 
-func (r *routes) directResponse(at *path, pb *routepb.DirectResponseAction) *DirectResponse {
+func (d *routeDecoder) directResponse(at *faults.Path, pb *routepb.DirectResponseAction) *DirectResponse {
 	code := pb.GetStatus()
 	if code < 200 || code > 599 {
-		r.v.fault(at.field("status"), "must be an HTTP status from 200 to 599, is %d", code)
+		d.fault(at.Field("status"), "must be an HTTP status from 200 to 599, is %d", code)
 	}
-	d := &DirectResponse{HTTPStatus: int(code), Code: httpstatus.Code(int(code))}
-	at = at.field("body")
+	reply := &DirectResponse{HTTPStatus: int(code), Code: httpstatus.Code(int(code))}
+	at = at.Field("body")
 	switch body := pb.GetBody().GetSpecifier().(type) {
 	case *corepb.DataSource_InlineString:
-		d.Body = body.InlineString
+		reply.Body = body.InlineString
 	case *corepb.DataSource_InlineBytes:
-		d.Body = strings.ToValidUTF8(string(body.InlineBytes), "\uFFFD")
+		reply.Body = strings.ToValidUTF8(string(body.InlineBytes), "\uFFFD")
 	case nil:
 	default:
-		// What the client's machine has in its files and environment is
-		// nothing for RPCs to show.
-		r.v.ignore(at, "the body must be inline_string or inline_bytes, is %s", whichOneof(pb.GetBody(), "specifier"))
+		// RPCs must not disclose files and environment variables of the client's
+		// machine.
+		d.ignore(at, "the body must be inline_string or inline_bytes, is %s", whichOneof(pb.GetBody(), "specifier"))
 	}
-	if len(d.Body) > r.maxBody {
-		r.v.fault(at, "has %d bytes, more than max_direct_response_body_size_bytes, %d", len(d.Body), r.maxBody)
+	if len(reply.Body) > d.maxBody {
+		d.fault(at, "has %d bytes, more than max_direct_response_body_size_bytes, %d", len(reply.Body), d.maxBody)
 	}
-	return d
+	return reply
 }
 
 // redirectStatuses are the values of RedirectAction.response_code.
@@ -134,34 +135,33 @@ var redirectStatuses = map[routepb.RedirectAction_RedirectResponseCode]int{
 	routepb.RedirectAction_PERMANENT_REDIRECT: http.StatusPermanentRedirect,
 }
 
-func (r *routes) redirect(at *path, pb *routepb.RedirectAction) *Redirect {
-	v := r.v
-	d := &Redirect{
+func (d *routeDecoder) redirect(at *faults.Path, pb *routepb.RedirectAction) *Redirect {
+	to := &Redirect{
 		HTTPStatus: redirectStatuses[pb.GetResponseCode()],
 		Scheme:     strings.ToLower(pb.GetSchemeRedirect()),
 		Host:       pb.GetHostRedirect(),
 		Port:       pb.GetPortRedirect(),
 		Path:       pb.GetPathRedirect(),
 		Prefix:     pb.GetPrefixRewrite(),
-		Regex:      v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
+		Regex:      d.match.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
 		StripQuery: pb.GetStripQuery(),
 	}
-	d.Code = httpstatus.Code(d.HTTPStatus)
-	if d.HTTPStatus == 0 {
-		v.fault(at.field("response_code"), "is the unknown value %d", pb.GetResponseCode())
+	to.Code = httpstatus.Code(to.HTTPStatus)
+	if to.HTTPStatus == 0 {
+		d.fault(at.Field("response_code"), "is the unknown value %d", pb.GetResponseCode())
 	}
 	if pb.GetHttpsRedirect() {
-		d.Scheme = "https"
+		to.Scheme = "https"
 	}
-	if d.Port > 65535 {
-		v.fault(at.field("port_redirect"), "must be a port, is %d", d.Port)
+	if to.Port > 65535 {
+		d.fault(at.Field("port_redirect"), "must be a port, is %d", to.Port)
 	}
 	for _, part := range [...]struct{ field, value string }{
-		{"scheme_redirect", d.Scheme}, {"host_redirect", d.Host}, {"path_redirect", d.Path}, {"prefix_rewrite", d.Prefix},
+		{"scheme_redirect", to.Scheme}, {"host_redirect", to.Host}, {"path_redirect", to.Path}, {"prefix_rewrite", to.Prefix},
 	} {
 		if !isVisible(part.value) {
-			v.fault(at.field(part.field), "%s has a blank or control character in it", quote(part.value))
+			d.fault(at.Field(part.field), "%s has a blank or control character in it", faults.Quote(part.value))
 		}
 	}
-	return d
+	return to
 }

@@ -47,15 +47,15 @@ func TestDirectResponseBody(t *testing.T) {
 		limit   *wrapperspb.UInt32Value
 		want    string
 		ignored []note
-		faults  []Fault
+		faults  []fault
 	}{
 		{given: "none"},
 		{given: "bytes", body: &corepb.DataSource{Specifier: &corepb.DataSource_InlineBytes{InlineBytes: []byte("a\xffb")}}, want: "a\uFFFDb"},
 		{given: "of a file", body: fromFile, ignored: []note{{at, "the body must be inline_string or inline_bytes, is filename"}}},
 		{given: "4096 bytes", body: inline(strings.Repeat("x", 4096)), want: strings.Repeat("x", 4096)},
-		{given: "4097 bytes", body: inline(strings.Repeat("x", 4097)), faults: []Fault{{at, "has 4097 bytes, more than max_direct_response_body_size_bytes, 4096"}}},
+		{given: "4097 bytes", body: inline(strings.Repeat("x", 4097)), faults: []fault{{at, "has 4097 bytes, more than max_direct_response_body_size_bytes, 4096"}}},
 		{given: "4097 bytes, which are allowed", body: inline(strings.Repeat("x", 4097)), limit: wrapperspb.UInt32(5000), want: strings.Repeat("x", 4097)},
-		{given: "none allowed", body: inline("x"), limit: wrapperspb.UInt32(0), faults: []Fault{{at, "has 1 bytes, more than max_direct_response_body_size_bytes, 0"}}},
+		{given: "none allowed", body: inline("x"), limit: wrapperspb.UInt32(0), faults: []fault{{at, "has 1 bytes, more than max_direct_response_body_size_bytes, 0"}}},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +151,7 @@ func TestRedirectFaults(t *testing.T) {
 	}
 	checkFaults(t, RouteConfigurationType, routeConfig(&routepb.Route{
 		Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: redirect},
-	}), []Fault{
+	}), []fault{
 		{at + ".regex_rewrite.substitution", `"\\1": the pattern has no group for \1`},
 		{at + ".response_code", "is the unknown value 9"},
 		{at + ".port_redirect", "must be a port, is 65536"},

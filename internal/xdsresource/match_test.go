@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
@@ -82,8 +83,8 @@ func separatedMatch(prefix string) *routepb.RouteMatch {
 func TestPathSeparatedPrefixFaults(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "/", "/a/", "/a?b", "/a#b"} {
-		checkFaults(t, RouteConfigurationType, routeConfig(routeTo(separatedMatch(prefix), clusterAction("a"))), []Fault{{
-			"virtual_hosts[0].routes[0].match.path_separated_prefix", quote(prefix) + " must not be empty, end in / or have ? or # in it",
+		checkFaults(t, RouteConfigurationType, routeConfig(routeTo(separatedMatch(prefix), clusterAction("a"))), []fault{{
+			"virtual_hosts[0].routes[0].match.path_separated_prefix", faults.Quote(prefix) + " must not be empty, end in / or have ? or # in it",
 		}})
 	}
 }
@@ -147,7 +148,7 @@ func TestQueryFaults(t *testing.T) {
 	match := prefixMatch("/")
 	match.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("", true), stringQuery("q", &matcherpb.StringMatcher{})}
 	const at = "virtual_hosts[0].routes[0].match.query_parameters"
-	checkFaults(t, RouteConfigurationType, routeConfig(routeTo(match, clusterAction("a"))), []Fault{
+	checkFaults(t, RouteConfigurationType, routeConfig(routeTo(match, clusterAction("a"))), []fault{
 		{at + "[0].name", "must not be empty"},
 		{at + "[1].string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"},
 	})
@@ -326,28 +327,28 @@ func TestHeaderFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given string
 		match *routepb.HeaderMatcher
-		want  []Fault
+		want  []fault
 	}{
-		{"no name", exact("", "v"), []Fault{{at + ".name", "must not be empty"}}},
-		{"no kind", &routepb.HeaderMatcher{Name: "h"}, []Fault{{at, "header_match_specifier must be set to a kind of match that this client knows"}}},
-		{"a range upside down", inRange("h", 2, 1), []Fault{{at + ".range_match", "end 1 is below start 2"}}},
-		{"an empty prefix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{}}, []Fault{{at + ".prefix_match", "must not be empty"}}},
-		{"an empty suffix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{}}, []Fault{{at + ".suffix_match", "must not be empty"}}},
-		{"an empty contains", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{}}, []Fault{{at + ".contains_match", "must not be empty"}}},
+		{"no name", exact("", "v"), []fault{{at + ".name", "must not be empty"}}},
+		{"no kind", &routepb.HeaderMatcher{Name: "h"}, []fault{{at, "header_match_specifier must be set to a kind of match that this client knows"}}},
+		{"a range upside down", inRange("h", 2, 1), []fault{{at + ".range_match", "end 1 is below start 2"}}},
+		{"an empty prefix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_PrefixMatch{}}, []fault{{at + ".prefix_match", "must not be empty"}}},
+		{"an empty suffix", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SuffixMatch{}}, []fault{{at + ".suffix_match", "must not be empty"}}},
+		{"an empty contains", &routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_ContainsMatch{}}, []fault{{at + ".contains_match", "must not be empty"}}},
 		{
 			"an invalid regex",
 			&routepb.HeaderMatcher{Name: "h", HeaderMatchSpecifier: &routepb.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: &matcherpb.RegexMatcher{Regex: "("}}},
-			[]Fault{{at + ".safe_regex_match.regex", "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"}},
+			[]fault{{at + ".safe_regex_match.regex", "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"}},
 		},
-		{"a string match of no kind", str(&matcherpb.StringMatcher{}), []Fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"}}},
-		{"a custom string match", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Custom{}}), []Fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is custom"}}},
-		{"an empty string prefix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{}}), []Fault{{at + ".string_match.prefix", "must not be empty"}}},
-		{"an empty string suffix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{}}), []Fault{{at + ".string_match.suffix", "must not be empty"}}},
-		{"an empty string contains", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{}}), []Fault{{at + ".string_match.contains", "must not be empty"}}},
+		{"a string match of no kind", str(&matcherpb.StringMatcher{}), []fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"}}},
+		{"a custom string match", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Custom{}}), []fault{{at + ".string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is custom"}}},
+		{"an empty string prefix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{}}), []fault{{at + ".string_match.prefix", "must not be empty"}}},
+		{"an empty string suffix", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Suffix{}}), []fault{{at + ".string_match.suffix", "must not be empty"}}},
+		{"an empty string contains", str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Contains{}}), []fault{{at + ".string_match.contains", "must not be empty"}}},
 		{
 			"an empty string regex",
 			str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{}}}),
-			[]Fault{{at + ".string_match.safe_regex.regex", "must not be empty"}},
+			[]fault{{at + ".string_match.safe_regex.regex", "must not be empty"}},
 		},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
@@ -359,7 +360,7 @@ func TestHeaderFaults(t *testing.T) {
 	}
 }
 
-func fraction(n uint32, of typepb.FractionalPercent_DenominatorType) *corepb.RuntimeFractionalPercent {
+func runtimeFraction(n uint32, of typepb.FractionalPercent_DenominatorType) *corepb.RuntimeFractionalPercent {
 	return &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Numerator: n, Denominator: of}, RuntimeKey: "ignored"}
 }
 
@@ -370,12 +371,12 @@ func TestRuntimeFraction(t *testing.T) {
 		fraction *corepb.RuntimeFractionalPercent
 		want     uint32
 	}{
-		{"nothing", fraction(0, typepb.FractionalPercent_HUNDRED), 0},
-		{"per hundred", fraction(25, typepb.FractionalPercent_HUNDRED), 250_000},
-		{"per ten thousand", fraction(25, typepb.FractionalPercent_TEN_THOUSAND), 2_500},
-		{"per matching.Million", fraction(25, typepb.FractionalPercent_MILLION), 25},
-		{"all", fraction(100, typepb.FractionalPercent_HUNDRED), matching.Million},
-		{"more than all", fraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), matching.Million},
+		{"nothing", runtimeFraction(0, typepb.FractionalPercent_HUNDRED), 0},
+		{"per hundred", runtimeFraction(25, typepb.FractionalPercent_HUNDRED), 250_000},
+		{"per ten thousand", runtimeFraction(25, typepb.FractionalPercent_TEN_THOUSAND), 2_500},
+		{"per matching.Million", runtimeFraction(25, typepb.FractionalPercent_MILLION), 25},
+		{"all", runtimeFraction(100, typepb.FractionalPercent_HUNDRED), matching.Million},
+		{"more than all", runtimeFraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), matching.Million},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
@@ -402,7 +403,7 @@ func TestRuntimeFraction(t *testing.T) {
 func TestRuntimeFractionDrawsByItself(t *testing.T) {
 	t.Parallel()
 	match := prefixMatch("/")
-	match.RuntimeFraction = fraction(50, typepb.FractionalPercent_HUNDRED)
+	match.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
 	vh := decodeRoutes(t, routeTo(match, clusterAction("some")))
 	const draws = 100_000
 	n := 0
@@ -423,7 +424,7 @@ func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
 	withHeader.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "1")}
 	withFraction := prefixMatch("/f/")
 	withFraction.Headers = []*routepb.HeaderMatcher{exact("a", "1")}
-	withFraction.RuntimeFraction = fraction(100, typepb.FractionalPercent_HUNDRED)
+	withFraction.RuntimeFraction = runtimeFraction(100, typepb.FractionalPercent_HUNDRED)
 	contentType := prefixMatch("/c/")
 	contentType.Headers = []*routepb.HeaderMatcher{exact("content-type", "x"), present("x-bin", true)}
 	vh := decodeRoutes(t,

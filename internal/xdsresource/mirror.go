@@ -3,14 +3,15 @@ package xdsresource
 import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// Mirror is a RequestMirrorPolicy: where a copy of the RPC goes. The copy's
-// outcome is nobody's business.
+// Mirror is a RequestMirrorPolicy: where RPCs are mirrored to. The outcome of a mirrored
+// RPC is ignored.
 type Mirror struct {
-	// Cluster is where the copy goes. Exactly one of Cluster and Header is
-	// set; see Target.
+	// Cluster is where the mirrored RPC goes. Exactly one of Cluster and Header
+	// is set; see Target.
 	Cluster string
 	// Header is the request header, in lower case, whose first value names the
 	// cluster (cluster_header).
@@ -18,21 +19,21 @@ type Mirror struct {
 	// FractionPerMillion is the share of RPCs that are mirrored
 	// (runtime_fraction.default_value). nil: all. See Draw.
 	FractionPerMillion *uint32
-	// ShadowSuffix has "-shadow" put behind the host of the copy's authority
-	// (unless disable_shadow_host_suffix_append is set).
+	// ShadowSuffix appends "-shadow" to the host of the mirrored RPC's authority.
+	// It is set unless disable_shadow_host_suffix_append is.
 	ShadowSuffix bool
-	// Authority replaces the copy's authority (host_rewrite_literal). Empty:
-	// that of the RPC. It is always empty if the server is not a
-	// trusted_xds_server. Beside it, ShadowSuffix is false.
+	// Authority is that of the mirrored RPC (host_rewrite_literal). Empty: that of
+	// the original. It is always empty if the server is not a trusted_xds_server.
+	// ShadowSuffix is false if it is set.
 	Authority string
-	// Headers edits the request metadata of the copy, after Route.Headers
+	// Headers edits the request metadata of the mirrored RPC, after Route.Headers
 	// (request_headers_mutations).
 	Headers HeaderEdits
 }
 
-// Target returns the cluster that the copy of an RPC goes to. It is empty if
-// the RPC does not have the header that names it; then there is no copy. What
-// WeightedCluster.Cluster says of clusters named by headers goes here as well.
+// Target returns the cluster that an RPC is mirrored to, or "" if the RPC does not have the
+// header that names it; then it is not mirrored. As with WeightedCluster.Cluster, a header
+// can name only clusters that the virtual host names elsewhere.
 func (m *Mirror) Target(rpc *matching.RPC) string {
 	if m.Header == "" {
 		return m.Cluster
@@ -40,49 +41,49 @@ func (m *Mirror) Target(rpc *matching.RPC) string {
 	return rpc.FirstHeader(m.Header)
 }
 
-// Draw decides whether an RPC is mirrored. It draws a random number only if
-// that depends on one.
+// Draw decides whether an RPC is mirrored. It draws a random number only if the decision
+// depends on one.
 func (m *Mirror) Draw(rpc *matching.RPC) bool {
 	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
 }
 
-// mirrors decodes request_mirror_policies, or returns those of the level above
-// if there are none: levels are not mixed.
-func (v *validator) mirrors(at *path, pbs []*routepb.RouteAction_RequestMirrorPolicy, above []Mirror) []Mirror {
+// mirrors decodes request_mirror_policies. If there are none it returns those of the level
+// above; policies of several levels are never combined.
+func (d *routeDecoder) mirrors(at *faults.Path, pbs []*routepb.RouteAction_RequestMirrorPolicy, above []Mirror) []Mirror {
 	if len(pbs) == 0 {
 		return above
 	}
 	mirrors := make([]Mirror, len(pbs))
 	for i, pb := range pbs {
-		mirrors[i] = v.mirror(at.item("request_mirror_policies", i), pb)
+		mirrors[i] = d.mirror(at.Item("request_mirror_policies", i), pb)
 	}
 	return mirrors
 }
 
-func (v *validator) mirror(at *path, pb *routepb.RouteAction_RequestMirrorPolicy) Mirror {
+func (d *routeDecoder) mirror(at *faults.Path, pb *routepb.RouteAction_RequestMirrorPolicy) Mirror {
 	m := Mirror{ShadowSuffix: !pb.GetDisableShadowHostSuffixAppend()}
-	m.Cluster, m.Header = v.clusterOrHeader(at, "cluster", pb.GetCluster(), pb.GetClusterHeader())
+	m.Cluster, m.Header = d.clusterOrHeader(at, "cluster", pb.GetCluster(), pb.GetClusterHeader())
 	if fraction := pb.GetRuntimeFraction(); fraction != nil {
-		m.FractionPerMillion = v.fraction(at.field("runtime_fraction"), fraction)
+		m.FractionPerMillion = d.runtimeFraction(at.Field("runtime_fraction"), fraction)
 	}
 	if literal := pb.GetHostRewriteLiteral(); literal != "" {
 		m.ShadowSuffix = false
-		m.Authority = v.authority(at.field("host_rewrite_literal"), literal)
+		m.Authority = d.authority(at.Field("host_rewrite_literal"), literal)
 	}
-	m.Headers = v.mirrorMutations(at, pb.GetRequestHeadersMutations())
+	m.Headers = d.mirrorMutations(at, pb.GetRequestHeadersMutations())
 	return m
 }
 
 // clusterOrHeader reads a cluster's name or the header that names it, of which
 // exactly one is to be set. field is that of the name.
-func (v *validator) clusterOrHeader(at *path, field, name, header string) (cluster, headerName string) {
+func (d *routeDecoder) clusterOrHeader(at *faults.Path, field, name, header string) (cluster, headerName string) {
 	switch {
 	case name != "" && header != "":
-		v.fault(at, "%s and cluster_header are both set", field)
+		d.fault(at, "%s and cluster_header are both set", field)
 	case name == "" && header == "":
-		v.fault(at.field(field), "must not be empty")
+		d.fault(at.Field(field), "must not be empty")
 	case header != "":
-		return "", v.headerName(at.field("cluster_header"), header)
+		return "", d.headerName(at.Field("cluster_header"), header)
 	}
-	return v.intern(name), ""
+	return d.intern(name), ""
 }

@@ -4,20 +4,20 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// OutlierDetection says when endpoints that fail RPCs are left out for a while
-// (gRFC A50). At least one of SuccessRate and FailurePercentage is set.
+// OutlierDetection says when endpoints that fail RPCs are ejected (gRFC A50). At least one
+// of SuccessRate and FailurePercentage is set.
 type OutlierDetection struct {
-	// Interval is the time from one look at the endpoints to the next.
+	// Interval is the time between two evaluations of the endpoints.
 	Interval time.Duration
-	// BaseEjectionTime, times the number of ejections, is how long an endpoint
-	// is left out, but not longer than MaxEjectionTime.
+	// BaseEjectionTime times the number of ejections is how long an endpoint is
+	// ejected, but not longer than MaxEjectionTime.
 	BaseEjectionTime, MaxEjectionTime time.Duration
-	// MaxEjectionPercent is the share of endpoints, in percent, from which on
-	// no further one is ejected.
+	// MaxEjectionPercent is the share of ejected endpoints, in percent, at which no
+	// further one is ejected.
 	MaxEjectionPercent uint32
 	// SuccessRate and FailurePercentage are nil if they are not in use.
 	SuccessRate       *SuccessRateEjection
@@ -27,7 +27,8 @@ type OutlierDetection struct {
 // SuccessRateEjection ejects endpoints whose share of successful RPCs is far
 // below the mean.
 type SuccessRateEjection struct {
-	// StdevFactor, by 1000, is how many standard deviations are far.
+	// StdevFactor / 1000 is how many standard deviations below the mean the success
+	// rate of an endpoint must be for it to be ejected.
 	StdevFactor uint32
 	// EnforcementPercentage is the chance of an ejection, in percent.
 	EnforcementPercentage uint32
@@ -47,26 +48,26 @@ type FailurePercentageEjection struct {
 
 // outlierDetection decodes outlier_detection (gRFC A50, "xDS Integration"). It
 // returns nil if that is not set or has no algorithm in use that gRPC knows.
-func (v *validator) outlierDetection(pb *clusterpb.OutlierDetection) *OutlierDetection {
+func (d clusterDecoder) outlierDetection(pb *clusterpb.OutlierDetection) *OutlierDetection {
 	if pb == nil {
 		return nil
 	}
-	at := (*path)(nil).field("outlier_detection")
+	at := faults.Field("outlier_detection")
 	o := &OutlierDetection{
-		Interval:           v.durationOr(at.field("interval"), pb.GetInterval(), 10*time.Second),
-		BaseEjectionTime:   v.durationOr(at.field("base_ejection_time"), pb.GetBaseEjectionTime(), 30*time.Second),
-		MaxEjectionPercent: v.percentOr(at.field("max_ejection_percent"), pb.GetMaxEjectionPercent(), 10),
+		Interval:           d.durationOr(at.Field("interval"), pb.GetInterval(), 10*time.Second),
+		BaseEjectionTime:   d.durationOr(at.Field("base_ejection_time"), pb.GetBaseEjectionTime(), 30*time.Second),
+		MaxEjectionPercent: d.percentOr(at.Field("max_ejection_percent"), pb.GetMaxEjectionPercent(), 10),
 	}
-	o.MaxEjectionTime = v.durationOr(at.field("max_ejection_time"), pb.GetMaxEjectionTime(), max(o.BaseEjectionTime, 300*time.Second))
+	o.MaxEjectionTime = d.durationOr(at.Field("max_ejection_time"), pb.GetMaxEjectionTime(), max(o.BaseEjectionTime, 300*time.Second))
 	successRate := SuccessRateEjection{
 		StdevFactor:           numberOr(pb.GetSuccessRateStdevFactor(), 1900),
-		EnforcementPercentage: v.percentOr(at.field("enforcing_success_rate"), pb.GetEnforcingSuccessRate(), 100),
+		EnforcementPercentage: d.percentOr(at.Field("enforcing_success_rate"), pb.GetEnforcingSuccessRate(), 100),
 		MinimumHosts:          numberOr(pb.GetSuccessRateMinimumHosts(), 5),
 		RequestVolume:         numberOr(pb.GetSuccessRateRequestVolume(), 100),
 	}
 	failures := FailurePercentageEjection{
-		Threshold:             v.percentOr(at.field("failure_percentage_threshold"), pb.GetFailurePercentageThreshold(), 85),
-		EnforcementPercentage: v.percentOr(at.field("enforcing_failure_percentage"), pb.GetEnforcingFailurePercentage(), 0),
+		Threshold:             d.percentOr(at.Field("failure_percentage_threshold"), pb.GetFailurePercentageThreshold(), 85),
+		EnforcementPercentage: d.percentOr(at.Field("enforcing_failure_percentage"), pb.GetEnforcingFailurePercentage(), 0),
 		MinimumHosts:          numberOr(pb.GetFailurePercentageMinimumHosts(), 5),
 		RequestVolume:         numberOr(pb.GetFailurePercentageRequestVolume(), 50),
 	}
@@ -85,28 +86,6 @@ func (v *validator) outlierDetection(pb *clusterpb.OutlierDetection) *OutlierDet
 	return o
 }
 
-// minOutlierInterval keeps a control plane from having clients look at their
-// endpoints all the time. gRFC A50 sets no bound; Envoy has it at 1 ms.
+// minOutlierInterval keeps a control plane from making clients evaluate their endpoints all
+// the time. gRFC A50 sets no bound; Envoy's is 1 ms.
 const minOutlierInterval = time.Millisecond
-
-func (v *validator) durationOr(at *path, pb *durationpb.Duration, otherwise time.Duration) time.Duration {
-	if pb == nil {
-		return otherwise
-	}
-	return v.duration(at, pb)
-}
-
-func (v *validator) percentOr(at *path, pb *wrapperspb.UInt32Value, otherwise uint32) uint32 {
-	n := numberOr(pb, otherwise)
-	if n > 100 {
-		v.fault(at, "must be at most 100, is %d", n)
-	}
-	return n
-}
-
-func numberOr(pb *wrapperspb.UInt32Value, otherwise uint32) uint32 {
-	if pb == nil {
-		return otherwise
-	}
-	return pb.GetValue()
-}

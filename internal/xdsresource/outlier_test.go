@@ -59,7 +59,7 @@ func TestOutlierDetection(t *testing.T) {
 	checkFaults(t, ClusterType, withOutliers(&clusterpb.OutlierDetection{
 		Interval: durationpb.New(-1), BaseEjectionTime: durationpb.New(-1), MaxEjectionTime: durationpb.New(-1), MaxEjectionPercent: n(101),
 		EnforcingSuccessRate: n(101), FailurePercentageThreshold: n(101), EnforcingFailurePercentage: n(101),
-	}), []Fault{
+	}), []fault{
 		{at + "interval", "is negative: -1ns"},
 		{at + "base_ejection_time", "is negative: -1ns"},
 		{at + "max_ejection_percent", "must be at most 100, is 101"},

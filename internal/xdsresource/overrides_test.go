@@ -119,7 +119,7 @@ func TestFilterOverrides(t *testing.T) {
 				config := configWithOverrides(level, "f", tc.value)
 				at += `.typed_per_filter_config["f"]` + tc.field
 				if tc.fault != "" {
-					checkFaults(t, RouteConfigurationType, config, []Fault{{at, tc.fault}})
+					checkFaults(t, RouteConfigurationType, config, []fault{{at, tc.fault}})
 					return
 				}
 				rc := mustDecodeRoutes(t, config)
@@ -144,8 +144,8 @@ func TestOverridesOfClustersOfWeight0(t *testing.T) {
 		return routeConfig(route)
 	}
 	at := `virtual_hosts[0].routes[0].route.weighted_clusters.clusters[1].typed_per_filter_config["f"]`
-	checkFaults(t, RouteConfigurationType, of(override("bad")), []Fault{{at, `filter "f": overridable: bad configuration`}})
-	checkFaults(t, RouteConfigurationType, of(&anypb.Any{TypeUrl: unknownURL}), []Fault{
+	checkFaults(t, RouteConfigurationType, of(override("bad")), []fault{{at, `filter "f": overridable: bad configuration`}})
+	checkFaults(t, RouteConfigurationType, of(&anypb.Any{TypeUrl: unknownURL}), []fault{
 		{at, `filter "f": there is no filter for type "` + unknownURL + `", and is_optional is not set`},
 	})
 	rc := mustDecodeRoutes(t, of(override("good")))
@@ -198,7 +198,7 @@ func TestHTTPFilterOfTheWrongKind(t *testing.T) {
 		httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL}),
 		optional(httpFilter("optional", &anypb.Any{TypeUrl: serverFilterURL})),
 	}, hcm.HttpFilters...)
-	checkFaults(t, ListenerType, apiListener(t, hcm), []Fault{
+	checkFaults(t, ListenerType, apiListener(t, hcm), []fault{
 		{hcmPath + ".http_filters[0].typed_config", `filter "override": overridable: this is an override`},
 		{hcmPath + ".http_filters[1].typed_config", `filter "server": this client has no filter for type "` + serverFilterURL + `", and is_optional is not set`},
 	})

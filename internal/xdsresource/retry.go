@@ -7,14 +7,13 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// RetryPolicy is a RetryPolicy as gRFC A44 converts it. per_try_timeout,
-// retriable_headers, host predicates and everything else that A44 does not
-// name are ignored.
+// RetryPolicy is a RetryPolicy converted as gRFC A44 specifies. Fields that A44 does not
+// name are ignored, such as per_try_timeout, retriable_headers and host predicates.
 type RetryPolicy struct {
 	// Codes is the set of status codes that are retried; it is not empty.
 	Codes CodeSet
@@ -59,9 +58,9 @@ var retryConditions = map[string]codes.Code{
 	"unavailable":        codes.Unavailable,
 }
 
-// retryPolicy decodes a retry_policy. It returns nil if there is no code in it
-// that gRPC retries.
-func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy {
+// retryPolicy decodes a retry_policy. It returns nil if no condition in it is a code that
+// gRPC retries.
+func (d *routeDecoder) retryPolicy(at *faults.Path, pb *routepb.RetryPolicy) *RetryPolicy {
 	p := &RetryPolicy{MaxAttempts: 2, BaseBackoff: defaultBaseBackoff, MaxBackoff: maxBackoffFactor * defaultBaseBackoff}
 	unknown := 0
 	for condition := range strings.SplitSeq(pb.GetRetryOn(), ",") {
@@ -73,18 +72,18 @@ func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy 
 		}
 	}
 	if unknown > 0 {
-		// Routes differ in what they list, but the same is to be said of all.
-		v.ignored.add(at.field("retry_on"), xdsclient.SeverityInfo, "",
-			fmt.Sprintf("%s: %d of the conditions are none of gRPC (gRFC A44)", quote(pb.GetRetryOn()), unknown))
+		// Routes list different conditions, but are reported as one.
+		d.ignored.add(at.Field("retry_on"), xdsclient.SeverityInfo, "",
+			fmt.Sprintf("%s: gRPC does not support %d of the conditions (gRFC A44)", faults.Quote(pb.GetRetryOn()), unknown))
 	}
 	if n := pb.GetNumRetries(); n != nil {
 		if n.GetValue() == 0 {
-			v.fault(at.field("num_retries"), "must be at least 1")
+			d.fault(at.Field("num_retries"), "must be at least 1")
 		}
 		p.MaxAttempts = int(min(n.GetValue(), maxRetryAttempts-1)) + 1
 	}
 	if backoff := pb.GetRetryBackOff(); backoff != nil {
-		v.retryBackoff(at.field("retry_back_off"), backoff, p)
+		d.retryBackoff(at.Field("retry_back_off"), backoff, p)
 	}
 	if p.Codes == 0 {
 		return nil
@@ -92,29 +91,16 @@ func (v *validator) retryPolicy(at *path, pb *routepb.RetryPolicy) *RetryPolicy 
 	return p
 }
 
-func (v *validator) retryBackoff(at *path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {
-	base := v.positive(at.field("base_interval"), pb.GetBaseInterval())
+func (d *routeDecoder) retryBackoff(at *faults.Path, pb *routepb.RetryPolicy_RetryBackOff, p *RetryPolicy) {
+	base := d.positive(at.Field("base_interval"), pb.GetBaseInterval())
 	limit := time.Duration(min(int64(base), int64(maxDuration)/maxBackoffFactor)) * maxBackoffFactor
 	if pb.GetMaxInterval() != nil {
-		limit = v.positive(at.field("max_interval"), pb.GetMaxInterval())
+		limit = d.positive(at.Field("max_interval"), pb.GetMaxInterval())
 		if base > 0 && 0 < limit && limit < base {
-			v.fault(at.field("max_interval"), "%v is below base_interval, %v", limit, base)
+			d.fault(at.Field("max_interval"), "%v is below base_interval, %v", limit, base)
 		}
 	}
 	p.BaseBackoff, p.MaxBackoff = max(base, minBackoff), max(limit, minBackoff)
 }
 
 const maxDuration = time.Duration(1<<63 - 1)
-
-// positive reads a duration that must be set and above 0.
-func (v *validator) positive(at *path, pb *durationpb.Duration) time.Duration {
-	if pb == nil {
-		v.fault(at, "must be set")
-		return 0
-	}
-	d := v.duration(at, pb)
-	if d == 0 && pb.GetSeconds() == 0 && pb.GetNanos() == 0 {
-		v.fault(at, "must be above 0")
-	}
-	return d
-}

@@ -82,7 +82,7 @@ func TestRetryConditionsThatAreNotOfGRPC(t *testing.T) {
 	config := routeConfig(toCluster("/", "a"))
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "5xx,unavailable,reset"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
-		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": 2 of the conditions are none of gRPC (gRFC A44)`})
+		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": gRPC does not support 2 of the conditions (gRFC A44)`})
 }
 
 func TestRetryPolicyFaults(t *testing.T) {
@@ -92,14 +92,14 @@ func TestRetryPolicyFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given string
 		pb    *routepb.RetryPolicy
-		want  []Fault
+		want  []fault
 	}{
-		{"no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(0)}, []Fault{{at + ".num_retries", "must be at least 1"}}},
-		{"no base_interval", &routepb.RetryPolicy{RetryBackOff: backoff(nil, second)}, []Fault{{at + ".retry_back_off.base_interval", "must be set"}}},
+		{"no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(0)}, []fault{{at + ".num_retries", "must be at least 1"}}},
+		{"no base_interval", &routepb.RetryPolicy{RetryBackOff: backoff(nil, second)}, []fault{{at + ".retry_back_off.base_interval", "must be set"}}},
 		{"intervals of 0", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(0), durationpb.New(0))},
-			[]Fault{{at + ".retry_back_off.base_interval", "must be above 0"}, {at + ".retry_back_off.max_interval", "must be above 0"}}},
-		{"negative intervals", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(-1), second)}, []Fault{{at + ".retry_back_off.base_interval", "is negative: -1ns"}}},
-		{"upside down", &routepb.RetryPolicy{RetryBackOff: backoff(minute, second)}, []Fault{{at + ".retry_back_off.max_interval", "1s is below base_interval, 1m0s"}}},
+			[]fault{{at + ".retry_back_off.base_interval", "must be above 0"}, {at + ".retry_back_off.max_interval", "must be above 0"}}},
+		{"negative intervals", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(-1), second)}, []fault{{at + ".retry_back_off.base_interval", "is negative: -1ns"}}},
+		{"upside down", &routepb.RetryPolicy{RetryBackOff: backoff(minute, second)}, []fault{{at + ".retry_back_off.max_interval", "1s is below base_interval, 1m0s"}}},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()

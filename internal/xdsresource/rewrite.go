@@ -6,25 +6,27 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// Rewrite says how the method and the authority change on their way to the
-// backend.
+// Rewrite says how the method and the authority of an RPC are rewritten before it is sent
+// to the backend.
 type Rewrite struct {
-	// Prefix replaces what the match of the route covers: its prefix, or the
-	// whole method if it matches a whole one (prefix_rewrite). Empty: not.
+	// Prefix replaces the part of the method that the route matched: its prefix, or
+	// the whole method if the route matches whole methods (prefix_rewrite). Empty:
+	// nothing is replaced.
 	Prefix string
-	// Regex rewrites the method (regex_rewrite). nil: not. At most one of
-	// Prefix and Regex is set.
+	// Regex rewrites the method (regex_rewrite). At most one of Prefix and Regex is
+	// set.
 	Regex *Substitution
-	// Authority replaces the authority (host_rewrite_literal). Empty: not.
+	// Authority replaces the authority (host_rewrite_literal), unless it is empty.
 	Authority string
 	// AuthorityHeader is the request header, in lower case, whose value
 	// replaces the authority, if the RPC has it (host_rewrite_header).
 	AuthorityHeader string
-	// AutoHost has the authority replaced by the hostname of the endpoint that
-	// is picked, if it has one (auto_host_rewrite, gRFC A81).
+	// AutoHost replaces the authority by the hostname of the picked endpoint, if it
+	// has one (auto_host_rewrite, gRFC A81).
 	//
 	// At most one of Authority, AuthorityHeader and AutoHost is set, and none
 	// if the server is not a trusted_xds_server.
@@ -44,10 +46,10 @@ func (s *Substitution) Replace(in string) string {
 	return s.Regex.ReplaceAllString(in, s.Template)
 }
 
-// RewritePath returns the method to send on the wire for a method that the
-// route matches. A query stays as it is. It reports false if the result is
-// not a path, which starts with "/" and has no blank or control character in
-// it; such an RPC is to fail with UNAVAILABLE.
+// RewritePath returns the method to send on the wire for a method that the route matches.
+// A query is not changed. It reports false if the result is not a path, that is, does not
+// start with "/" or contains a blank or control character; the caller fails such an RPC
+// with UNAVAILABLE.
 func (r *Route) RewritePath(method string) (path string, ok bool) {
 	if r.Rewrite == nil || r.Rewrite.Prefix == "" && r.Rewrite.Regex == nil {
 		return method, true
@@ -61,13 +63,12 @@ func (r *Route) RewritePath(method string) (path string, ok bool) {
 	return path + query, isPath(path)
 }
 
-// RewriteAuthority returns the authority for an RPC that goes to c, an entry
-// of the route's Forward, or "" if it stays as it is. If Rewrite.AutoHost is
-// set, the hostname of the endpoint goes before that.
+// RewriteAuthority returns the authority for an RPC that goes to c, an entry of the route's
+// Forward, or "" if it is not rewritten.
 //
-// An authority that the application chose for the RPC goes before both, and
-// none of them may get around the check of the server's certificate: that is
-// the caller's part.
+// The caller must let two others win: an authority that the application set for the RPC,
+// and, if Rewrite.AutoHost is set, the hostname of the endpoint. It must also see to it
+// that the server's certificate is still verified.
 func (r *Route) RewriteAuthority(rpc *matching.RPC, c *WeightedCluster) string {
 	if r.Rewrite != nil {
 		if r.Rewrite.Authority != "" {
@@ -96,23 +97,23 @@ func isVisible(s string) bool {
 
 // rewrite decodes the rewrites of a RouteAction. It returns nil if there are
 // none.
-func (v *validator) rewrite(at *path, pb *routepb.RouteAction) *Rewrite {
+func (d *routeDecoder) rewrite(at *faults.Path, pb *routepb.RouteAction) *Rewrite {
 	w := Rewrite{
 		Prefix: pb.GetPrefixRewrite(),
-		Regex:  v.substitution(at.field("regex_rewrite"), pb.GetRegexRewrite()),
+		Regex:  d.match.substitution(at.Field("regex_rewrite"), pb.GetRegexRewrite()),
 	}
 	if w.Prefix != "" && pb.GetRegexRewrite() != nil {
-		v.fault(at, "prefix_rewrite and regex_rewrite are both set")
+		d.fault(at, "prefix_rewrite and regex_rewrite are both set")
 	}
 	switch host := pb.GetHostRewriteSpecifier().(type) {
 	case *routepb.RouteAction_HostRewriteLiteral:
-		w.Authority = v.authority(at.field("host_rewrite_literal"), host.HostRewriteLiteral)
+		w.Authority = d.authority(at.Field("host_rewrite_literal"), host.HostRewriteLiteral)
 	case *routepb.RouteAction_HostRewriteHeader:
-		if v.mayRewriteAuthority(at.field("host_rewrite_header")) && host.HostRewriteHeader != "" {
-			w.AuthorityHeader = v.headerName(at.field("host_rewrite_header"), host.HostRewriteHeader)
+		if d.mayRewriteAuthority(at.Field("host_rewrite_header")) && host.HostRewriteHeader != "" {
+			w.AuthorityHeader = d.headerName(at.Field("host_rewrite_header"), host.HostRewriteHeader)
 		}
 	case *routepb.RouteAction_AutoHostRewrite:
-		w.AutoHost = host.AutoHostRewrite.GetValue() && v.mayRewriteAuthority(at.field("auto_host_rewrite"))
+		w.AutoHost = host.AutoHostRewrite.GetValue() && d.mayRewriteAuthority(at.Field("auto_host_rewrite"))
 	}
 	if w == (Rewrite{}) {
 		return nil
@@ -120,23 +121,24 @@ func (v *validator) rewrite(at *path, pb *routepb.RouteAction) *Rewrite {
 	return &w
 }
 
-// authority reads an authority to use in the place of another.
-func (v *validator) authority(at *path, authority string) string {
+// authority reads an authority that replaces that of RPCs.
+func (d *routeDecoder) authority(at *faults.Path, authority string) string {
 	switch {
-	case authority == "" || !v.mayRewriteAuthority(at):
+	case authority == "" || !d.mayRewriteAuthority(at):
 		return ""
 	case !isVisible(authority):
-		v.fault(at, "%s is not an authority", quote(authority))
+		d.fault(at, "%s is not an authority", faults.Quote(authority))
 		return ""
 	default:
 		return authority
 	}
 }
 
-// mayRewriteAuthority reports whether the server may do so (gRFC A81).
-func (v *validator) mayRewriteAuthority(at *path) bool {
-	if !v.trusted {
-		v.ignore(at, "the authority is rewritten only for a server with trusted_xds_server among its server_features in the bootstrap configuration (gRFC A81)")
+// mayRewriteAuthority reports whether the server is trusted to rewrite the authority (gRFC
+// A81).
+func (d *routeDecoder) mayRewriteAuthority(at *faults.Path) bool {
+	if !d.trusted {
+		d.ignore(at, "the authority is rewritten only if server_features of the server in the bootstrap configuration has trusted_xds_server (gRFC A81)")
 	}
-	return v.trusted
+	return d.trusted
 }

@@ -77,27 +77,27 @@ func TestRewriteFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given string
 		edit  func(*routepb.RouteAction)
-		want  []Fault
+		want  []fault
 	}{
 		{
 			"two rewrites of the path",
 			func(a *routepb.RouteAction) { a.PrefixRewrite, a.RegexRewrite = "/", substitute("a", "b") },
-			[]Fault{{at, "prefix_rewrite and regex_rewrite are both set"}},
+			[]fault{{at, "prefix_rewrite and regex_rewrite are both set"}},
 		}, {
 			"an invalid pattern", func(a *routepb.RouteAction) { a.RegexRewrite = substitute("(", "") },
-			[]Fault{{at + ".regex_rewrite.pattern.regex", "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"}},
+			[]fault{{at + ".regex_rewrite.pattern.regex", "\"(\" is not a valid regular expression (RE2 syntax): error parsing regexp: missing closing ): `(`"}},
 		}, {
 			"no pattern", func(a *routepb.RouteAction) { a.RegexRewrite = &matcherpb.RegexMatchAndSubstitute{} },
-			[]Fault{{at + ".regex_rewrite.pattern.regex", "must not be empty"}},
+			[]fault{{at + ".regex_rewrite.pattern.regex", "must not be empty"}},
 		}, {
 			"a group that is not there", func(a *routepb.RouteAction) { a.RegexRewrite = substitute("(a)", `\2`) },
-			[]Fault{{at + ".regex_rewrite.substitution", `"\\2": the pattern has no group for \2`}},
+			[]fault{{at + ".regex_rewrite.substitution", `"\\2": the pattern has no group for \2`}},
 		}, {
 			"half an escape", func(a *routepb.RouteAction) { a.RegexRewrite = substitute("a", `b\`) },
-			[]Fault{{at + ".regex_rewrite.substitution", `"b\\": a \ must be followed by a digit or another \`}},
+			[]fault{{at + ".regex_rewrite.substitution", `"b\\": a \ must be followed by a digit or another \`}},
 		}, {
 			"a long substitution", func(a *routepb.RouteAction) { a.RegexRewrite = substitute("a", strings.Repeat("b", 1025)) },
-			[]Fault{{at + ".regex_rewrite.substitution", "has 1025 bytes, more than 1024"}},
+			[]fault{{at + ".regex_rewrite.substitution", "has 1025 bytes, more than 1024"}},
 		},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestHostnameOfEndpoint(t *testing.T) {
 		t.Errorf("Hostname = %q (gRFC A81)", got)
 	}
 	broken.GetEndpoint().Hostname = "a b"
-	checkFaults(t, EndpointsType, assignment(locality("a", 0, 1, broken)), []Fault{{
+	checkFaults(t, EndpointsType, assignment(locality("a", 0, 1, broken)), []fault{{
 		"endpoints[0].lb_endpoints[0].endpoint.hostname", `"a b" has a blank or control character in it`,
 	}})
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Bounds on the size of a ring (gRFC A42).
@@ -57,7 +59,7 @@ func ParseRingHash(config string) (RingHash, error) {
 	case pb.MaxRingSize != nil && c.MinRingSize > c.MaxRingSize:
 		return RingHash{}, fmt.Errorf("minRingSize %d is more than maxRingSize %d", c.MinRingSize, c.MaxRingSize)
 	case c.RequestHashHeader != "" && !isHashHeader(c.RequestHashHeader):
-		return RingHash{}, fmt.Errorf("requestHashHeader %s is not the name of a header with text", quote(c.RequestHashHeader))
+		return RingHash{}, fmt.Errorf("requestHashHeader %s is not the name of a header with text", faults.Quote(c.RequestHashHeader))
 	}
 	c.MinRingSize, c.MaxRingSize = min(c.MinRingSize, RingSizeCap), min(c.MaxRingSize, RingSizeCap)
 	return c, nil
@@ -69,10 +71,10 @@ func isHashHeader(name string) bool {
 }
 
 // ringHash reads the sizes that both forms of the configuration have.
-func (v *validator) ringHash(at *path, pb interface {
+func (d policyDecoder) ringHash(at *faults.Path, pb interface {
 	GetMinimumRingSize() *wrapperspb.UInt64Value
 	GetMaximumRingSize() *wrapperspb.UInt64Value
-}, c *Cluster) {
+}) {
 	least, most := uint64(defaultMinRingSize), uint64(maxRingSize)
 	if size := pb.GetMinimumRingSize(); size != nil {
 		least = size.GetValue()
@@ -80,5 +82,5 @@ func (v *validator) ringHash(at *path, pb interface {
 	if size := pb.GetMaximumRingSize(); size != nil {
 		most = size.GetValue()
 	}
-	v.setPolicy(at, c, PolicyRingHash, map[string]any{"minRingSize": least, "maxRingSize": most})
+	d.setPolicy(at, PolicyRingHash, map[string]any{"minRingSize": least, "maxRingSize": most})
 }

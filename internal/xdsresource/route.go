@@ -2,29 +2,97 @@ package xdsresource
 
 import (
 	"strings"
+	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/xdsclient"
 )
+
+// RouteConfiguration is a validated RouteConfiguration. The decoder compiles the tables
+// that its methods use. On a value that was not decoded the methods work too, but compile
+// the tables on each call.
+type RouteConfiguration struct {
+	Name         string
+	VirtualHosts []*VirtualHost
+	// Ignored lists what was left out of VirtualHosts: header edits that gRPC
+	// cannot make, optional filter overrides of unknown types, routes that gRFC
+	// A28 requires clients to ignore. At most 100 entries. It is empty if the
+	// RouteConfiguration is part of a Listener, which then has the list.
+	Ignored []xdsclient.Ignored
+
+	compiled *domainTable
+	// raw is what it was decoded from, if it is a resource of its own. regexCost is the
+	// total cost of its regular expressions. See patch.
+	raw       []byte
+	regexCost int
+}
+
+// VirtualHost is a validated VirtualHost with the routes that gRPC can use, in order.
+// As with RouteConfiguration, the methods are slow on a value that was not decoded.
+// Settings for all routes (retry policy, mirrors, header edits) have been merged into the
+// routes, except filter overrides.
+type VirtualHost struct {
+	Name    string
+	Domains []string
+	Routes  []*Route
+	// Overrides is VirtualHost.typed_per_filter_config, the least specific of
+	// the three levels.
+	Overrides FilterOverrides
+
+	compiled *routeTable
+}
+
+// Route is one route: what it matches and what becomes of the RPC. Everything
+// behind it is shared between RPCs and must not be changed.
+type Route struct {
+	// Name is Route.name, for logs; often empty.
+	Name  string
+	Match matching.Route
+	// Action says what becomes of a matching RPC.
+	Action Action
+	// MaxStreamDuration bounds matching RPCs. nil: the Listener's bound
+	// applies; 0: no bound. Source: gRFC A31.
+	MaxStreamDuration *time.Duration
+	// Retry is the policy of the route, or else of its virtual host. nil: the
+	// RPC is not retried. Set only beside a Forward. Source: gRFC A44.
+	Retry *RetryPolicy
+	// HashPolicies say what the hash of an RPC is made of, see Hash. Set only
+	// beside a Forward. Source: gRFC A42.
+	HashPolicies []HashPolicy
+	// Mirrors say where RPCs are mirrored to: the policies of the route, or else
+	// of its virtual host, or else of the RouteConfiguration. Set only beside a
+	// Forward.
+	Mirrors []Mirror
+	// Rewrite changes method and authority on their way to the backend. nil:
+	// both stay. Set only beside a Forward; see RewritePath and
+	// RewriteAuthority.
+	Rewrite *Rewrite
+	// Headers edits the metadata of RPCs whose WeightedCluster has no edits of its
+	// own. nil: no edits. See HeadersFor.
+	Headers *HeaderMutations
+	// Overrides is Route.typed_per_filter_config.
+	Overrides FilterOverrides
+}
 
 func decodeRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
 	if rc := patchRouteConfiguration(resource, o); rc != nil {
 		return rc.Name, rc, nil
 	}
 	name, value, err := decode(resource, o, typeurl.RouteConfiguration, new(routepb.RouteConfiguration), "name",
-		(*routepb.RouteConfiguration).GetName, (*validator).routeConfiguration)
+		(*routepb.RouteConfiguration).GetName, routeConfigurationOf)
 	if rc, ok := value.(*RouteConfiguration); ok {
 		rc.raw = resource.GetValue()
 	}
 	return name, value, err
 }
 
-// patchRouteConfiguration decodes a resource with the help of the last one of its name.
-// It returns nil if that does not help.
+// patchRouteConfiguration decodes only what differs from the last version of the resource.
+// It returns nil if the whole has to be decoded.
 func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *RouteConfiguration {
 	if o.Last == nil || resource.GetTypeUrl() != typeurl.RouteConfiguration {
 		return nil
@@ -36,65 +104,37 @@ func patchRouteConfiguration(resource *anypb.Any, o xdsclient.DecodeOptions) *Ro
 	return last.patch(newValidator(o), resource.GetValue())
 }
 
-func (v *validator) routeConfiguration(pb *routepb.RouteConfiguration) *RouteConfiguration {
-	rc := v.routeConfigurationAt(nil, pb)
+func routeConfigurationOf(v *validator, pb *routepb.RouteConfiguration) *RouteConfiguration {
+	rc := routeConfigurationAt(v, nil, pb)
 	rc.Ignored = v.ignored.list()
-	rc.regexCost = v.regexes.cost
 	return rc
 }
 
 // routeConfigurationAt decodes a RouteConfiguration, which is a resource of its
 // own (at is nil) or part of a Listener.
-func (v *validator) routeConfigurationAt(at *path, pb *routepb.RouteConfiguration) *RouteConfiguration {
+func routeConfigurationAt(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *RouteConfiguration {
 	rc := &RouteConfiguration{
 		Name:         pb.GetName(),
 		VirtualHosts: make([]*VirtualHost, 0, len(pb.GetVirtualHosts())),
 	}
-	r := v.routesOf(at, pb)
+	d := newRouteDecoder(v, at, pb)
 	for i, vh := range pb.GetVirtualHosts() {
-		rc.VirtualHosts = append(rc.VirtualHosts, r.virtualHost(at.item("virtual_hosts", i), i, vh))
+		rc.VirtualHosts = append(rc.VirtualHosts, d.virtualHost(at.Item("virtual_hosts", i), i, vh))
 	}
 	if !v.failed() {
 		rc.compiled = newDomainTable(rc.VirtualHosts)
 	}
+	rc.regexCost = d.match.cost
 	return rc
 }
 
-// routesOf decodes what a RouteConfiguration says for all its virtual hosts.
-func (v *validator) routesOf(at *path, pb *routepb.RouteConfiguration) *routes {
-	r := &routes{
-		v:                v,
-		plugins:          v.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins()),
-		domains:          make(map[string]int),
-		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
-		maxBody:          defaultMaxBody,
-	}
-	if limit := pb.GetMaxDirectResponseBodySizeBytes(); limit != nil {
-		r.maxBody = int(limit.GetValue())
-	}
-	r.all.headers = r.headerMutations(at, pb, nil)
-	r.all.mirrors = v.mirrors(at, pb.GetRequestMirrorPolicies(), nil)
-	return r
-}
-
-// clusterSpecifierPlugins returns the names of the plugins that may be left
-// out. This client has no plugins; those that are not optional are faults.
-func (v *validator) clusterSpecifierPlugins(at *path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
-	optional := make(map[string]bool, len(pbs))
-	for i, pb := range pbs {
-		name := pb.GetExtension().GetName()
-		optional[name] = true
-		if !pb.GetIsOptional() {
-			v.fault(at.item("cluster_specifier_plugins", i), "plugin %s: this client has no plugin for type %s, and is_optional is not set",
-				quote(name), quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()))
-		}
-	}
-	return optional
-}
-
-// routes decodes the virtual hosts and routes of one RouteConfiguration.
-type routes struct {
-	v *validator
+// routeDecoder decodes the virtual hosts and routes of one RouteConfiguration.
+type routeDecoder struct {
+	*validator
+	match     matchDecoder
+	overrides overrideDecoder
+	// forwards has the Forward to each single cluster.
+	forwards map[string]*Forward
 	// plugins has the names in cluster_specifier_plugins.
 	plugins map[string]bool
 	// domains has the index of the virtual host for each domain so far.
@@ -103,86 +143,120 @@ type routes struct {
 	mostSpecificWins bool
 	// maxBody bounds the body of a DirectResponse.
 	maxBody int
-	// all holds for all routes, host for those of the current virtual host.
+	// all applies to all routes, host to those of the current virtual host.
 	all, host defaults
 }
 
-// defaults are what levels above say for routes that do not say otherwise.
+// defaults are the settings of the levels above for routes without their own.
 type defaults struct {
 	headers *HeaderMutations
 	mirrors []Mirror
 	retry   *RetryPolicy
 }
 
-func (r *routes) virtualHost(at *path, i int, pb *routepb.VirtualHost) *VirtualHost {
-	r.checkDomains(at, i, pb.GetDomains())
+// newRouteDecoder decodes the fields of a RouteConfiguration that apply to all its virtual
+// hosts.
+func newRouteDecoder(v *validator, at *faults.Path, pb *routepb.RouteConfiguration) *routeDecoder {
+	d := &routeDecoder{
+		validator:        v,
+		match:            matchDecoder{validator: v},
+		overrides:        overrideDecoder{validator: v},
+		domains:          make(map[string]int),
+		mostSpecificWins: pb.GetMostSpecificHeaderMutationsWins(),
+		maxBody:          defaultMaxBody,
+	}
+	d.plugins = d.clusterSpecifierPlugins(at, pb.GetClusterSpecifierPlugins())
+	if limit := pb.GetMaxDirectResponseBodySizeBytes(); limit != nil {
+		d.maxBody = int(limit.GetValue())
+	}
+	d.all.headers = d.headerMutations(at, pb, nil)
+	d.all.mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), nil)
+	return d
+}
+
+// clusterSpecifierPlugins returns the names of the plugins. This client supports none, so
+// each that is not optional is a fault.
+func (d *routeDecoder) clusterSpecifierPlugins(at *faults.Path, pbs []*routepb.ClusterSpecifierPlugin) map[string]bool {
+	optional := make(map[string]bool, len(pbs))
+	for i, pb := range pbs {
+		name := pb.GetExtension().GetName()
+		optional[name] = true
+		if !pb.GetIsOptional() {
+			d.fault(at.Item("cluster_specifier_plugins", i), "plugin %s: this client has no plugin for type %s, and is_optional is not set",
+				faults.Quote(name), faults.Quote(pb.GetExtension().GetTypedConfig().GetTypeUrl()))
+		}
+	}
+	return optional
+}
+
+func (d *routeDecoder) virtualHost(at *faults.Path, i int, pb *routepb.VirtualHost) *VirtualHost {
+	d.checkDomains(at, i, pb.GetDomains())
 	vh := &VirtualHost{
 		Name:      pb.GetName(),
 		Domains:   pb.GetDomains(),
 		Routes:    make([]*Route, 0, len(pb.GetRoutes())),
-		Overrides: r.v.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
 	}
-	r.enter(at, pb)
-	// One allocation for all routes; they live and die together.
+	d.enter(at, pb)
+	// One allocation for all routes, since they have the same lifetime.
 	all := make([]Route, len(pb.GetRoutes()))
 	for i, route := range pb.GetRoutes() {
-		if r.route(at.item("routes", i), route, &all[i]) {
+		if d.route(at.Item("routes", i), route, &all[i]) {
 			vh.Routes = append(vh.Routes, &all[i])
 		}
 	}
-	if !r.v.failed() {
+	if !d.failed() {
 		vh.compiled = newRouteTable(vh, clustersOf(vh.Routes))
 	}
 	return vh
 }
 
-// enter decodes what a virtual host says for all its routes.
-func (r *routes) enter(at *path, pb *routepb.VirtualHost) {
-	r.host = defaults{
-		headers: r.headerMutations(at, pb, r.all.headers),
-		mirrors: r.v.mirrors(at, pb.GetRequestMirrorPolicies(), r.all.mirrors),
+// enter decodes the fields of a virtual host that apply to all its routes.
+func (d *routeDecoder) enter(at *faults.Path, pb *routepb.VirtualHost) {
+	d.host = defaults{
+		headers: d.headerMutations(at, pb, d.all.headers),
+		mirrors: d.mirrors(at, pb.GetRequestMirrorPolicies(), d.all.mirrors),
 	}
 	if retry := pb.GetRetryPolicy(); retry != nil {
-		r.host.retry = r.v.retryPolicy(at.field("retry_policy"), retry)
+		d.host.retry = d.retryPolicy(at.Field("retry_policy"), retry)
 	}
 }
 
-func (r *routes) checkDomains(at *path, i int, domains []string) {
+func (d *routeDecoder) checkDomains(at *faults.Path, i int, domains []string) {
 	if len(domains) == 0 {
-		r.v.fault(at.field("domains"), "must have at least one domain")
+		d.fault(at.Field("domains"), "must have at least one domain")
 	}
 	for j, domain := range domains {
 		if fault := matching.DomainFault(domain); fault != "" {
-			r.v.fault(at.item("domains", j), "%s", blame(domain, fault))
+			d.fault(at.Item("domains", j), "%s", blame(domain, fault))
 			continue
 		}
 		key := strings.ToLower(domain)
-		if first, taken := r.domains[key]; taken {
-			r.v.fault(at.item("domains", j), "%s is already a domain of virtual_hosts[%d]", quote(domain), first)
+		if first, taken := d.domains[key]; taken {
+			d.fault(at.Item("domains", j), "%s is already a domain of virtual_hosts[%d]", faults.Quote(domain), first)
 			continue
 		}
-		r.domains[key] = i
+		d.domains[key] = i
 	}
 }
 
-// route decodes one route and reports whether it is to be kept. It is not if
-// gRPC ignores it (gRFC A28).
-func (r *routes) route(at *path, pb *routepb.Route, route *Route) bool {
+// route decodes one route. It reports false if gRPC ignores the route (gRFC A28).
+func (d *routeDecoder) route(at *faults.Path, pb *routepb.Route, route *Route) bool {
 	route.Name = pb.GetName()
 	if pb.GetMatch() == nil {
-		r.v.fault(at.field("match"), "must be set")
+		d.fault(at.Field("match"), "must be set")
 	} else {
-		route.Match = r.v.routeMatch(at.field("match"), pb.GetMatch())
+		route.Match = d.match.routeMatch(at.Field("match"), pb.GetMatch())
 	}
-	route.Headers = r.headerMutations(at, pb, r.host.headers)
-	route.Overrides = r.v.filterOverrides(at, pb.GetTypedPerFilterConfig())
+	route.Headers = d.headerMutations(at, pb, d.host.headers)
+	route.Overrides = d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig())
 	switch action := pb.GetAction().(type) {
 	case *routepb.Route_Route:
-		return r.forwarding(at.field("route"), action.Route, route)
+		return d.forwarding(at.Field("route"), action.Route, route)
 	case *routepb.Route_DirectResponse:
-		route.Action = r.directResponse(at.field("direct_response"), action.DirectResponse)
+		route.Action = d.directResponse(at.Field("direct_response"), action.DirectResponse)
 	case *routepb.Route_Redirect:
-		route.Action = r.redirect(at.field("redirect"), action.Redirect)
+		route.Action = d.redirect(at.Field("redirect"), action.Redirect)
 	case nil:
 		route.Action = &Unroutable{Reason: "the route has no action"}
 	default:

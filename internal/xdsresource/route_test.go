@@ -169,7 +169,7 @@ func TestMirrors(t *testing.T) {
 	t.Parallel()
 	type policies = []*routepb.RouteAction_RequestMirrorPolicy
 	half := mirrorTo("half")
-	half.RuntimeFraction = fraction(50, typepb.FractionalPercent_HUNDRED)
+	half.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
 	asIs := mirrorTo("as-is")
 	asIs.DisableShadowHostSuffixAppend = true
 	renamed := mirrorTo("renamed")
@@ -323,51 +323,47 @@ func TestRouteConfigurationFaults(t *testing.T) {
 	action := func(a *routepb.RouteAction) *routepb.RouteConfiguration {
 		return routeConfig(routeTo(prefixMatch("/"), a))
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *routepb.RouteConfiguration
-		want     []Fault
-	}{
-		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []Fault{{route0 + ".match", "must be set"}}},
+	checkAllFaults(t, RouteConfigurationType, []faultTest{
+		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []fault{{route0 + ".match", "must be set"}}},
 		{
 			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
-			[]Fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is not set"}},
+			[]fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is not set"}},
 		}, {
 			"an unsupported path_specifier",
 			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathMatchPolicy{} }),
-			[]Fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is path_match_policy"}},
+			[]fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is path_match_policy"}},
 		}, {
 			"an invalid regex", routeConfig(routeTo(regexMatch("a)|(b"), clusterAction("a"))),
-			[]Fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},
+			[]fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},
 		}, {
 			"an empty regex", routeConfig(routeTo(regexMatch(""), clusterAction("a"))),
-			[]Fault{{route0 + ".match.safe_regex.regex", "must not be empty"}},
+			[]fault{{route0 + ".match.safe_regex.regex", "must not be empty"}},
 		}, {
 			"a regex that explodes", routeConfig(routeTo(regexMatch("(abcdefghij){1000}"), clusterAction("a")), routeTo(regexMatch("((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"), clusterAction("a"))),
-			[]Fault{{"virtual_hosts[0].routes[1].match.safe_regex.regex", `"((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}" is too large a regular expression; repetitions multiply`}},
+			[]fault{{"virtual_hosts[0].routes[1].match.safe_regex.regex", `"((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}" is too large a regular expression; repetitions multiply`}},
 		}, {
 			"a regex of many bytes", routeConfig(routeTo(regexMatch(strings.Repeat("a", 8193)), clusterAction("a"))),
-			[]Fault{{route0 + ".match.safe_regex.regex", "has 8193 bytes, more than 8192"}},
+			[]fault{{route0 + ".match.safe_regex.regex", "has 8193 bytes, more than 8192"}},
 		}, {
 			"a runtime_fraction without default_value",
 			match(func(m *routepb.RouteMatch) {
 				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{RuntimeKey: "k"}
 			}),
-			[]Fault{{route0 + ".match.runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"}},
+			[]fault{{route0 + ".match.runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"}},
 		}, {
 			"a runtime_fraction of unknown denominator",
 			match(func(m *routepb.RouteMatch) {
 				m.RuntimeFraction = &corepb.RuntimeFractionalPercent{DefaultValue: &typepb.FractionalPercent{Denominator: 9}}
 			}),
-			[]Fault{{route0 + ".match.runtime_fraction.default_value.denominator", "is the unknown value 9"}},
+			[]fault{{route0 + ".match.runtime_fraction.default_value.denominator", "is the unknown value 9"}},
 		},
-		{"a cluster_header without name", action(clusterHeader("")), []Fault{{route0 + ".route.cluster_header", "must not be empty"}}},
+		{"a cluster_header without name", action(clusterHeader("")), []fault{{route0 + ".route.cluster_header", "must not be empty"}}},
 		{
 			"a weighted cluster with a name and a header",
 			action(&routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_WeightedClusters{WeightedClusters: &routepb.WeightedCluster{
 				Clusters: []*routepb.WeightedCluster_ClusterWeight{{Name: "a", ClusterHeader: "h", Weight: wrapperspb.UInt32(1)}},
 			}}}),
-			[]Fault{{route0 + ".route.weighted_clusters.clusters[0]", "name and cluster_header are both set"}},
+			[]fault{{route0 + ".route.weighted_clusters.clusters[0]", "name and cluster_header are both set"}},
 		}, {
 			"mirrors that go nowhere, or never",
 			action(&routepb.RouteAction{
@@ -376,34 +372,34 @@ func TestRouteConfigurationFaults(t *testing.T) {
 					{}, {Cluster: "a", ClusterHeader: "b", RuntimeFraction: &corepb.RuntimeFractionalPercent{}},
 				},
 			}),
-			[]Fault{
+			[]fault{
 				{route0 + ".route.request_mirror_policies[0].cluster", "must not be empty"},
 				{route0 + ".route.request_mirror_policies[1]", "cluster and cluster_header are both set"},
 				{route0 + ".route.request_mirror_policies[1].runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"},
 			},
 		},
-		{"a cluster without name", action(clusterAction("")), []Fault{{route0 + ".route.cluster", "must not be empty"}}},
-		{"no weighted cluster", action(weightedAction()), []Fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}}},
+		{"a cluster without name", action(clusterAction("")), []fault{{route0 + ".route.cluster", "must not be empty"}}},
+		{"no weighted cluster", action(weightedAction()), []fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}}},
 		{
 			"weighted clusters of weight 0", action(weightedAction(weighted{"a", 0}, weighted{"b", 0})),
-			[]Fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}},
+			[]fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}},
 		}, {
 			"weighted clusters that overflow, one without name",
 			action(weightedAction(weighted{"a", math.MaxUint32}, weighted{"", 1})),
-			[]Fault{
+			[]fault{
 				{route0 + ".route.weighted_clusters.clusters[1].name", "must not be empty"},
 				{route0 + ".route.weighted_clusters.clusters", "the weights add up to 4294967296, more than 4294967295"},
 			},
 		}, {
 			"a plugin that is nowhere",
 			action(&routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
-			[]Fault{{route0 + ".route.cluster_specifier_plugin", `"p" is not in cluster_specifier_plugins of the RouteConfiguration`}},
+			[]fault{{route0 + ".route.cluster_specifier_plugin", `"p" is not in cluster_specifier_plugins of the RouteConfiguration`}},
 		}, {
 			"a plugin that is not optional",
 			&routepb.RouteConfiguration{Name: "r", ClusterSpecifierPlugins: []*routepb.ClusterSpecifierPlugin{{
 				Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 			}}},
-			[]Fault{{"cluster_specifier_plugins[0]", `plugin "p": this client has no plugin for type "` + unknownURL + `", and is_optional is not set`}},
+			[]fault{{"cluster_specifier_plugins[0]", `plugin "p": this client has no plugin for type "` + unknownURL + `", and is_optional is not set`}},
 		}, {
 			"durations",
 			action(&routepb.RouteAction{
@@ -412,7 +408,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 					MaxStreamDuration: durationpb.New(-time.Second), GrpcTimeoutHeaderMax: durationpb.New(-time.Minute),
 				},
 			}),
-			[]Fault{
+			[]fault{
 				{route0 + ".route.max_stream_duration.max_stream_duration", "is negative: -1s"},
 				{route0 + ".route.max_stream_duration.grpc_timeout_header_max", "is negative: -1m0s"},
 			},
@@ -423,7 +419,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 				{Domains: []string{"a"}},
 				{Domains: []string{"A"}},
 			}},
-			[]Fault{
+			[]fault{
 				{"name", "must not be empty"},
 				{"virtual_hosts[0].domains", "must have at least one domain"},
 				{"virtual_hosts[0].routes[0].match", "must be set"},
@@ -431,12 +427,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 				{"virtual_hosts[2].domains[0]", `"A" is already a domain of virtual_hosts[1]`},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, RouteConfigurationType, tc.resource, tc.want)
-		})
-	}
+	})
 }
 
 func TestRegexesAreBoundedTogether(t *testing.T) {
@@ -451,7 +442,7 @@ func TestRegexesAreBoundedTogether(t *testing.T) {
 	}
 	checkFaults(t, RouteConfigurationType, routeConfig(same...), nil)
 	faults := decodeFaults(t, RouteConfigurationType, routeConfig(distinct...))
-	if len(faults) == 0 || len(faults) == 40 || faults[0].Message != "the regular expressions of this resource are too large together" {
+	if len(faults) == 0 || len(faults) == 40 || faults[0].Problem != "the regular expressions of this resource are too large together" {
 		t.Errorf("faults = %v, want that only the last patterns are too many", faults)
 	}
 }

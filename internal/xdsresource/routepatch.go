@@ -11,10 +11,9 @@ import (
 )
 
 // A RouteConfiguration may have ten thousand routes, of which an update changes one.
-// Then what the last version was decoded to serves again, but for the routes whose bytes
-// differ. That is done only where it comes to what decoding the whole does: if anything
-// but routes is other than before, or if there is the least to say against a route, the
-// whole is decoded.
+// The value decoded from the last version is then used again, except for the routes whose
+// bytes differ. The result must equal that of decoding the whole. So the whole is decoded
+// if anything but routes has changed, or if a new route has a fault or something ignored.
 
 // Numbers of fields in proto messages.
 const (
@@ -23,9 +22,13 @@ const (
 	fieldMatch        = 1 // Route.match
 )
 
-// routePatch makes a RouteConfiguration of an earlier one.
+// routePatch makes a new version of a RouteConfiguration out of the last one.
 type routePatch struct {
 	v *validator
+	// routes decodes those that are new. nil: there is none yet.
+	routes *routeDecoder
+	// regexCost is what the regular expressions so far come to.
+	regexCost int
 	// decoded counts the routes that are new.
 	decoded int
 }
@@ -36,8 +39,7 @@ func (rc *RouteConfiguration) patch(v *validator, raw []byte) *RouteConfiguratio
 	if rc.raw == nil || len(rc.Ignored) > 0 {
 		return nil
 	}
-	v.regexes.cost = rc.regexCost
-	p := routePatch{v: v}
+	p := routePatch{v: v, regexCost: rc.regexCost}
 	hosts, ok := p.hosts(rc, raw)
 	if !ok {
 		return nil
@@ -45,22 +47,24 @@ func (rc *RouteConfiguration) patch(v *validator, raw []byte) *RouteConfiguratio
 	patched := *rc
 	patched.VirtualHosts = hosts
 	patched.compiled = rc.compiled.with(rc.VirtualHosts, hosts)
-	patched.raw, patched.regexCost = raw, v.regexes.cost
+	patched.raw = raw
+	if p.routes != nil {
+		patched.regexCost = p.routes.match.cost
+	}
 	return &patched
 }
 
-// hosts returns the virtual hosts in raw. Those that are as before are those of rc.
+// hosts returns the virtual hosts in raw. Those that have not changed are those of rc.
 func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, bool) {
 	hosts := make([]*VirtualHost, 0, len(rc.VirtualHosts))
-	var above *routes
-	for was, is := fields(rc.raw), fields(raw); ; {
-		old, now := was.next(), is.next()
+	for oldFields, newFields := fields(rc.raw), fields(raw); ; {
+		old, updated := oldFields.next(), newFields.next()
 		switch {
-		case was.broken || is.broken || old.number != now.number:
+		case oldFields.broken || newFields.broken || old.number != updated.number:
 			return nil, false
 		case old.number == 0:
 			return hosts, len(hosts) == len(rc.VirtualHosts)
-		case old.number != fieldVirtualHosts && !bytes.Equal(old.whole, now.whole):
+		case old.number != fieldVirtualHosts && !bytes.Equal(old.whole, updated.whole):
 			return nil, false
 		case old.number != fieldVirtualHosts:
 			continue
@@ -68,11 +72,11 @@ func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, 
 			return nil, false
 		}
 		host := rc.VirtualHosts[len(hosts)]
-		if !bytes.Equal(old.value, now.value) {
-			if above == nil {
-				above = p.above(raw)
+		if !bytes.Equal(old.value, updated.value) {
+			if p.routes == nil {
+				p.routes = p.above(raw)
 			}
-			if host = p.host(above, host, old.value, now.value); host == nil {
+			if host = p.host(host, old.value, updated.value); host == nil {
 				return nil, false
 			}
 		}
@@ -82,27 +86,29 @@ func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, 
 
 // above reads what a RouteConfiguration says for all its virtual hosts. It returns nil
 // if there is something wrong with it.
-func (p *routePatch) above(raw []byte) *routes {
+func (p *routePatch) above(raw []byte) *routeDecoder {
 	rest, hosts := without(raw, fieldVirtualHosts)
 	pb := new(routepb.RouteConfiguration)
 	if hosts < 0 || !unmarshal(pb, rest) {
 		return nil
 	}
-	return p.v.routesOf(nil, pb)
+	d := newRouteDecoder(p.v, nil, pb)
+	d.match.cost = p.regexCost
+	return d
 }
 
-// host returns the virtual host in now: that in old, which is host, with other routes.
-// It returns nil if it has to be decoded as a whole.
-func (p *routePatch) host(above *routes, host *VirtualHost, old, now []byte) *VirtualHost {
-	wasRest, before := without(old, fieldRoutes)
-	rest, after := without(now, fieldRoutes)
+// host returns the virtual host in updated, given the one in old, which was decoded to
+// host. It returns nil if more than routes differs, and the whole has to be decoded.
+func (p *routePatch) host(host *VirtualHost, old, updated []byte) *VirtualHost {
+	oldRest, before := without(old, fieldRoutes)
+	rest, after := without(updated, fieldRoutes)
 	pb := new(routepb.VirtualHost)
-	if above == nil || before != len(host.Routes) || after < 0 || !bytes.Equal(wasRest, rest) || !unmarshal(pb, rest) {
+	if p.routes == nil || before != len(host.Routes) || after < 0 || !bytes.Equal(oldRest, rest) || !unmarshal(pb, rest) {
 		return nil
 	}
-	above.enter(nil, pb)
-	e := routeEdit{p: p, above: above, was: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
-	if !e.run(fields(old), fields(now), after-before) || p.v.failed() || len(p.v.ignored.found) > 0 {
+	p.routes.enter(nil, pb)
+	e := routeEdit{p: p, old: host.Routes, routes: make([]*Route, 0, after), sameMatches: before == after}
+	if !e.run(fields(old), fields(updated), after-before) || p.v.failed() || len(p.v.ignored.found) > 0 {
 		return nil
 	}
 	patched := *host
@@ -111,72 +117,71 @@ func (p *routePatch) host(above *routes, host *VirtualHost, old, now []byte) *Vi
 	return &patched
 }
 
-// routeEdit goes through the routes of a virtual host before and after an update.
+// routeEdit compares the routes of a virtual host before and after an update.
 type routeEdit struct {
-	p     *routePatch
-	above *routes
-	was   []*Route
+	p   *routePatch
+	old []*Route
 	// routes are those after the update.
 	routes []*Route
-	// gone and come are the routes that are only in one of them.
-	gone, come []*Route
-	// sameMatches says that each route that has come matches what the one that it
-	// stands in for did.
+	// removed and added are the routes that are only in one of them.
+	removed, added []*Route
+	// sameMatches says that each added route matches what the one that it replaces
+	// matched.
 	sameMatches bool
 }
 
-// run compares the routes. Where they begin to differ it takes as many as there are more
-// now for inserted, or less for removed; from there on it compares one with one. It
-// reports false if the whole has to be decoded.
-func (e *routeEdit) run(was, is fieldsOf, more int) bool {
-	same := 0 // what was removed, or stands beside what was inserted, comes next
-	old, now := was.find(fieldRoutes), is.find(fieldRoutes)
-	for ; old.number != 0 && now.number != 0 && bytes.Equal(old.value, now.value); same++ {
-		old, now = was.find(fieldRoutes), is.find(fieldRoutes)
+// run compares the routes. If there are more than before, it takes that many for inserted
+// where the lists begin to differ; if fewer, for removed. It compares the rest one by one.
+// It reports false if the whole has to be decoded.
+func (e *routeEdit) run(oldFields, newFields fieldsOf, more int) bool {
+	same := 0 // the number of routes before the first difference
+	old, updated := oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
+	for ; old.number != 0 && updated.number != 0 && bytes.Equal(old.value, updated.value); same++ {
+		old, updated = oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
 	}
-	e.routes = append(e.routes, e.was[:same]...)
+	e.routes = append(e.routes, e.old[:same]...)
 	at := same
 	for ; more < 0; more++ {
-		e.gone = append(e.gone, e.was[at])
-		old = was.find(fieldRoutes)
+		e.removed = append(e.removed, e.old[at])
+		old = oldFields.find(fieldRoutes)
 		at++
 	}
 	for ; more > 0; more-- {
-		if !e.decode(now.value) {
+		if !e.decode(updated.value) {
 			return false
 		}
-		now = is.find(fieldRoutes)
+		updated = newFields.find(fieldRoutes)
 	}
-	for ; now.number != 0; at++ {
-		if bytes.Equal(old.value, now.value) {
-			e.routes = append(e.routes, e.was[at])
+	for ; updated.number != 0; at++ {
+		if bytes.Equal(old.value, updated.value) {
+			e.routes = append(e.routes, e.old[at])
 		} else {
-			e.gone = append(e.gone, e.was[at])
-			if !e.decode(now.value) {
+			e.removed = append(e.removed, e.old[at])
+			if !e.decode(updated.value) {
 				return false
 			}
-			e.sameMatches = e.sameMatches && equalMatches(old.value, now.value)
+			e.sameMatches = e.sameMatches && equalMatches(old.value, updated.value)
 		}
-		old, now = was.find(fieldRoutes), is.find(fieldRoutes)
+		old, updated = oldFields.find(fieldRoutes), newFields.find(fieldRoutes)
 	}
 	return true
 }
 
-// maxPatched bounds the routes that a patch decodes. If there are more of them, it is
-// better to do it at one go, where they share what is equal.
+// maxPatched bounds the routes that a patch decodes. If more have changed, decoding the
+// whole is better, since its routes share what is equal.
 const maxPatched = 256
 
-// decode decodes a route that is new. It reports false if the whole has to be decoded:
-// also if the route has overrides, since entries of one resource share those.
+// decode decodes a new route. It reports false if the whole has to be decoded, also
+// because the route has overrides, which equal entries of one resource share.
 func (e *routeEdit) decode(raw []byte) bool {
 	if e.p.decoded++; e.p.decoded > maxPatched {
 		return false
 	}
 	pb, route := new(routepb.Route), new(Route)
-	if !unmarshal(pb, raw) || !e.above.route(nil, pb, route) || route.hasOverrides() {
+	if !unmarshal(pb, raw) || !e.p.routes.route(nil, pb, route) || route.hasOverrides() {
 		return false
 	}
-	e.come = append(e.come, route)
+	e.added = append(e.added, route)
 	e.routes = append(e.routes, route)
 	return true
 }

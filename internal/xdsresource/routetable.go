@@ -6,14 +6,15 @@ import (
 	"github.com/dynxds/dynxds/internal/matching"
 )
 
-// Route returns the first route, in their order, that matches the RPC, or nil.
+// Route returns the first route, in the order of the resource, that matches the RPC,
+// or nil.
 //
-// It takes no lock and may be called concurrently. For the first 1,024 methods
-// it remembers which routes the path leaves in question, so that later RPCs of
-// such a method compare no path and run no regular expression on it, and find
-// routes that ask for one value of a header by that value. For other methods it
-// visits only routes for the method or a prefix of it. It allocates only when
-// it meets a method for the first time or copies metadata, see RPC.Context.
+// It takes no lock and may be called concurrently. For the first 1,024 methods it
+// remembers which routes can match the path. Later RPCs of such a method compare no
+// path and run no regular expression on it, and routes that want a header to have one
+// value are looked up by that value. For other methods, only routes for the method or a
+// prefix of it are visited. It allocates only for a method that it has not seen before,
+// or if it has to copy metadata, see RPC.Context.
 func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 	if i := vh.table().Find(&rpc); i != matching.None {
 		return vh.Routes[i]
@@ -21,14 +22,14 @@ func (vh *VirtualHost) Route(rpc matching.RPC) *Route {
 	return nil
 }
 
-// Clusters returns the clusters that the routes forward RPCs or their copies
-// to, each once. Clusters that only a header names are not among them, see
-// WeightedCluster.Cluster. The caller must not change the slice. It stays the same one
-// while updates do not change which they are.
+// Clusters returns the clusters that the routes forward or mirror RPCs to, each once.
+// Clusters that only a header names are not among them, see WeightedCluster.Cluster. The
+// caller must not change the slice, which stays the same while updates do not change the
+// clusters.
 func (vh *VirtualHost) Clusters() []string { return vh.table().clusters }
 
-// SameClusters reports whether Clusters is one slice for both, as it is for virtual hosts
-// between which updates did not change the clusters. It compares no names.
+// SameClusters reports whether a and b return the same slice from Clusters, as two versions
+// of a virtual host do if no update between them changed the clusters. It compares no names.
 func SameClusters(a, b *VirtualHost) bool { return sameSlice(a.Clusters(), b.Clusters()) }
 
 func (vh *VirtualHost) table() *routeTable {
@@ -38,7 +39,7 @@ func (vh *VirtualHost) table() *routeTable {
 	return newRouteTable(vh, clustersOf(vh.Routes))
 }
 
-// routeTable finds the routes of a virtual host, and has the clusters that they lead to.
+// routeTable finds the routes of a virtual host and lists their clusters.
 type routeTable struct {
 	matching.Table
 	clusters []string
@@ -56,7 +57,7 @@ func newRouteTable(vh *VirtualHost, clusters []string) *routeTable {
 	return t
 }
 
-// with returns the table for a virtual host that an edit has made of that of t.
+// with returns the table for vh, which e has made out of the virtual host of t.
 func (t *routeTable) with(vh *VirtualHost, e *routeEdit) *routeTable {
 	if !e.sameMatches {
 		return newRouteTable(vh, t.clustersAfter(e))
@@ -96,20 +97,20 @@ func (r *Route) clusters(yield func(string) bool) {
 // maxSought bounds the names that clustersAfter looks for one by one.
 const maxSought = 16
 
-// clustersAfter returns the clusters of the routes after an edit: those of t, if that is
-// what they are.
+// clustersAfter returns the clusters of the routes after an edit. It is the slice of t if
+// they are the same.
 func (t *routeTable) clustersAfter(e *routeEdit) []string {
-	come, gone := clustersOf(e.come), clustersOf(e.gone)
-	if len(come)+len(gone) > maxSought {
+	added, removed := clustersOf(e.added), clustersOf(e.removed)
+	if len(added)+len(removed) > maxSought {
 		return clustersOf(e.routes)
 	}
-	for _, name := range come {
+	for _, name := range added {
 		if !slices.Contains(t.clusters, name) {
 			return clustersOf(e.routes)
 		}
 	}
-	for _, name := range gone {
-		if !slices.Contains(come, name) && !slices.ContainsFunc(e.routes, func(r *Route) bool { return r.leadsTo(name) }) {
+	for _, name := range removed {
+		if !slices.Contains(added, name) && !slices.ContainsFunc(e.routes, func(r *Route) bool { return r.leadsTo(name) }) {
 			return clustersOf(e.routes)
 		}
 	}
@@ -125,7 +126,7 @@ func (r *Route) leadsTo(cluster string) bool {
 	return false
 }
 
-// nameSet collects names, each once, in the order in which they come.
+// nameSet collects names, each once, in the order in which they are added.
 type nameSet struct {
 	names []string
 	known map[string]struct{}

@@ -6,9 +6,11 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	upstreampb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Sessions is what a Cluster says of RPCs that a filter binds to endpoints
+// Sessions are the settings of a Cluster for RPCs that a filter binds to endpoints
 // (gRFCs A55 and A75).
 type Sessions struct {
 	// Statuses are the health statuses of endpoints that such RPCs go to
@@ -19,7 +21,7 @@ type Sessions struct {
 	IdleTimeout time.Duration
 }
 
-// DefaultSessions is what holds for a Cluster that does not say.
+// DefaultSessions are the settings of a Cluster that has none of its own.
 var DefaultSessions = Sessions{Statuses: HealthSetOf(HealthUnknown, HealthHealthy), IdleTimeout: time.Hour}
 
 // HealthSet is a set of HealthStatus. The zero HealthSet is empty.
@@ -41,7 +43,7 @@ func (s HealthSet) Has(h HealthStatus) bool {
 
 const httpProtocolOptionsTypeURL = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-func (v *validator) sessions(pb *clusterpb.Cluster) Sessions {
+func (d clusterDecoder) sessions(pb *clusterpb.Cluster) Sessions {
 	s := DefaultSessions
 	if set := pb.GetCommonLbConfig().GetOverrideHostStatus(); set != nil {
 		s.Statuses = overrideHostStatus(set)
@@ -50,20 +52,20 @@ func (v *validator) sessions(pb *clusterpb.Cluster) Sessions {
 	if config == nil {
 		return s
 	}
-	at := (*path)(nil).field("upstream_config").field("typed_config")
+	at := faults.Field("upstream_config").Field("typed_config")
 	options := new(upstreampb.HttpProtocolOptions)
-	if !v.unmarshal(at, config.GetTypedConfig(), httpProtocolOptionsTypeURL, options) {
+	if !d.unmarshal(at, config.GetTypedConfig(), httpProtocolOptionsTypeURL, options) {
 		return s
 	}
 	if idle := options.GetCommonHttpProtocolOptions().GetIdleTimeout(); idle != nil {
-		s.IdleTimeout = v.duration(at.field("common_http_protocol_options").field("idle_timeout"), idle)
+		s.IdleTimeout = d.duration(at.Field("common_http_protocol_options").Field("idle_timeout"), idle)
 	}
 	return s
 }
 
-// overrideHostStatus leaves out the statuses that gRPC has no endpoints of for
-// sessions. gRFC A55 wants them ignored, not refused, so that one Cluster serves
-// Envoy and gRPC.
+// overrideHostStatus ignores statuses that gRPC does not support for sessions. gRFC A55
+// requires them to be ignored rather than rejected, so that Envoy and gRPC can use the same
+// Cluster.
 func overrideHostStatus(pb *corepb.HealthStatusSet) HealthSet {
 	var s HealthSet
 	for _, h := range pb.GetStatuses() {

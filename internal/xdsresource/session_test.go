@@ -73,20 +73,20 @@ func TestSessionFaults(t *testing.T) {
 	for _, tc := range []struct {
 		given    string
 		resource *clusterpb.Cluster
-		want     Fault
+		want     fault
 	}{
-		{"no typed_config", withUpstream(t, nil), Fault{at, `has type "", want "` + httpProtocolOptionsTypeURL + `"`}},
+		{"no typed_config", withUpstream(t, nil), fault{at, `has type "", want "` + httpProtocolOptionsTypeURL + `"`}},
 		{
 			"another type", withUpstream(t, &corepb.HttpProtocolOptions{}),
-			Fault{at, `has type "type.googleapis.com/envoy.config.core.v3.HttpProtocolOptions", want "` + httpProtocolOptionsTypeURL + `"`},
+			fault{at, `has type "type.googleapis.com/envoy.config.core.v3.HttpProtocolOptions", want "` + httpProtocolOptionsTypeURL + `"`},
 		},
-		{"a negative idle_timeout", withUpstream(t, idleTimeout(durationpb.New(-1))), Fault{idle, "is negative: -1ns"}},
-		{"seconds out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Seconds: 315576000001})), Fault{idle, "is not a valid duration: seconds: 315576000001, nanos: 0"}},
-		{"nanos out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Nanos: 1e9})), Fault{idle, "is not a valid duration: seconds: 0, nanos: 1000000000"}},
+		{"a negative idle_timeout", withUpstream(t, idleTimeout(durationpb.New(-1))), fault{idle, "is negative: -1ns"}},
+		{"seconds out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Seconds: 315576000001})), fault{idle, "is not a valid duration: seconds: 315576000001, nanos: 0"}},
+		{"nanos out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Nanos: 1e9})), fault{idle, "is not a valid duration: seconds: 0, nanos: 1000000000"}},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			checkFaults(t, ClusterType, tc.resource, []Fault{tc.want})
+			checkFaults(t, ClusterType, tc.resource, []fault{tc.want})
 		})
 	}
 }

@@ -5,30 +5,32 @@ import (
 	"strings"
 
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// maxSubstitution bounds the substitution text, since each reference to a
-// group in it can copy all of the subject.
+// maxSubstitution bounds the substitution text, since each reference to a group in it can
+// insert the whole subject.
 const maxSubstitution = 1 << 10
 
 // substitution decodes a RegexMatchAndSubstitute. It returns nil if pb is nil
 // or after a fault.
-func (v *validator) substitution(at *path, pb *matcherpb.RegexMatchAndSubstitute) *Substitution {
+func (d *matchDecoder) substitution(at *faults.Path, pb *matcherpb.RegexMatchAndSubstitute) *Substitution {
 	if pb == nil {
 		return nil
 	}
-	re := v.compile(at.field("pattern"), pb.GetPattern(), false)
+	re := d.compile(at.Field("pattern"), pb.GetPattern(), false)
 	if re.Regexp == nil {
 		return nil
 	}
-	at = at.field("substitution")
+	at = at.Field("substitution")
 	if n := len(pb.GetSubstitution()); n > maxSubstitution {
-		v.fault(at, "has %d bytes, more than %d", n, maxSubstitution)
+		d.fault(at, "has %d bytes, more than %d", n, maxSubstitution)
 		return nil
 	}
 	template, fault := templateOf(pb.GetSubstitution(), re.NumSubexp())
 	if fault != "" {
-		v.fault(at, "%s: %s", quote(pb.GetSubstitution()), fault)
+		d.fault(at, "%s: %s", faults.Quote(pb.GetSubstitution()), fault)
 		return nil
 	}
 	return &Substitution{Regex: re.Regexp, Template: template}

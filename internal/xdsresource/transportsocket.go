@@ -1,10 +1,13 @@
 package xdsresource
 
 import (
+	"slices"
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // TransportSocket is the security that a Cluster asks for on the connections to its
@@ -21,9 +24,9 @@ type TransportSocket struct {
 
 // String says what is asked for, and where, for errors.
 func (s *TransportSocket) String() string {
-	text := s.Field + " " + quote(s.Name)
+	text := s.Field + " " + faults.Quote(s.Name)
 	if s.TypeName != "" {
-		text += " (" + shorten(s.TypeName, maxQuotedLength) + ")"
+		text += " (" + faults.Shorten(s.TypeName, faults.MaxQuoted) + ")"
 	}
 	return text
 }
@@ -36,19 +39,29 @@ func (c *Cluster) AsksForSecurity() bool { return c != nil && c.TransportSocket 
 // plaintext, or nil. This client does not match endpoints against
 // transport_socket_matches, so each entry counts for all of them.
 func transportSocket(pb *clusterpb.Cluster) *TransportSocket {
-	at := (*path)(nil)
 	if s := pb.GetTransportSocket(); s != nil && !isPlaintext(s) {
-		return newTransportSocket(at.field("transport_socket"), s)
+		return newTransportSocket(faults.Field("transport_socket"), s)
 	}
 	for i, match := range pb.GetTransportSocketMatches() {
 		if s := match.GetTransportSocket(); !isPlaintext(s) {
-			return newTransportSocket(at.item("transport_socket_matches", i), s)
+			return newTransportSocket(faults.Item("transport_socket_matches", i), s)
 		}
 	}
 	return nil
 }
 
-func newTransportSocket(at *path, s *corepb.TransportSocket) *TransportSocket {
+// asksForSecurity reports whether a field of the Cluster, "transport_socket" or
+// "transport_socket_matches", asks for more than plaintext.
+func asksForSecurity(pb *clusterpb.Cluster, field string) bool {
+	if field == "transport_socket" {
+		return !isPlaintext(pb.GetTransportSocket())
+	}
+	return slices.ContainsFunc(pb.GetTransportSocketMatches(), func(m *clusterpb.Cluster_TransportSocketMatch) bool {
+		return !isPlaintext(m.GetTransportSocket())
+	})
+}
+
+func newTransportSocket(at *faults.Path, s *corepb.TransportSocket) *TransportSocket {
 	return &TransportSocket{Field: at.String(), Name: s.GetName(), TypeName: typeName(s)}
 }
 

@@ -6,18 +6,19 @@
 // changed resource and hands the value to the watchers. The values go to the
 // resolver, which joins them into a snapshot, and from there to
 // configselector (routes and filters) and balancer (clusters and endpoints).
-// All that costs time is done here, once: names are compared, regular
-// expressions compiled, routes and domains indexed. What is left for an RPC
-// is VirtualHost.Route, which takes no lock and costs the same for one route
+// All work that takes time is done here, once: names are compared, regular
+// expressions compiled, routes and domains indexed. An RPC only calls
+// VirtualHost.Route, which takes no lock and costs the same for one route
 // and for ten thousand.
 //
 // It does not open watches, know streams or run RPCs: what a route does to an
-// RPC (retries, rewrites, header edits, mirrors) is values with small methods
-// here, and configselector/internal/router carries it out. It reads the fields that this client
-// acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
+// RPC (retries, rewrites, header edits, mirrors) is described by values with small
+// methods here, and configselector/internal/router carries it out. It reads the fields that this
+// client acts on and, as gRFC A27 asks, ignores the others; [IgnoredFields] lists them.
 //
-// A resource with faults is rejected with all of them, see [Faults]. Parts that
-// gRPC is to do without are left out and reported, see [Ignored].
+// Each resource type has a decoder, and all of them embed a validator, which collects
+// faults. A resource with faults is rejected with all of them, see [Faults]. Parts that
+// gRPC has to ignore are left out and reported, see [xdsclient.Ignored].
 package xdsresource
 
 import (

@@ -101,7 +101,7 @@ func TestShow(t *testing.T) {
   Cluster waiting: REQUESTED
   Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
     error: type: is none
-    warning: ignored: transport_socket: this client does not act on the field
+    warning: ignored: transport_socket: this client cannot secure connections as the Cluster asks: channels with credentials of google.golang.org/grpc/credentials/xds fail their RPCs to it, and others ignore the field and use their own credentials (gRFC A29); take it out of the Cluster, or dial with credentials that are secure by themselves
     ignored: connect_timeout: this client does not act on the field
     ignored: outlier_detection.split_external_local_origin_errors: this client does not act on the field
   DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05

@@ -146,59 +146,50 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 	refresh := func(d *durationpb.Duration) *clusterpb.Cluster {
 		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
 	}
-	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     []Fault
-	}{
-		{"STATIC without load_assignment", inlineCluster(static, nil), []Fault{{"load_assignment", "must be set in a cluster of type STATIC"}}},
-		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []Fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
-		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []Fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
-		{"STATIC with a host name", inlineCluster(static, assignment(bare(0, host("a.test")))), []Fault{{socket + ".address", `"a.test" ` + noName}}},
+	checkAllFaults(t, ClusterType, []faultTest{
+		{"STATIC without load_assignment", inlineCluster(static, nil), []fault{{"load_assignment", "must be set in a cluster of type STATIC"}}},
+		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
+		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
+		{"STATIC with a host name", inlineCluster(static, assignment(bare(0, host("a.test")))), []fault{{socket + ".address", `"a.test" ` + noName}}},
 		{"a custom resolver", inlineCluster(static, assignment(bare(0, resolved))),
-			[]Fault{{socket + ".resolver_name", `must be empty, is "special": this client resolves names with DNS`}}},
+			[]fault{{socket + ".resolver_name", `must be empty, is "special": this client resolves names with DNS`}}},
 		{"the same place twice", inlineCluster(static, assignment(bare(0, host("10.0.0.1")), bare(0, host("10.0.0.2")))),
-			[]Fault{{"load_assignment.endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}}},
+			[]fault{{"load_assignment.endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}}},
 		{"a gap in the priorities", inlineCluster(strict, assignment(bare(0, host("a")), bare(2, host("b")))),
-			[]Fault{{"load_assignment.endpoints", "no locality has priority 1 although one has priority 2; priorities must have no gaps"}}},
+			[]fault{{"load_assignment.endpoints", "no locality has priority 1 although one has priority 2; priorities must have no gaps"}}},
 		{"too much weight in one locality, and so in the priority",
 			inlineCluster(static, assignment(bare(0, withWeight(host("10.0.0.1"), math.MaxUint32), host("10.0.0.2")))),
-			[]Fault{{"load_assignment.endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}}},
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}}},
 		{"a drop without category", inlineCluster(logical, &endpointpb.ClusterLoadAssignment{
 			Endpoints: []*endpointpb.LocalityLbEndpoints{bare(0, host("a"))},
 			Policy:    &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{{}}},
-		}), []Fault{{"load_assignment.policy.drop_overloads[0].category", "must not be empty"}}},
+		}), []fault{{"load_assignment.policy.drop_overloads[0].category", "must not be empty"}}},
 		{"LOGICAL_DNS without locality", inlineCluster(logical, assignment()),
-			[]Fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
+			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
 		{"LOGICAL_DNS with two localities", inlineCluster(logical, assignment(bare(0, host("a")), bare(1, host("b")))),
-			[]Fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
+			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
 		{"LOGICAL_DNS without endpoint", inlineCluster(logical, assignment(bare(0))),
-			[]Fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
 		{"LOGICAL_DNS with two endpoints", inlineCluster(logical, assignment(bare(0, host("a"), host("b")))),
-			[]Fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
 		{"LOGICAL_DNS whose endpoint is not set", inlineCluster(logical, assignment(bare(0, &endpointpb.LbEndpoint{}))),
-			[]Fault{{"load_assignment.endpoints[0].lb_endpoints[0]", "host_identifier must be endpoint, is not set"}}},
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0]", "host_identifier must be endpoint, is not set"}}},
 		{"LOGICAL_DNS without address", inlineCluster(logical, assignment(bare(0, lbEndpoint(nil)))),
-			[]Fault{{"load_assignment.endpoints[0].lb_endpoints[0].endpoint.address", "must be socket_address, is not set"}}},
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0].endpoint.address", "must be socket_address, is not set"}}},
 		{"LOGICAL_DNS with no host and a named port", inlineCluster(logical, assignment(bare(0, lbEndpoint(named)))),
-			[]Fault{{socket, "port_specifier must be port_value, is named_port"}}},
+			[]fault{{socket, "port_specifier must be port_value, is named_port"}}},
 		{"LOGICAL_DNS with an empty host and without port", inlineCluster(logical, assignment(bare(0, lbEndpoint(tcp("", 0))))),
-			[]Fault{{socket + ".address", "must not be empty"}, {socket + ".port_value", "must be from 1 to 65535, is 0"}}},
+			[]fault{{socket + ".address", "must not be empty"}, {socket + ".port_value", "must be from 1 to 65535, is 0"}}},
 		{"a lookup family from the future", inlineCluster(logical, assignment(bare(0, host("a"))), func(c *clusterpb.Cluster) { c.DnsLookupFamily = 77 }),
-			[]Fault{{"dns_lookup_family", "unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"}}},
-		{"a refresh rate of 1ms", refresh(durationpb.New(time.Millisecond)), []Fault{{"dns_refresh_rate", "must be more than 1ms, is 1ms"}}},
-		{"a negative refresh rate", refresh(durationpb.New(-time.Second)), []Fault{{"dns_refresh_rate", "is negative: -1s"}}},
-		{"an aggregate of nothing", aggregateOf(t), []Fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
-		{"an aggregate of a nameless cluster", aggregateOf(t, "a", ""), []Fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
+			[]fault{{"dns_lookup_family", "unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"}}},
+		{"a refresh rate of 1ms", refresh(durationpb.New(time.Millisecond)), []fault{{"dns_refresh_rate", "must be more than 1ms, is 1ms"}}},
+		{"a negative refresh rate", refresh(durationpb.New(-time.Second)), []fault{{"dns_refresh_rate", "is negative: -1s"}}},
+		{"an aggregate of nothing", aggregateOf(t), []fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
+		{"an aggregate of a nameless cluster", aggregateOf(t, "a", ""), []fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
 		{"an aggregate of another type", &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{
 			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
-		}}, []Fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ClusterType, tc.resource, tc.want)
-		})
-	}
+		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
+	})
 	t.Run("an aggregate that cannot be read", func(t *testing.T) {
 		t.Parallel()
 		if faults := decodeFaults(t, ClusterType, unreadable); len(faults) != 1 || faults[0].Path != "cluster_type.typed_config" {

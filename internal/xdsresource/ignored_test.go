@@ -82,7 +82,7 @@ func TestIgnoredFields(t *testing.T) {
 				{"virtual_hosts[0].routes[3].stat_prefix", is},
 			},
 		}, {
-			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: fraction(1, 0)}}),
+			"a policy's runtime_key", routeConfig(&routepb.Route{Match: &routepb.RouteMatch{RuntimeFraction: runtimeFraction(1, 0)}}),
 			[]note{{"virtual_hosts[0].routes[0].match.runtime_fraction.runtime_key", is}},
 		},
 		{
@@ -139,7 +139,7 @@ func TestIgnoredFields(t *testing.T) {
 }
 
 // ignoredOf decodes a resource and returns what its type says is ignored of it.
-func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []Ignored {
+func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []xdsclient.Ignored {
 	t.Helper()
 	resource := mustAny(t, m)
 	_, value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
@@ -163,9 +163,9 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 	}
 	routes[116].RequestHeadersToRemove = []string{":path", "te"}
 	got := ignoredOf(t, RouteConfigurationType, routeConfig(routes...))
-	want := []Ignored{
+	want := []xdsclient.Ignored{
 		{Path: firstRoute + ".route.retry_policy.per_try_timeout", Reason: "this client does not act on the field", Places: 117},
-		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": 1 of the conditions are none of gRPC (gRFC A44)`, Places: 117},
+		{Path: firstRoute + ".route.retry_policy.retry_on", Reason: `"unavailable,5xx": gRPC does not support 1 of the conditions (gRFC A44)`, Places: 117},
 		{
 			Path: "virtual_hosts[0].routes[116].request_headers_to_remove[0]", Places: 1,
 			Reason: `header ":path": pseudo headers cannot be edited; routes have rewrites for path and host`,
@@ -277,6 +277,48 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 	}
 }
 
+// A Cluster that asks for security fails the RPCs of some channels, which the reason says;
+// one that asks for plaintext is no cause for concern.
+func TestIgnoredTransportSockets(t *testing.T) {
+	t.Parallel()
+	tls := &corepb.TransportSocket{Name: "envoy.transport_sockets.tls"}
+	raw := &corepb.TransportSocket{Name: "envoy.transport_sockets.raw_buffer"}
+	match := func(s *corepb.TransportSocket) *clusterpb.Cluster_TransportSocketMatch {
+		return &clusterpb.Cluster_TransportSocketMatch{TransportSocket: s}
+	}
+	for name, tc := range map[string]struct {
+		socket  *corepb.TransportSocket
+		matches []*clusterpb.Cluster_TransportSocketMatch
+		want    []string // the fields that are warned of
+	}{
+		"TLS":                      {tls, nil, []string{"transport_socket"}},
+		"plaintext":                {raw, nil, nil},
+		"plaintext for some":       {tls, []*clusterpb.Cluster_TransportSocketMatch{match(raw)}, []string{"transport_socket"}},
+		"TLS for some":             {raw, []*clusterpb.Cluster_TransportSocketMatch{match(raw), match(tls)}, []string{"transport_socket_matches"}},
+		"TLS for all, in two ways": {tls, []*clusterpb.Cluster_TransportSocketMatch{match(tls)}, []string{"transport_socket_matches", "transport_socket"}},
+	} {
+		var warned []string
+		for _, part := range ignoredOf(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) {
+			c.TransportSocket, c.TransportSocketMatches = tc.socket, tc.matches
+		})) {
+			warning := part.Severity == xdsclient.SeverityWarning
+			if warning {
+				warned = append(warned, part.Path)
+			}
+			for _, text := range []string{"google.golang.org/grpc/credentials/xds fail their RPCs", "use their own credentials", "take it out of the Cluster"} {
+				if strings.Contains(part.Reason, text) != warning {
+					t.Errorf("%s: %v %v, with %q: %v", name, part.Severity, part, text, !warning)
+				}
+			}
+		}
+		slices.Sort(warned)
+		slices.Sort(tc.want)
+		if !slices.Equal(warned, tc.want) {
+			t.Errorf("%s: warnings for %q, want %q", name, warned, tc.want)
+		}
+	}
+}
+
 // A filter of no concern to a client is known, and what it is asked for is said.
 func TestIgnoredFilters(t *testing.T) {
 	t.Parallel()
@@ -296,10 +338,10 @@ func TestIgnoredFilters(t *testing.T) {
 	const c = "virtual_hosts[0].routes[2]"
 	for _, tc := range []struct {
 		resource proto.Message
-		want     []Ignored
+		want     []xdsclient.Ignored
 	}{
-		{apiListener(t, hcm), []Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
-		{config, []Ignored{
+		{apiListener(t, hcm), []xdsclient.Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
+		{config, []xdsclient.Ignored{
 			{Path: firstRoute + `.typed_per_filter_config["cors"]`, Reason: reason, Places: 2},
 			{Path: c + `.typed_per_filter_config["typed"]`, Reason: reason, Places: 1},
 			{Path: c + `.typed_per_filter_config["wrapped"].config`, Reason: reason, Places: 1},

@@ -1,0 +1,186 @@
+package xdsresource
+
+import (
+	"math"
+	"time"
+
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/matching"
+)
+
+// Action is what a route does with an RPC: *Forward, *DirectResponse,
+// *Redirect or *Unroutable.
+type Action interface{ isAction() }
+
+func (*Forward) isAction()        {}
+func (*DirectResponse) isAction() {}
+func (*Redirect) isAction()       {}
+func (*Unroutable) isAction()     {}
+
+// Forward sends the RPC to one of the clusters, drawn by weight. Several
+// routes may share one.
+type Forward struct {
+	// Clusters has at least one entry; TotalWeight, the sum of the weights,
+	// is at least 1 and fits 32 bits. RouteAction.cluster and cluster_header
+	// are one entry of weight 1.
+	Clusters    []WeightedCluster
+	TotalWeight uint32
+}
+
+// WeightedCluster is one destination of a Forward. Entries of weight 0 are
+// left out when the route is decoded. Exactly one of Name and Header is set;
+// see Cluster.
+type WeightedCluster struct {
+	Name string
+	// Header is the request header, in lower case, whose first value is the
+	// name of the cluster (cluster_header).
+	Header string
+	Weight uint32
+	// Headers has the edits for RPCs that go to this cluster, those of the
+	// levels above included. nil: Route.Headers applies.
+	Headers *HeaderMutations
+	// Overrides is ClusterWeight.typed_per_filter_config, the most specific of
+	// the three levels.
+	Overrides FilterOverrides
+	// Authority replaces the authority of RPCs that go to this cluster, unless
+	// Rewrite does (ClusterWeight.host_rewrite_literal; the route wins, as in
+	// Envoy). Empty: it is not replaced. Always empty if the server is not a
+	// trusted_xds_server.
+	Authority string
+}
+
+// Cluster returns the cluster that an RPC goes to: Name, or the first value of
+// Header, or "" if the RPC does not have that header.
+//
+// A cluster that a header names is not among VirtualHost.Clusters. Like Envoy, which
+// forwards only to clusters that it already has, the client does not subscribe to a
+// cluster because an RPC names it: such an RPC reaches only clusters that the virtual
+// host names elsewhere, in a route, a weighted cluster or a mirror. The caller fails an
+// RPC whose header is missing or names another cluster with UNAVAILABLE.
+func (c *WeightedCluster) Cluster(rpc *matching.RPC) string {
+	if c.Header == "" {
+		return c.Name
+	}
+	return rpc.FirstHeader(c.Header)
+}
+
+// Unroutable fails matching RPCs with UNAVAILABLE, as gRPC clients do not support the
+// route's action. The route is kept, since the first match wins (gRFC A28).
+type Unroutable struct {
+	// Reason names the action, for the RPC's error.
+	Reason string
+}
+
+// forwarding decodes a RouteAction. It reports false if the route is to be
+// ignored.
+func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, route *Route) bool {
+	route.MaxStreamDuration = d.maxStreamDuration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
+	route.HashPolicies = d.hashPolicies(at, pb.GetHashPolicy())
+	route.Mirrors = d.mirrors(at, pb.GetRequestMirrorPolicies(), d.host.mirrors)
+	route.Rewrite = d.rewrite(at, pb)
+	route.Retry = d.host.retry
+	if retry := pb.GetRetryPolicy(); retry != nil {
+		route.Retry = d.retryPolicy(at.Field("retry_policy"), retry)
+	}
+	forward := d.forward(at, pb, route.Headers)
+	if forward == nil {
+		return false
+	}
+	route.Action = forward
+	return true
+}
+
+// forward decodes the destination of a RouteAction; headers are those of its
+// route. It returns nil if the route is to be ignored (gRFC A28: its
+// cluster_specifier is not set or not supported), and also after a fault.
+func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers *HeaderMutations) *Forward {
+	switch specifier := pb.GetClusterSpecifier().(type) {
+	case *routepb.RouteAction_Cluster:
+		return d.forwardToOne(at.Field("cluster"), specifier.Cluster)
+	case *routepb.RouteAction_ClusterHeader:
+		name := d.headerName(at.Field("cluster_header"), specifier.ClusterHeader)
+		return &Forward{Clusters: []WeightedCluster{{Header: name, Weight: 1}}, TotalWeight: 1}
+	case *routepb.RouteAction_WeightedClusters:
+		return d.weightedClusters(at.Field("weighted_clusters"), specifier.WeightedClusters, headers)
+	case *routepb.RouteAction_ClusterSpecifierPlugin:
+		if !d.plugins[specifier.ClusterSpecifierPlugin] {
+			d.fault(at.Field("cluster_specifier_plugin"), "%s is not in cluster_specifier_plugins of the RouteConfiguration",
+				faults.Quote(specifier.ClusterSpecifierPlugin))
+		}
+	}
+	d.warn(at, "the route is left out, since cluster_specifier is %s (gRFC A28)", whichOneof(pb, "cluster_specifier"))
+	return nil
+}
+
+// forwardToOne returns the Forward to a single cluster. Routes to the same
+// cluster share one.
+func (d *routeDecoder) forwardToOne(at *faults.Path, cluster string) *Forward {
+	if cluster == "" {
+		d.fault(at, "must not be empty")
+		return nil
+	}
+	if f, ok := d.forwards[cluster]; ok {
+		return f
+	}
+	if d.forwards == nil {
+		d.forwards = make(map[string]*Forward)
+	}
+	cluster = d.intern(cluster)
+	f := &Forward{Clusters: []WeightedCluster{{Name: cluster, Weight: 1}}, TotalWeight: 1}
+	d.forwards[cluster] = f
+	return f
+}
+
+// weightedClusters decodes a WeightedCluster. It ignores the deprecated total_weight and
+// goes by the weights of the entries.
+func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedCluster, headers *HeaderMutations) *Forward {
+	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
+	var total uint64
+	for i, entry := range pb.GetClusters() {
+		at := at.Item("clusters", i)
+		weight := entry.GetWeight().GetValue()
+		if weight == 0 {
+			// The cluster gets no RPC. But gRFC A39, "Filter Config Overrides", has
+			// each typed_per_filter_config validated.
+			d.overrides.filterOverrides(at, entry.GetTypedPerFilterConfig())
+			continue
+		}
+		total += uint64(weight)
+		f.Clusters = append(f.Clusters, d.clusterWeight(at, entry, headers))
+	}
+	switch {
+	case total == 0:
+		d.fault(at.Field("clusters"), "must have an entry with a weight above 0")
+	case total > math.MaxUint32:
+		d.fault(at.Field("clusters"), "the weights add up to %d, more than %d", total, uint32(math.MaxUint32))
+	}
+	f.TotalWeight = uint32(total)
+	return f
+}
+
+func (d *routeDecoder) clusterWeight(at *faults.Path, pb *routepb.WeightedCluster_ClusterWeight, headers *HeaderMutations) WeightedCluster {
+	c := WeightedCluster{
+		Weight:    pb.GetWeight().GetValue(),
+		Overrides: d.overrides.filterOverrides(at, pb.GetTypedPerFilterConfig()),
+		Authority: d.authority(at.Field("host_rewrite_literal"), pb.GetHostRewriteLiteral()),
+	}
+	c.Name, c.Header = d.clusterOrHeader(at, "name", pb.GetName(), pb.GetClusterHeader())
+	if merged := d.headerMutations(at, pb, headers); merged != headers {
+		c.Headers = merged
+	}
+	return c
+}
+
+// maxStreamDuration returns the bound that gRFC A31 derives from the two
+// fields, or nil if neither is set.
+func (d *routeDecoder) maxStreamDuration(at *faults.Path, pb *routepb.RouteAction_MaxStreamDuration) *time.Duration {
+	limit := d.duration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
+	if header := pb.GetGrpcTimeoutHeaderMax(); header != nil {
+		limit = d.duration(at.Field("grpc_timeout_header_max"), header)
+	} else if pb.GetMaxStreamDuration() == nil {
+		return nil
+	}
+	return &limit
+}

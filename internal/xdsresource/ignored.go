@@ -1,0 +1,263 @@
+package xdsresource
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/xdsclient"
+)
+
+// IgnoredFields lists the populated fields of a received resource that this
+// client does not act on (gRFC A27: a client ignores what it does not know).
+// It reads the resource again and so is for tools and logs, not for each
+// update. What matters comes first (xdsclient.SeverityWarning), and then the fields are
+// in the order of the messages' definitions. A field that occurs many times is listed once, at its
+// first place; one whose job another field of the message does is not listed. The list
+// has at most 100 entries. What the decoder left out for other reasons is in the Ignored
+// field of the decoded value. Of a DPDS resource it lists the constraints for what is
+// the type of no resource.
+//
+// It is an error if the resource is of none of the types of this package or cannot be
+// read.
+func IgnoredFields(resource *anypb.Any) ([]xdsclient.Ignored, error) {
+	if resource.GetTypeUrl() == DynamicParameterConstraintsTypeURL {
+		return ignoredConstraints(resource)
+	}
+	m := newMessage(resource.GetTypeUrl())
+	if m == nil {
+		return nil, fmt.Errorf("no resource type with type URL %s", faults.Quote(resource.GetTypeUrl()))
+	}
+	if err := proto.Unmarshal(resource.GetValue(), m); err != nil {
+		return nil, fmt.Errorf("cannot be read as %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+	}
+	var w fieldWalk
+	w.message(nil, m.ProtoReflect())
+	return w.ignored.list(), nil
+}
+
+// ignoredIn is ResourceType.Ignored: what IgnoredFields lists, and what the decoder left
+// out of the value.
+func ignoredIn(resource *anypb.Any, value any) []xdsclient.Ignored {
+	list, err := IgnoredFields(resource)
+	if err != nil {
+		return nil // Not reached: the resource was decoded.
+	}
+	switch value := value.(type) {
+	case *Listener:
+		list = append(list, value.Ignored...)
+	case *RouteConfiguration:
+		list = append(list, value.Ignored...)
+	case *Cluster:
+		list = append(list, value.Ignored...)
+	}
+	sortIgnored(list)
+	return list
+}
+
+func newMessage(typeURL string) proto.Message {
+	switch typeURL {
+	case typeurl.Listener:
+		return new(listenerpb.Listener)
+	case typeurl.RouteConfiguration:
+		return new(routepb.RouteConfiguration)
+	case typeurl.Cluster:
+		return new(clusterpb.Cluster)
+	case typeurl.Endpoints:
+		return new(endpointpb.ClusterLoadAssignment)
+	default:
+		return nil
+	}
+}
+
+// ignoredList collects what is ignored of one resource: the same of the same field
+// once, however many places have it.
+type ignoredList struct {
+	found []xdsclient.Ignored
+	// known has the index in found, by path without indexes and what is the same.
+	known map[string]int
+}
+
+// maxIgnored bounds the list of what is left out of a resource.
+const maxIgnored = 100
+
+// add notes what is ignored at a path. same stands for what is to be said of it.
+func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, same, reason string) {
+	key := at.WithoutIndexes() + "\x00" + same
+	if i, ok := l.known[key]; ok {
+		l.found[i].Places++
+		return
+	}
+	// What matters has room in any case: there are few such fields.
+	if len(l.found) >= maxIgnored && severity != xdsclient.SeverityWarning || len(l.found) >= 2*maxIgnored {
+		return
+	}
+	if l.known == nil {
+		l.known = make(map[string]int)
+	}
+	l.known[key] = len(l.found)
+	l.found = append(l.found, xdsclient.Ignored{Path: at.String(), Reason: reason, Severity: severity, Places: 1})
+}
+
+// list returns what was collected, what matters first.
+func (l *ignoredList) list() []xdsclient.Ignored {
+	sortIgnored(l.found)
+	l.found = l.found[:min(len(l.found), maxIgnored)]
+	return l.found
+}
+
+func sortIgnored(list []xdsclient.Ignored) {
+	slices.SortStableFunc(list, func(a, b xdsclient.Ignored) int { return cmp.Compare(b.Severity, a.Severity) })
+}
+
+// fieldWalk collects ignored fields.
+type fieldWalk struct{ ignored ignoredList }
+
+// message goes through the fields of a message.
+func (w *fieldWalk) message(at *faults.Path, m protoreflect.Message) {
+	w.unknown(at, m.GetUnknown())
+	name := m.Descriptor().FullName()
+	used, listed := usedFields[name]
+	if !listed {
+		return // The client acts on all of it.
+	}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		switch {
+		case !m.Has(f):
+		case used.has(string(f.Name())):
+			w.value(at, f, m.Get(f))
+		case !twinApplied(m, f):
+			w.unused(at, m, f)
+		}
+	}
+}
+
+// unused notes that this client does not act on a field of a message.
+func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protoreflect.FieldDescriptor) {
+	name := string(f.Name())
+	severity, reason := xdsclient.SeverityInfo, notActedOn
+	if fieldsThatMatter[m.Descriptor().FullName()].has(name) {
+		severity = xdsclient.SeverityWarning
+	}
+	if cluster, ok := m.Interface().(*clusterpb.Cluster); ok && (name == "transport_socket" || name == "transport_socket_matches") {
+		if reason = cannotSecure; !asksForSecurity(cluster, name) {
+			severity, reason = xdsclient.SeverityInfo, notActedOn
+		}
+	}
+	w.ignored.add(at.Field(name), severity, "", reason)
+}
+
+const (
+	notActedOn   = "this client does not act on the field"
+	cannotSecure = "this client cannot secure connections as the Cluster asks: channels with credentials of " +
+		"google.golang.org/grpc/credentials/xds fail their RPCs to it, and others ignore the field and use their own credentials (gRFC A29); " +
+		"take it out of the Cluster, or dial with credentials that are secure by themselves"
+)
+
+// twinApplied reports whether another field does the job of f.
+func twinApplied(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
+	name, has := twins[m.Descriptor().FullName()][string(f.Name())]
+	if !has {
+		return false
+	}
+	twin := m.Descriptor().Fields().ByName(protoreflect.Name(name))
+	if twin.Message() == nil || twin.IsList() {
+		return m.Has(twin)
+	}
+	said := false
+	m.Get(twin).Message().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
+		said = true
+		return false
+	})
+	return said
+}
+
+func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	name := string(f.Name())
+	switch {
+	case f.IsMap():
+		w.entries(at, f, v.Map())
+	case f.Message() == nil:
+	case f.IsList():
+		for i := range v.List().Len() {
+			w.message(at.Item(name, i), v.List().Get(i).Message())
+		}
+	default:
+		w.message(at.Field(name), v.Message())
+		if packed, ok := v.Message().Interface().(*anypb.Any); ok {
+			w.packed(at.Field(name), packed)
+		}
+	}
+}
+
+// packed goes through a message in an Any, if it is one of which not all is used.
+func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
+	name := a.MessageName()
+	if typeURL, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
+		name = (&anypb.Any{TypeUrl: typeURL}).MessageName()
+	}
+	if reason, idle := idleFilters[name]; idle {
+		w.ignored.add(at, xdsclient.SeverityInfo, "", reason)
+		return
+	}
+	if _, listed := usedFields[name]; !listed {
+		return
+	}
+	if m, err := a.UnmarshalNew(); err == nil {
+		w.message(at, m.ProtoReflect())
+	}
+}
+
+// entries goes through a map: of configurations, or one of which only some keys are
+// used.
+func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
+	used, listed := usedKeys[f.FullName()]
+	ofAny := f.MapValue().Message() != nil && f.MapValue().Message().FullName() == "google.protobuf.Any"
+	if !listed && !ofAny {
+		return
+	}
+	var keys []protoreflect.MapKey
+	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		keys = append(keys, k)
+		return true
+	})
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+	for _, k := range keys {
+		entry := at.Field(string(f.Name())).Key(k.String())
+		switch {
+		case ofAny:
+			w.packed(entry, m.Get(k).Message().Interface().(*anypb.Any))
+		case !used.has(k.String()):
+			w.ignored.add(entry, xdsclient.SeverityInfo, "", notActedOn)
+		}
+	}
+}
+
+// unknown adds the fields that the generated code does not know.
+func (w *fieldWalk) unknown(at *faults.Path, b protoreflect.RawFields) {
+	for len(b) > 0 {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return
+		}
+		b = b[n:]
+		unknown := at.Field("(unknown field " + strconv.Itoa(int(number)) + ")")
+		w.ignored.add(unknown, xdsclient.SeverityInfo, "", notActedOn)
+	}
+}
