@@ -13,8 +13,8 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
-	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
