@@ -129,7 +129,9 @@ func (b *builder) service(s *Service) (*serviceResources, error) {
 		return old, err
 	}
 	if faults := s.check(); len(faults) > 0 {
-		b.faults.List = append(b.faults.List, faults...)
+		for _, fault := range faults {
+			b.faults.Add(fault)
+		}
 		return &serviceResources{}, nil
 	}
 	subsets := make([]subset, len(ids))

@@ -29,9 +29,9 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 // ParseDocument is Parse for one document of a file, which was read with these
 // faults. It returns nil if the document has any.
 func ParseDocument(document strictyaml.Value, faults *Faults) *Policy {
-	before := len(faults.List)
+	before := faults.Total()
 	p := readPolicy(document)
-	if len(faults.List) > before {
+	if faults.Total() > before {
 		return nil
 	}
 	p.seal()

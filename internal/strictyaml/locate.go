@@ -4,6 +4,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // AtColumn returns what in v a column of its JSON is about: a value, or the name of a
@@ -40,7 +42,7 @@ func (v Value) fieldAtColumn(column int) Value {
 		case begin <= column && column <= colon:
 			return Value{key, v.path, v.file}
 		case colon < column && column < end:
-			return Value{value, join(v.path, key.Value), v.file}.AtColumn(column - colon)
+			return Value{value, faults.Join(v.path, key.Value), v.file}.AtColumn(column - colon)
 		}
 		begin = end + 1
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Value is a place in a document. The zero Value is one that is not there; every
@@ -79,24 +81,14 @@ func (v Value) found() string {
 	case "!!null":
 		return "nothing"
 	case "!!str":
-		return "the string " + quote(v.node.Value)
+		return "the string " + faults.Quote(v.node.Value)
 	case "!!bool":
-		return "the boolean " + quote(v.node.Value)
+		return "the boolean " + faults.Quote(v.node.Value)
 	case "!!int", "!!float":
-		return "the number " + quote(v.node.Value)
+		return "the number " + faults.Quote(v.node.Value)
 	default:
-		return quote(v.node.Value)
+		return faults.Quote(v.node.Value)
 	}
-}
-
-// maxQuoted bounds the text of a file that a fault shows, in bytes.
-const maxQuoted = 80
-
-func quote(s string) string {
-	if len(s) > maxQuoted {
-		return strconv.QuoteToGraphic(s[:maxQuoted]) + "…"
-	}
-	return strconv.QuoteToGraphic(s)
 }
 
 // Object is a value with named fields.
@@ -129,10 +121,10 @@ func (v Value) Object(known ...string) Object {
 			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
 			continue
 		}
-		field := Value{v.node.Content[i+1], join(v.path, key.Value), v.file}
+		field := Value{v.node.Content[i+1], faults.Join(v.path, key.Value), v.file}
 		at := Value{key, field.path, v.file}
 		if len(known) > 0 && !slices.Contains(known, key.Value) {
-			Value{key, v.path, v.file}.Fault(didYouMean(key.Value, known), "unknown field %s", quote(key.Value))
+			Value{key, v.path, v.file}.Fault(didYouMean(key.Value, known), "unknown field %s", faults.Quote(key.Value))
 			continue
 		}
 		if _, twice := o.fields[key.Value]; twice {
@@ -143,13 +135,6 @@ func (v Value) Object(known ...string) Object {
 		o.order = append(o.order, key.Value)
 	}
 	return o
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }
 
 // Require returns the value of a field that has to be there.
@@ -195,13 +180,13 @@ func (v Value) Text() string {
 
 // OneOf reads a string that has to be one of the choices, or returns "".
 func (v Value) OneOf(choices ...string) string {
-	faults := v.faultCount()
+	before := v.faultCount()
 	text := v.Text()
-	if v.node == nil || v.faultCount() > faults {
+	if v.node == nil || v.faultCount() > before {
 		return ""
 	}
 	if !slices.Contains(choices, text) {
-		v.Fault(didYouMean(text, choices), "unknown value %s", quote(text))
+		v.Fault(didYouMean(text, choices), "unknown value %s", faults.Quote(text))
 		return ""
 	}
 	return text
@@ -211,7 +196,7 @@ func (v Value) faultCount() int {
 	if v.file == nil {
 		return 0
 	}
-	return len(v.file.faults.List)
+	return v.file.faults.Total()
 }
 
 // Uint reads an integer from low to high.
@@ -260,7 +245,7 @@ func (v Value) Peek(name string) Value {
 	}
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		if v.node.Content[i].Value == name {
-			return Value{v.node.Content[i+1], join(v.path, name), v.file}
+			return Value{v.node.Content[i+1], faults.Join(v.path, name), v.file}
 		}
 	}
 	return Value{}

@@ -37,8 +37,8 @@ func (f *file) read(document strictyaml.Value) {
 			"the document does not say what it is")
 		return
 	}
-	before := len(f.faults.List)
-	fine := func() bool { return len(f.faults.List) == before }
+	before := f.faults.Total()
+	fine := func() bool { return f.faults.Total() == before }
 	switch kind.OneOf(kindService, kindDenial, kindResource, meshroute.PolicyKind) {
 	case kindService:
 		if s := readService(document); fine() {

@@ -193,7 +193,7 @@ func (r *Reader) join(names []string) (*Content, error) {
 		}
 		c.Files++
 		c.add(f.content)
-		faults.List = append(faults.List, f.faults.List...)
+		faults.AddAll(f.faults)
 	}
 	checkNames(c, &faults)
 	if err := faults.Err(); err != nil {

@@ -99,6 +99,9 @@ func (r *reloader) refuse(err error) {
 	for _, fault := range faults.List {
 		r.log.Error(refused, "fault", fault.String())
 	}
+	if faults.Omitted > 0 {
+		r.log.Error(refused, "further faults", faults.Omitted)
+	}
 }
 
 // levels are those that reports are logged at.

@@ -1,0 +1,142 @@
+// Package faults collects everything that is wrong with one document or message and
+// says it in one error, whose size is bounded.
+//
+// Readers of configuration use it: of YAML and JSON that people write
+// (internal/strictyaml, internal/jsonpath) and of resources that servers send
+// (internal/xdsresource). Each adds a [Fault] for whatever it cannot use, goes on
+// reading, and returns [Faults.Err] in the end, so that one attempt finds all faults.
+// A [Path] names the place. The package knows nothing of what is read.
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// MaxListed bounds the faults in a list: a document of many megabytes may be wrong in
+// a million places, and no reader gets past the first hundred.
+const MaxListed = 100
+
+// Fault is one thing that is wrong.
+type Fault struct {
+	// File is the name of the file. It may be empty.
+	File string
+	// Line counts from 1. 0: the line is not known.
+	Line int
+	// Path is the place in the document or message, for example
+	// `spec.rules[1].matches[0].path` or `authorities["a"].xds_servers[0]`. It is
+	// empty for the whole.
+	Path string
+	// Problem says what was expected and what was found.
+	Problem string
+	// Suggestion says what to do about it. It may be empty.
+	Suggestion string
+}
+
+// String returns what is known of the fault on one line, in the form
+// "file:line: path: problem; suggestion".
+func (f Fault) String() string {
+	var b strings.Builder
+	if f.File != "" {
+		b.WriteString(f.File + ":")
+	}
+	if f.Line > 0 {
+		fmt.Fprintf(&b, "%d:", f.Line)
+	}
+	if b.Len() > 0 {
+		b.WriteByte(' ')
+	}
+	if f.Path != "" {
+		b.WriteString(f.Path + ": ")
+	}
+	b.WriteString(f.Problem)
+	if f.Suggestion != "" {
+		b.WriteString("; " + f.Suggestion)
+	}
+	return b.String()
+}
+
+// Faults is a list of faults, and the error that consists of them. Several readers may
+// add to one list, one at a time. The zero value has none.
+type Faults struct {
+	// Source is what was read, such as "xDS bootstrap of GRPC_XDS_BOOTSTRAP". Error
+	// starts with it, unless it is empty.
+	Source string
+	// List has the first MaxListed faults.
+	List []Fault
+	// Omitted counts the faults beyond those.
+	Omitted int
+}
+
+// Add adds a fault, or only counts it if the list is full.
+func (f *Faults) Add(fault Fault) {
+	if f.Full() {
+		f.Omitted++
+		return
+	}
+	f.List = append(f.List, fault)
+}
+
+// Addf adds a fault at a path. If the list is full, nothing is formatted.
+func (f *Faults) Addf(at *Path, format string, args ...any) {
+	if f.Full() {
+		f.Omitted++
+		return
+	}
+	f.Add(Fault{Path: at.String(), Problem: fmt.Sprintf(format, args...)})
+}
+
+// AddAll adds the faults of another list.
+func (f *Faults) AddAll(other *Faults) {
+	for _, fault := range other.List {
+		f.Add(fault)
+	}
+	f.Omitted += other.Omitted
+}
+
+// Full reports whether further faults are only counted.
+func (f *Faults) Full() bool { return len(f.List) >= MaxListed }
+
+// Total returns the number of faults, listed or not. A reader that goes by whether a
+// part was at fault compares it before and after, since a full list does not grow.
+func (f *Faults) Total() int { return len(f.List) + f.Omitted }
+
+// Err returns f as an error, its list ordered by file and line, or nil if there are no
+// faults. f may be nil.
+func (f *Faults) Err() error {
+	if f == nil || f.Total() == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f.List, func(a, b Fault) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return f
+}
+
+// Error returns the faults, a line each; with a Source, below a line that names it and
+// counts them, or behind it if there is only one.
+func (f *Faults) Error() string {
+	switch {
+	case f.Source == "":
+		return f.Join("\n")
+	case f.Total() == 1:
+		return f.Source + ": " + f.Join("")
+	default:
+		const indented = "\n  "
+		return fmt.Sprintf("%s: %d faults:", f.Source, f.Total()) + indented + f.Join(indented)
+	}
+}
+
+// Join returns the faults as text with a separator between them, without the Source.
+func (f *Faults) Join(separator string) string {
+	parts := make([]string, 0, len(f.List)+1)
+	for _, fault := range f.List {
+		parts = append(parts, fault.String())
+	}
+	if f.Omitted > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", f.Omitted))
+	}
+	return strings.Join(parts, separator)
+}
