@@ -3,7 +3,7 @@ package meshroute
 import (
 	"regexp"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // PolicyKind is the kind (or type) of a document that is a policy.
@@ -18,8 +18,8 @@ const PolicyKind = "MeshHTTPRoute"
 func Parse(name string, data []byte) ([]*Policy, error) {
 	var faults Faults
 	var policies []*Policy
-	for _, document := range strictyaml.Parse(name, data, &faults) {
-		if p := ParseDocument(document, &faults); p != nil {
+	for _, doc := range document.Parse(name, data, &faults) {
+		if p := ParseDocument(doc, &faults); p != nil {
 			policies = append(policies, p)
 		}
 	}
@@ -28,9 +28,9 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 
 // ParseDocument is Parse for one document of a file, which was read with these
 // faults. It returns nil if the document has any.
-func ParseDocument(document strictyaml.Value, faults *Faults) *Policy {
+func ParseDocument(doc document.Value, faults *Faults) *Policy {
 	before := faults.Total()
-	p := readPolicy(document)
+	p := readPolicy(doc)
 	if faults.Total() > before {
 		return nil
 	}
@@ -40,15 +40,15 @@ func ParseDocument(document strictyaml.Value, faults *Faults) *Policy {
 
 // readPolicy reads a policy in either of the forms that Kuma has: with its name at
 // the top, or in metadata.
-func readPolicy(document strictyaml.Value) *Policy {
-	o := document.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
+func readPolicy(doc document.Value) *Policy {
+	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(PolicyKind)
 	}
 	o.Field("apiVersion").OneOf("kuma.io/v1alpha1")
 	o.Field("mesh").OneOf("default")
 	spec := o.Require("spec").Object("targetRef", "to")
-	p := &Policy{Name: readName(o), Source: Source{document.File(), document.Line()}}
+	p := &Policy{Name: readName(o), Source: Source{doc.File(), doc.Line()}}
 	if ref := spec.Field("targetRef"); ref.Present() {
 		p.TargetRef = ReadTargetRef(ref)
 	}
@@ -71,7 +71,7 @@ func readPolicy(document strictyaml.Value) *Policy {
 
 // readName reads the name, which stands at the top or in metadata. Labels and
 // annotations are for tools of the user's.
-func readName(o strictyaml.Object) string {
+func readName(o document.Object) string {
 	metadata := o.Field("metadata").Object("name", "namespace", "labels", "annotations")
 	metadata.Field("namespace").Text()
 	metadata.Field("labels").Texts()
@@ -99,7 +99,7 @@ const maxWord = 253
 const wordRule = "use letters, digits and, inside, - _ ."
 
 // readWord reads a name of a policy or service.
-func readWord(v strictyaml.Value, what string) string {
+func readWord(v document.Value, what string) string {
 	if !v.IsText() {
 		return v.Text()
 	}
@@ -114,19 +114,19 @@ func readWord(v strictyaml.Value, what string) string {
 }
 
 // ReadServiceName reads the name of a service.
-func ReadServiceName(v strictyaml.Value) string { return readWord(v, "the name of a service") }
+func ReadServiceName(v document.Value) string { return readWord(v, "the name of a service") }
 
 // ReadTargetRef reads a targetRef of clients.
-func ReadTargetRef(v strictyaml.Value) TargetRef {
+func ReadTargetRef(v document.Value) TargetRef {
 	return readRef(v, MeshAll, MeshSubset, MeshService, MeshServiceSubset)
 }
 
 // ReadDestination reads a targetRef of destinations.
-func ReadDestination(v strictyaml.Value) TargetRef {
+func ReadDestination(v document.Value) TargetRef {
 	return readRef(v, MeshAll, MeshService)
 }
 
-func readRef(v strictyaml.Value, kinds ...Kind) TargetRef {
+func readRef(v document.Value, kinds ...Kind) TargetRef {
 	o := v.Object("kind", "name", "tags")
 	ref, ok := refFields(o, kinds...)
 	if ok {
@@ -137,7 +137,7 @@ func readRef(v strictyaml.Value, kinds ...Kind) TargetRef {
 
 // refFields reads the fields of a reference to things of some kinds. It reports
 // whether its kind is one of them.
-func refFields(o strictyaml.Object, kinds ...Kind) (TargetRef, bool) {
+func refFields(o document.Object, kinds ...Kind) (TargetRef, bool) {
 	kind, ok := readKind(o.Require("kind"), kinds)
 	ref := TargetRef{Kind: kind}
 	if name := o.Field("name"); name.Present() {
@@ -150,7 +150,7 @@ func refFields(o strictyaml.Object, kinds ...Kind) (TargetRef, bool) {
 }
 
 // checkRef reports fields that the kind needs, or cannot have.
-func checkRef(o strictyaml.Object, kind Kind) {
+func checkRef(o document.Object, kind Kind) {
 	name, tags := o.Field("name"), o.Field("tags")
 	wantName, wantTags := kind == MeshService || kind == MeshServiceSubset, kind == MeshSubset || kind == MeshServiceSubset
 	switch {
@@ -169,7 +169,7 @@ func checkRef(o strictyaml.Object, kind Kind) {
 	}
 }
 
-func readKind(v strictyaml.Value, kinds []Kind) (Kind, bool) {
+func readKind(v document.Value, kinds []Kind) (Kind, bool) {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = k.String()
@@ -186,7 +186,7 @@ func readKind(v strictyaml.Value, kinds []Kind) (Kind, bool) {
 var tagKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?$`)
 
 // ReadTags reads the tags of clients or endpoints.
-func ReadTags(v strictyaml.Value) map[string]string {
+func ReadTags(v document.Value) map[string]string {
 	o := v.Object()
 	tags := make(map[string]string)
 	for _, key := range o.Names() {
@@ -209,7 +209,7 @@ func ReadTags(v strictyaml.Value) map[string]string {
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in
 // the decision record.
-func readTo(v strictyaml.Value) To {
+func readTo(v document.Value) To {
 	o := v.Object("targetRef", "rules", "default")
 	t := To{TargetRef: ReadDestination(o.Require("targetRef"))}
 	direct, inner := o.Field("rules"), o.Field("default")

@@ -6,15 +6,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // Faults is the error for input that cannot be used: all that is wrong with it, by
 // file and line.
-type Faults = strictyaml.Faults
+type Faults = document.Faults
 
 // Fault is one entry of [Faults].
-type Fault = strictyaml.Fault
+type Fault = document.Fault
 
 // Source is where something was written.
 type Source struct {

@@ -36,7 +36,7 @@ var rooms = []room{
 	{floor: 0, folders: []string{"internal/xdsname"},
 		holds: "names of resources, `xdstp:` ones in canonical form, and the names of their types",
 		never: "know of streams", imports: []string{"google.golang.org/grpc", "github.com/envoyproxy/..."}},
-	{floor: 0, folders: []string{"internal/faults", "internal/strictyaml"},
+	{floor: 0, folders: []string{"internal/faults", "internal/document"},
 		holds: "all that is wrong with a document or message, as one error: paths, bounded lists; YAML and JSON that people write, read with their lines and suggestions",
 		never: "know what is read", imports: anyProtocol},
 	{floor: 0, folders: []string{"internal/lookup"},

@@ -1,4 +1,4 @@
-// Package strictyaml reads configuration that people write, in YAML or JSON, so
+// Package document reads configuration that people write, in YAML or JSON, so
 // that every mistake is reported with its file, line and path and, where there is
 // one, a suggestion.
 //
@@ -14,4 +14,4 @@
 // Less than YAML is accepted, on purpose: anchors, aliases, merge keys and tags are
 // faults, as is a key that occurs twice. So a document is as large as it looks.
 // It may have 100 levels, and a file [MaxSize] bytes.
-package strictyaml
+package document

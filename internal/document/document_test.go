@@ -1,4 +1,4 @@
-package strictyaml_test
+package document_test
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // read walks a document of the schema that the tests here have in mind.
-func read(v strictyaml.Value) (name string, sizes []uint64, tags map[string]string) {
+func read(v document.Value) (name string, sizes []uint64, tags map[string]string) {
 	o := v.Object("name", "sizes", "tags", "kind", "on")
 	for _, item := range o.Field("sizes").Items() {
 		sizes = append(sizes, item.Uint(1, 10))
@@ -22,8 +22,8 @@ func read(v strictyaml.Value) (name string, sizes []uint64, tags map[string]stri
 }
 
 func faultsOf(text string) []string {
-	var faults strictyaml.Faults
-	for _, document := range strictyaml.Parse("f.yaml", []byte(text), &faults) {
+	var faults document.Faults
+	for _, document := range document.Parse("f.yaml", []byte(text), &faults) {
 		read(document)
 	}
 	if err := faults.Err(); err != nil {
@@ -95,8 +95,8 @@ func TestJSONAndYAMLGiveTheSameValues(t *testing.T) {
 		"name: a/é\nsizes: [1, 2]\ntags: {k: v}\n",
 		"{\n\t\"name\":\t\"a\\/\\u00e9\", \"sizes\": [1, 2], \"tags\": {\"k\": \"v\"}}",
 	} {
-		var faults strictyaml.Faults
-		documents := strictyaml.Parse("f", []byte(text), &faults)
+		var faults document.Faults
+		documents := document.Parse("f", []byte(text), &faults)
 		if len(documents) != 1 || faults.Err() != nil {
 			t.Fatalf("%q: %d documents, %v", text, len(documents), faults.Err())
 		}
@@ -113,10 +113,10 @@ func TestBounds(t *testing.T) {
 	for name, text := range map[string]string{
 		"deep YAML":  strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000),
 		"deep JSON":  `{"a":` + strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000) + "}",
-		"large file": "name: " + strings.Repeat("a", strictyaml.MaxSize),
+		"large file": "name: " + strings.Repeat("a", document.MaxSize),
 	} {
-		var faults strictyaml.Faults
-		if documents := strictyaml.Parse("f", []byte(text), &faults); len(documents) != 0 || faults.Err() == nil {
+		var faults document.Faults
+		if documents := document.Parse("f", []byte(text), &faults); len(documents) != 0 || faults.Err() == nil {
 			t.Errorf("%s: %d documents, %v", name, len(documents), faults.Err())
 		}
 	}
@@ -147,8 +147,8 @@ func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			var faults strictyaml.Faults
-			strictyaml.Parse(test.file, []byte(test.text), &faults)
+			var faults document.Faults
+			document.Parse(test.file, []byte(test.text), &faults)
 			if err := faults.Err(); err == nil || err.Error() != test.then {
 				t.Errorf("got %v, want %s", err, test.then)
 			}
@@ -161,9 +161,9 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var faults strictyaml.Faults
+		var faults document.Faults
 		for _, name := range []string{"f.yaml", "f.json"} {
-			for _, document := range strictyaml.Parse(name, data, &faults) {
+			for _, document := range document.Parse(name, data, &faults) {
 				read(document)
 			}
 		}

@@ -1,4 +1,4 @@
-package strictyaml
+package document
 
 import "github.com/dynxds/dynxds/internal/faults"
 
