@@ -42,11 +42,7 @@ func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
 	defer pool.Unlock()
 	m := memberOf(cfg.Fingerprint())
 	if m.wrapper == nil {
-		if m.wrapper, err = New(client); err != nil {
-			m.tidy(cfg.Fingerprint())
-			releaseClient()
-			return nil, nil, err
-		}
+		m.wrapper = New(client)
 		m.wrapper.SetConstraints(pool.everywhere.Merge(m.constraints))
 		m.release = releaseClient
 	} else {

@@ -90,10 +90,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	w, err := dpdswrapper.New(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := dpdswrapper.New(client)
 	shards := func(ranges ...dynparam.Range) dynparam.ByType {
 		return constrain(t, clusterURL, dynparam.Require("shards", dynparam.InRanges(ranges...)))
 	}

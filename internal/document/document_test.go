@@ -44,7 +44,7 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 		{"an unknown field that is like a known one", "name: a\nsize: []\n", []string{`f.yaml:2: unknown field "size"; did you mean "sizes"?`}},
 		{"an unknown field that is like none", "name: a\nxyzzy: []\n", []string{`f.yaml:2: unknown field "xyzzy"; it can be name, sizes, tags, kind, on`}},
 		{"a field in another case", "Name: a\nname: b\n", []string{`f.yaml:1: unknown field "Name"; did you mean "name"?`}},
-		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: the field is there twice`}},
+		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: expected the key once, found it again`}},
 		{"a missing field", "sizes: []\n", []string{`f.yaml:1: the field "name" is missing`}},
 		{"a number for a string", "name: 1.0\n", []string{`f.yaml:1: name: expected a string, found the number "1.0"; put it in quotes: "1.0"`}},
 		{"a boolean for a string", "name: true\n", []string{`f.yaml:1: name: expected a string, found the boolean "true"; put it in quotes: "true"`}},

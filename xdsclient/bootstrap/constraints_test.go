@@ -54,6 +54,32 @@ func TestConstraintsAreReadAsDynparamReadsThem(t *testing.T) {
 	}
 }
 
+// TP2, "Migrating From Node Metadata": "if the node metadata contains the entry env=prod,
+// this would be translated". What the document spells out wins.
+func TestMigratingFromNodeMetadata(t *testing.T) {
+	t.Parallel()
+	const unconstrained = `"node": {"metadata": {"env": "prod", "zone": "z1"}}, "node_metadata_constraints": `
+	none := mustParse(t, `{`+servers+`, `+unconstrained+`[]}`).Fingerprint()
+	for _, test := range []struct{ given, keys, listeners, clusters string }{
+		{"the text's entry", `["env"]`, "{env=prod}", "{env=prod}"},
+		{"two entries", `["env", "zone"]`, "{env=prod, zone=z1}", "{env=prod, zone=z1}"},
+		{"constraints that are spelled out", `["env", "zone"], "dynamic_parameter_constraints": {
+			"*": {"key_constraints": {"zone": {"constraints": [{"value": "z2"}]}}},
+			"envoy.config.cluster.v3.Cluster": {"key_constraints": {"env": {"constraints": [{"value": "test"}], "invert": true}}}}`,
+			"{env=prod, zone=z2}", "{env!=test, zone=z2}"},
+	} {
+		c := mustParse(t, `{`+servers+`, `+unconstrained+test.keys+`}`)
+		for name, want := range map[string]string{"envoy.config.listener.v3.Listener": test.listeners, "envoy.config.cluster.v3.Cluster": test.clusters} {
+			if got := c.Constraints.For(name).String(); got != want {
+				t.Errorf("given %s: the constraints for %s are %s, want %s", test.given, name, got, want)
+			}
+		}
+		if c.Fingerprint() == none {
+			t.Errorf("given %s: the fingerprint is that without constraints", test.given)
+		}
+	}
+}
+
 // Each of the keys becomes a constraint.
 func TestMetadataConstraintsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -101,7 +127,7 @@ func TestConstraintsAreBounded(t *testing.T) {
 		{"as many types as may be", many(128, `"%d": {}`), ""},
 		{"one type more", many(129, `"%d": {}`), `dynamic_parameter_constraints: expected at most 128 types, found 129`},
 		{"a value of 64 KiB", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + strings.Repeat("x", 64<<10) + `"}]}}}}`,
-			`dynamic_parameter_constraints["*"]: expected at most 65536 bytes, found 65596`},
+			`dynamic_parameter_constraints["*"]: expected at most 65536 bytes, found 65555`},
 		{"text that is not UTF-8", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + "\xff" + `"}]}}}}`,
 			`dynamic_parameter_constraints["*"]: expected UTF-8, found other bytes`},
 	}
