@@ -3,8 +3,8 @@ package document
 import "github.com/dynxds/dynxds/internal/faults"
 
 type (
-	// Fault is one mistake in a file.
+	// Fault is one mistake in a document.
 	Fault = faults.Fault
-	// Faults are the mistakes in one or several files.
+	// Faults are the mistakes in documents.
 	Faults = faults.Faults
 )

@@ -1,80 +1,44 @@
 package bootstrap
 
 import (
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
-	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// The limits of xdsclient/dynparam, which are found here first, where the key can be named.
-const (
-	maxConstraintTypes = 128
-	maxConstraintKeys  = 128
-)
+// maxMetadataKeys is dynparam's limit on keys, which is found here first, where
+// node_metadata_constraints can be named.
+const maxMetadataKeys = 128
 
 // parseConstraints returns the client's own constraints: those translated from the node's
 // metadata, and over them those that are spelled out.
 func parseConstraints(spelledOut, keys document.Value, metadata *structpb.Struct) dynparam.ByType {
-	own := byType(spelledOut, parseClientConstraints(spelledOut))
-	translated, err := dynparam.Exact(parseMetadataConstraints(keys, metadata))
-	if err != nil {
-		failWith(keys, err, strings.Clone)
-	}
-	return byType(keys, map[string]dynparam.Constraints{dynparam.AnyType: translated}).Merge(own)
-}
-
-func byType(v document.Value, constraints map[string]dynparam.Constraints) dynparam.ByType {
-	types, err := dynparam.NewByType(constraints)
-	if err != nil {
-		failWith(v, err, strings.Clone)
-	}
-	return types
-}
-
-// parseClientConstraints returns the constraints by the name of the type. Names that are
-// at fault are not among them.
-func parseClientConstraints(v document.Value) map[string]dynparam.Constraints {
-	if v.Absent() {
-		return nil
-	}
 	constraints := make(map[string]dynparam.Constraints)
-	types := 0
-	for name, entry := range v.Entries() {
-		types++
-		var c dynparam.Constraints
-		if err := c.UnmarshalJSON(entry.Raw()); err != nil {
-			failWith(entry, err, strings.Clone)
-		}
-		if checkTypeName(name, entry) && types <= maxConstraintTypes {
+	if !spelledOut.Absent() {
+		for name, entry := range spelledOut.Entries() {
+			var c dynparam.Constraints
+			fail(entry, c.UnmarshalJSON(entry.Raw()))
 			constraints[name] = c
 		}
 	}
-	if types > maxConstraintTypes {
-		v.Fault("", "expected at most %d types, found %d", maxConstraintTypes, types)
-	}
-	return constraints
+	own, err := dynparam.NewByType(constraints)
+	fail(spelledOut, err)
+	translated, err := dynparam.Exact(parseMetadataConstraints(keys, metadata))
+	fail(keys, err)
+	all, err := dynparam.NewByType(map[string]dynparam.Constraints{dynparam.AnyType: translated})
+	fail(keys, err)
+	return all.Merge(own)
 }
 
-// checkTypeName reports what no resource is of, so that constraints for it choose nothing.
-// It does not know the types that the program may have of its own; see xdsname.CheckType.
-func checkTypeName(name string, v document.Value) (ok bool) {
-	if name == dynparam.AnyType {
-		return true
-	}
-	_, err := xdsname.CheckType(name)
-	if err == nil && (name == "" || strings.Contains(name, "/")) {
-		err = fmt.Errorf("found %s", faults.Quote(name))
-	}
+// fail reports what dynparam says of a value, if anything.
+func fail(v document.Value, err error) {
 	if err != nil {
-		v.Fault("", `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", %v`, err)
+		failWith(v, err, strings.Clone)
 	}
-	return err == nil
 }
 
 // parseMetadataConstraints reads keys of the node's metadata, and returns them with their
@@ -104,8 +68,8 @@ func parseMetadataConstraints(v document.Value, metadata *structpb.Struct) map[s
 			values[key] = text.StringValue
 		}
 	}
-	if len(values) > maxConstraintKeys {
-		v.Fault("", "expected at most %d keys, found %d", maxConstraintKeys, len(values))
+	if len(values) > maxMetadataKeys {
+		v.Fault("", "expected at most %d keys, found %d", maxMetadataKeys, len(values))
 		return nil
 	}
 	return values

@@ -160,9 +160,9 @@ func TestFaultMessages(t *testing.T) {
 			`dynamic_parameter_constraints["type.googleapis.com/envoy.config.cluster.v3.Cluster"]: ` + typeName +
 				`found "type.googleapis.com/envoy.config.cluster.v3.Cluster", which is the type of no resource; did you mean "envoy.config.cluster.v3.Cluster"?`}},
 		{"constraints for types of no resource", with(`"dynamic_parameter_constraints": {"envoy.config.cluster.v3.RouteConfiguration": {}, "Listener": {}}`), []string{
+			`dynamic_parameter_constraints["Listener"]: ` + typeName + `found "Listener", which is the type of no resource; did you mean "envoy.config.listener.v3.Listener"?`,
 			`dynamic_parameter_constraints["envoy.config.cluster.v3.RouteConfiguration"]: ` + typeName +
-				`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
-			`dynamic_parameter_constraints["Listener"]: ` + typeName + `found "Listener", which is the type of no resource; did you mean "envoy.config.listener.v3.Listener"?`}},
+				`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`}},
 		{"constraints for the constraints resource", with(`"dynamic_parameter_constraints": {"` + xdsname.ConstraintsMap + `": {}}`), []string{
 			`dynamic_parameter_constraints["` + xdsname.ConstraintsMap + `"]: ` + typeName +
 				`found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`}},

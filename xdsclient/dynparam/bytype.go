@@ -43,7 +43,7 @@ func NewByType(constraints map[string]Constraints) (ByType, error) {
 	for _, name := range slices.Sorted(maps.Keys(constraints)) {
 		at := (*path)(nil).Key(name)
 		if _, err := xdsname.CheckType(name); err != nil {
-			faults.Addf(at, expectedType+"%v", err)
+			faults.Addf(at, expectedType+orAnyType+"%v", err)
 		} else {
 			checkTypeName(name, true, at, &faults)
 		}
@@ -60,15 +60,18 @@ func NewByType(constraints map[string]Constraints) (ByType, error) {
 const (
 	tooManyTypes = "expected at most %d types, found %d"
 	expectedType = `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", `
+	orAnyType    = `or "*", `
 )
 
 // checkTypeName reports what cannot be the name of a resource type.
 func checkTypeName(name string, wildcard bool, at *path, to *Faults) {
 	checkText(name, at, to)
-	switch {
-	case name == AnyType && wildcard:
-	case name == AnyType, name == "", strings.Contains(name, "/"):
-		to.Addf(at, expectedType+"found %s", faults.Quote(name))
+	expected := expectedType
+	if wildcard {
+		expected += orAnyType
+	}
+	if name == AnyType && !wildcard || name == "" || strings.Contains(name, "/") {
+		to.Addf(at, expected+"found %s", faults.Quote(name))
 	}
 }
 

@@ -62,12 +62,12 @@ func TestNewByTypeFaults(t *testing.T) {
 	_, err := NewByType(map[string]Constraints{"": {}, "type.googleapis.com/T": {}, AnyType: {}, "\xff": {},
 		"envoy.config.cluster.v3.RouteConfiguration": exact("use_proxy", "true"), xdsname.ConstraintsMap: {}, "acme.v1.Cluster": {}})
 	want := []string{
-		`[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found ""`,
-		`["envoy.config.cluster.v3.RouteConfiguration"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", ` +
+		`[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found ""`,
+		`["envoy.config.cluster.v3.RouteConfiguration"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", ` +
 			`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
-		`["` + xdsname.ConstraintsMap + `"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", ` +
+		`["` + xdsname.ConstraintsMap + `"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", ` +
 			`found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
-		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "type.googleapis.com/T"`,
+		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found "type.googleapis.com/T"`,
 		`["\xff"]: expected UTF-8, found other bytes`,
 	}
 	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
