@@ -28,7 +28,6 @@ import (
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/testutils/xdsmsg"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // grpcUserAgent is what the node of gRPC-Go's xds says it is.
