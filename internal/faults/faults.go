@@ -15,9 +15,13 @@ import (
 	"strings"
 )
 
-// MaxListed bounds the faults in a list: a document of many megabytes may be wrong in
-// a million places, and no reader gets past the first hundred.
-const MaxListed = 100
+const (
+	// MaxListed bounds the faults in a list: a document of many megabytes may be wrong
+	// in a million places, and no reader gets past the first hundred.
+	MaxListed = 100
+	// MaxProblem bounds the Problem of a fault that Addf adds, in bytes.
+	MaxProblem = 1000
+)
 
 // Fault is one thing that is wrong.
 type Fault struct {
@@ -85,7 +89,7 @@ func (f *Faults) Addf(at *Path, format string, args ...any) {
 		f.Omitted++
 		return
 	}
-	f.Add(Fault{Path: at.String(), Problem: fmt.Sprintf(format, args...)})
+	f.Add(Fault{Path: at.String(), Problem: Shorten(fmt.Sprintf(format, args...), MaxProblem)})
 }
 
 // AddAll adds the faults of another list.

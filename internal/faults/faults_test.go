@@ -60,7 +60,7 @@ func TestListIsBounded(t *testing.T) {
 	}
 	f.Addf(nil, "%v", neverFormatted{t})
 	var all Faults
-	all.Addf((*Path)(nil).Field("a"), "is %d", 1)
+	all.Addf(Field("a"), "is %d", 1)
 	all.AddAll(&f)
 	for _, tc := range []struct {
 		f           *Faults
@@ -70,6 +70,10 @@ func TestListIsBounded(t *testing.T) {
 		if last := tc.f.List[len(tc.f.List)-1].Problem; len(tc.f.List) != MaxListed || last != tc.last || tc.f.Omitted != tc.omitted || tc.f.Total() != tc.is {
 			t.Errorf("%d faults are listed, the last is %q, %d are not, of %d", len(tc.f.List), last, tc.f.Omitted, tc.f.Total())
 		}
+	}
+	var long Faults
+	if long.Addf(nil, "%s", strings.Repeat("é", MaxProblem)); long.List[0].Problem != strings.Repeat("é", MaxProblem/2)+"…" {
+		t.Errorf("a fault has %d bytes", len(long.List[0].Problem))
 	}
 	if all.List[0] != (Fault{Path: "a", Problem: "is 1"}) {
 		t.Errorf("the first fault is %+v", all.List[0])
@@ -85,17 +89,16 @@ func (n neverFormatted) String() string {
 
 func TestPath(t *testing.T) {
 	t.Parallel()
-	var whole *Path
 	for _, tc := range []struct {
 		path                 *Path
 		want, withoutIndexes string
 	}{
-		{whole, "", ""},
-		{whole.Field("a"), "a", "a"},
-		{whole.Item("a", 0).Field("b"), "a[0].b", "a.b"},
-		{whole.Field("a").Item("b", 12), "a.b[12]", "a.b"},
-		{whole.Field("a").Key("k\n").Item("b", 1), `a["k\n"].b[1]`, `a["k\n"].b`},
-		{whole.Key(strings.Repeat("é", 101)), `["` + strings.Repeat("é", 100) + `…"]`, `["` + strings.Repeat("é", 100) + `…"]`},
+		{nil, "", ""},
+		{Field("a"), "a", "a"},
+		{Item("a", 0).Field("b"), "a[0].b", "a.b"},
+		{Field("a").Item("b", 12), "a.b[12]", "a.b"},
+		{Field("a").Key("k\n").Item("b", 1), `a["k\n"].b[1]`, `a["k\n"].b`},
+		{(*Path)(nil).Key(strings.Repeat("é", 101)), `["` + strings.Repeat("é", 100) + `…"]`, `["` + strings.Repeat("é", 100) + `…"]`},
 	} {
 		if got, without := tc.path.String(), tc.path.WithoutIndexes(); got != tc.want || without != tc.withoutIndexes {
 			t.Errorf("%q and %q, want %q and %q", got, without, tc.want, tc.withoutIndexes)

@@ -20,6 +20,12 @@ const (
 	isKey   = -2 // name is a key of a map
 )
 
+// Field returns the path of a field of the whole: "name".
+func Field(name string) *Path { return (*Path)(nil).Field(name) }
+
+// Item returns the path of an element of a repeated field of the whole: "name[i]".
+func Item(name string, i int) *Path { return (*Path)(nil).Item(name, i) }
+
 // Field returns the path of a field: "parent.name".
 func (p *Path) Field(name string) *Path { return &Path{parent: p, name: name, index: isField} }
 
