@@ -2,57 +2,12 @@ package bootstrap
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
-
-// The table is also dynparam's, which gives the constraints their meaning: what is
-// accepted here has to be accepted there.
-func TestConstraintsAreReadAsDynparamReadsThem(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile("../dynparam/testdata/constraints.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tests []struct {
-		Given  string
-		JSON   json.RawMessage
-		Faults []string
-	}
-	if err := json.Unmarshal(data, &tests); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range tests {
-		t.Run(test.Given, func(t *testing.T) {
-			t.Parallel()
-			const at = `dynamic_parameter_constraints["*"]`
-			want := []string{}
-			for _, fault := range test.Faults {
-				if !strings.HasPrefix(fault, ":") {
-					fault = "." + fault
-				}
-				want = append(want, at+fault)
-			}
-			_, err := Parse("test", fmt.Appendf(nil, `{%s, "dynamic_parameter_constraints": {"*": %s}}`, servers, test.JSON))
-			got := []string{}
-			if faults := (*Faults)(nil); errors.As(err, &faults) {
-				for _, fault := range faults.List {
-					got = append(got, fault.String())
-				}
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
 
 // TP2, "Migrating From Node Metadata": "if the node metadata contains the entry env=prod,
 // this would be translated". What the document spells out wins.

@@ -104,7 +104,7 @@ func (k *KeyConstraints) check(at *path, faults *Faults) KeyConstraints {
 	return checked
 }
 
-// What faults say, in the words that bootstrap has for the same.
+// What several faults say.
 const (
 	listOfConstraints = "a list with at least one constraint"
 	noConstraint      = "expected " + listOfConstraints + ", found an empty list"

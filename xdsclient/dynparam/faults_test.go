@@ -17,7 +17,7 @@ import (
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// example is a row of the table that bootstrap has as well.
+// example is a row of testdata/constraints.json.
 type example struct {
 	Given  string
 	JSON   json.RawMessage
