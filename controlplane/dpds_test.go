@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/dynwire"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -151,7 +152,7 @@ func TestTP2_DPDSIsNotCacheable(t *testing.T) {
 		if !r.GetCacheControl().GetDoNotCache() || r.GetName() != name || r.GetVersion() == "" {
 			t.Errorf("%s was sent as %v", name, r)
 		}
-		if _, err := dynparam.UnmarshalMap(r.GetResource()); err != nil {
+		if _, err := dynwire.UnmarshalMap(r.GetResource()); err != nil {
 			t.Error(err)
 		}
 	}

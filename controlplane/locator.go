@@ -132,7 +132,7 @@ func (l *locator) resourceName(d dialect) *discoverypb.ResourceName {
 // subscribes by locators: by constraints that only these parameters satisfy.
 func variantName(name string, p dynparam.Parameters) *discoverypb.ResourceName {
 	exactly := new(discoverypb.DynamicParameterConstraints)
-	for key, value := range p.All() {
+	for key, value := range p.Map() {
 		if exactly.KeyConstraints == nil {
 			exactly.KeyConstraints = map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{}
 		}

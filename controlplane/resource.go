@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
@@ -77,7 +78,7 @@ func pack(m proto.Message) (*anypb.Any, error) {
 		}
 		return &anypb.Any{TypeUrl: m.TypeUrl, Value: bytes.Clone(m.Value)}, nil
 	case *dpdspb.DynamicParameterConstraintsMap:
-		return dynparam.MarshalMap(m) // its Go name is not the one on the wire
+		return dynwire.MarshalMap(m) // its Go name is not the one on the wire
 	}
 	packed := new(anypb.Any)
 	if err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true}); err != nil {

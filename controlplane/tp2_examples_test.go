@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -109,7 +110,7 @@ func constraintsFor(typeName string, of func(id string) dynparam.Constraints) co
 // learned are the constraints that the client was told for a type.
 func learned(t *testing.T, h *holding, typeURL string) dynparam.Constraints {
 	t.Helper()
-	m, err := dynparam.UnmarshalMap(variant(dynparam.MapTypeURL, h.has))
+	m, err := dynwire.UnmarshalMap(variant(dynparam.MapTypeURL, h.has))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestManual(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fakeClient{t: t, cfg: cfg}
-	w := must(dpdswrapper.New(f))
+	w := dpdswrapper.New(f)
 	listener := must(cfg.ListenerName("", "echo"))
 	w.Watch(xdsresource.ListenerType, listener, new(above))
 	f.expect("+DPDS checkout")

@@ -13,6 +13,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -25,8 +26,8 @@ const (
 
 	// The DPDS resource of authority "a" lives with authority "x", which has
 	// none, that of "b" with "a".
-	dpdsA = "xdstp://x/" + dynparam.MapTypeName + "/for-a"
-	dpdsB = "xdstp://a/" + dynparam.MapTypeName + "/for-b"
+	dpdsA = "xdstp://x/" + xdsname.ConstraintsMap + "/for-a"
+	dpdsB = "xdstp://a/" + xdsname.ConstraintsMap + "/for-b"
 
 	authorities = `"authorities": {
 		"a": {"dynamic_parameter_constraints_resource": "` + dpdsA + `"},
@@ -304,11 +305,7 @@ func (f *fixture) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watc
 func newFixture(t testing.TB, bootstrapKeys ...string) *fixture {
 	t.Helper()
 	c := &fakeClient{t: t, cfg: config(t, bootstrapKeys...)}
-	w, err := dpdswrapper.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &fixture{c, w}
+	return &fixture{c, dpdswrapper.New(c)}
 }
 
 // exact makes constraints of pairs of a key and the value it has to have.

@@ -1,11 +1,8 @@
 package dpdswrapper_test
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -85,28 +82,6 @@ func TestConstraintsSetAtRunTimeMoveExactlyTheirTypes(t *testing.T) {
 	f.find("Cluster c").change("shard 2", nil)
 	c.expect(t, "all", "~unreachable", "shard 2")
 	l.expect(t)
-}
-
-// Everything that is wrong is reported, with the bootstrap and the keys.
-func TestFaultsOfConfiguredConstraints(t *testing.T) {
-	t.Parallel()
-	cfg := config(t)
-	broken := *cfg
-	broken.ClientConstraints = map[string]json.RawMessage{
-		clusterType: json.RawMessage(`{"key_constraints": {"k": {"constraints": []}}}`),
-		"a/b":       json.RawMessage(`{"key_constraints": {"k": {"constraints": [{"value": "x"}]}}}`),
-	}
-	_, err := dpdswrapper.New(&fakeClient{t: t, cfg: &broken})
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{
-		"xDS bootstrap test", `dynamic_parameter_constraints["` + clusterType + `"]`, `key_constraints["k"].constraints`, `"a/b"`,
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error %q does not name %s", err, want)
-		}
-	}
 }
 
 func TestBootstrapIsThatOfTheClientBelow(t *testing.T) {

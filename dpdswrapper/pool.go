@@ -36,11 +36,7 @@ func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		w, err := newWrapper(client)
-		if err != nil {
-			release()
-			return nil, nil, err
-		}
+		w := newWrapper(client)
 		w.setConstraints(constraintsFor(cfg.Fingerprint()))
 		return w, release, nil
 	})

@@ -1,8 +1,6 @@
 package dpdswrapper_test
 
 import (
-	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
@@ -44,17 +42,8 @@ func TestOneWrapperPerFingerprint(t *testing.T) {
 	}
 }
 
-// What cannot be used is an error of Acquire, which holds nothing then.
-func TestAcquireRefusesFaultyConstraints(t *testing.T) {
+func TestAcquireNeedsABootstrap(t *testing.T) {
 	t.Parallel()
-	cfg := *config(t, `"node": {"id": "faulty"}`)
-	cfg.ClientConstraints = map[string]json.RawMessage{clusterType: json.RawMessage(`[]`)}
-	if _, _, err := dpdswrapper.Acquire(&cfg); err == nil || !strings.Contains(err.Error(), "dynamic_parameter_constraints") {
-		t.Errorf("error %v, want one that names dynamic_parameter_constraints", err)
-	}
-	if dpdswrapper.Remembered(&cfg) {
-		t.Error("the pool keeps what failed")
-	}
 	if _, _, err := dpdswrapper.Acquire(nil); err == nil {
 		t.Error("no error without a bootstrap")
 	}

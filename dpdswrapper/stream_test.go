@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -95,7 +96,7 @@ func TestDPDSOverAStream(t *testing.T) {
 		server.Stop()
 		<-served
 	}()
-	w := must(dpdswrapper.New(client))
+	w := dpdswrapper.New(client)
 	const clusters = 1000
 	for i := range clusters {
 		w.Watch(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i)), quiet{})
@@ -134,7 +135,7 @@ func dpdsResponse(t *testing.T, nonce string, constraints dynparam.ByType) *disc
 	t.Helper()
 	wrapped, err := anypb.New(&publishedv3.Resource{
 		Name:         dpdsA,
-		Resource:     must(dynparam.MarshalMap(constraints.ToProto())),
+		Resource:     must(dynwire.MarshalMap(constraints.ToProto())),
 		CacheControl: &publishedv3.Resource_CacheControl{DoNotCache: true},
 	})
 	if err != nil {

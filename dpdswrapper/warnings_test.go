@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/dynxds/dynxds/dpdswrapper"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -45,7 +46,7 @@ func fromServer(t *testing.T, types ...string) dynparam.ByType {
 func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	t.Parallel()
 	id := fmt.Sprintf("for-test-of-warnings-%d-", runs.Add(1))
-	f := newFixture(t, `"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://a/`+dynparam.MapTypeName+`/`+id+`"}}`)
+	f := newFixture(t, `"authorities": {"a": {"dynamic_parameter_constraints_resource": "xdstp://a/`+xdsname.ConstraintsMap+`/`+id+`"}}`)
 	const wrong = "envoy.config.cluster.v3.RouteConfiguration"
 	f.Watch(xdsresource.ListenerType, listenerA, new(above))
 	f.dpds(id, fromServer(t, listenerType, clusterType))
@@ -59,8 +60,8 @@ func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 
 	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
 	warns(t, 1, id, wrong) // it was said already
-	f.dpds(id, fromServer(t, dynparam.MapTypeName))
-	warns(t, 1, id, dynparam.MapTypeName+`", which is asked for without constraints`)
+	f.dpds(id, fromServer(t, xdsname.ConstraintsMap))
+	warns(t, 1, id, xdsname.ConstraintsMap+`", which is asked for without constraints`)
 	f.find("DPDS").change(nil, errGone)
 	f.dpds(id, fromServer(t, wrong, "acme.v1.Thing"))
 	warns(t, 2, id, wrong)
@@ -73,9 +74,7 @@ func wrapperOf(t *testing.T, source, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dpdswrapper.New(&fakeClient{t: t, cfg: cfg}); err != nil {
-		t.Fatal(err)
-	}
+	dpdswrapper.New(&fakeClient{t: t, cfg: cfg})
 }
 
 func serverEntry(uri string, features ...string) string {

@@ -36,14 +36,9 @@ type Wrapper struct {
 
 var _ xdsclient.Client = (*Wrapper)(nil)
 
-// newWrapper returns a wrapper that is not shared with other callers; see Acquire. The
-// error lists the constraints in the client's bootstrap that cannot be used, with
-// their keys.
-func newWrapper(below xdsclient.LocatorClient) (*Wrapper, error) {
-	configured, err := configuredConstraints(below.Bootstrap())
-	if err != nil {
-		return nil, err
-	}
+// newWrapper returns a wrapper that is not shared with other callers; see Acquire.
+func newWrapper(below xdsclient.LocatorClient) *Wrapper {
+	configured := below.Bootstrap().Constraints
 	w := &Wrapper{
 		below:      below,
 		configured: configured,
@@ -61,7 +56,7 @@ func newWrapper(below xdsclient.LocatorClient) (*Wrapper, error) {
 	if strange := strangeTypes(configured); strange != "" {
 		logger.Warningf("xDS bootstrap %s: dynamic_parameter_constraints: %s", below.Bootstrap().Source, strange)
 	}
-	return w, nil
+	return w
 }
 
 // Bootstrap implements xdsclient.Client.

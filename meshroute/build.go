@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 )
 
 // Input is what a Mesh is built from. Nothing in it is to be changed afterwards.
@@ -91,7 +91,7 @@ func (b *builder) index() {
 }
 
 func (b *builder) fault(at Source, problem string, args ...any) {
-	b.faults.Add(strictyaml.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)})
+	b.faults.Add(document.Fault{File: at.File, Line: at.Line, Problem: fmt.Sprintf(problem, args...)})
 }
 
 func (b *builder) indexSubsets(t *meshpolicy.To) {
@@ -175,7 +175,7 @@ func (b *builder) compileDestinations() {
 		}
 	}
 	if m.keys = slices.Sorted(maps.Keys(keys)); len(m.keys) > maxAllTags {
-		b.faults.Add(strictyaml.Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
+		b.faults.Add(document.Fault{Problem: fmt.Sprintf("the policies tell clients apart by %d tags, more than %d", len(m.keys), maxAllTags)})
 	}
 }
 

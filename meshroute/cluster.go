@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
@@ -253,10 +253,10 @@ func splitAddress(address string) (host string, port uint32, ok bool) {
 }
 
 // check returns what is wrong with a service.
-func (s *Service) check() []strictyaml.Fault {
-	var faults []strictyaml.Fault
+func (s *Service) check() []document.Fault {
+	var faults []document.Fault
 	fault := func(path, problem string, args ...any) {
-		faults = append(faults, strictyaml.Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
+		faults = append(faults, document.Fault{File: s.Source.File, Line: s.Source.Line, Path: path, Problem: fmt.Sprintf(problem, args...)})
 	}
 	if !meshpolicy.IsName(s.Name) {
 		fault("name", "%q cannot be the name of a service; %s", s.Name, meshpolicy.NameRule)

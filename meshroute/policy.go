@@ -1,13 +1,13 @@
 package meshroute
 
 import (
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 )
 
 // Policy is a MeshHTTPRoute: rules for the requests of some clients to some services.
 // [Parse] makes policies; they are not to be changed afterwards. Fields for programs are
-// Name, Source (the start of its document) and TargetRef (its clients).
+// Name, Source (the start of its doc) and TargetRef (its clients).
 type Policy = meshpolicy.Policy
 
 // TargetRef selects clients or destinations by two fields: Name, of a service, and Tags, a
@@ -27,11 +27,11 @@ type Merged = meshpolicy.Merged
 
 // Faults is the error for input that cannot be used: List has all that is wrong with it,
 // each with File, Line, Path, Problem and Suggestion. Error returns one on each line.
-type Faults = strictyaml.Faults
+type Faults = document.Faults
 
 // Parse reads the policies in a file of YAML documents or JSON. The error is a
 // *[Faults] with all that is wrong, each with file, line, path and, where there is
-// one, a suggestion; policies without a fault are returned all the same. A document
+// one, a suggestion; policies without a fault are returned all the same. A doc
 // without a kind is a policy too.
 //
 // name is for faults and for the Source of the policies.

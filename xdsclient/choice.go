@@ -1,6 +1,9 @@
 package xdsclient
 
-import "github.com/dynxds/dynxds/xdsclient/dynparam"
+import (
+	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
 
 // From a server that is asked for variants (xRFC TP2) a response may have several
 // resources of one name. A resource is for every subscription to its name whose
@@ -317,7 +320,7 @@ func (u *update) parametersOf(r *wireResource) (dynparam.Parameters, error) {
 	if p, ok := u.memo[string(r.parameters)]; ok {
 		return p, nil
 	}
-	p, err := dynparam.UnmarshalParameters(r.parameters)
+	p, err := dynwire.UnmarshalParameters(r.parameters)
 	if err == nil && len(u.memo) < maxMemo {
 		if u.memo == nil {
 			u.memo = make(map[string]dynparam.Parameters)

@@ -1,6 +1,9 @@
 package xdsclient
 
-import "github.com/dynxds/dynxds/xdsclient/dynparam"
+import (
+	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
+)
 
 // scope is which subscriptions to a name a server means.
 type scope struct {
@@ -27,7 +30,7 @@ func (u *update) scopeOf(n wireName) (scope, error) {
 	if isPublishedConstraints(n.constraints) {
 		return scope{}, errPublished
 	}
-	c, err := dynparam.Unmarshal(n.constraints)
+	c, err := dynwire.UnmarshalConstraints(n.constraints)
 	if err != nil {
 		return scope{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -169,7 +170,7 @@ func FuzzLocatorFields(f *testing.F) {
 			t.Fatalf("proto.Unmarshal accepts what decode does not: %v", err)
 		}
 		for r := range got.resources {
-			p, err := dynparam.UnmarshalParameters(r.parameters)
+			p, err := dynwire.UnmarshalParameters(r.parameters)
 			wanted, wantErr := dynparam.NewParameters(want.GetResources()[r.index].GetDynamicParameters())
 			if (err == nil) != (wantErr == nil) || err == nil && !p.Equal(wanted) {
 				t.Fatalf("resource %d has the parameters %v, %v, want %v, %v", r.index, p, err, wanted, wantErr)

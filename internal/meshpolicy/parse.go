@@ -5,23 +5,23 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // DocumentKind is the kind (or type) of a document that is a policy.
 const DocumentKind = "MeshHTTPRoute"
 
 // Parse reads the policies in a file of YAML documents or JSON. The error is a
-// *[strictyaml.Faults] with all that is wrong, each with file, line, path and, where there is
+// *[document.Faults] with all that is wrong, each with file, line, path and, where there is
 // one, a suggestion; policies without a fault are returned all the same. A document
 // without a kind is a policy too.
 //
 // name is for faults and for the Source of the policies.
 func Parse(name string, data []byte) ([]*Policy, error) {
-	var faults strictyaml.Faults
+	var faults document.Faults
 	var policies []*Policy
-	for _, document := range strictyaml.Parse(name, data, &faults) {
-		if p := ParseDocument(document, &faults); p != nil {
+	for _, doc := range document.Parse(name, data, &faults) {
+		if p := ParseDocument(doc, &faults); p != nil {
 			policies = append(policies, p)
 		}
 	}
@@ -30,9 +30,9 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 
 // ParseDocument is Parse for one document of a file, which was read with these
 // faults. It returns nil if the document has any.
-func ParseDocument(document strictyaml.Value, faults *strictyaml.Faults) *Policy {
+func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
 	before := faults.Total()
-	p := readPolicy(document)
+	p := readPolicy(doc)
 	if faults.Total() > before {
 		return nil
 	}
@@ -41,15 +41,15 @@ func ParseDocument(document strictyaml.Value, faults *strictyaml.Faults) *Policy
 
 // readPolicy reads a policy in either of the forms that Kuma has: with its name at
 // the top, or in metadata.
-func readPolicy(document strictyaml.Value) Policy {
-	o := document.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
+func readPolicy(doc document.Value) Policy {
+	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
 	for _, field := range []string{"kind", "type"} {
 		o.Field(field).OneOf(DocumentKind)
 	}
 	o.Field("apiVersion").OneOf("kuma.io/v1alpha1")
 	o.Field("mesh").OneOf("default")
 	spec := o.Require("spec").Object("targetRef", "to")
-	p := Policy{Name: readName(o), Source: Source{document.File(), document.Line()}}
+	p := Policy{Name: readName(o), Source: Source{doc.File(), doc.Line()}}
 	if ref := spec.Field("targetRef"); ref.Present() {
 		p.TargetRef = ReadTargetRef(ref)
 	}
@@ -72,7 +72,7 @@ func readPolicy(document strictyaml.Value) Policy {
 
 // readName reads the name, which stands at the top or in metadata. Labels and
 // annotations are for tools of the user's.
-func readName(o strictyaml.Object) string {
+func readName(o document.Object) string {
 	metadata := o.Field("metadata").Object("name", "namespace", "labels", "annotations")
 	metadata.Field("namespace").Text()
 	metadata.Field("labels").Texts()
@@ -104,7 +104,7 @@ const NameRule = "use letters, digits and, inside, - _ ."
 func IsName(text string) bool { return word.MatchString(text) }
 
 // readWord reads a name of a policy or service.
-func readWord(v strictyaml.Value, what string) string {
+func readWord(v document.Value, what string) string {
 	if !v.IsText() {
 		return v.Text()
 	}
@@ -119,19 +119,19 @@ func readWord(v strictyaml.Value, what string) string {
 }
 
 // ReadServiceName reads the name of a service.
-func ReadServiceName(v strictyaml.Value) string { return readWord(v, "the name of a service") }
+func ReadServiceName(v document.Value) string { return readWord(v, "the name of a service") }
 
 // ReadTargetRef reads a targetRef of clients.
-func ReadTargetRef(v strictyaml.Value) TargetRef {
+func ReadTargetRef(v document.Value) TargetRef {
 	return readRef(v, everything, meshSubset, meshService, meshServiceSubset)
 }
 
 // ReadDestination reads a targetRef of destinations.
-func ReadDestination(v strictyaml.Value) TargetRef {
+func ReadDestination(v document.Value) TargetRef {
 	return readRef(v, everything, meshService)
 }
 
-func readRef(v strictyaml.Value, kinds ...kind) TargetRef {
+func readRef(v document.Value, kinds ...kind) TargetRef {
 	o := v.Object("kind", "name", "tags")
 	ref, kind, ok := refFields(o, kinds...)
 	if ok {
@@ -142,7 +142,7 @@ func readRef(v strictyaml.Value, kinds ...kind) TargetRef {
 
 // refFields reads the fields of a reference to things of some kinds. It reports
 // whether its kind is one of them.
-func refFields(o strictyaml.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
+func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
 	k, ok = readOneOf(o.Require("kind"), kinds...)
 	if name := o.Field("name"); name.Present() {
 		ref.Name = ReadServiceName(name)
@@ -154,7 +154,7 @@ func refFields(o strictyaml.Object, kinds ...kind) (ref TargetRef, k kind, ok bo
 }
 
 // checkRef reports fields that the kind needs, or cannot have.
-func checkRef(o strictyaml.Object, k kind) {
+func checkRef(o document.Object, k kind) {
 	name, tags := o.Field("name"), o.Field("tags")
 	switch {
 	case k.hasName() && !name.Present():
@@ -174,7 +174,7 @@ func checkRef(o strictyaml.Object, k kind) {
 
 // readOneOf reads text that stands for one of some values, by their String. ok is false
 // if it stands for none.
-func readOneOf[T fmt.Stringer](v strictyaml.Value, values ...T) (value T, ok bool) {
+func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool) {
 	names := make([]string, len(values))
 	for i := range values {
 		names[i] = values[i].String()
@@ -189,7 +189,7 @@ func readOneOf[T fmt.Stringer](v strictyaml.Value, values ...T) (value T, ok boo
 var tagKey = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._/-]*[A-Za-z0-9])?$`)
 
 // ReadTags reads the tags of clients or endpoints.
-func ReadTags(v strictyaml.Value) map[string]string {
+func ReadTags(v document.Value) map[string]string {
 	o := v.Object()
 	tags := make(map[string]string)
 	for _, key := range o.Names() {
@@ -212,7 +212,7 @@ func ReadTags(v strictyaml.Value) map[string]string {
 
 // readTo reads a destination with its rules: to[].rules, or to[].default.rules as in
 // the decision record.
-func readTo(v strictyaml.Value) To {
+func readTo(v document.Value) To {
 	o := v.Object("targetRef", "rules", "default")
 	t := To{TargetRef: ReadDestination(o.Require("targetRef"))}
 	direct, inner := o.Field("rules"), o.Field("default")

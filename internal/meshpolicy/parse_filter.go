@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // filterFields are the fields that carry the configuration of each type. The second
@@ -21,7 +21,7 @@ var filterFields = []struct {
 }
 
 // readFilters reads a list of filters. The result is not nil.
-func readFilters(v strictyaml.Value) []Filter {
+func readFilters(v document.Value) []Filter {
 	filters := []Filter{}
 	var seen [URLRewrite + 1]bool
 	for _, item := range v.Items() {
@@ -39,9 +39,9 @@ func readFilters(v strictyaml.Value) []Filter {
 }
 
 // readFilter reads a filter. Its type may be left out, since the field says it.
-func readFilter(v strictyaml.Value) (f Filter, ok bool) {
+func readFilter(v document.Value) (f Filter, ok bool) {
 	o := v.Object("type", "requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader")
-	var config strictyaml.Value
+	var config document.Value
 	for _, known := range filterFields {
 		for _, field := range []string{known.field, known.short} {
 			switch found := o.Field(field); {
@@ -72,7 +72,7 @@ func readFilter(v strictyaml.Value) (f Filter, ok bool) {
 }
 
 // checkFilterType compares the type of a filter with the field that was found.
-func checkFilterType(o strictyaml.Object, found FilterType, configured bool) bool {
+func checkFilterType(o document.Object, found FilterType, configured bool) bool {
 	t := o.Field("type")
 	name := t.OneOf(filterTypeNames...)
 	switch {
@@ -91,7 +91,7 @@ func checkFilterType(o strictyaml.Object, found FilterType, configured bool) boo
 }
 
 // readHeaderName reads the name of a header, and returns it in lower case.
-func readHeaderName(v strictyaml.Value) string {
+func readHeaderName(v document.Value) string {
 	if !v.IsText() {
 		return v.Text()
 	}
@@ -107,7 +107,7 @@ func notInHeaderNames(r rune) bool {
 	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
 }
 
-func readHeaderModifier(v strictyaml.Value) *HeaderModifier {
+func readHeaderModifier(v document.Value) *HeaderModifier {
 	o := v.Object("set", "add", "remove")
 	e := headerEdits{seen: make(map[string]bool)}
 	m := &HeaderModifier{Set: e.headers(o.Field("set")), Add: e.headers(o.Field("add"))}
@@ -123,7 +123,7 @@ func readHeaderModifier(v strictyaml.Value) *HeaderModifier {
 // headerEdits finds headers that are named twice.
 type headerEdits struct{ seen map[string]bool }
 
-func (e *headerEdits) headers(v strictyaml.Value) []Header {
+func (e *headerEdits) headers(v document.Value) []Header {
 	var headers []Header
 	for _, item := range v.Items() {
 		o := item.Object("name", "value")
@@ -140,7 +140,7 @@ func (e *headerEdits) headers(v strictyaml.Value) []Header {
 	return headers
 }
 
-func (e *headerEdits) name(v strictyaml.Value) string {
+func (e *headerEdits) name(v document.Value) string {
 	name := readHeaderName(v)
 	switch {
 	case name == "":
@@ -153,7 +153,7 @@ func (e *headerEdits) name(v strictyaml.Value) string {
 	return name
 }
 
-func readRedirect(v strictyaml.Value) *Redirect {
+func readRedirect(v document.Value) *Redirect {
 	o := v.Object("scheme", "hostname", "path", "port", "statusCode")
 	r := &Redirect{
 		Scheme:     o.Field("scheme").OneOf("http", "https"),
@@ -177,7 +177,7 @@ func readRedirect(v strictyaml.Value) *Redirect {
 	return r
 }
 
-func readRewrite(v strictyaml.Value) *Rewrite {
+func readRewrite(v document.Value) *Rewrite {
 	o := v.Object("hostname", "path")
 	w := &Rewrite{Hostname: readHostname(o.Field("hostname")), Path: readPathModifier(o.Field("path"))}
 	if o.IsObject() && len(o.Names()) == 0 {
@@ -186,7 +186,7 @@ func readRewrite(v strictyaml.Value) *Rewrite {
 	return w
 }
 
-func readHostname(v strictyaml.Value) string {
+func readHostname(v document.Value) string {
 	host := v.Text()
 	if v.IsText() && (host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:?#@", r) })) {
 		v.Fault("write a name without a port", "%q is not a hostname", host)
@@ -197,7 +197,7 @@ func readHostname(v strictyaml.Value) string {
 // readPathModifier reads what becomes of a path. A string is the full path, as the
 // decision record has it in a redirect. A field type, as in the Gateway API, may say
 // which of the two it is.
-func readPathModifier(v strictyaml.Value) *PathModifier {
+func readPathModifier(v document.Value) *PathModifier {
 	if !v.Present() {
 		return nil
 	}

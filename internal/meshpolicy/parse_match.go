@@ -4,12 +4,12 @@ import (
 	"regexp/syntax"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // readMatches reads a list of matches. A single match needs no list, as in the
 // examples of the decision record.
-func readMatches(v strictyaml.Value) []Match {
+func readMatches(v document.Value) []Match {
 	if v.IsObject() {
 		return NormalizeMatches([]Match{readMatch(v)})
 	}
@@ -20,7 +20,7 @@ func readMatches(v strictyaml.Value) []Match {
 	return NormalizeMatches(matches)
 }
 
-func readMatch(v strictyaml.Value) Match {
+func readMatch(v document.Value) Match {
 	o := v.Object("methods", "path", "headers", "queryParams")
 	m := Match{Path: everyPath}
 	methods := o.Field("methods")
@@ -45,7 +45,7 @@ func readMatch(v strictyaml.Value) Match {
 }
 
 // checkContradiction finds two conditions on one name that nothing can fulfil.
-func checkContradiction(v strictyaml.Value, all []ValueMatch) {
+func checkContradiction(v document.Value, all []ValueMatch) {
 	for i, a := range all {
 		for _, b := range all[:i] {
 			if a.Name != b.Name {
@@ -60,11 +60,11 @@ func checkContradiction(v strictyaml.Value, all []ValueMatch) {
 
 // readPathMatch reads {type, value}, or {prefix: value} and its like, as in the
 // examples of the decision record.
-func readPathMatch(v strictyaml.Value) PathMatch {
+func readPathMatch(v document.Value) PathMatch {
 	o := v.Object("type", "value", "prefix", "exact", "regularExpression")
 	short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}
 	var m PathMatch
-	var value strictyaml.Value
+	var value document.Value
 	for _, name := range o.Names() {
 		if t, ok := short[name]; ok {
 			if len(o.Names()) > 1 {
@@ -88,7 +88,7 @@ func readPathMatch(v strictyaml.Value) PathMatch {
 	return m
 }
 
-func checkPathMatch(v strictyaml.Value, m PathMatch) {
+func checkPathMatch(v document.Value, m PathMatch) {
 	if m.Type == RegularExpression {
 		checkRegex(v, m.Value)
 		return
@@ -97,7 +97,7 @@ func checkPathMatch(v strictyaml.Value, m PathMatch) {
 }
 
 // checkPath checks that a text is a path.
-func checkPath(v strictyaml.Value, path string) {
+func checkPath(v document.Value, path string) {
 	switch {
 	case !strings.HasPrefix(path, "/"):
 		v.Fault("put a / before it", "a path starts with /, and %q does not", path)
@@ -113,7 +113,7 @@ const (
 	maxRegexSize   = 20_000
 )
 
-func checkRegex(v strictyaml.Value, pattern string) {
+func checkRegex(v document.Value, pattern string) {
 	if pattern == "" || len(pattern) > maxRegexLength {
 		v.Fault("", "a regular expression has from 1 to %d bytes, this one has %d", maxRegexLength, len(pattern))
 		return
@@ -140,7 +140,7 @@ func regexSize(re *syntax.Regexp) int {
 }
 
 // readParameterName reads the name of a query parameter.
-func readParameterName(v strictyaml.Value) string {
+func readParameterName(v document.Value) string {
 	name := v.Text()
 	if v.IsText() && (name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })) {
 		v.Fault("", "%q cannot be the name of a query parameter", name)
@@ -150,7 +150,7 @@ func readParameterName(v strictyaml.Value) string {
 
 // readValueMatch reads a condition on a header or a parameter. Without a type it is
 // Exact, as in Kuma.
-func readValueMatch(v strictyaml.Value, readName func(strictyaml.Value) string, types ...MatchType) ValueMatch {
+func readValueMatch(v document.Value, readName func(document.Value) string, types ...MatchType) ValueMatch {
 	o := v.Object("type", "name", "value")
 	m := ValueMatch{Name: readName(o.Require("name"))}
 	ok := true
@@ -173,7 +173,7 @@ func readValueMatch(v strictyaml.Value, readName func(strictyaml.Value) string, 
 	return m
 }
 
-func checkValue(v strictyaml.Value, m ValueMatch) {
+func checkValue(v document.Value, m ValueMatch) {
 	switch {
 	case !v.IsText():
 	case m.Type == RegularExpression:

@@ -4,10 +4,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
-func readRule(v strictyaml.Value) Rule {
+func readRule(v document.Value) Rule {
 	o := v.Object("matches", "filters", "backendRefs")
 	r := Rule{Line: v.Line()}
 	r.Matches = readMatches(o.Field("matches"))
@@ -22,7 +22,7 @@ func readRule(v strictyaml.Value) Rule {
 }
 
 // checkRule looks for contradictions between the fields of a rule.
-func checkRule(o strictyaml.Object, r *Rule) {
+func checkRule(o document.Object, r *Rule) {
 	has := func(t FilterType) bool {
 		return slices.ContainsFunc(r.Filters, func(f Filter) bool { return f.Type == t })
 	}
@@ -61,7 +61,7 @@ func (f *Filter) path() *PathModifier {
 }
 
 // readBackendRefs reads destinations. The result is not nil.
-func readBackendRefs(v strictyaml.Value) []BackendRef {
+func readBackendRefs(v document.Value) []BackendRef {
 	refs := []BackendRef{}
 	var total uint64
 	for _, item := range v.Items() {
@@ -81,7 +81,7 @@ func readBackendRefs(v strictyaml.Value) []BackendRef {
 // readBackendRef reads one destination. The weight is 1 if it is not given. A
 // MeshService with tags is taken for a MeshServiceSubset: an example of the decision
 // record has it so.
-func readBackendRef(v strictyaml.Value, weighted bool) BackendRef {
+func readBackendRef(v document.Value, weighted bool) BackendRef {
 	fields := []string{"kind", "name", "tags"}
 	weight := uint64(0)
 	if weighted {

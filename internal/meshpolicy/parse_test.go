@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 )
 
 // What is wrong is said with its line, its path and, where there is one, a
@@ -152,7 +152,7 @@ func TestParse_Faults(t *testing.T) {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
 			_, err := meshpolicy.Parse("f", []byte(test.text))
-			var faults *strictyaml.Faults
+			var faults *document.Faults
 			if !errors.As(err, &faults) {
 				t.Fatalf("the error is %v", err)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -35,7 +36,7 @@ type DynamicParameterConstraintsMap struct {
 // are for what is the type of no resource. A type that the program may have of its own is
 // not among them; see xdsname.CheckType.
 func ignoredConstraints(resource *anypb.Any) ([]xdsclient.Ignored, error) {
-	m, err := dynparam.UnmarshalMap(resource)
+	m, err := dynwire.UnmarshalMap(resource)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func ignoredConstraints(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 // server gives it in the envoy.service.discovery.v3.Resource around it, which it
 // needs for do_not_cache anyway (TP2, "Non-Cacheability of DPDS").
 func decodeDynamicParameterConstraints(resource *anypb.Any, _ xdsclient.DecodeOptions) (string, any, error) {
-	m, err := dynparam.UnmarshalMap(resource)
+	m, err := dynwire.UnmarshalMap(resource)
 	if err != nil {
 		return "", nil, err
 	}

@@ -7,7 +7,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -17,7 +20,7 @@ import (
 // dpds packs constraints on one key of one type.
 func dpds(t testing.TB, typeName string, constraints ...*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint) *anypb.Any {
 	t.Helper()
-	a, err := dynparam.MarshalMap(&dynparamspb.DynamicParameterConstraintsMap{
+	a, err := dynwire.MarshalMap(&dynparamspb.DynamicParameterConstraintsMap{
 		ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
 			typeName: {KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{
 				"listener_type": {Constraints: constraints},
@@ -61,9 +64,9 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		resource *anypb.Any
-		want     []dynparam.Fault
+		want     []faults.Fault
 	}{
-		{"a type that is none and a key without constraints", dpds(t, "*"), []dynparam.Fault{
+		{"a type that is none and a key without constraints", dpds(t, "*"), []faults.Fault{
 			{Path: `resource_type_constraints["*"]`, Problem: `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "*"`},
 			{Path: `resource_type_constraints["*"].key_constraints["listener_type"].constraints`, Problem: "expected a list with at least one constraint, found an empty list"},
 		}},
@@ -102,10 +105,10 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 			Severity: xdsclient.SeverityWarning, Places: 1,
 			Reason: `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
 		}},
-		dynparam.MapTypeName: {{
-			Path:     `resource_type_constraints["` + dynparam.MapTypeName + `"]`,
+		xdsname.ConstraintsMap: {{
+			Path:     `resource_type_constraints["` + xdsname.ConstraintsMap + `"]`,
 			Severity: xdsclient.SeverityWarning, Places: 1,
-			Reason: `found "` + dynparam.MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+			Reason: `found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
 		}},
 	} {
 		resource := dpds(t, typeName, direct())

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
@@ -194,7 +195,7 @@ func faultyConstraints(a *anypb.Any) {
 			},
 		},
 	}
-	spoiled, err := dynparam.MarshalMap(faulty)
+	spoiled, err := dynwire.MarshalMap(faulty)
 	if err != nil {
 		panic(err) // it has no text but constants
 	}
@@ -215,7 +216,7 @@ func (c *config) checkDPDS(who client, held *xdsclient.ResourceDump) error {
 	if err != nil {
 		return err
 	}
-	want, err := dynparam.MarshalMap(constraints.ToProto())
+	want, err := dynwire.MarshalMap(constraints.ToProto())
 	if err != nil {
 		return err
 	}

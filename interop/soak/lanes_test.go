@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -232,7 +233,7 @@ func dpdsResource(t *testing.T, h handout) *anypb.Any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := dynparam.MarshalMap(constraints.ToProto())
+	packed, err := dynwire.MarshalMap(constraints.ToProto())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func readDPDS(a *anypb.Any) (dynparam.ByType, error) {
 		}
 		a = wrapper.Resource
 	}
-	m, err := dynparam.UnmarshalMap(a)
+	m, err := dynwire.UnmarshalMap(a)
 	if err != nil {
 		return dynparam.ByType{}, err
 	}

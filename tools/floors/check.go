@@ -40,6 +40,8 @@ func (r *room) forbids(rooms []room, imported string) string {
 		return ""
 	case to == nil:
 		return "it has no room"
+	case to.floor == r.floor && slices.ContainsFunc(r.beside, func(folder string) bool { return slices.Contains(to.folders, folder) }):
+		return ""
 	case to.floor >= r.floor:
 		return fmt.Sprintf("floor %d imports floor %d; imports point down", r.floor, to.floor)
 	case r.only != nil && !slices.ContainsFunc(r.only, func(folder string) bool { return slices.Contains(to.folders, folder) }):

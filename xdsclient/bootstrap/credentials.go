@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // BuildCredentials makes the credentials for one connection to a management
@@ -73,18 +74,18 @@ func supportedCredentials() string {
 // channelCreds is the entry of channel_creds that is used.
 type channelCreds struct {
 	builder CredentialsBuilder
-	config  jsonpath.Value
+	config  pluginConfig
 	build   BuildCredentials
 }
 
 // parseChannelCreds uses the first credentials of the list whose type is
 // supported (gRFC A27). Of those behind it only the shape is checked: their
 // configuration is for programs that support them.
-func parseChannelCreds(v jsonpath.Value) channelCreds {
+func parseChannelCreds(v document.Value) channelCreds {
 	var chosen channelCreds
 	var offered []string
 	unreadable := false // one of them may be a type that is supported
-	for element := range v.NonEmpty("a list with at least one kind of channel credentials") {
+	for _, element := range v.NonEmpty("a list with at least one kind of channel credentials") {
 		name, config, ok := parseCredsEntry(element)
 		if !ok {
 			unreadable = true
@@ -94,7 +95,7 @@ func parseChannelCreds(v jsonpath.Value) channelCreds {
 			chosen = channelCreds{builder: builder, config: config}
 		}
 		if len(offered) < maxListed {
-			offered = append(offered, jsonpath.Quote(name))
+			offered = append(offered, faults.Quote(name))
 		}
 	}
 	switch {
@@ -102,38 +103,47 @@ func parseChannelCreds(v jsonpath.Value) channelCreds {
 		chosen.parse()
 	case unreadable || len(offered) == 0:
 	default:
-		v.Fail("expected a type that this program supports (%s), found only %s; add a type with bootstrap.RegisterCredentials",
+		v.Fault("", "expected a type that this program supports (%s), found only %s; add a type with bootstrap.RegisterCredentials",
 			supportedCredentials(), strings.Join(offered, ", "))
 	}
 	return chosen
 }
 
-func parseCredsEntry(v jsonpath.Value) (name string, config jsonpath.Value, ok bool) {
-	o, ok := v.Object("type", "config")
-	if !ok {
-		return "", jsonpath.Value{}, false
+func parseCredsEntry(v document.Value) (name string, config pluginConfig, ok bool) {
+	o := v.Object("type", "config")
+	if !o.IsObject() {
+		return "", pluginConfig{}, false
 	}
-	name, hasType := o.Get("type").NonEmptyText("the type of the credentials")
-	config, hasConfig := pluginConfig(o.Get("config"))
+	name, hasType := o.Field("type").NonEmptyText("the type of the credentials")
+	config, hasConfig := parsePluginConfig(o.Field("config"))
 	return name, config, hasType && hasConfig
 }
 
 func (c *channelCreds) parse() {
-	build, err := c.builder.ParseConfig(c.config.Raw)
+	build, err := c.builder.ParseConfig(c.config.raw)
 	if err != nil {
-		failWith(c.config, err, func(text string) string { return redact(c.config, text) })
+		failWith(c.config.Value, err, func(text string) string { return redact(c.config.raw, text) })
 		return
 	}
 	c.build = build
 }
 
-// pluginConfig returns a JSON object for a plugin to parse, "{}" if the key is
-// absent.
-func pluginConfig(v jsonpath.Value) (config jsonpath.Value, ok bool) {
-	if v.Absent() {
-		v.Raw = json.RawMessage("{}")
+// pluginConfig is a configuration that a plugin parses.
+type pluginConfig struct {
+	document.Value
+	raw json.RawMessage // a JSON object as it is written, "{}" if there is none
+}
+
+func parsePluginConfig(v document.Value) (config pluginConfig, ok bool) {
+	switch {
+	case v.Absent():
+		return pluginConfig{v, json.RawMessage("{}")}, true
+	case !v.IsObject():
+		v.Expected("an object")
+		return pluginConfig{}, false
+	default:
+		return pluginConfig{v, v.Raw()}, true
 	}
-	return v, v.Is(jsonpath.Map)
 }
 
 // insecureBuilder is the type "insecure": plain text, no authentication.

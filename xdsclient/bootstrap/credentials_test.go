@@ -36,7 +36,7 @@ func init() {
 		return nil, fmt.Errorf("unexpected value %v (%v)", v, err)
 	}})
 	RegisterCredentials(fakeBuilder{"test-faults", func(json.RawMessage) (BuildCredentials, error) {
-		return nil, &Faults{List: []Fault{{"a[1]", "p"}, {"", "q"}}}
+		return nil, &Faults{List: []Fault{{Path: "a[1]", Problem: "p"}, {Problem: "q"}}}
 	}})
 	RegisterCredentials(fakeBuilder{"test-broken", func(json.RawMessage) (BuildCredentials, error) {
 		return func() (credentials.Bundle, func(), error) { return nil, nil, errBuild }, nil

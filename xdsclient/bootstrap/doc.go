@@ -10,8 +10,8 @@
 //
 // The package opens no connection, starts no goroutine and reads no file but
 // the bootstrap itself: certificates are read when a connection is made, and
-// what credentials need is built when a server is dialled. It does not
-// interpret constraints, nor does it watch the file for changes.
+// what credentials need is built when a server is dialled. What constraints mean
+// is for xdsclient/dynparam to say. The file is not watched for changes.
 //
 // # Faults
 //

@@ -9,34 +9,34 @@ import (
 
 // The environment variables that gRPC reads a bootstrap from (gRFC A27).
 const (
-	// EnvFile names the path of a bootstrap file.
-	EnvFile = "GRPC_XDS_BOOTSTRAP"
-	// EnvInline holds a bootstrap itself. It is read only if EnvFile is unset.
-	EnvInline = "GRPC_XDS_BOOTSTRAP_CONFIG"
+	// envFile names the path of a bootstrap file.
+	envFile = "GRPC_XDS_BOOTSTRAP"
+	// envInline holds a bootstrap itself. It is read only if envFile is unset.
+	envInline = "GRPC_XDS_BOOTSTRAP_CONFIG"
 )
 
-// MaxSize is the largest bootstrap that is read, in bytes. A real one has a few
+// maxSize is the largest bootstrap that is read, in bytes. A real one has a few
 // kilobytes; the bound keeps a wrong path from filling the memory.
-const MaxSize = 4 << 20
+const maxSize = 4 << 20
 
 // ErrNotConfigured says that the environment names no bootstrap.
-var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + EnvFile +
-	" to the path of a bootstrap file, or " + EnvInline + " to its content")
+var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + envFile +
+	" to the path of a bootstrap file, or " + envInline + " to its content")
 
 // FromEnv reads the bootstrap that the environment names. A variable that is
-// empty counts as unset. If EnvFile is set and its file cannot be used, that is
-// an error, and EnvInline is not looked at. The error is ErrNotConfigured if
+// empty counts as unset. If envFile is set and its file cannot be used, that is
+// an error, and envInline is not looked at. The error is ErrNotConfigured if
 // neither is set, and a *Faults if the bootstrap is wrong.
 func FromEnv() (*Config, error) {
-	if path := os.Getenv(EnvFile); path != "" {
-		data, err := readFile(path, MaxSize)
+	if path := os.Getenv(envFile); path != "" {
+		data, err := readFile(path, maxSize)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", EnvFile, err)
+			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}
 		return Parse(path, data)
 	}
-	if inline := os.Getenv(EnvInline); inline != "" {
-		return Parse(EnvInline, []byte(inline))
+	if inline := os.Getenv(envInline); inline != "" {
+		return Parse(envInline, []byte(inline))
 	}
 	return nil, ErrNotConfigured
 }

@@ -42,7 +42,7 @@ func TestFaultMessages(t *testing.T) {
 		{"syntax error", "{\n  \"é\": x}", []string{"not JSON: line 2, column 8: invalid character 'x' looking for beginning of value"}},
 		{"cut off", "{\n\"a\": [1,", []string{"not JSON: line 2, column 8: unexpected end of JSON input"}},
 		{"text after the document", `{} x`, []string{"not JSON: line 1, column 4: invalid character 'x' after top-level value"}},
-		{"too large", strings.Repeat(" ", MaxSize+1), []string{"expected at most 4194304 bytes, found 4194305"}},
+		{"too large", strings.Repeat(" ", maxSize+1), []string{"expected at most 4194304 bytes, found 4194305"}},
 		{"not an object", `[]`, []string{"expected an object, found a list"}},
 		{"null", `null`, []string{"expected an object, found null"}},
 
@@ -137,7 +137,7 @@ func TestFaultMessages(t *testing.T) {
 		{"a constraints resource for a faulty server", with(`"authorities": {"a": {"dynamic_parameter_constraints_resource": "dpds", "xds_servers": [1]}}`), []string{
 			`authorities["a"].xds_servers[0]: expected an object, found a number`}},
 		{"a very long name", with(`"authorities": {"` + strings.Repeat("a", 1000) + `": 1}`), []string{
-			`authorities["` + strings.Repeat("a", 100) + `…"]: expected an object, found a number`}},
+			`authorities["` + strings.Repeat("a", 200) + `…"]: expected an object, found a number`}},
 
 		{"templates of wrong types", with(`"client_default_listener_resource_name_template": 1, "server_listener_resource_name_template": []`), []string{
 			"client_default_listener_resource_name_template: expected a string, found a number",
@@ -160,9 +160,9 @@ func TestFaultMessages(t *testing.T) {
 			`dynamic_parameter_constraints["type.googleapis.com/envoy.config.cluster.v3.Cluster"]: ` + typeName +
 				`found "type.googleapis.com/envoy.config.cluster.v3.Cluster", which is the type of no resource; did you mean "envoy.config.cluster.v3.Cluster"?`}},
 		{"constraints for types of no resource", with(`"dynamic_parameter_constraints": {"envoy.config.cluster.v3.RouteConfiguration": {}, "Listener": {}}`), []string{
+			`dynamic_parameter_constraints["Listener"]: ` + typeName + `found "Listener", which is the type of no resource; did you mean "envoy.config.listener.v3.Listener"?`,
 			`dynamic_parameter_constraints["envoy.config.cluster.v3.RouteConfiguration"]: ` + typeName +
-				`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
-			`dynamic_parameter_constraints["Listener"]: ` + typeName + `found "Listener", which is the type of no resource; did you mean "envoy.config.listener.v3.Listener"?`}},
+				`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`}},
 		{"constraints for the constraints resource", with(`"dynamic_parameter_constraints": {"` + xdsname.ConstraintsMap + `": {}}`), []string{
 			`dynamic_parameter_constraints["` + xdsname.ConstraintsMap + `"]: ` + typeName +
 				`found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`}},
@@ -228,11 +228,11 @@ func TestFaultMessages(t *testing.T) {
 
 func TestFaultsErrorNamesTheSource(t *testing.T) {
 	t.Parallel()
-	one := &Faults{Source: "/b.json", List: []Fault{{"a", "p"}}}
+	one := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}}}
 	if got, want := one.Error(), "xDS bootstrap /b.json: a: p"; got != want {
 		t.Errorf("one fault: got %q, want %q", got, want)
 	}
-	many := &Faults{Source: "/b.json", List: []Fault{{"a", "p"}, {"", "q"}}, Omitted: 3}
+	many := &Faults{Source: "xDS bootstrap /b.json", List: []Fault{{Path: "a", Problem: "p"}, {Problem: "q"}}, Omitted: 3}
 	if got, want := many.Error(), "xDS bootstrap /b.json: 5 faults:\n  a: p\n  q\n  and 3 more"; got != want {
 		t.Errorf("several faults: got %q, want %q", got, want)
 	}
@@ -248,8 +248,8 @@ func TestFaultReportIsBounded(t *testing.T) {
 	if len(faults.List) != 100 || faults.Omitted != 900 {
 		t.Errorf("got %d faults and %d omitted, want 100 and 900", len(faults.List), faults.Omitted)
 	}
-	if faults.Source != InMemory {
-		t.Errorf("source is %q, want %q", faults.Source, InMemory)
+	if want := "xDS bootstrap " + inMemory; faults.Source != want {
+		t.Errorf("source is %q, want %q", faults.Source, want)
 	}
 }
 

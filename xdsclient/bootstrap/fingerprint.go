@@ -38,9 +38,9 @@ func fingerprintOf(c *Config) string {
 	for name, p := range c.CertificateProviders {
 		providers[name] = provider{p.PluginName, canonical(p.Config)}
 	}
-	constraints := make(map[string]any, len(c.ClientConstraints))
-	for name, raw := range c.ClientConstraints {
-		constraints[name] = canonical(raw)
+	constraints := make(map[string][]byte)
+	for _, name := range c.Constraints.Types() {
+		constraints[name] = []byte(c.Constraints.For(name).Key())
 	}
 	locality := c.Node.GetLocality()
 	return digest(map[string]any{
@@ -53,7 +53,6 @@ func fingerprintOf(c *Config) string {
 		"client template": c.ClientListenerTemplate,
 		"server template": c.ServerListenerTemplate,
 		"constraints":     constraints,
-		"metadata keys":   c.NodeMetadataConstraints,
 		"dns fallback":    c.DNSFallback,
 	})
 }

@@ -6,7 +6,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // clientFeatures is what Node.client_features announces. A server relies on
@@ -37,39 +37,36 @@ const maxMetadataDepth = 32
 // parseNode reads node, which may be missing (gRFC A27 does not require it, and
 // other implementations do without). What the client alone can know, user agent
 // and client features, is not taken from the document.
-func parseNode(v jsonpath.Value) *corev3.Node {
+func parseNode(v document.Value) *corev3.Node {
 	node := &corev3.Node{
-		UserAgentName:        UserAgentName,
+		UserAgentName:        userAgentName,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: UserAgentVersion},
 		ClientFeatures:       append([]string(nil), clientFeatures...),
 	}
 	if v.Absent() {
 		return node
 	}
-	o, ok := v.Object("id", "cluster", "locality", "metadata")
-	if !ok {
+	o := v.Object("id", "cluster", "locality", "metadata")
+	if !o.IsObject() {
 		return node
 	}
-	node.Id = o.Get("id").Text()
-	node.Cluster = o.Get("cluster").Text()
-	node.Locality = parseLocality(o.Get("locality"))
-	node.Metadata = parseMetadata(o.Get("metadata"))
+	node.Id = o.Field("id").Text()
+	node.Cluster = o.Field("cluster").Text()
+	node.Locality = parseLocality(o.Field("locality"))
+	node.Metadata = parseMetadata(o.Field("metadata"))
 	return node
 }
 
 // parseLocality returns nil for a locality that says nothing.
-func parseLocality(v jsonpath.Value) *corev3.Locality {
+func parseLocality(v document.Value) *corev3.Locality {
 	if v.Absent() {
 		return nil
 	}
-	o, ok := v.Object("region", "zone", "sub_zone")
-	if !ok {
-		return nil
-	}
+	o := v.Object("region", "zone", "sub_zone")
 	l := &corev3.Locality{
-		Region:  o.Get("region").Text(),
-		Zone:    o.Get("zone").Text(),
-		SubZone: o.Get("sub_zone").Text(),
+		Region:  o.Field("region").Text(),
+		Zone:    o.Field("zone").Text(),
+		SubZone: o.Field("sub_zone").Text(),
 	}
 	if l.Region == "" && l.Zone == "" && l.SubZone == "" {
 		return nil
@@ -77,22 +74,26 @@ func parseLocality(v jsonpath.Value) *corev3.Locality {
 	return l
 }
 
-func parseMetadata(v jsonpath.Value) *structpb.Struct {
-	if v.Absent() || !v.Is(jsonpath.Map) {
+func parseMetadata(v document.Value) *structpb.Struct {
+	switch {
+	case v.Absent():
+		return nil
+	case !v.IsObject():
+		v.Expected("an object")
 		return nil
 	}
 	var fields map[string]any
-	if err := json.Unmarshal(v.Raw, &fields); err != nil {
-		v.Fail("expected numbers that fit a double, found one that does not")
+	if err := json.Unmarshal(v.Raw(), &fields); err != nil {
+		v.Fault("", "expected numbers that fit a double, found one that does not")
 		return nil
 	}
 	if depth := depthOf(fields); depth > maxMetadataDepth {
-		v.Fail("expected at most %d levels of nesting, found %d", maxMetadataDepth, depth)
+		v.Fault("", "expected at most %d levels of nesting, found %d", maxMetadataDepth, depth)
 		return nil
 	}
 	metadata, err := structpb.NewStruct(fields)
 	if err != nil {
-		v.Fail("expected a google.protobuf.Struct: %v", err)
+		v.Fault("", "expected a google.protobuf.Struct: %v", err)
 		return nil
 	}
 	return metadata

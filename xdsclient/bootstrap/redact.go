@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // minSecret is the length from which on a value counts as worth hiding. Shorter
@@ -18,12 +18,12 @@ const minSecret = 4
 // maxRedacted bounds, in bytes, the configurations whose values are looked for.
 const maxRedacted = 64 << 10
 
-// redact removes the values of the configuration v from the text of an error
+// redact removes the values of a configuration from the text of an error
 // that someone else's parser returned for it, and cuts what is left to a
 // bearable length. Such parsers are asked not to repeat values, but the JSON
 // decoders they are made with do.
-func redact(v jsonpath.Value, text string) string {
-	if len(v.Raw) > maxRedacted {
+func redact(config json.RawMessage, text string) string {
+	if len(config) > maxRedacted {
 		return "an error that is not shown, as it might repeat parts of so large a configuration"
 	}
 	var values []string
@@ -33,8 +33,8 @@ func redact(v jsonpath.Value, text string) string {
 			values = append(values, s, quoted[1:len(quoted)-1])
 		}
 	}
-	collect(string(v.Raw))
-	scalars(canonical(v.Raw), func(s string) {
+	collect(string(config))
+	scalars(canonical(config), func(s string) {
 		collect(s)
 		// %v of a json.RawMessage prints its bytes in decimal.
 		collect(fmt.Sprint([]byte(s)))
@@ -47,7 +47,7 @@ func redact(v jsonpath.Value, text string) string {
 	for _, s := range values {
 		pairs = append(pairs, s, "[hidden]")
 	}
-	return jsonpath.Shorten(strings.NewReplacer(pairs...).Replace(text), 500)
+	return faults.Shorten(strings.NewReplacer(pairs...).Replace(text), 500)
 }
 
 // scalars calls f for every string and number in v, but not for keys.

@@ -1,10 +1,8 @@
 package bootstrap
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,7 +11,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Feature is an entry of server_features: something the client may rely on, or
@@ -93,69 +92,69 @@ func (s *Server) Credentials() (bundle credentials.Bundle, release func(), err e
 	return bundle, sync.OnceFunc(release), nil
 }
 
-func parseServers(elements iter.Seq[jsonpath.Value]) []*Server {
+func parseServers(elements []document.Value) []*Server {
 	var servers []*Server
-	for element := range elements {
+	for _, element := range elements {
 		servers = append(servers, parseServer(element))
 	}
 	return servers
 }
 
-func parseServer(v jsonpath.Value) *Server {
-	o, ok := v.Object("server_uri", "channel_creds", "server_features")
-	if !ok {
+func parseServer(v document.Value) *Server {
+	o := v.Object("server_uri", "channel_creds", "server_features")
+	if !o.IsObject() {
 		return nil
 	}
-	s := &Server{URI: parseServerURI(o.Get("server_uri"))}
-	creds := parseChannelCreds(o.Get("channel_creds"))
+	s := &Server{URI: parseServerURI(o.Field("server_uri"))}
+	creds := parseChannelCreds(o.Field("channel_creds"))
 	if creds.builder != nil {
 		s.CredentialsType = creds.builder.Type()
 		s.build = creds.build
 	}
-	s.Features = parseFeatures(o.Get("server_features"))
+	s.Features = parseFeatures(o.Field("server_features"))
 	s.key = digest(struct {
 		URI, Type string
 		Config    any
 		Features  []Feature
-	}{s.URI, s.CredentialsType, canonical(creds.config.Raw), s.Features})
+	}{s.URI, s.CredentialsType, canonical(creds.config.raw), s.Features})
 	return s
 }
 
 // parseServerURI reads a gRPC target and rejects those that dial would only
 // fail on later, with a message that does not name the bootstrap.
-func parseServerURI(v jsonpath.Value) string {
+func parseServerURI(v document.Value) string {
 	const what = `a gRPC target such as "dns:///host:port"`
 	uri, ok := v.NonEmptyText(what)
 	if !ok {
 		return ""
 	}
 	if strings.ContainsFunc(uri, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		v.Fail("expected %s, found white space or control characters in %s", what, jsonpath.Quote(uri))
+		v.Fault("", "expected %s, found white space or control characters in %s", what, faults.Quote(uri))
 		return ""
 	}
 	target, err := url.Parse(uri)
 	switch {
 	case err != nil: // "127.0.0.1:443" is a gRPC target and no URL
 	case (target.Scheme == "http" || target.Scheme == "https") && target.Host != "":
-		v.Fail("expected %s, found the web address %s", what, jsonpath.Quote(uri))
+		v.Fault("", "expected %s, found the web address %s", what, faults.Quote(uri))
 	case target.Scheme == "xds" || target.Scheme == "dynxds":
-		v.Fail("expected %s, found %s, which takes a management server to resolve", what, jsonpath.Quote(uri))
+		v.Fault("", "expected %s, found %s, which takes a management server to resolve", what, faults.Quote(uri))
 	}
 	return uri
 }
 
 // parseFeatures keeps the known features. Entries that are not known are
 // ignored, whatever their type (gRFC A30).
-func parseFeatures(v jsonpath.Value) []Feature {
+func parseFeatures(v document.Value) []Feature {
 	if v.Absent() {
 		return nil
 	}
 	var features []Feature
-	for element := range v.Elements(jsonpath.List) {
-		var name Feature
-		if json.Unmarshal(element.Raw, &name) != nil {
+	for _, element := range v.Elements("a list") {
+		if !element.IsText() {
 			continue
 		}
+		name := Feature(element.Text())
 		if slices.Contains(knownFeatures, name) && !slices.Contains(features, name) {
 			features = append(features, name)
 		}

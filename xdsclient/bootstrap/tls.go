@@ -21,7 +21,7 @@ import (
 	// The bootstrap's certificate_providers has this plugin in every gRPC.
 	_ "google.golang.org/grpc/credentials/tls/certprovider/pemfile"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 var logger = grpclog.Component("dynxds-bootstrap")
@@ -48,9 +48,13 @@ type tlsFiles struct {
 func (tlsBuilder) Type() string { return "tls" }
 
 func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) {
-	to := new(jsonpath.Collector)
-	files := parseTLSFiles(jsonpath.Value{Raw: config, To: to})
-	if err := errorOf("tls", to); err != nil {
+	found := &Faults{Source: "tls credentials"}
+	v, err := document.ParseJSON(config, found)
+	if err != nil {
+		return nil, err
+	}
+	files := parseTLSFiles(v)
+	if err := found.Err(); err != nil {
 		return nil, err
 	}
 	return func() (credentials.Bundle, func(), error) {
@@ -58,22 +62,22 @@ func (tlsBuilder) ParseConfig(config json.RawMessage) (BuildCredentials, error) 
 	}, nil
 }
 
-func parseTLSFiles(v jsonpath.Value) tlsFiles {
+func parseTLSFiles(v document.Value) tlsFiles {
 	files := tlsFiles{refresh: defaultRefresh}
-	o, ok := v.Object("ca_certificate_file", "certificate_file", "private_key_file", "refresh_interval")
-	if !ok {
+	o := v.Object("ca_certificate_file", "certificate_file", "private_key_file", "refresh_interval")
+	if !o.IsObject() {
 		return files
 	}
-	files.ca = parsePath(o.Get("ca_certificate_file"))
-	files.certificate = parsePath(o.Get("certificate_file"))
-	files.key = parsePath(o.Get("private_key_file"))
-	switch certificate, key := o.Get("certificate_file"), o.Get("private_key_file"); {
+	files.ca = parsePath(o.Field("ca_certificate_file"))
+	files.certificate = parsePath(o.Field("certificate_file"))
+	files.key = parsePath(o.Field("private_key_file"))
+	switch certificate, key := o.Field("certificate_file"), o.Field("private_key_file"); {
 	case certificate.Absent() && !key.Absent():
-		certificate.Fail("expected the path of a file, as private_key_file is given, found nothing")
+		certificate.Fault("", "expected the path of a file, as private_key_file is given, found nothing")
 	case !certificate.Absent() && key.Absent():
-		key.Fail("expected the path of a file, as certificate_file is given, found nothing")
+		key.Fault("", "expected the path of a file, as certificate_file is given, found nothing")
 	}
-	if refresh := o.Get("refresh_interval"); !refresh.Absent() {
+	if refresh := o.Field("refresh_interval"); !refresh.Absent() {
 		files.refresh = parseDuration(refresh)
 	}
 	return files
@@ -81,27 +85,27 @@ func parseTLSFiles(v jsonpath.Value) tlsFiles {
 
 // parsePath never repeats what it found: someone may have put the key itself
 // there.
-func parsePath(v jsonpath.Value) string {
+func parsePath(v document.Value) string {
 	if v.Absent() {
 		return ""
 	}
 	path, ok := v.NonEmptyText("the path of a file")
 	if ok && (strings.ContainsAny(path, "\n\x00") || strings.Contains(path, "-----BEGIN")) {
-		v.Fail("expected the path of a file, found the content of one")
+		v.Fault("", "expected the path of a file, found the content of one")
 	}
 	return path
 }
 
-func parseDuration(v jsonpath.Value) time.Duration {
+func parseDuration(v document.Value) time.Duration {
 	const what = `a duration greater than 0 such as "600s"`
 	var d durationpb.Duration
-	switch err := protojson.Unmarshal(v.Raw, &d); {
-	case v.Kind() != jsonpath.String:
+	switch err := protojson.Unmarshal(v.Raw(), &d); {
+	case !v.IsText():
 		v.Expected(what)
 	case err != nil:
-		v.Fail("expected %s, found a string that is no duration", what)
+		v.Fault("", "expected %s, found a string that is no duration", what)
 	case d.AsDuration() <= 0:
-		v.Fail("expected %s, found one that is not", what)
+		v.Fault("", "expected %s, found one that is not", what)
 	}
 	return d.AsDuration()
 }

@@ -1,7 +1,7 @@
 package bootstrap
 
-// UserAgentName and UserAgentVersion are what a node says its software is.
+// userAgentName and UserAgentVersion are what a node says its software is.
 const (
-	UserAgentName    = "dynxds"
+	userAgentName    = "dynxds"
 	UserAgentVersion = "0.1.0"
 )

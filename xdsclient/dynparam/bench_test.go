@@ -81,7 +81,7 @@ func BenchmarkParseJSON(b *testing.B) {
 	text := must(c.MarshalJSON())
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseJSON(text); err != nil {
+		if _, err := fromJSON(text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -48,14 +48,14 @@ func Exclude(key string, all ...Constraint) KeyConstraints {
 // or has no constraints, a list without ranges, a range whose bounds are the wrong
 // way round, text that is not UTF-8, or more than the limits allow.
 func New(keys ...KeyConstraints) (Constraints, error) {
-	var faults collector
-	root := (*path)(nil).field("key_constraints")
+	faults := Faults{Source: whatConstraints}
+	root := (*path)(nil).Field("key_constraints")
 	seen := make(map[string]bool, len(keys))
 	drafts := make([]KeyConstraints, 0, len(keys))
 	for i := range keys {
-		at := root.entry(keys[i].key)
+		at := root.Key(keys[i].key)
 		if seen[keys[i].key] {
-			faults.add(at, "expected the name once, found it again")
+			faults.Addf(at, "expected the name once, found it again")
 			continue
 		}
 		seen[keys[i].key] = true
@@ -76,26 +76,25 @@ func Exact(values map[string]string) (Constraints, error) {
 
 // check reports what is wrong with the constraints of a program, and returns a copy
 // to be brought into canonical form.
-func (k *KeyConstraints) check(at *path, faults *collector) KeyConstraints {
+func (k *KeyConstraints) check(at *path, faults *Faults) KeyConstraints {
 	checkText(k.key, at, faults)
-	all := at.field("constraints")
 	if len(k.all) == 0 {
-		faults.add(all, noConstraint)
+		faults.Addf(at.Field("constraints"), noConstraint)
 	}
 	checked := KeyConstraints{key: k.key, invert: k.invert, all: make([]Constraint, 0, len(k.all))}
 	for i := range k.all {
-		c, at := k.all[i], all.element(i)
+		c, at := k.all[i], at.Item("constraints", i)
 		switch c.kind {
 		case exactly:
-			checkText(c.value, at.field("value"), faults)
+			checkText(c.value, at.Field("value"), faults)
 		case inRanges:
-			list := at.field("integer_range_list").field("range")
+			list := at.Field("integer_range_list")
 			if len(c.ranges) == 0 {
-				faults.add(list, noRange)
+				faults.Addf(list.Field("range"), noRange)
 			}
 			for j, r := range c.ranges {
 				if problem := orderProblem(r); problem != "" {
-					faults.add(list.element(j), "%s", problem)
+					faults.Addf(list.Item("range", j), "%s", problem)
 				}
 			}
 			c.ranges = slices.Clone(c.ranges)
@@ -105,7 +104,7 @@ func (k *KeyConstraints) check(at *path, faults *collector) KeyConstraints {
 	return checked
 }
 
-// What faults say, in the words that bootstrap has for the same.
+// What several faults say.
 const (
 	listOfConstraints = "a list with at least one constraint"
 	noConstraint      = "expected " + listOfConstraints + ", found an empty list"
@@ -115,9 +114,9 @@ const (
 	noKind            = "expected value or integer_range_list, found neither"
 )
 
-func checkText(s string, at *path, faults *collector) {
+func checkText(s string, at *path, faults *Faults) {
 	if !utf8.ValidString(s) {
-		faults.add(at, "expected UTF-8, found other bytes")
+		faults.Addf(at, "expected UTF-8, found other bytes")
 	}
 }
 
@@ -132,25 +131,25 @@ func orderProblem(r Range) string {
 // finish makes Constraints of drafts, of which it takes possession. Their keys
 // differ. at is the path of the message. If there are faults, the caller has no use
 // for the result.
-func finish(drafts []KeyConstraints, at *path, faults *collector) Constraints {
-	if len(drafts) > MaxKeys {
-		faults.add(at.field("key_constraints"), "expected at most %d keys, found %d", MaxKeys, len(drafts))
+func finish(drafts []KeyConstraints, at *path, faults *Faults) Constraints {
+	if len(drafts) > maxKeys {
+		faults.Addf(at.Field("key_constraints"), "expected at most %d keys, found %d", maxKeys, len(drafts))
 	}
 	for i := range drafts {
 		drafts[i].canonicalize()
 	}
 	slices.SortFunc(drafts, func(a, b KeyConstraints) int { return strings.Compare(a.key, b.key) })
 	c := seal(drafts)
-	if size := len(c.Key()); size > MaxSize {
-		faults.add(at, tooLarge, MaxSize, size)
+	if size := len(c.Key()); size > maxSize {
+		faults.Addf(at, tooLarge, maxSize, size)
 	}
 	return c
 }
 
 // result is finish for a message of its own.
-func result(drafts []KeyConstraints, faults *collector) (Constraints, error) {
+func result(drafts []KeyConstraints, faults *Faults) (Constraints, error) {
 	c := finish(drafts, nil, faults)
-	if err := faults.err(whatConstraints); err != nil {
+	if err := faults.Err(); err != nil {
 		return Constraints{}, err
 	}
 	return c, nil

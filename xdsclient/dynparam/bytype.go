@@ -1,27 +1,20 @@
 package dynparam
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
 
 const (
-	// MapTypeURL is the type URL of DynamicParameterConstraintsMap resources, whose
-	// Go message is registered under a name of our own. Hence MarshalMap and
-	// UnmarshalMap: anypb would use the wrong name, and find no message for this one.
-	MapTypeURL = "type.googleapis.com/" + MapTypeName
-	// MapTypeName is the name of that resource type.
-	MapTypeName = xdsname.ConstraintsMap
+	// MapTypeURL is the type URL of DPDS resources (DynamicParameterConstraintsMap).
+	// Their Go message is registered under a name of our own, so anypb has no use.
+	MapTypeURL = "type.googleapis.com/" + xdsname.ConstraintsMap
 
 	// AnyType stands, in the constraints of a client's own, for every resource type.
 	AnyType = "*"
@@ -38,19 +31,19 @@ type ByType struct {
 // NewByType returns constraints by the name of the resource type, for example
 // "envoy.config.cluster.v3.Cluster". Those for [AnyType] hold for every type; where a
 // type has its own on the same key, these win. The error is a *[Faults]: more than
-// [MaxTypes], a name that is none, and one that is the type of no resource, with a
+// [maxTypes], a name that is none, and one that is the type of no resource, with a
 // suggestion. A name that is not like any of xDS is no fault, as programs may have
 // resource types of their own.
 func NewByType(constraints map[string]Constraints) (ByType, error) {
-	var faults collector
-	if len(constraints) > MaxTypes {
-		faults.add(nil, tooManyTypes, MaxTypes, len(constraints))
+	faults := Faults{Source: whatMap}
+	if len(constraints) > maxTypes {
+		faults.Addf(nil, tooManyTypes, maxTypes, len(constraints))
 	}
 	types := make(map[string]Constraints, len(constraints))
 	for _, name := range slices.Sorted(maps.Keys(constraints)) {
-		at := (*path)(nil).entry(name)
+		at := (*path)(nil).Key(name)
 		if _, err := xdsname.CheckType(name); err != nil {
-			faults.add(at, expectedType+"%v", err)
+			faults.Addf(at, expectedType+orAnyType+"%v", err)
 		} else {
 			checkTypeName(name, true, at, &faults)
 		}
@@ -58,7 +51,7 @@ func NewByType(constraints map[string]Constraints) (ByType, error) {
 			types[name] = c
 		}
 	}
-	if err := faults.err(whatMap); err != nil {
+	if err := faults.Err(); err != nil {
 		return ByType{}, err
 	}
 	return ByType{types}, nil
@@ -67,15 +60,18 @@ func NewByType(constraints map[string]Constraints) (ByType, error) {
 const (
 	tooManyTypes = "expected at most %d types, found %d"
 	expectedType = `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", `
+	orAnyType    = `or "*", `
 )
 
 // checkTypeName reports what cannot be the name of a resource type.
-func checkTypeName(name string, wildcard bool, at *path, faults *collector) {
-	checkText(name, at, faults)
-	switch {
-	case name == AnyType && wildcard:
-	case name == AnyType, name == "", strings.Contains(name, "/"):
-		faults.add(at, expectedType+"found %s", jsonpath.Quote(name))
+func checkTypeName(name string, wildcard bool, at *path, to *Faults) {
+	checkText(name, at, to)
+	expected := expectedType
+	if wildcard {
+		expected += orAnyType
+	}
+	if name == AnyType && !wildcard || name == "" || strings.Contains(name, "/") {
+		to.Addf(at, expected+"found %s", faults.Quote(name))
 	}
 }
 
@@ -85,22 +81,22 @@ func checkTypeName(name string, wildcard bool, at *path, faults *collector) {
 // what FromProto refuses, what NewByType refuses but for types of no resource, which
 // choose nothing, and [AnyType], which the resource does not have.
 func ByTypeFromProto(m *dynamicparametersv3.DynamicParameterConstraintsMap) (ByType, error) {
-	var faults collector
-	root := (*path)(nil).field("resource_type_constraints")
-	if n := len(m.GetResourceTypeConstraints()); n > MaxTypes {
-		faults.add(root, tooManyTypes, MaxTypes, n)
-		return ByType{}, faults.err(whatMap)
+	faults := Faults{Source: whatMap}
+	root := (*path)(nil).Field("resource_type_constraints")
+	if n := len(m.GetResourceTypeConstraints()); n > maxTypes {
+		faults.Addf(root, tooManyTypes, maxTypes, n)
+		return ByType{}, faults.Err()
 	}
 	types := make(map[string]Constraints, len(m.GetResourceTypeConstraints()))
 	for _, name := range slices.Sorted(maps.Keys(m.GetResourceTypeConstraints())) {
-		at := root.entry(name)
+		at := root.Key(name)
 		checkTypeName(name, false, at, &faults)
 		drafts := readConstraints(m.GetResourceTypeConstraints()[name], at, &faults)
 		if c := finish(drafts, at, &faults); !c.IsZero() {
 			types[name] = c
 		}
 	}
-	if err := faults.err(whatMap); err != nil {
+	if err := faults.Err(); err != nil {
 		return ByType{}, err
 	}
 	return ByType{types}, nil
@@ -157,27 +153,4 @@ func (b ByType) ToProto() *dynamicparametersv3.DynamicParameterConstraintsMap {
 		m.ResourceTypeConstraints[name] = c.ToProto()
 	}
 	return m
-}
-
-// MarshalMap puts a DPDS resource into an Any, always in the same way. It fails if
-// text in the message is not UTF-8.
-func MarshalMap(m *dynamicparametersv3.DynamicParameterConstraintsMap) (*anypb.Any, error) {
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", whatMap, err)
-	}
-	return &anypb.Any{TypeUrl: MapTypeURL, Value: value}, nil
-}
-
-// UnmarshalMap takes a DPDS resource out of an Any. It fails if there is another
-// message in it, or none; what the message says is for ByTypeFromProto to judge.
-func UnmarshalMap(a *anypb.Any) (*dynamicparametersv3.DynamicParameterConstraintsMap, error) {
-	if a.GetTypeUrl() != MapTypeURL {
-		return nil, fmt.Errorf("%s: expected the type %q, found %s", whatMap, MapTypeURL, jsonpath.Quote(a.GetTypeUrl()))
-	}
-	m := new(dynamicparametersv3.DynamicParameterConstraintsMap)
-	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
-		return nil, fmt.Errorf("%s: %w", whatMap, err)
-	}
-	return m, nil
 }

@@ -1,16 +1,14 @@
 package dynparam
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
-	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
@@ -62,21 +60,21 @@ func TestByType(t *testing.T) {
 func TestNewByTypeFaults(t *testing.T) {
 	t.Parallel()
 	_, err := NewByType(map[string]Constraints{"": {}, "type.googleapis.com/T": {}, AnyType: {}, "\xff": {},
-		"envoy.config.cluster.v3.RouteConfiguration": exact("use_proxy", "true"), MapTypeName: {}, "acme.v1.Cluster": {}})
+		"envoy.config.cluster.v3.RouteConfiguration": exact("use_proxy", "true"), xdsname.ConstraintsMap: {}, "acme.v1.Cluster": {}})
 	want := []string{
-		`[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found ""`,
-		`["envoy.config.cluster.v3.RouteConfiguration"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", ` +
+		`[""]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found ""`,
+		`["envoy.config.cluster.v3.RouteConfiguration"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", ` +
 			`found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
-		`["` + MapTypeName + `"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", ` +
-			`found "` + MapTypeName + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
-		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "type.googleapis.com/T"`,
+		`["` + xdsname.ConstraintsMap + `"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", ` +
+			`found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+		`["type.googleapis.com/T"]: expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", or "*", found "type.googleapis.com/T"`,
 		`["\xff"]: expected UTF-8, found other bytes`,
 	}
 	if diff := cmp.Diff(want, problems(t, err)); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}
 	many := map[string]Constraints{}
-	for i := range MaxTypes + 1 {
+	for i := range maxTypes + 1 {
 		many[fmt.Sprint(i)] = Constraints{}
 	}
 	_, err = NewByType(many)
@@ -88,7 +86,7 @@ func TestNewByTypeFaults(t *testing.T) {
 func TestByTypeFromProtoFaults(t *testing.T) {
 	t.Parallel()
 	tooMany := &discoveryv3.DynamicParameterConstraints{KeyConstraints: map[string]*protoKey{}}
-	for i := range MaxKeys + 1 {
+	for i := range maxKeys + 1 {
 		tooMany.KeyConstraints[fmt.Sprint(i)] = &protoKey{Constraints: []*protoConstraint{{Constraint: &protoValue{}}}}
 	}
 	m := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{
@@ -97,7 +95,7 @@ func TestByTypeFromProtoFaults(t *testing.T) {
 		"A":   {KeyConstraints: map[string]*protoKey{"k": nil}},
 		"B":   exact("env", "prod").ToProto(),
 		"C":   tooMany,
-		"D":   message(t, `{key_constraints:{key:"k" value:{constraints:{value:"`+strings.Repeat("x", MaxSize)+`"}}}}`),
+		"D":   message(t, `{key_constraints:{key:"k" value:{constraints:{value:"`+strings.Repeat("x", maxSize)+`"}}}}`),
 		"u/T": {},
 	}}
 	b, err := ByTypeFromProto(m)
@@ -116,50 +114,12 @@ func TestByTypeFromProtoFaults(t *testing.T) {
 		t.Errorf("there are constraints beside the error: %v", b)
 	}
 	many := &dynamicparametersv3.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoveryv3.DynamicParameterConstraints{}}
-	for i := range MaxTypes + 1 {
+	for i := range maxTypes + 1 {
 		many.ResourceTypeConstraints[fmt.Sprint(i)] = nil
 	}
 	_, err = ByTypeFromProto(many)
 	if diff := cmp.Diff([]string{"resource_type_constraints: expected at most 128 types, found 129"}, problems(t, err)); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
-	}
-}
-
-// "DPDS Example": the resource's type is
-// envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap, the package that
-// "Server-Specified Constraints" gives it.
-func TestMapInAny(t *testing.T) {
-	t.Parallel()
-	b := must(NewByType(map[string]Constraints{"T": exact("env", "prod", "v", "1"), "U": exact("env", "test")}))
-	a, err := MarshalMap(b.ToProto())
-	if err != nil || a.GetTypeUrl() != "type.googleapis.com/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap" {
-		t.Fatalf("got %v, %v", a, err)
-	}
-	for range 20 {
-		if again := must(MarshalMap(b.ToProto())); !bytes.Equal(again.GetValue(), a.GetValue()) {
-			t.Fatal("the same map gives other bytes")
-		}
-	}
-	m, err := UnmarshalMap(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(b.ToProto(), m, protocmp.Transform()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for given, wrong := range map[string]*anypb.Any{
-		"nothing":          nil,
-		"our own name":     {TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m))},
-		"no such message":  {TypeUrl: MapTypeURL, Value: []byte{0x0a}},
-		"something longer": {TypeUrl: strings.Repeat("x", 10_000)},
-	} {
-		if m, err := UnmarshalMap(wrong); err == nil || m != nil || len(err.Error()) > 500 {
-			t.Errorf("given %s: got %v, %v", given, m, err)
-		}
-	}
-	m.ResourceTypeConstraints["\xff"] = nil
-	if a, err := MarshalMap(m); err == nil {
-		t.Errorf("text that is not UTF-8 is marshalled: %v", a)
 	}
 }
 

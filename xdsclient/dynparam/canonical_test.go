@@ -117,14 +117,15 @@ func checkForms(t testing.TB, c Constraints) {
 	if again, err := FromProto(m); err != nil || again.Key() != c.Key() {
 		t.Errorf("%v: as a message it is %v, %v", c, again, err)
 	}
-	if again, err := Unmarshal([]byte(c.Key())); err != nil || again.Key() != c.Key() {
-		t.Errorf("%v: on the wire it is %v, %v", c, again, err)
+	read := new(discoveryv3.DynamicParameterConstraints)
+	if err := proto.Unmarshal([]byte(c.Key()), read); err != nil || must(FromProto(read)).Key() != c.Key() {
+		t.Errorf("%v: on the wire it is %v, %v", c, read, err)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := ParseJSON(text); err != nil || again.Key() != c.Key() {
+	if again, err := fromJSON(text); err != nil || again.Key() != c.Key() {
 		t.Errorf("%v: as JSON it is %v, %v", c, again, err)
 	}
 	standard := new(discoveryv3.DynamicParameterConstraints)
@@ -138,7 +139,7 @@ func checkForms(t testing.TB, c Constraints) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := ParseJSON(fromStandard); err != nil || again.Key() != c.Key() {
+	if again, err := fromJSON(fromStandard); err != nil || again.Key() != c.Key() {
 		t.Errorf("%s reads as %v, %v", fromStandard, again, err)
 	}
 }

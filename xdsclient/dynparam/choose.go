@@ -8,20 +8,21 @@ import (
 
 // TP2 decides between variants that match in one case only: where "a constraint may
 // match multiple values (e.g., a range constraint), the largest possible matching
-// value is preferred". That can be said of integers, and, if there are several such
-// constraints, of a variant that is behind in none of them. A key whose constraint
-// matches one value only has no say in it, whether a variant has the key or not. What
-// TP2 leaves open ("free to pick one of the variants at random") is settled here by an
-// order that always gives the same answer, and reported:
+// value is preferred". This compares integers. Where several keys have such
+// constraints, a variant is preferred if it is larger in one of them and smaller in
+// none. Keys whose constraint matches one value only do not count, whether a variant
+// has the key or not.
 //
-//   - of the keys that are constrained, first those whose constraint may match several
-//     values and then the others, each in order, the first in which the variants
-//     differ: an integer wins over other text, the larger of two over the smaller,
-//     and any value over none, as it was asked for;
-//   - then of the keys that are not constrained the first in which they differ, and
-//     there it is the other way round: a client that does not ask for a key is more
-//     likely to be meant by a variant from before the key, or its later values, came
-//     into use.
+// What TP2 leaves open ("free to pick one of the variants at random") is decided by a
+// fixed order, so that the answer is always the same, and is reported:
+//
+//   - Of the constrained keys, the first in which the variants differ decides; those
+//     whose constraint may match several values come first, and each group is in
+//     order of the keys. An integer wins over other text, the larger of two over the
+//     smaller, and any value over none, since the client asked for the key.
+//   - Then the first of the other keys in which they differ decides, the other way
+//     round: a client that does not ask for a key is more likely to be meant by a
+//     variant from before the key, or its later values, came into use.
 
 // Choice is the outcome of Choose.
 type Choice struct {

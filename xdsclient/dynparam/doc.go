@@ -1,21 +1,20 @@
-// Package dynparam is what dynamic parameters mean (xRFC TP2, the text of
-// 2021-08): the [Parameters] that tell the variants of an xDS resource from one
-// another, and the [Constraints] with which a client chooses among them.
+// Package dynparam has the dynamic parameters of xRFC TP2 (the text of 2021-08): the
+// [Parameters] that tell the variants of an xDS resource from one another, and the
+// [Constraints] with which a client chooses among them.
 //
-// Constraints come from four places: a control plane's DPDS resource
-// ([ByTypeFromProto]), the bootstrap file ([ParseJSON]), the node's metadata
-// ([FromNodeMetadata]) and the program itself ([New]). [Constraints.Merge] makes
-// one value of them, which goes into the locator of a subscription. Parameters
-// come with each resource. Client and control plane ask the same two questions of
-// them: which variants belong to a subscription ([Constraints.Match]), and which
-// of several is the preferred one ([Constraints.Choose]).
+// Constraints come from a control plane's DPDS resource ([ByTypeFromProto]), the
+// bootstrap file ([Constraints.UnmarshalJSON]) or the program itself ([New], [Exact]).
+// [Constraints.Merge] makes one value of them, which goes into the locator of a
+// subscription. Parameters come with each resource. Client and control plane ask the same
+// two questions: which variants belong to a subscription ([Constraints.Match]), and which
+// of several is preferred ([Constraints.Choose]).
 //
-// Constraints, Parameters and ByType are immutable; any number of goroutines may
-// use one. Their zero values are of use: no constraints match every variant, no
-// parameters belong to a resource without variants.
+// Constraints, Parameters and ByType are immutable and safe for concurrent use. Their zero
+// values are of use: no constraints match every variant, and no parameters belong to a
+// resource without variants.
 //
-// The package is not for talking to anyone: it knows no streams, no subscriptions
-// and no cache, and it does not decide whose constraints win.
+// The package is not for talking to anyone: it knows no streams, no subscriptions and no
+// cache, and it does not decide whose constraints win.
 //
 // # Canonical form
 //
@@ -26,7 +25,7 @@
 //
 // # Limits
 //
-// Whatever comes from a peer or a file is bounded by [MaxSize], [MaxKeys],
-// [MaxTypes] and [MaxJSONSize]; what is larger is an error, as is everything else
-// that is wrong, in one [Faults].
+// One set of constraints or parameters has at most 128 keys and 64 KiB on the wire, or
+// 1 MiB as JSON; a [ByType] has at most 128 types. What is larger is an error, as is
+// everything else that is wrong, in one [Faults].
 package dynparam

@@ -1,6 +1,7 @@
 package dynparam_test
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -69,10 +70,11 @@ func ExampleConstraints_Choose() {
 
 // Constraints from a bootstrap file, with what a control plane demands on top.
 func ExampleConstraints_Merge() {
-	own, err := dynparam.ParseJSON([]byte(`{"key_constraints": {
+	var own dynparam.Constraints
+	err := json.Unmarshal([]byte(`{"key_constraints": {
 		"env":   {"constraints": [{"value": "prod"}]},
 		"shard": {"constraints": [{"integer_range_list": {"range": [{"min_value": 0, "max_value": 31}]}}]}
-	}}`))
+	}}`), &own)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -89,10 +91,11 @@ func ExampleConstraints_Merge() {
 
 // Everything that is wrong is reported at once, each with its place.
 func ExampleFaults() {
-	_, err := dynparam.ParseJSON([]byte(`{"key_constraints": {
+	var c dynparam.Constraints
+	err := json.Unmarshal([]byte(`{"key_constraints": {
 		"env":   {"constraints": []},
 		"shard": {"constraints": [{"integer_range_list": {"range": [{"min_value": 9, "max_value": 5}]}}]}
-	}}`))
+	}}`), &c)
 	fmt.Println(err)
 	// Output:
 	// dynamic parameter constraints: 2 faults:

@@ -56,6 +56,12 @@ func variants(t testing.TB, texts ...string) []Parameters {
 	return all
 }
 
+// fromJSON returns what UnmarshalJSON makes of no constraints.
+func fromJSON(data []byte) (c Constraints, err error) {
+	err = c.UnmarshalJSON(data)
+	return c, err
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

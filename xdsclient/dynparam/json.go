@@ -7,35 +7,41 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/document"
 )
 
-// ParseJSON reads a DynamicParameterConstraints message in proto JSON form, as the
-// bootstrap file has it: names of fields in either spelling, 64-bit integers in
-// quotes or without, null for what is not set. Unknown fields are ignored; a field or
-// a key that occurs twice is a fault. The error is a *[Faults] with everything that
-// is wrong, or says why the text is not JSON.
-func ParseJSON(data []byte) (Constraints, error) {
-	var faults collector
+// UnmarshalJSON sets the constraints to a DynamicParameterConstraints message in proto
+// JSON form, as the bootstrap file has it: names of fields in either spelling, 64-bit
+// integers in quotes or without, null for what is not set. Unknown fields are ignored; a
+// field or a key that occurs twice is a fault. The error is a *[Faults] with everything
+// that is wrong, or says why the text is not JSON; then the constraints stay as they are.
+// Do not call it on constraints that anyone else uses.
+func (c *Constraints) UnmarshalJSON(data []byte) error {
+	faults := Faults{Source: whatConstraints}
 	switch {
-	case len(data) > MaxJSONSize:
-		faults.add(nil, tooLarge, MaxJSONSize, len(data))
-		return Constraints{}, faults.err(whatConstraints)
+	case len(data) > maxJSONSize:
+		faults.Addf(nil, tooLarge, maxJSONSize, len(data))
+		return faults.Err()
 	case !utf8.Valid(data):
-		faults.add(nil, "expected UTF-8, found other bytes")
-		return Constraints{}, faults.err(whatConstraints)
+		faults.Addf(nil, "expected UTF-8, found other bytes")
+		return faults.Err()
 	}
-	document, err := jsonpath.Document(data, &faults.Collector)
+	message, err := document.ParseJSON(data, &faults)
 	if err != nil {
-		return Constraints{}, fmt.Errorf("%s: %w", whatConstraints, err)
+		return fmt.Errorf("%s: %w", whatConstraints, err)
 	}
-	drafts := parseConstraints(document)
-	return result(drafts, &faults)
+	parsed, err := result(parseConstraints(message), &faults)
+	if err == nil {
+		*c = parsed
+	}
+	return err
 }
 
-func parseConstraints(v jsonpath.Value) []KeyConstraints {
-	o, _ := v.Object("key_constraints", "keyConstraints")
-	keys := o.GetProto("key_constraints", "keyConstraints")
+func parseConstraints(v document.Value) []KeyConstraints {
+	keys := v.Object("key_constraints", "keyConstraints").ProtoField("key_constraints", "keyConstraints")
 	if keys.Absent() {
 		return nil
 	}
@@ -46,32 +52,32 @@ func parseConstraints(v jsonpath.Value) []KeyConstraints {
 	return drafts
 }
 
-func parseKey(name string, v jsonpath.Value) KeyConstraints {
+func parseKey(name string, v document.Value) KeyConstraints {
 	draft := KeyConstraints{key: name}
-	o, ok := v.Object("constraints", "invert")
-	if !ok {
+	o := v.Object("constraints", "invert")
+	if !o.IsObject() {
 		return draft
 	}
-	if invert := o.Get("invert"); !invert.Absent() {
-		draft.invert = invert.Boolean()
+	if invert := o.Field("invert"); invert.IsBool() {
+		draft.invert = invert.Bool()
+	} else if !invert.Absent() {
+		invert.Expected("a boolean")
 	}
-	for element := range o.Get("constraints").NonEmpty(listOfConstraints) {
+	for _, element := range o.Field("constraints").NonEmpty(listOfConstraints) {
 		draft.all = append(draft.all, parseConstraint(element))
 	}
 	return draft
 }
 
-func parseConstraint(v jsonpath.Value) Constraint {
-	o, ok := v.Object("value", "integer_range_list", "integerRangeList")
-	if !ok {
-		return Constraint{}
-	}
-	exact, ranges := o.Get("value"), o.GetProto("integer_range_list", "integerRangeList")
+func parseConstraint(v document.Value) Constraint {
+	o := v.Object("value", "integer_range_list", "integerRangeList")
+	exact, ranges := o.Field("value"), o.ProtoField("integer_range_list", "integerRangeList")
 	switch {
+	case !o.IsObject():
 	case exact.Absent() && ranges.Absent():
-		v.Fail(noKind)
+		v.Fault("", noKind)
 	case !exact.Absent() && !ranges.Absent():
-		v.Fail("expected either value or integer_range_list, found both")
+		v.Fault("", "expected either value or integer_range_list, found both")
 	case ranges.Absent():
 		return Value(exact.Text())
 	default:
@@ -80,33 +86,44 @@ func parseConstraint(v jsonpath.Value) Constraint {
 	return Constraint{}
 }
 
-func parseRanges(v jsonpath.Value) []Range {
-	o, ok := v.Object("range")
-	if !ok {
+func parseRanges(v document.Value) []Range {
+	o := v.Object("range")
+	if !o.IsObject() {
 		return nil
 	}
 	var ranges []Range
-	for element := range o.Get("range").NonEmpty(listOfRanges) {
+	for _, element := range o.Field("range").NonEmpty(listOfRanges) {
 		ranges = append(ranges, parseRange(element))
 	}
 	return ranges
 }
 
-func parseRange(v jsonpath.Value) Range {
-	o, ok := v.Object("min_value", "minValue", "max_value", "maxValue")
-	if !ok {
-		return Range{}
-	}
-	low, lowOK := o.GetProto("min_value", "minValue").Uint64()
-	high, highOK := o.GetProto("max_value", "maxValue").Uint64()
-	if !lowOK || !highOK {
+func parseRange(v document.Value) Range {
+	o := v.Object("min_value", "minValue", "max_value", "maxValue")
+	low, lowOK := parseBound(o.ProtoField("min_value", "minValue"))
+	high, highOK := parseBound(o.ProtoField("max_value", "maxValue"))
+	if !o.IsObject() || !lowOK || !highOK {
 		return Range{}
 	}
 	r, problem := rangeOf(low, high)
 	if problem != "" {
-		v.Fail("%s", problem)
+		v.Fault("", "%s", problem)
 	}
 	return r
+}
+
+// parseBound reads an integer as proto JSON has it, in quotes or without. n is nil if
+// there is none, and ok is false if there is something else.
+func parseBound(v document.Value) (n *uint64, ok bool) {
+	if v.Absent() {
+		return nil, true
+	}
+	var wrapper wrapperspb.UInt64Value
+	if err := protojson.Unmarshal(v.Raw(), &wrapper); err != nil {
+		v.Fault("", "expected an integer from 0 to 2^64-1, found %s that is none", v.Kind())
+		return nil, false
+	}
+	return &wrapper.Value, true
 }
 
 // The shape of the message in JSON. Integers are in quotes, as proto JSON has them.
@@ -131,7 +148,7 @@ type (
 	}
 )
 
-// MarshalJSON returns the canonical form in proto JSON form, which ParseJSON, the
+// MarshalJSON returns the canonical form in proto JSON form, which UnmarshalJSON, the
 // bootstrap file and any implementation of proto JSON read. Equal constraints give
 // equal text.
 func (c Constraints) MarshalJSON() ([]byte, error) {
@@ -166,14 +183,4 @@ func (c *Constraint) toJSON() jsonConstraint {
 		list.Range = append(list.Range, bounds)
 	}
 	return jsonConstraint{IntegerRangeList: list}
-}
-
-// UnmarshalJSON sets the constraints to what ParseJSON returns, for values inside
-// other JSON. Do not call it on constraints that anyone else uses.
-func (c *Constraints) UnmarshalJSON(data []byte) error {
-	parsed, err := ParseJSON(data)
-	if err == nil {
-		*c = parsed
-	}
-	return err
 }

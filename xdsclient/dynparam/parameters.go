@@ -1,15 +1,9 @@
 package dynparam
 
 import (
-	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"google.golang.org/protobuf/proto"
-
-	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // Parameters tell the variants of a resource from one another
@@ -38,11 +32,11 @@ type parameter struct {
 // *[Faults], with paths such as `dynamic_parameters["env"]`: text that is not
 // UTF-8, or more than the limits allow.
 func NewParameters(values map[string]string) (Parameters, error) {
-	var faults collector
-	root := (*path)(nil).field("dynamic_parameters")
-	if len(values) > MaxKeys {
-		faults.add(root, "expected at most %d keys, found %d", MaxKeys, len(values))
-		return Parameters{}, faults.err(whatParameters)
+	faults := Faults{Source: whatParameters}
+	root := (*path)(nil).Field("dynamic_parameters")
+	if len(values) > maxKeys {
+		faults.Addf(root, "expected at most %d keys, found %d", maxKeys, len(values))
+		return Parameters{}, faults.Err()
 	}
 	list := make([]parameter, 0, len(values))
 	for key, value := range values {
@@ -54,37 +48,18 @@ func NewParameters(values map[string]string) (Parameters, error) {
 		if utf8.ValidString(list[i].key) && utf8.ValidString(list[i].value) {
 			continue
 		}
-		at := root.entry(list[i].key)
+		at := root.Key(list[i].key)
 		checkText(list[i].key, at, &faults)
 		checkText(list[i].value, at, &faults)
 	}
 	wire := parametersWire(list)
-	if len(wire) > MaxSize {
-		faults.add(root, tooLarge, MaxSize, len(wire))
+	if len(wire) > maxSize {
+		faults.Addf(root, tooLarge, maxSize, len(wire))
 	}
-	if err := faults.err(whatParameters); err != nil || len(list) == 0 {
+	if err := faults.Err(); err != nil || len(list) == 0 {
 		return Parameters{}, err
 	}
 	return Parameters{&params{list: list, wire: wire}}, nil
-}
-
-// UnmarshalParameters returns the parameters in serialized form: the occurrences of
-// the field Resource.dynamic_parameters, as [Parameters.Key] has them, in any order.
-// The error is a *[Faults], or says that the bytes are no such fields.
-func UnmarshalParameters(b []byte) (Parameters, error) {
-	if len(b) == 0 {
-		return Parameters{}, nil
-	}
-	if len(b) > MaxSize {
-		var faults collector
-		faults.add((*path)(nil).field("dynamic_parameters"), tooLarge, MaxSize, len(b))
-		return Parameters{}, faults.err(whatParameters)
-	}
-	var m discoveryv3.Resource
-	if err := proto.Unmarshal(b, &m); err != nil {
-		return Parameters{}, fmt.Errorf("%s: %w", whatParameters, err)
-	}
-	return NewParameters(m.GetDynamicParameters())
 }
 
 // parseInteger reads an integer from 0 to 2^64-1 in decimal digits.
@@ -124,9 +99,6 @@ func seek(list []parameter, key string) (found *parameter, rest []parameter) {
 // IsZero reports whether there are no parameters.
 func (p Parameters) IsZero() bool { return p.params == nil }
 
-// Len returns the number of keys.
-func (p Parameters) Len() int { return len(p.list()) }
-
 // Get returns the value of a key.
 func (p Parameters) Get(key string) (value string, ok bool) {
 	if found, _ := seek(p.list(), key); found != nil {
@@ -135,26 +107,15 @@ func (p Parameters) Get(key string) (value string, ok bool) {
 	return "", false
 }
 
-// All returns the keys, in order, and their values.
-func (p Parameters) All() iter.Seq2[string, string] {
-	return func(yield func(key, value string) bool) {
-		for _, param := range p.list() {
-			if !yield(param.key, param.value) {
-				return
-			}
-		}
-	}
-}
-
 // Map returns the values by key in a map of the caller's own, as messages have it.
 // It is nil if there are none.
 func (p Parameters) Map() map[string]string {
 	if p.IsZero() {
 		return nil
 	}
-	values := make(map[string]string, p.Len())
-	for key, value := range p.All() {
-		values[key] = value
+	values := make(map[string]string, len(p.list()))
+	for _, param := range p.list() {
+		values[param.key] = param.value
 	}
 	return values
 }

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/jsonpath"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // maxString bounds what String returns, in bytes. Longer text is cut, with an
@@ -69,13 +69,13 @@ func (c *Constraint) write(b *strings.Builder, not bool) {
 		if b.Len() > maxString {
 			return
 		}
-		b.WriteString(r.String())
+		b.WriteString(r.text())
 	}
 }
 
-// String returns the range as TP2 writes it, "[4-6]", or "[46-]" if it has no upper
+// text returns the range as TP2 writes it, "[4-6]", or "[46-]" if it has no upper
 // bound.
-func (r Range) String() string {
+func (r Range) text() string {
 	s := "[" + strconv.FormatUint(r.Min, 10) + "-"
 	if r.bounded() {
 		s += strconv.FormatUint(r.Max, 10)
@@ -112,15 +112,15 @@ func closed(b *strings.Builder) string {
 // plain returns text as it is if it cannot be mistaken for something else, and
 // quoted and cut otherwise.
 func plain(s string) string {
-	if s == "" || len(s) > jsonpath.MaxQuoted {
-		return jsonpath.Quote(s)
+	if s == "" || len(s) > faults.MaxQuoted {
+		return faults.Quote(s)
 	}
 	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
 			c == '_', c == '-', c == '.', c == '/', c == ':':
 		default:
-			return jsonpath.Quote(s)
+			return faults.Quote(s)
 		}
 	}
 	return s

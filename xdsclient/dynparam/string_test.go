@@ -70,7 +70,7 @@ func TestStringsAreBounded(t *testing.T) {
 
 func manyParameters() map[string]string {
 	values := map[string]string{}
-	for i := range MaxKeys {
+	for i := range maxKeys {
 		values[strings.Repeat("k", i)] = "v"
 	}
 	return values
@@ -80,15 +80,13 @@ func TestParameters(t *testing.T) {
 	t.Parallel()
 	given := map[string]string{"b": "2", "a": "1", "": "x"}
 	p := must(NewParameters(given))
-	keys := []string{}
-	for key, value := range p.All() {
-		keys = append(keys, key)
+	for key, value := range given {
 		if got, ok := p.Get(key); !ok || got != value {
 			t.Errorf("%q is %q, %t", key, got, ok)
 		}
 	}
-	if !slices.Equal(keys, []string{"", "a", "b"}) || p.Len() != 3 || p.IsZero() {
-		t.Errorf("the keys are %q of %d", keys, p.Len())
+	if p.IsZero() {
+		t.Error("the parameters are zero")
 	}
 	if _, ok := p.Get("aa"); ok {
 		t.Error("there is a value of a key that is not there")
@@ -102,7 +100,7 @@ func TestParameters(t *testing.T) {
 		t.Error("the parameters have changed")
 	}
 	var none Parameters
-	if _, ok := none.Get(""); ok || none.Len() != 0 || none.Key() != "" || none.Map() != nil || !none.IsZero() || !none.Equal(must(NewParameters(nil))) {
+	if _, ok := none.Get(""); ok || none.Key() != "" || none.Map() != nil || !none.IsZero() || !none.Equal(must(NewParameters(nil))) {
 		t.Error("the zero value is not empty")
 	}
 	for _, other := range []map[string]string{nil, {"a": "1"}, {"b": "2", "a": "2", "": "x"}, {"b": "2", "a": "1", "c": "x"}} {
@@ -137,12 +135,6 @@ func TestConstraintsKeys(t *testing.T) {
 		t.Errorf("the keys are %q of %d", got, c.Len())
 	}
 	for key := range c.Keys() {
-		if key != "a" {
-			t.Error("the loop went on")
-		}
-		break
-	}
-	for key := range must(NewParameters(map[string]string{"a": "", "b": ""})).All() {
 		if key != "a" {
 			t.Error("the loop went on")
 		}

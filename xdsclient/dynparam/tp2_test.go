@@ -2,12 +2,10 @@ package dynparam
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/prototext"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
@@ -285,9 +283,7 @@ func TestDynamicRouteSelectionNineVariants(t *testing.T) {
 		"{env=prod,version=v1}")
 	for _, env := range envs {
 		for _, version := range versions {
-			// "Migrating From Node Metadata", 1.
-			metadata := must(structpb.NewStruct(map[string]any{"env": env, "version": version}))
-			got := matching(must(FromNodeMetadata(metadata, []string{"env", "version"})), server)
+			got := matching(exact("env", env, "version", version), server)
 			if diff := cmp.Diff([]string{"{env=" + env + ",version=" + version + "}"}, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -321,41 +317,6 @@ func TestDynamicRouteSelectionFourVariants(t *testing.T) {
 		}
 		if choice := c.Choose(server); choice.Ambiguous() {
 			t.Errorf("%v is ambiguous: %+v", c, choice)
-		}
-	}
-}
-
-// "Migrating From Node Metadata": "if the node metadata contains the entry env=prod,
-// this would be translated".
-func TestMigratingFromNodeMetadata(t *testing.T) {
-	t.Parallel()
-	metadata := must(structpb.NewStruct(map[string]any{"env": "prod", "weight": 1, "on": true, "l": []any{}, "o": map[string]any{}, "n": nil}))
-	tests := []struct {
-		given    string
-		metadata *structpb.Struct
-		keys     []string
-		then     string
-		faults   []string
-	}{
-		{"the text's entry", metadata, []string{"env"}, "{env=prod}", nil},
-		{"a key twice", metadata, []string{"env", "env"}, "{env=prod}", nil},
-		{"a key that the metadata does not have", metadata, []string{"env", "version"}, "{env=prod}", nil},
-		{"no metadata", nil, []string{"env"}, "{}", nil},
-		{"no keys", metadata, nil, "{}", nil},
-		{"values that are not strings", metadata, []string{"weight", "on", "l", "o", "n"}, "{}", []string{
-			`metadata["weight"]: expected a string, found a number`,
-			`metadata["on"]: expected a string, found a boolean`,
-			`metadata["l"]: expected a string, found a list`,
-			`metadata["o"]: expected a string, found an object`,
-			`metadata["n"]: expected a string, found null`}},
-	}
-	for _, test := range tests {
-		c, err := FromNodeMetadata(test.metadata, test.keys)
-		if diff := cmp.Diff(test.then, c.String()); diff != "" {
-			t.Errorf("given %s: constraints (-want +got):\n%s", test.given, diff)
-		}
-		if got := problems(t, err); !slices.Equal(test.faults, got) {
-			t.Errorf("given %s: faults (-want +got):\n%s", test.given, cmp.Diff(test.faults, got))
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // Options are what a bootstrap is made of.
@@ -133,7 +132,7 @@ func (o *Options) check() error {
 // DPDSName is the name of the resource that has the constraints for a client of an
 // authority. It is the same for all clients: what is in it depends on who asks.
 func DPDSName(authority string) string {
-	return xdsname.New(authority, dynparam.MapTypeName, "client")
+	return xdsname.New(authority, xdsname.ConstraintsMap, "client")
 }
 
 // features are those of the servers, with the one that DPDS takes.

@@ -50,8 +50,8 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	if diff := cmp.Diff([]string{"frontend-1", "frontend", "eu", "a", "", "v2"}, got); diff != "" {
 		t.Errorf("the node differs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"env"}, c.NodeMetadataConstraints); diff != "" {
-		t.Errorf("the constrained keys differ (-want +got):\n%s", diff)
+	if got := c.Constraints.For("any").String(); got != "{env=prod}" {
+		t.Errorf("the constraints are %s", got)
 	}
 	want := "xdstp://mesh/envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap/client"
 	if got := c.Authorities["mesh"].DynamicParameterConstraintsResource; got != want {

@@ -1,8 +1,8 @@
 package folder
 
 import (
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -12,10 +12,10 @@ import (
 //	clients: {kind: MeshService, name: batch}
 //	to: {kind: MeshService, name: payments}
 //	reason: batch jobs have no business with payments
-func readDenial(document strictyaml.Value) *meshroute.Denial {
-	o := document.Object("kind", "clients", "to", "reason")
+func readDenial(doc document.Value) *meshroute.Denial {
+	o := doc.Object("kind", "clients", "to", "reason")
 	return &meshroute.Denial{
-		Source:  source(document),
+		Source:  source(doc),
 		Clients: meshpolicy.ReadTargetRef(o.Require("clients")),
 		To:      meshpolicy.ReadDestination(o.Require("to")),
 		Reason:  o.Field("reason").Text(),

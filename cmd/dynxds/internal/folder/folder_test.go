@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -256,7 +256,7 @@ func TestReportsEveryFault(t *testing.T) {
 			d.write("b.yaml", "kind: Nonsense")
 			r := folder.New(d.path)
 			_, err := r.Read()
-			var faults *strictyaml.Faults
+			var faults *document.Faults
 			if !errors.As(err, &faults) {
 				t.Fatalf("got error %v, want faults", err)
 			}
@@ -331,7 +331,7 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
 	d.write("a.yaml", "kind: Nonsense")
-	d.write("b.yaml", "# "+strings.Repeat("a", strictyaml.MaxSize))
+	d.write("b.yaml", "# "+strings.Repeat("a", document.MaxSize))
 	_, err := folder.New(d.path).Read()
 	for _, want := range []string{"a.yaml:1", "b.yaml: the file has"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

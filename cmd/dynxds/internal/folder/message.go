@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // readMessage reads a value by the JSON form of protobuf, and reports whether it is
 // that.
-func readMessage(v strictyaml.Value, m proto.Message) bool {
+func readMessage(v document.Value, m proto.Message) bool {
 	if !v.IsObject() {
 		// The fault that an object is expected.
 		v.Object()

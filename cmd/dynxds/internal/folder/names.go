@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
 // checkNames finds what has the name of something else.
-func checkNames(c *Content, faults *strictyaml.Faults) {
+func checkNames(c *Content, faults *document.Faults) {
 	seen := names{at: map[string]meshroute.Source{}, faults: faults}
 	for _, s := range c.Services {
 		seen.add("service "+s.Name, s.Source)
@@ -40,12 +40,12 @@ func (r *Resource) String() string {
 // names are those in use, and where.
 type names struct {
 	at     map[string]meshroute.Source
-	faults *strictyaml.Faults
+	faults *document.Faults
 }
 
 func (n names) add(what string, at meshroute.Source) {
 	if first, twice := n.at[what]; twice {
-		n.faults.Add(strictyaml.Fault{
+		n.faults.Add(document.Fault{
 			File: at.File, Line: at.Line,
 			Problem:    fmt.Sprintf("there are two of %s; the first is at %s", what, first),
 			Suggestion: "rename or delete one",

@@ -4,37 +4,37 @@ import (
 	"os"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
 // parse reads the documents of a file.
 func parse(path string, info os.FileInfo, data []byte, at time.Time) *file {
-	f := &file{info: info, data: data, readAt: at, content: &Content{}, faults: &strictyaml.Faults{}}
-	for _, document := range strictyaml.Parse(path, data, f.faults) {
-		f.read(document)
+	f := &file{info: info, data: data, readAt: at, content: &Content{}, faults: &document.Faults{}}
+	for _, doc := range document.Parse(path, data, f.faults) {
+		f.read(doc)
 	}
 	return f
 }
 
 // read adds one document to the file's content, or its faults to the file's.
-func (f *file) read(document strictyaml.Value) {
-	kind := document.Peek("kind")
-	if !kind.Present() && faultOfBareResource(document) {
+func (f *file) read(doc document.Value) {
+	kind := doc.Peek("kind")
+	if !kind.Present() && faultOfBareResource(doc) {
 		return
 	}
 	// Kuma's own form of a policy has a type in place of a kind.
 	if !kind.Present() {
-		kind = document.Peek("type")
+		kind = doc.Peek("type")
 	}
-	if !kind.Present() && document.Peek("spec").Present() {
+	if !kind.Present() && doc.Peek("spec").Present() {
 		// Only policies have one, and need not say what they are.
-		f.readPolicy(document)
+		f.readPolicy(doc)
 		return
 	}
 	if !kind.Present() {
-		document.Fault("add kind: "+kindService+", "+meshpolicy.DocumentKind+", "+kindDenial+" or "+kindResource,
+		doc.Fault("add kind: "+kindService+", "+meshpolicy.DocumentKind+", "+kindDenial+" or "+kindResource,
 			"the document does not say what it is")
 		return
 	}
@@ -42,28 +42,28 @@ func (f *file) read(document strictyaml.Value) {
 	fine := func() bool { return f.faults.Total() == before }
 	switch kind.OneOf(kindService, kindDenial, kindResource, meshpolicy.DocumentKind) {
 	case kindService:
-		if s := readService(document); fine() {
+		if s := readService(doc); fine() {
 			f.content.Services = append(f.content.Services, s)
 		}
 	case kindDenial:
-		if d := readDenial(document); fine() {
+		if d := readDenial(doc); fine() {
 			f.content.Denials = append(f.content.Denials, *d)
 		}
 	case kindResource:
-		if r := readResource(document); fine() {
+		if r := readResource(doc); fine() {
 			f.content.Resources = append(f.content.Resources, r)
 		}
 	case meshpolicy.DocumentKind:
-		f.readPolicy(document)
+		f.readPolicy(doc)
 	}
 }
 
-func (f *file) readPolicy(document strictyaml.Value) {
-	if p := meshpolicy.ParseDocument(document, f.faults); p != nil {
+func (f *file) readPolicy(doc document.Value) {
+	if p := meshpolicy.ParseDocument(doc, f.faults); p != nil {
 		f.content.Policies = append(f.content.Policies, p)
 	}
 }
 
-func source(v strictyaml.Value) meshroute.Source {
+func source(v document.Value) meshroute.Source {
 	return meshroute.Source{File: v.File(), Line: v.Line()}
 }

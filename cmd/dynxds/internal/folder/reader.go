@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // Reader reads one folder again and again. It is for one goroutine.
@@ -33,7 +33,7 @@ type file struct {
 	// readAt is when data was read.
 	readAt  time.Time
 	content *Content
-	faults  *strictyaml.Faults
+	faults  *document.Faults
 }
 
 // New returns a reader of a folder, which it does not look at yet.
@@ -46,7 +46,7 @@ func (r *Reader) Dir() string { return r.dir }
 
 // Read returns what the folder says now. If nothing changed since the last call it
 // returns the same pointers, be it content or error. An error that is about files'
-// text is a *strictyaml.Faults; then there is no content.
+// text is a *document.Faults; then there is no content.
 func (r *Reader) Read() (*Content, error) {
 	names, err := r.list()
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Reader) Read() (*Content, error) {
 		changed = changed || fresh
 	}
 	// An error of the file system came between: what is known is as good as before.
-	if _, ok := r.err.(*strictyaml.Faults); r.err != nil && !ok {
+	if _, ok := r.err.(*document.Faults); r.err != nil && !ok {
 		changed = true
 	}
 	if changed {
@@ -164,7 +164,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, strictyaml.MaxSize+1))
+	return io.ReadAll(io.LimitReader(f, document.MaxSize+1))
 }
 
 // removed forgets a file that could not be opened because it does not exist: it was
@@ -185,7 +185,7 @@ func same(a, b os.FileInfo) bool {
 
 // join puts the files together and checks what no file can know alone.
 func (r *Reader) join(names []string) (*Content, error) {
-	var faults strictyaml.Faults
+	var faults document.Faults
 	c := &Content{}
 	for _, name := range names {
 		f := r.files[name]

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -20,9 +20,9 @@ import (
 //	  name: payments
 //
 // Its name is the field name, or what the message says.
-func readResource(document strictyaml.Value) *Resource {
-	o := document.Object("kind", "name", "dynamicParameters", "resource")
-	r := &Resource{Source: source(document), Parameters: o.Field("dynamicParameters").Texts(), Any: &anypb.Any{}}
+func readResource(doc document.Value) *Resource {
+	o := doc.Object("kind", "name", "dynamicParameters", "resource")
+	r := &Resource{Source: source(doc), Parameters: o.Field("dynamicParameters").Texts(), Any: &anypb.Any{}}
 	body := o.Require("resource")
 	if !readMessage(body, r.Any) {
 		return r
@@ -38,7 +38,7 @@ func readResource(document strictyaml.Value) *Resource {
 		r.Name = nameOf(m)
 	}
 	if r.Name == "" {
-		document.Fault("add the field \"name\"", "the resource has no name")
+		doc.Fault("add the field \"name\"", "the resource has no name")
 	}
 	return r
 }
@@ -71,25 +71,25 @@ var bareFields = map[string]string{
 
 // faultOfBareResource finds an xDS resource, or Envoy's list of them, that somebody
 // pasted as it is. The suggestion shows the wrapper that it needs.
-func faultOfBareResource(document strictyaml.Value) bool {
+func faultOfBareResource(doc document.Value) bool {
 	const wrapper = `write {kind: Resource, resource: {"@type": %s, …}}`
-	if list := document.Peek("resources"); list.IsList() {
-		document.Fault(fmt.Sprintf(wrapper, "its type")+", a document for each",
+	if list := doc.Peek("resources"); list.IsList() {
+		doc.Fault(fmt.Sprintf(wrapper, "its type")+", a document for each",
 			"the document is a list of xDS resources without kind")
 		return true
 	}
 	typeURL := ""
-	if packed := document.Peek("@type"); packed.IsText() {
+	if packed := doc.Peek("@type"); packed.IsText() {
 		typeURL = packed.Text()
 	}
 	for field, of := range bareFields {
-		if typeURL == "" && document.Peek(field).Present() {
+		if typeURL == "" && doc.Peek(field).Present() {
 			typeURL = of
 		}
 	}
 	if typeURL == "" {
 		return false
 	}
-	document.Fault(fmt.Sprintf(wrapper, typeURL), "the document is an xDS resource without kind")
+	doc.Fault(fmt.Sprintf(wrapper, typeURL), "the document is an xDS resource without kind")
 	return true
 }

@@ -6,8 +6,8 @@ import (
 
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -21,9 +21,9 @@ import (
 //	filters:
 //	- name: fault
 //	  typed_config: {"@type": …}
-func readService(document strictyaml.Value) *meshroute.Service {
-	o := document.Object("kind", "name", "endpoints", "filters")
-	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(document)}
+func readService(doc document.Value) *meshroute.Service {
+	o := doc.Object("kind", "name", "endpoints", "filters")
+	s := &meshroute.Service{Name: meshpolicy.ReadServiceName(o.Require("name")), Source: source(doc)}
 	seen := map[string]int{}
 	for i, item := range o.Field("endpoints").Items() {
 		e := readEndpoint(item)
@@ -52,7 +52,7 @@ const maxWeight = 1<<32 - 1
 // maxPriority is that of Envoy's LocalityLbEndpoints.
 const maxPriority = 128
 
-func readEndpoint(v strictyaml.Value) meshroute.Endpoint {
+func readEndpoint(v document.Value) meshroute.Endpoint {
 	o := v.Object("address", "hostname", "locality", "priority", "weight", "health", "tags")
 	e := meshroute.Endpoint{
 		Address:  readAddress(o.Require("address")),
@@ -70,7 +70,7 @@ func readEndpoint(v strictyaml.Value) meshroute.Endpoint {
 	return e
 }
 
-func readLocality(v strictyaml.Value) meshroute.Locality {
+func readLocality(v document.Value) meshroute.Locality {
 	o := v.Object("region", "zone", "subZone")
 	return meshroute.Locality{
 		Region: o.Field("region").Text(), Zone: o.Field("zone").Text(), SubZone: o.Field("subZone").Text(),
@@ -78,7 +78,7 @@ func readLocality(v strictyaml.Value) meshroute.Locality {
 }
 
 // readAddress reads host:port.
-func readAddress(v strictyaml.Value) string {
+func readAddress(v document.Value) string {
 	text := v.Text()
 	if !v.IsText() {
 		return ""

@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/bootstrapfile"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/meshroute"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -127,7 +128,7 @@ func (c *dynamicClient) unwrap(packed *anypb.Any) *discoverypb.Resource {
 func (c *dynamicClient) constraintsIn(response *discoverypb.DiscoveryResponse) dynparam.Constraints {
 	c.t.Helper()
 	envelope := c.unwrap(response.GetResources()[0])
-	m, err := dynparam.UnmarshalMap(envelope.GetResource())
+	m, err := dynwire.UnmarshalMap(envelope.GetResource())
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func New(store *controlplane.Store, authority string, streams Streams) *Publishe
 }
 
 // Publish puts the content into the store in the place of what Publish put there
-// before. An error, a *strictyaml.Faults, says why the content cannot be; then
+// before. An error, a *document.Faults, says why the content cannot be; then
 // everything stays as it is.
 //
 // If clients are told apart by more tags than before, Publish waits for those with

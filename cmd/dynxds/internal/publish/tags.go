@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -73,8 +73,8 @@ func (t tags) check() error {
 	if all = sorted(all); len(all) <= maxTags {
 		return nil
 	}
-	var faults strictyaml.Faults
-	faults.Add(strictyaml.Fault{
+	var faults document.Faults
+	faults.Add(document.Fault{
 		Problem: fmt.Sprintf("policies and dynamic parameters tell clients apart by %d tags, more than %d", len(all), maxTags),
 	})
 	return faults.Err()

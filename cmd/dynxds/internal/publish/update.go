@@ -8,8 +8,8 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/meshpolicy"
-	"github.com/dynxds/dynxds/internal/strictyaml"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -32,7 +32,7 @@ type update struct {
 // addWritten adds the resources that somebody wrote. The error has those that cannot
 // be beside what is made of services and policies.
 func (u *update) addWritten(from *state, resources []*folder.Resource) error {
-	var faults strictyaml.Faults
+	var faults document.Faults
 	u.written = make(map[key]*folder.Resource, len(resources))
 	u.setWritten, u.removedWritten = map[key]*folder.Resource{}, maps.Clone(from.written)
 	for _, r := range resources {
@@ -53,8 +53,8 @@ func (u *update) addWritten(from *state, resources []*folder.Resource) error {
 	return faults.Err()
 }
 
-func fault(r *folder.Resource, problem, suggestion string) strictyaml.Fault {
-	return strictyaml.Fault{
+func fault(r *folder.Resource, problem, suggestion string) document.Fault {
+	return document.Fault{
 		File: r.Source.File, Line: r.Source.Line, Problem: fmt.Sprintf("%s: %s", r, problem), Suggestion: suggestion,
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// document is a resource as a folder may have it, or the error in its place.
-type document struct {
+// manifest is a resource as a folder may have it, or the error in its place.
+type manifest struct {
 	Kind       string            `json:"kind" yaml:"kind"`
 	Name       string            `json:"name" yaml:"name"`
 	Type       string            `json:"typeUrl,omitempty" yaml:"typeUrl,omitempty"`
@@ -21,17 +21,17 @@ type document struct {
 	Message    string            `json:"message,omitempty" yaml:"message,omitempty"`
 }
 
-func documentOf(item Item) (document, error) {
+func manifestOf(item Item) (manifest, error) {
 	if item.Err != nil {
-		return document{
+		return manifest{
 			Kind: "Error", Name: item.Name, Type: item.TypeURL, Code: item.Err.Code().String(), Message: item.Err.Message(),
 		}, nil
 	}
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(item.Resource.Any())
 	if err != nil {
-		return document{}, fmt.Errorf("%s: %w", item.Name, err)
+		return manifest{}, fmt.Errorf("%s: %w", item.Name, err)
 	}
-	d := document{Kind: "Resource", Name: item.Name, Parameters: item.Resource.Parameters().Map()}
+	d := manifest{Kind: "Resource", Name: item.Name, Parameters: item.Resource.Parameters().Map()}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	return d, decoder.Decode(&d.Resource)
@@ -42,7 +42,7 @@ func PrintYAML(w io.Writer, items []Item) error {
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
 	for _, item := range items {
-		d, err := documentOf(item)
+		d, err := manifestOf(item)
 		if err == nil {
 			d.Resource, _ = plain(d.Resource).(map[string]any)
 			err = encoder.Encode(d)
@@ -79,7 +79,7 @@ func plain(v any) any {
 func PrintJSON(w io.Writer, items []Item) error {
 	encoder := json.NewEncoder(w)
 	for _, item := range items {
-		d, err := documentOf(item)
+		d, err := manifestOf(item)
 		if err == nil {
 			err = encoder.Encode(d)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/folder"
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/publish"
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/meshroute"
 )
 
@@ -91,7 +91,7 @@ func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took 
 // refuse logs why the folder is not published, each fault by itself.
 func (r *reloader) refuse(err error) {
 	const refused = "the folder is faulty; clients keep the last good state"
-	var faults *strictyaml.Faults
+	var faults *document.Faults
 	if !errors.As(err, &faults) {
 		r.log.Error(refused, "error", err)
 		return

@@ -20,11 +20,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynamicparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -61,7 +61,7 @@ func TestShow(t *testing.T) {
 	t.Parallel()
 	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	at := timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	dpds, err := dynparam.MarshalMap(&dynamicparamspb.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
+	dpds, err := dynwire.MarshalMap(&dynamicparamspb.DynamicParameterConstraintsMap{ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
 		"envoy.config.cluster.v3.RouteConfiguration": {},
 	}})
 	if err != nil {

@@ -1,4 +1,4 @@
-package strictyaml
+package document
 
 import (
 	"unicode/utf8"

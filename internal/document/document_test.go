@@ -1,4 +1,4 @@
-package strictyaml_test
+package document_test
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // read walks a document of the schema that the tests here have in mind.
-func read(v strictyaml.Value) (name string, sizes []uint64, tags map[string]string) {
+func read(v document.Value) (name string, sizes []uint64, tags map[string]string) {
 	o := v.Object("name", "sizes", "tags", "kind", "on")
 	for _, item := range o.Field("sizes").Items() {
 		sizes = append(sizes, item.Uint(1, 10))
@@ -22,8 +22,8 @@ func read(v strictyaml.Value) (name string, sizes []uint64, tags map[string]stri
 }
 
 func faultsOf(text string) []string {
-	var faults strictyaml.Faults
-	for _, document := range strictyaml.Parse("f.yaml", []byte(text), &faults) {
+	var faults document.Faults
+	for _, document := range document.Parse("f.yaml", []byte(text), &faults) {
 		read(document)
 	}
 	if err := faults.Err(); err != nil {
@@ -44,7 +44,7 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 		{"an unknown field that is like a known one", "name: a\nsize: []\n", []string{`f.yaml:2: unknown field "size"; did you mean "sizes"?`}},
 		{"an unknown field that is like none", "name: a\nxyzzy: []\n", []string{`f.yaml:2: unknown field "xyzzy"; it can be name, sizes, tags, kind, on`}},
 		{"a field in another case", "Name: a\nname: b\n", []string{`f.yaml:1: unknown field "Name"; did you mean "name"?`}},
-		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: the field is there twice`}},
+		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: expected the key once, found it again`}},
 		{"a missing field", "sizes: []\n", []string{`f.yaml:1: the field "name" is missing`}},
 		{"a number for a string", "name: 1.0\n", []string{`f.yaml:1: name: expected a string, found the number "1.0"; put it in quotes: "1.0"`}},
 		{"a boolean for a string", "name: true\n", []string{`f.yaml:1: name: expected a string, found the boolean "true"; put it in quotes: "true"`}},
@@ -95,8 +95,8 @@ func TestJSONAndYAMLGiveTheSameValues(t *testing.T) {
 		"name: a/é\nsizes: [1, 2]\ntags: {k: v}\n",
 		"{\n\t\"name\":\t\"a\\/\\u00e9\", \"sizes\": [1, 2], \"tags\": {\"k\": \"v\"}}",
 	} {
-		var faults strictyaml.Faults
-		documents := strictyaml.Parse("f", []byte(text), &faults)
+		var faults document.Faults
+		documents := document.Parse("f", []byte(text), &faults)
 		if len(documents) != 1 || faults.Err() != nil {
 			t.Fatalf("%q: %d documents, %v", text, len(documents), faults.Err())
 		}
@@ -113,10 +113,10 @@ func TestBounds(t *testing.T) {
 	for name, text := range map[string]string{
 		"deep YAML":  strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000),
 		"deep JSON":  `{"a":` + strings.Repeat("[", 5_000) + strings.Repeat("]", 5_000) + "}",
-		"large file": "name: " + strings.Repeat("a", strictyaml.MaxSize),
+		"large file": "name: " + strings.Repeat("a", document.MaxSize),
 	} {
-		var faults strictyaml.Faults
-		if documents := strictyaml.Parse("f", []byte(text), &faults); len(documents) != 0 || faults.Err() == nil {
+		var faults document.Faults
+		if documents := document.Parse("f", []byte(text), &faults); len(documents) != 0 || faults.Err() == nil {
 			t.Errorf("%s: %d documents, %v", name, len(documents), faults.Err())
 		}
 	}
@@ -128,8 +128,8 @@ func TestALongReportIsCut(t *testing.T) {
 	if len(lines) != 101 || lines[100] != "and 50 more" {
 		t.Errorf("got %d lines, the last one is %q", len(lines), lines[len(lines)-1])
 	}
-	var faults strictyaml.Faults
-	document := strictyaml.Parse("f", []byte("kind: Wrong"), &faults)[0]
+	var faults document.Faults
+	document := document.Parse("f", []byte("kind: Wrong"), &faults)[0]
 	for !faults.Full() {
 		document.Fault("", "bad")
 	}
@@ -155,8 +155,8 @@ func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
-			var faults strictyaml.Faults
-			strictyaml.Parse(test.file, []byte(test.text), &faults)
+			var faults document.Faults
+			document.Parse(test.file, []byte(test.text), &faults)
 			if err := faults.Err(); err == nil || err.Error() != test.then {
 				t.Errorf("got %v, want %s", err, test.then)
 			}
@@ -169,9 +169,9 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var faults strictyaml.Faults
+		var faults document.Faults
 		for _, name := range []string{"f.yaml", "f.json"} {
-			for _, document := range strictyaml.Parse(name, data, &faults) {
+			for _, document := range document.Parse(name, data, &faults) {
 				read(document)
 			}
 		}

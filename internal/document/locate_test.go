@@ -1,18 +1,18 @@
-package strictyaml_test
+package document_test
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // Given a column of a value's JSON, then it leads to the line and the path of what was
 // written there.
 func TestAtColumn(t *testing.T) {
 	t.Parallel()
-	var faults strictyaml.Faults
+	var faults document.Faults
 	const text = `
 näme: "ä\"ö"
 list:
@@ -22,7 +22,7 @@ list:
 empty: {}
 last: true
 `
-	v := strictyaml.Parse("f.yaml", []byte(text), &faults)[0]
+	v := document.Parse("f.yaml", []byte(text), &faults)[0]
 	json := string(v.JSON())
 	for _, test := range []struct {
 		at, path string

@@ -1,8 +1,10 @@
-package strictyaml
+package document
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"sort"
 	"strconv"
@@ -11,19 +13,34 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// maxJSONDepth is the depth that encoding/json has for any text.
+const maxJSONDepth = 10_000
+
+// ParseJSON returns the value of a JSON text, or an error that says why, and where, the
+// text is not JSON. It is for formats of gRPC and protobuf, and more lenient than [Parse]:
+// fields that Object does not know are ignored, and an explicit null is the same as no
+// field. As the text may have secrets in it, faults show none of its values; and they have
+// no line. The value keeps the text.
+func ParseJSON(text []byte, faults *Faults) (Value, error) {
+	var checked json.RawMessage
+	err := json.Unmarshal(text, &checked)
+	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		line, column := position(text, syntax)
+		return Value{}, fmt.Errorf("not JSON: line %d, column %d: %w", line, column, syntax)
+	} else if err != nil {
+		return Value{}, err
+	}
+	root := newJSONReader(text).value(maxJSONDepth + 1)
+	return Value{node: root, file: &source{faults: faults, lenient: true, text: text}}, nil
+}
+
 // JSON is YAML but for a few escapes and tabs. What is JSON is therefore read as
 // such, into the same nodes.
 
 // parseJSON returns nil if the text is not one JSON value, or is nested deeper than
 // documents may be; then it is for the YAML parser to say what is wrong.
 func parseJSON(text []byte) *yaml.Node {
-	r := jsonReader{decoder: json.NewDecoder(bytes.NewReader(text))}
-	r.decoder.UseNumber()
-	for i, c := range text {
-		if c == '\n' {
-			r.lines = append(r.lines, i)
-		}
-	}
+	r := newJSONReader(text)
 	root := r.value(maxDepth + 1)
 	if root == nil {
 		return nil
@@ -35,18 +52,34 @@ func parseJSON(text []byte) *yaml.Node {
 }
 
 type jsonReader struct {
+	text    []byte
 	decoder *json.Decoder
 	// lines has the offsets of the ends of lines.
 	lines []int
 }
 
-// value reads a value, or returns nil.
+func newJSONReader(text []byte) *jsonReader {
+	r := &jsonReader{text: text, decoder: json.NewDecoder(bytes.NewReader(text))}
+	r.decoder.UseNumber()
+	for i, c := range text {
+		if c == '\n' {
+			r.lines = append(r.lines, i)
+		}
+	}
+	return r
+}
+
+// value reads a value, or returns nil. The Column of its node is its offset in the text.
 func (r *jsonReader) value(depth int) *yaml.Node {
+	begin := int(r.decoder.InputOffset())
 	token, err := r.decoder.Token()
 	if err != nil || depth == 0 {
 		return nil
 	}
-	n := &yaml.Node{Line: 1 + sort.SearchInts(r.lines, int(r.decoder.InputOffset())-1), Kind: yaml.ScalarNode}
+	for bytes.IndexByte([]byte(" \t\r\n,:"), r.text[begin]) >= 0 {
+		begin++
+	}
+	n := &yaml.Node{Line: 1 + sort.SearchInts(r.lines, int(r.decoder.InputOffset())-1), Column: begin, Kind: yaml.ScalarNode}
 	switch token := token.(type) {
 	case json.Delim:
 		n.Kind = yaml.SequenceNode
@@ -59,10 +92,7 @@ func (r *jsonReader) value(depth int) *yaml.Node {
 	case json.Number:
 		n.Tag, n.Value = numberTag(token.String()), token.String()
 	case bool:
-		n.Tag, n.Value = "!!bool", "false"
-		if token {
-			n.Value = "true"
-		}
+		n.Tag, n.Value = "!!bool", strconv.FormatBool(token)
 	default:
 		n.Tag = "!!null"
 	}
@@ -90,6 +120,19 @@ func numberTag(text string) string {
 		return "!!float"
 	}
 	return "!!int"
+}
+
+// Raw returns the value as it is written in the text that ParseJSON read, or nil if it is
+// not there.
+func (v Value) Raw() json.RawMessage {
+	if v.node == nil {
+		return nil
+	}
+	var raw json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(v.file.text[v.node.Column:])).Decode(&raw); err != nil {
+		panic(err) // not for a value that was read before
+	}
+	return raw
 }
 
 // JSON returns the value as JSON, for readers with a schema of their own, such as

@@ -1,17 +1,19 @@
-package strictyaml
+package document
 
 import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Value is a place in a document. The zero Value is one that is not there; every
-// method takes it for empty and has no fault with it.
+// Value is a place in a document, with what was found there. The zero Value is one that
+// is not there: methods take it for empty, and find no fault with it unless they say that
+// the value is required.
 type Value struct {
 	node *yaml.Node
 	path string
@@ -34,6 +36,18 @@ func (v Value) IsText() bool { return v.is(yaml.ScalarNode, "!!str") }
 func (v Value) is(kind yaml.Kind, tag string) bool {
 	return v.node != nil && v.node.Kind == kind && v.node.Tag == tag
 }
+
+// IsBool reports whether the value is a boolean.
+func (v Value) IsBool() bool { return v.is(yaml.ScalarNode, "!!bool") }
+
+// Absent reports whether there is no value: no field, or an explicit null.
+func (v Value) Absent() bool { return !v.Present() || v.IsNull() }
+
+// lenient reports whether ParseJSON read the document.
+func (v Value) lenient() bool { return v.file != nil && v.file.lenient }
+
+// unset reports whether there is no value where it is optional.
+func (v Value) unset() bool { return v.node == nil || v.lenient() && v.IsNull() }
 
 // Line is the line of the value in its file, from 1; 0 if it is not there.
 func (v Value) Line() int {
@@ -61,33 +75,62 @@ func (v Value) Fault(suggestion, problem string, args ...any) {
 	}
 }
 
-// expected is the fault that the value is of the wrong type.
-func (v Value) expected(what string) {
+// AddFaults puts the faults of a part that was read by itself on the list. Their paths,
+// which start at v, are completed.
+func (v Value) AddFaults(of *Faults) {
+	if v.file == nil {
+		return
+	}
+	for _, fault := range of.List {
+		v.file.fault(v.Line(), faults.Join(v.path, fault.Path), fault.Problem, fault.Suggestion)
+	}
+	v.file.faults.Omitted += of.Omitted
+}
+
+// Expected puts the fault on the list that the value is not what was expected.
+func (v Value) Expected(what string) {
 	suggestion := ""
-	if what == "a string" && v.node.Kind == yaml.ScalarNode && v.node.Tag != "!!null" {
+	if what == "a string" && !v.lenient() && !v.Absent() && v.node.Kind == yaml.ScalarNode {
 		suggestion = fmt.Sprintf("put it in quotes: %q", v.node.Value)
 	}
 	v.Fault(suggestion, "expected %s, found %s", what, v.found())
 }
 
-func (v Value) found() string {
-	switch v.node.Kind {
-	case yaml.MappingNode:
+// Kind says what the value is, in the words of faults: "an object", "a list",
+// "a string", "a number", "a boolean", "null" or, if it is not there, "nothing".
+func (v Value) Kind() string {
+	switch {
+	case v.node == nil:
+		return "nothing"
+	case v.node.Kind == yaml.MappingNode:
 		return "an object"
-	case yaml.SequenceNode:
+	case v.node.Kind == yaml.SequenceNode:
 		return "a list"
 	}
 	switch v.node.Tag {
 	case "!!null":
-		return "nothing"
-	case "!!str":
-		return "the string " + faults.Quote(v.node.Value)
+		return "null"
 	case "!!bool":
-		return "the boolean " + faults.Quote(v.node.Value)
+		return "a boolean"
 	case "!!int", "!!float":
-		return "the number " + faults.Quote(v.node.Value)
+		return "a number"
 	default:
+		return "a string"
+	}
+}
+
+// found is the kind of the value and, where that is no secret, the value.
+func (v Value) found() string {
+	kind := v.Kind()
+	switch {
+	case v.lenient() || v.node == nil || v.node.Kind != yaml.ScalarNode:
+		return kind
+	case v.IsNull():
+		return "nothing"
+	case kind == "a string" && !v.IsText():
 		return faults.Quote(v.node.Value)
+	default:
+		return "the " + strings.TrimPrefix(kind, "a ") + " " + faults.Quote(v.node.Value)
 	}
 }
 
@@ -99,20 +142,25 @@ type Object struct {
 }
 
 // Field returns the value of a field.
-func (o Object) Field(name string) Value { return o.fields[name] }
+func (o Object) Field(name string) Value {
+	if field, ok := o.fields[name]; ok || !o.lenient() {
+		return field
+	}
+	return Value{nil, faults.Join(o.path, name), o.file}
+}
 
 // Names returns the names of the fields that are there, in the order of the file.
 func (o Object) Names() []string { return slices.Clone(o.order) }
 
-// Object reads an object. Fields that are not in the list are faults, but none is if
-// the list is empty. The result has the known ones.
+// Object reads an object. The result has the known fields; others are faults, unless
+// ParseJSON read the document. If known is empty, all fields are known.
 func (v Value) Object(known ...string) Object {
 	o := Object{Value: v, fields: map[string]Value{}}
 	if v.node == nil {
 		return o
 	}
 	if v.node.Kind != yaml.MappingNode {
-		v.expected("an object")
+		v.Expected("an object")
 		return o
 	}
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
@@ -121,14 +169,15 @@ func (v Value) Object(known ...string) Object {
 			Value{key, v.path, v.file}.Fault("", "the name of a field must be text")
 			continue
 		}
-		field := Value{v.node.Content[i+1], faults.Join(v.path, key.Value), v.file}
-		at := Value{key, field.path, v.file}
 		if len(known) > 0 && !slices.Contains(known, key.Value) {
-			Value{key, v.path, v.file}.Fault(didYouMean(key.Value, known), "unknown field %s", faults.Quote(key.Value))
+			if !v.lenient() {
+				Value{key, v.path, v.file}.Fault(didYouMean(key.Value, known), "unknown field %s", faults.Quote(key.Value))
+			}
 			continue
 		}
+		field := Value{v.node.Content[i+1], faults.Join(v.path, key.Value), v.file}
 		if _, twice := o.fields[key.Value]; twice {
-			at.Fault("", "the field is there twice")
+			Value{key, field.path, v.file}.Fault("", "expected the key once, found it again")
 			continue
 		}
 		o.fields[key.Value] = field
@@ -146,20 +195,12 @@ func (o Object) Require(name string) Value {
 	return f
 }
 
-// Items returns the values in a list.
+// Items reads a list.
 func (v Value) Items() []Value {
-	if v.node == nil {
+	if v.unset() {
 		return nil
 	}
-	if v.node.Kind != yaml.SequenceNode {
-		v.expected("a list")
-		return nil
-	}
-	items := make([]Value, len(v.node.Content))
-	for i, n := range v.node.Content {
-		items[i] = Value{n, v.path + "[" + strconv.Itoa(i) + "]", v.file}
-	}
-	return items
+	return v.Elements("a list")
 }
 
 // IsList reports whether the value is a list.
@@ -168,10 +209,10 @@ func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.Seque
 // Text reads a string.
 func (v Value) Text() string {
 	switch {
-	case v.node == nil:
+	case v.unset():
 		return ""
 	case !v.IsText():
-		v.expected("a string")
+		v.Expected("a string")
 		return ""
 	default:
 		return v.node.Value
@@ -209,17 +250,17 @@ func (v Value) Uint(low, high uint64) uint64 {
 			return n
 		}
 	}
-	v.expected(fmt.Sprintf("an integer from %d to %d", low, high))
+	v.Expected(fmt.Sprintf("an integer from %d to %d", low, high))
 	return 0
 }
 
 // Bool reads true or false.
 func (v Value) Bool() bool {
-	if v.node == nil {
+	if v.unset() {
 		return false
 	}
 	if !v.is(yaml.ScalarNode, "!!bool") {
-		v.expected("true or false")
+		v.Expected("true or false")
 	}
 	return v.node.Value == "true"
 }

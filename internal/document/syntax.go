@@ -1,4 +1,4 @@
-package strictyaml
+package document
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -73,7 +74,14 @@ func jsonError(text []byte) (line int, problem string, ok bool) {
 	if err := json.Unmarshal(text, &value); !errors.As(err, &syntax) {
 		return 0, "", false
 	}
-	// The offset is behind the character that is wrong.
-	before := text[:min(len(text), max(0, int(syntax.Offset)-1))]
-	return 1 + bytes.Count(before, []byte("\n")), syntax.Error(), true
+	line, _ = position(text, syntax)
+	return line, syntax.Error(), true
+}
+
+// position returns where the character is that the error is about, counted from 1.
+func position(text []byte, err *json.SyntaxError) (line, column int) {
+	// The offset is behind the character.
+	before := text[:min(len(text), max(0, int(err.Offset)-1))]
+	line = 1 + bytes.Count(before, []byte("\n"))
+	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
 }

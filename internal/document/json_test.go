@@ -1,10 +1,10 @@
-package strictyaml_test
+package document_test
 
 import (
 	"encoding/json"
 	"testing"
 
-	"github.com/dynxds/dynxds/internal/strictyaml"
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // Given values of every kind, then JSON says the same.
@@ -24,8 +24,8 @@ func TestJSON(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			var faults strictyaml.Faults
-			documents := strictyaml.Parse("a.yaml", []byte(test.yaml), &faults)
+			var faults document.Faults
+			documents := document.Parse("a.yaml", []byte(test.yaml), &faults)
 			if err := faults.Err(); err != nil || len(documents) != 1 {
 				t.Fatalf("got %d documents, %v", len(documents), err)
 			}
@@ -34,7 +34,7 @@ func TestJSON(t *testing.T) {
 			}
 		})
 	}
-	if got := (strictyaml.Value{}).JSON(); got != nil {
+	if got := (document.Value{}).JSON(); got != nil {
 		t.Errorf("a value that is not there is %s, want nothing", got)
 	}
 }
@@ -45,8 +45,8 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var faults strictyaml.Faults
-		for _, document := range strictyaml.Parse("a.yaml", data, &faults) {
+		var faults document.Faults
+		for _, document := range document.Parse("a.yaml", data, &faults) {
 			text := document.JSON()
 			if !json.Valid(text) {
 				t.Errorf("not JSON: %s", text)

@@ -1,4 +1,4 @@
-package strictyaml
+package document
 
 import (
 	"bytes"
@@ -48,9 +48,15 @@ func Parse(name string, data []byte, faults *Faults) []Value {
 type source struct {
 	name   string
 	faults *Faults
+	// lenient is set for what ParseJSON reads, whose text is kept.
+	lenient bool
+	text    []byte
 }
 
 func (s *source) fault(line int, path, problem, suggestion string) {
+	if s.lenient {
+		line = 0
+	}
 	s.faults.Add(Fault{File: s.name, Line: line, Path: path, Problem: problem, Suggestion: suggestion})
 }
 
