@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -86,7 +87,7 @@ func (u *update) findAbsent(n wireName, sc *scope) {
 		}
 	}
 	if len(u.types.byOwn) > 0 {
-		for _, s := range u.types.byOwn[canonicalName(string(n.name))] {
+		for _, s := range u.types.byOwn[xdsname.Canonical(string(n.name))] {
 			if u.types.knows(s) && sc.covers(s) {
 				u.found = append(u.found, s)
 			}

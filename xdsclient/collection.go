@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -83,34 +82,17 @@ func (w memberWatcher) AmbientError(err error, done func()) { w.to.AmbientError(
 // collection: of the resources of a directory, and not of one of them.
 func isCollection(name string) bool { return xdsname.IsCollection(name) }
 
-// splitContext splits a name in canonical form into its path and its context
-// parameters.
-func splitContext(name string) (path, context string) {
-	if i := strings.IndexByte(name, '?'); i >= 0 {
-		return name[:i], name[i:]
-	}
-	return name, ""
-}
-
-// collectionOf returns the name of the collection that the resource of a new-style
-// name is a member of: that of its directory with the same context parameters. A
-// resource in a directory below is not a member.
-func collectionOf(name string) string {
-	path, context := splitContext(name)
-	return path[:strings.LastIndexByte(path, '/')+1] + "*" + context
-}
-
 // collectionsOf returns the first of the subscriptions to the collection that has
 // resources of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
 	if ts.collections == 0 || !ts.incremental || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
 		return nil, ""
 	}
-	canonical = canonicalName(string(name))
+	canonical = xdsname.Canonical(string(name))
 	if isCollection(canonical) {
 		return nil, ""
 	}
-	return ts.subs[collectionOf(canonical)], canonical
+	return ts.subs[xdsname.CollectionOf(canonical)], canonical
 }
 
 // newcomer is a member that a collection does not have yet.
@@ -182,7 +164,7 @@ func (r *resource) expel(key resourceKey, state resourceState, fault *Error, d *
 	if m := r.members[key]; m != nil {
 		m.fail(state, fault, true, d)
 		delete(r.members, key)
-		r.client().leftCache(m)
+		r.client().ignored.remove(m)
 	}
 }
 

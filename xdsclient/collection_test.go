@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -175,7 +176,7 @@ func TestCollectionMembership(t *testing.T) {
 		"xdstp:foo":                    "*",
 		"xdstp://a/T/foo/bar?x=1&y=/*": "xdstp://a/T/foo/*?x=1&y=/*",
 	} {
-		if got := collectionOf(name); got != want {
+		if got := xdsname.CollectionOf(name); got != want {
 			t.Errorf("the collection of %q is %q, want %q", name, got, want)
 		}
 		if isCollection(name) {

@@ -82,14 +82,16 @@ const (
 	maxIgnoredText = 2 << 10
 )
 
-// ignoredLog says in the log what of the resources in use is ignored, at warning level
-// what matters and at info level the rest: once for each resource, when it is first taken, and again only when other
-// fields are ignored than before. Resources of which the same is to be said share a
-// line. It works beside the updates, on a goroutine that lives while there is
+// ignoredLog logs which fields of the resources in use are ignored: at warning level those
+// that matter, at info level the rest; once for each resource, when it is first accepted,
+// and again only when other fields are ignored than before. Resources with the same fields
+// share a line. It works beside the updates, on a goroutine that lives while there is
 // something to look at, and remembers one number for each cache entry.
-//
-// Guarded by XDSClient.mu.
 type ignoredLog struct {
+	client *XDSClient
+
+	// What follows is guarded by XDSClient.mu.
+
 	state ignoredLogState
 	// queue has the entries of the cache to look at.
 	queue map[*resource]struct{}
@@ -104,42 +106,42 @@ const (
 	ignoredLogRunning
 )
 
-// noteIgnored has the ignoredLog look at a new version of a resource.
-func (c *XDSClient) noteIgnored(r *resource) {
-	if r.key.typ.Ignored == nil || c.ctx.Err() != nil {
+// add has the log look at a new version of a resource. The caller holds XDSClient.mu.
+func (l *ignoredLog) add(r *resource) {
+	if r.key.typ.Ignored == nil || l.client.ctx.Err() != nil {
 		return
 	}
-	if c.ignored.queue == nil {
-		c.ignored.queue = make(map[*resource]struct{})
+	if l.queue == nil {
+		l.queue = make(map[*resource]struct{})
 	}
-	c.ignored.queue[r] = struct{}{}
-	if c.ignored.state == ignoredLogIdle {
-		c.ignored.state = ignoredLogRunning
-		c.running.Go(c.logIgnored)
+	l.queue[r] = struct{}{}
+	if l.state == ignoredLogIdle {
+		l.state = ignoredLogRunning
+		l.client.running.Go(l.run)
 	}
 }
 
-// leftCache has the ignoredLog look no more at an entry that is not in the cache any
-// more.
-func (c *XDSClient) leftCache(r *resource) {
-	delete(c.ignored.queue, r)
+// remove has the log forget an entry that is not in the cache any more. The caller holds
+// XDSClient.mu.
+func (l *ignoredLog) remove(r *resource) {
+	delete(l.queue, r)
 	for _, m := range r.members {
-		delete(c.ignored.queue, m)
+		delete(l.queue, m)
 	}
 }
 
-// logIgnored is the goroutine of the ignoredLog.
-func (c *XDSClient) logIgnored() {
+// run is the goroutine of the log.
+func (l *ignoredLog) run() {
 	for {
-		batch := c.takeIgnored()
+		batch := l.next()
 		if len(batch) == 0 {
 			return
 		}
-		c.report(batch)
+		l.report(batch)
 		rest := time.NewTimer(ignoredRest)
 		select {
 		case <-rest.C:
-		case <-c.ctx.Done():
+		case <-l.client.ctx.Done():
 			rest.Stop()
 			return
 		}
@@ -152,17 +154,17 @@ type lookedAt struct {
 	payload  *payload
 }
 
-// takeIgnored empties the queue. If there is nothing in it the goroutine is to end.
-func (c *XDSClient) takeIgnored() []lookedAt {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	batch := make([]lookedAt, 0, len(c.ignored.queue))
-	for r := range c.ignored.queue {
+// next empties the queue. If there is nothing in it the goroutine is to end.
+func (l *ignoredLog) next() []lookedAt {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	batch := make([]lookedAt, 0, len(l.queue))
+	for r := range l.queue {
 		batch = append(batch, lookedAt{r, r.payload})
 	}
-	c.ignored.queue = nil
+	l.queue = nil
 	if len(batch) == 0 {
-		c.ignored.state = ignoredLogIdle
+		l.state = ignoredLogIdle
 	}
 	slices.SortFunc(batch, func(a, b lookedAt) int {
 		x, y := &a.resource.key, &b.resource.key
@@ -180,26 +182,26 @@ type ignoredGroup struct {
 }
 
 // report looks at resources, without the lock, and says what is new.
-func (c *XDSClient) report(batch []lookedAt) {
+func (l *ignoredLog) report(batch []lookedAt) {
 	type key struct {
 		typ  *ResourceType
 		said uint64
 	}
 	groups := make(map[key]*ignoredGroup)
 	var order []*ignoredGroup
-	for _, l := range batch {
-		if l.payload == nil || c.ctx.Err() != nil {
-			continue // It is gone again, or the client is.
+	for _, version := range batch {
+		if version.payload == nil || l.client.ctx.Err() != nil {
+			continue // The resource was removed, or the client is closed.
 		}
-		typ := l.resource.key.typ
-		list := typ.ignoredIn(l.payload.raw, l.payload.value)
-		said := c.fieldsOf(list)
-		if !c.markSaid(l.resource, said) {
+		typ := version.resource.key.typ
+		list := typ.ignoredIn(version.payload.raw, version.payload.value)
+		said := l.fieldsOf(list)
+		if !l.markSaid(version.resource, said) {
 			continue
 		}
 		g := groups[key{typ, said}]
 		if g == nil {
-			g = &ignoredGroup{typ: typ, first: l.resource.key.name, list: list}
+			g = &ignoredGroup{typ: typ, first: version.resource.key.name, list: list}
 			groups[key{typ, said}] = g
 			order = append(order, g)
 		}
@@ -212,12 +214,12 @@ func (c *XDSClient) report(batch []lookedAt) {
 
 // markSaid notes what the log says of a resource, and reports whether that is
 // anything, and something new.
-func (c *XDSClient) markSaid(r *resource, said uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	news := said != 0 && r.saidIgnored != said
+func (l *ignoredLog) markSaid(r *resource, said uint64) bool {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	isNew := said != 0 && r.saidIgnored != said
 	r.saidIgnored = said
-	return news
+	return isNew
 }
 
 func (g *ignoredGroup) log() {
@@ -252,7 +254,7 @@ var index = regexp.MustCompile(`\[\d+\]`)
 
 // fieldsOf returns a number that is equal for lists of the same fields, wherever in
 // the resource they are, and 0 for no fields.
-func (c *XDSClient) fieldsOf(list []Ignored) uint64 {
+func (l *ignoredLog) fieldsOf(list []Ignored) uint64 {
 	if len(list) == 0 {
 		return 0
 	}
@@ -261,5 +263,5 @@ func (c *XDSClient) fieldsOf(list []Ignored) uint64 {
 		fields[i] = index.ReplaceAllString(part.Path, "")
 	}
 	slices.Sort(fields)
-	return max(1, maphash.String(c.seed, strings.Join(slices.Compact(fields), "\n")))
+	return max(1, maphash.String(l.client.seed, strings.Join(slices.Compact(fields), "\n")))
 }

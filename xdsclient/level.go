@@ -99,7 +99,7 @@ func (l *level) forget(r *resource) {
 	if len(r.watches) > 0 {
 		return
 	}
-	l.authority.client.leftCache(r)
+	l.authority.client.ignored.remove(r)
 	if delete(l.resources, r.key); len(l.resources) == 0 {
 		l.authority.forgetIfEmpty()
 	}
@@ -208,7 +208,7 @@ func (r *resource) inherit(from *resource, d *delivery) {
 	for key, m := range r.members {
 		if from.members[key] == nil && s.members.get(key) == nil {
 			delete(r.members, key)
-			r.client().leftCache(m)
+			r.client().ignored.remove(m)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (c *XDSClient) warningf(format string, args ...any) {
 func (c *XDSClient) unlock() {
 	lines := c.log
 	c.log = nil
-	c.changes++
+	c.census.changes++
 	c.mu.Unlock()
 	for _, l := range lines {
 		l.write(l.text)

@@ -114,8 +114,9 @@ func registeredHandles() handles {
 // census counts a client's servers and resources for the gauges. Several channels
 // report the same one.
 type census struct {
-	// at is XDSClient.changes when it was taken.
-	at uint64
+	// changes counts the times that XDSClient.mu was held to change something, and at is
+	// that when the census was taken.
+	changes, at uint64
 	// connected says of each server whether all channels to it work: entries of
 	// the bootstrap may name one server with different credentials.
 	connected map[string]bool
@@ -129,10 +130,10 @@ type censusKey struct{ authority, state, typ string }
 func (c *XDSClient) takeCensus() census {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.census.connected != nil && c.census.at == c.changes {
+	if c.census.connected != nil && c.census.at == c.census.changes {
 		return c.census
 	}
-	n := census{at: c.changes, connected: make(map[string]bool), resources: make(map[censusKey]int64)}
+	n := census{changes: c.census.changes, at: c.census.changes, connected: make(map[string]bool), resources: make(map[censusKey]int64)}
 	for _, ch := range c.channels {
 		others, ok := n.connected[ch.server.URI]
 		n.connected[ch.server.URI] = ch.connected() && (others || !ok)

@@ -60,18 +60,8 @@ func (n *resourceName) checkUse(collection bool) error {
 	}
 }
 
-// canonicalName returns the name under which the cache has what a server calls
-// name. What cannot be a name is returned as it is: nobody can have asked for it.
-// Names that the cache has are best looked up as they are first.
-func canonicalName(name string) string {
-	if n, err := parseName(name); err == nil {
-		return n.text
-	}
-	return name
-}
-
 // sameName reports whether two names are the same but for their spelling.
-func sameName(a, b string) bool { return a == b || canonicalName(a) == canonicalName(b) }
+func sameName(a, b string) bool { return a == b || xdsname.Canonical(a) == xdsname.Canonical(b) }
 
 // parseName takes a resource name apart. It allocates nothing for an old-style
 // name and for one in canonical spelling. An error says what is wrong with the

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -140,8 +141,8 @@ func TestMalformedNames(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("got %+v, %v, want an error with %q in it", n, err, test.want)
 			}
-			if got := canonicalName(test.name); got != test.name {
-				t.Errorf("canonicalName makes %q of what is no name", got)
+			if got := xdsname.Canonical(test.name); got != test.name {
+				t.Errorf("Canonical makes %q of what is no name", got)
 			}
 		})
 	}

@@ -218,7 +218,7 @@ func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	same := r.payload.same(p)
 	r.payload, r.taken = p, taken
 	if !same {
-		r.client().noteIgnored(r)
+		r.client().ignored.add(r)
 	}
 	if same && r.state == resourceAccepted && r.link == nil {
 		return

@@ -3,6 +3,8 @@ package xdsclient
 import (
 	"bytes"
 	"iter"
+
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // subscriptions finds subscriptions by what they are to. Those to one name, which
@@ -23,7 +25,7 @@ func (m subscriptions) get(key resourceKey) *subscription {
 func (m subscriptions) named(name []byte) *subscription {
 	s := m[string(name)] // does not copy
 	if s == nil && bytes.HasPrefix(name, []byte(newStylePrefix)) {
-		s = m[canonicalName(string(name))]
+		s = m[xdsname.Canonical(string(name))]
 	}
 	return s
 }

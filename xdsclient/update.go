@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
@@ -274,7 +275,7 @@ func (u *update) received(s *subscription, it *item) {
 	switch c := s.resource.collection; {
 	case c == nil:
 		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
-			u.types.setOwn(s, canonicalName(string(it.name)))
+			u.types.setOwn(s, xdsname.Canonical(string(it.name)))
 		}
 	case it.err == nil || !c.aside():
 		u.answer(u.types.subs.get(c.key))

@@ -49,9 +49,7 @@ type XDSClient struct {
 	batches int
 	stats   Stats
 	// log holds what unlock writes.
-	log []logLine
-	// changes counts the times that mu was held to change something.
-	changes uint64
+	log     []logLine
 	census  census
 	ignored ignoredLog
 }
@@ -80,6 +78,7 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		refused:     make(map[refusedVariant]struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.ignored.client = c
 	c.dispatcher = &dispatcher{client: c, wake: make(chan struct{}, 1)}
 	c.running.Go(func() { c.dispatcher.run(c.ctx) })
 	addClient(c)
