@@ -246,7 +246,7 @@ func (p *modelDelta) connect(ctx context.Context, c *modelClient) func() error {
 	}
 	for typeURL, mt := range c.types {
 		// The client cannot say which errors it has. Those of a glob's members
-		// may be over by now, so it relies on being told anew.
+		// may be over by now, so it relies on being told again.
 		maps.DeleteFunc(mt.state, func(_ string, fact modelFact) bool { return fact.version == "" })
 		subscribe := slices.Collect(maps.Keys(mt.names))
 		if mt.wildcard {
@@ -308,7 +308,7 @@ func (p *modelDelta) change(c *modelClient, typeURL string) {
 		} else {
 			unsubscribe = append(unsubscribe, "*")
 			// Of a collection in error, the client may have what only the
-			// wildcard covered: it asks anew to be sure.
+			// wildcard covered: it asks again to be sure.
 			for _, glob := range modelGlobs {
 				if mt.names[glob] {
 					subscribe = append(subscribe, glob)

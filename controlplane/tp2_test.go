@@ -328,7 +328,7 @@ func TestTP2_UnusableConstraints(t *testing.T) {
 	check(t, len(incremental.GetResources()), incremental.GetResourceErrors())
 }
 
-// A removal names the subscription that lost its resource, be it the last one to the name:
+// A removal names the subscription that lost its resource, even if it is the last one to the name:
 // another one may be on its way, of which the server does not know yet.
 func TestTP2_DeltaRemovals(t *testing.T) {
 	t.Parallel()

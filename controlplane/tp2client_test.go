@@ -60,7 +60,7 @@ func (a ask) covers(name string) bool {
 type holding struct {
 	ask ask
 	// wanted is false after the end of a SotW subscription: the client could want
-	// it again before the server has noticed, and then is not told anew.
+	// it again before the server has noticed, and then is not told again.
 	wanted  bool
 	has     string
 	members map[string]string

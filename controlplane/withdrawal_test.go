@@ -329,7 +329,7 @@ func TestWithdrawal_Variants(t *testing.T) {
 			c.wants(a, "old")
 			b := c.move([]ask{{typeURL, "r", exactly(t, "env", "b")}}, []ask{a.ask})[0]
 			c.wants(b, "new")
-			// Both are gone; the one that was let go is told anew to who asks for it.
+			// Both are gone; the one that was let go is told again to who asks for it.
 			s.deleteVariant(t, typeURL, "r", "env", "b")
 			c.wants(b, "new")
 			a = c.subscribe(typeURL, "r", exactly(t, "env", "a"))

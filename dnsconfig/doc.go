@@ -15,6 +15,6 @@
 //
 // It is not for xDS, of which it knows nothing, and not for resolving
 // addresses. gRPC-Go's "dns" resolver reads these records too, by other rules:
-// there, a faulty choice spoils the list, and the percentage is drawn anew at
+// there, a faulty choice spoils the list, and the percentage is drawn again at
 // every look-up.
 package dnsconfig

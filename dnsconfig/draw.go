@@ -11,7 +11,7 @@ import (
 )
 
 // draws keeps the draw of each channel while the channel is in memory. A
-// channel that was idle has its resolver built anew, and must not draw again.
+// channel that was idle has its resolver built again, and must not draw again.
 //
 // What a resolver is given that stays the same over the life of a channel is
 // its metrics recorder, so that is the key. It is held weakly.

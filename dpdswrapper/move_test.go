@@ -128,7 +128,7 @@ func TestMoveDuringAMove(t *testing.T) {
 	// The old resource is still kept.
 	f.find("Cluster").change(nil, errUnreachable)
 	w.expect(t, "~unreachable")
-	// So it is on the way back, which asks anew.
+	// So it is on the way back, which asks again.
 	f.dpds("for-a", only(clusterType, "v", "1"))
 	f.expect("[", "+Cluster "+clusterA+" {v=1}", "-Cluster "+clusterA+" {v=3}", "]")
 	f.find("Cluster").change(nil, errNotFound)

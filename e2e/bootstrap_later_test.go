@@ -24,7 +24,7 @@ func put(t *testing.T, file string, data []byte) {
 }
 
 // A channel that was opened before there was a bootstrap that can be used is served as
-// soon as there is one, be it new or corrected.
+// soon as there is one, new or corrected.
 func TestABootstrapThatComesLater(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

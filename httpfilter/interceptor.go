@@ -58,12 +58,12 @@ func NewNext(end End, interceptors ...Interceptor) Next {
 // RouteEnd is an End that knows the RPC's route.
 type RouteEnd interface {
 	End
-	// RouteHas reports whether the route sends RPCs to the cluster, be it all of
+	// RouteHas reports whether the route sends RPCs to the cluster, all of
 	// them or some by weight.
 	RouteHas(cluster string) bool
 }
 
-// RouteHas reports whether the RPC's route sends RPCs to the cluster, be it all
+// RouteHas reports whether the RPC's route sends RPCs to the cluster, all
 // of them or some by weight. It is false if the chain's End is no RouteEnd.
 func (n Next) RouteHas(cluster string) bool {
 	end, ok := n.end.(RouteEnd)

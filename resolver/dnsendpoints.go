@@ -46,15 +46,15 @@ func newDNSEndpoints(m *member, c *xdsresource.Cluster) *dnsEndpoints {
 	return d
 }
 
-// follow implements endpointSource. Names that stay are not looked up anew.
+// follow implements endpointSource. Names that stay are not looked up again.
 func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 	if !c.Kind.DNS() {
 		return false
 	}
-	before, anew := d.names, d.cluster != nil && d.cluster.RefreshRate != c.RefreshRate
+	before, refreshed := d.names, d.cluster != nil && d.cluster.RefreshRate != c.RefreshRate
 	d.cluster, d.names = c, make(map[string]*dnsName)
 	for _, name := range c.DNSNames() {
-		if n := before[name]; n != nil && !anew {
+		if n := before[name]; n != nil && !refreshed {
 			d.names[name] = n
 			delete(before, name)
 		} else if d.names[name] == nil {

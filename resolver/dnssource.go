@@ -26,7 +26,7 @@ type dnsSource struct {
 	opts    grpcresolver.BuildOptions
 	runner  *passOn
 
-	// mu is held while gRPC takes an update, be it of DNS or the first of xDS.
+	// mu is held while gRPC takes an update of DNS, or the first of xDS.
 	// gRPC calls nothing here from within.
 	mu     sync.Mutex
 	phase  dnsPhase

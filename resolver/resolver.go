@@ -21,7 +21,7 @@ import (
 var logger = grpclog.Component("dynxds")
 
 // versions numbers the snapshots of all channels of the process. A number of
-// its own for each channel would start anew after an idle period, while RPCs
+// its own for each channel would start again after an idle period, while RPCs
 // of the time before may still be on their way.
 var versions atomic.Uint64
 
@@ -77,7 +77,7 @@ func newResolver(c resolverConfig) *xdsResolver {
 }
 
 // resume goes on with DNS if that is what the channel had before there was a bootstrap,
-// or before it was idle: RPCs do not wait anew for the control plane to say that it has
+// or before it was idle: RPCs do not wait again for the control plane to say that it has
 // nothing. In the first case they run, and go on to until xDS can take over.
 func (r *xdsResolver) resume() {
 	before := r.record.Status()

@@ -219,7 +219,7 @@ func (u *update) unheard(s *subscription) bool {
 		return false
 	}
 	u.types.unindex(s)
-	s.state, s.payload, s.taken, s.setback = subscriptionDoubted, nil, stamp{}, nil
+	s.state, s.payload, s.taken, s.lastError = subscriptionDoubted, nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
 	return true
 }
@@ -251,7 +251,7 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	}
 	fault := u.fault(kind, s.resource, reason)
 	fault.Code = code
-	if s.setback == nil || !s.setback.fault.same(fault) {
+	if s.lastError == nil || !s.lastError.fault.same(fault) {
 		u.ch.client.warningf("%v", fault)
 	}
 	switch {
@@ -260,7 +260,7 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		u.dataError(s, resourceFailed, fault)
 	default:
-		u.ch.fail(s, setback{resourceFailed, fault, false}, u.delivery)
+		u.ch.fail(s, lastError{resourceFailed, fault, false}, u.delivery)
 	}
 }
 

@@ -233,7 +233,7 @@ func (ch *serverChannel) attempt(ctx context.Context) (verdict, error) {
 	return ch.stream(ctx, cc)
 }
 
-// opened notes that a stream is open. Everything is subscribed to anew, with the
+// opened notes that a stream is open. Everything is subscribed to again, with the
 // last accepted versions where the cache still has them. Types that nobody watches
 // are forgotten.
 func (ch *serverChannel) opened() {
@@ -334,16 +334,16 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 	return lost
 }
 
-// accept notes that the server sent a valid version, be it the one in use.
+// accept notes that the server sent a valid version, even if it is the one in use.
 func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.setback = p.from(ch.server), taken, nil
+	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
 	s.admit()
 	s.resource.take(s.payload, taken, d)
 }
 
 // fail notes that the server's last word on a resource is an error.
-func (ch *serverChannel) fail(s *subscription, b setback, d *delivery) {
-	s.setback = &b
+func (ch *serverChannel) fail(s *subscription, b lastError, d *delivery) {
+	s.lastError = &b
 	s.admit()
 	if b.drop {
 		s.payload, s.taken = nil, stamp{}
@@ -384,8 +384,8 @@ func (ch *serverChannel) repeat(s *subscription) {
 		s.admit()
 		s.resource.take(s.payload, s.taken, nil)
 	}
-	if s.setback != nil {
-		ch.fail(s, *s.setback, nil)
+	if s.lastError != nil {
+		ch.fail(s, *s.lastError, nil)
 	}
 }
 
@@ -439,7 +439,7 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
 	ch.client.warningf("%v", fault)
-	ch.fail(s, setback{state, fault, false}, nil)
+	ch.fail(s, lastError{state, fault, false}, nil)
 }
 
 // fault makes an Error about a resource.

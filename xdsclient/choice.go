@@ -12,7 +12,7 @@ import (
 // takes one: of those that the response has for it the preferred one.
 //
 // Which one that is, is found before any is worked on, in a first pass over the
-// response, so that nothing is decoded, and no watcher told, in vain.
+// response, so that nothing is decoded, and no watcher told, for nothing.
 
 // offer is what a response has for a subscription to a single resource.
 type offer struct {
@@ -283,7 +283,7 @@ func (u *update) causeFor(other, asked *subscription, it *item) cause {
 	switch {
 	case asked.pending() && other.payload != nil:
 		return causeAnswer
-	case other.payload == nil, other.setback != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
+	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
 		return causeNews
 	default:
 		return causeNone

@@ -169,7 +169,7 @@ func (r *resource) expel(key resourceKey, state resourceState, fault *Error, d *
 }
 
 // disband does with all members what expel does with one.
-func (r *resource) disband(b setback, d *delivery) {
+func (r *resource) disband(b lastError, d *delivery) {
 	for key, m := range r.members {
 		r.expel(key, b.state, b.fault.about(m), d)
 	}
@@ -221,5 +221,5 @@ func (ch *serverChannel) unserved(s *subscription) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
 	s.state = subscriptionUnsent
-	ch.fail(s, setback{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+	ch.fail(s, lastError{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }

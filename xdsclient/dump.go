@@ -43,7 +43,7 @@ const (
 	StateACKed
 	// StateNACKed: the last version the server sent is invalid.
 	StateNACKed
-	// StateReceivedError: the server sent an error instead, be it that the
+	// StateReceivedError: the server sent an error instead, or that the
 	// resource does not exist (xRFC TP3).
 	StateReceivedError
 	// StateTimeout: the server did not send the resource in time, and that is no

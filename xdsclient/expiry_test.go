@@ -61,7 +61,7 @@ func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
 	})
 }
 
-// gRFC A57: a broken stream stops the timer, the next request starts it anew.
+// gRFC A57: a broken stream stops the timer, the next request starts it again.
 func TestTimerStopsWithTheStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		types, server := newTestTypes(), newScript(t)

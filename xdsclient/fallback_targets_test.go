@@ -293,7 +293,7 @@ func TestTargetFallsBackWithACollection(t *testing.T) {
 	})
 }
 
-// xRFC TP2: while no server can be reached, a cached variant that matches stands in, be it
+// xRFC TP2: while no server can be reached, a cached variant that matches stands in, even
 // that of a target that follows another server.
 func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
 	bubble(t, func(t *testing.T) {

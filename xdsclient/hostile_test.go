@@ -286,7 +286,7 @@ func (c *stallingConn) Close() error {
 
 // A server that stalls half-way through a message: what it was asked for does not
 // come in time, which the watchers hear; and when the connection is gone, all
-// comes anew.
+// comes again.
 func TestStallHalfWayThroughAMessage(t *testing.T) {
 	overEachVariant(t, nil, func(v *variantTest) {
 		const size = 100_000

@@ -217,11 +217,11 @@ func (r *resource) inherit(from *resource, d *delivery) {
 // not spoken of it by the subscription, which is nil if it never did. It reports whether
 // it took over a version.
 func (r *resource) inheritWord(s *subscription, from *resource) bool {
-	spoke := s != nil && (s.payload != nil || s.setback != nil)
+	spoke := s != nil && (s.payload != nil || s.lastError != nil)
 	if !spoke {
 		r.state, r.fault = from.state, from.fault
 	}
-	if spoke && (s.payload != nil || s.setback.drop) {
+	if spoke && (s.payload != nil || s.lastError.drop) {
 		return false
 	}
 	r.payload, r.taken, r.saidIgnored = from.payload, from.taken, from.saidIgnored

@@ -54,7 +54,7 @@ func TestLoadStreamBeginsWithTheFirstCluster(t *testing.T) {
 }
 
 // lrs.proto, LoadStatsResponse: which clusters, and how often. The server may say
-// so anew at any time.
+// so again at any time.
 func TestServerChoosesClustersAndInterval(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		server := newScript(t)

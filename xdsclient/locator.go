@@ -51,7 +51,7 @@ func (ts *typeState) adopt(s *subscription) {
 func (s *subscription) spokenOf() bool {
 	switch s.state {
 	case subscriptionReceived, subscriptionMissing, subscriptionFailed:
-		return s.payload != nil || s.setback != nil
+		return s.payload != nil || s.lastError != nil
 	default:
 		return false
 	}
@@ -60,8 +60,8 @@ func (s *subscription) spokenOf() bool {
 // copyWord gives a subscription what the server said of another to the same name.
 func (ts *typeState) copyWord(s, from *subscription) {
 	s.state, s.payload, s.taken = from.state, from.payload, from.taken
-	if b := from.setback; b != nil {
-		s.setback = &setback{b.state, b.fault.about(s.resource), b.drop}
+	if b := from.lastError; b != nil {
+		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setOwn(s, ts.own[from])
 	for m := range from.members.all() {

@@ -212,7 +212,7 @@ func (r *resource) leave(w *watch) {
 	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
 }
 
-// take takes a valid version. If it is the one in use, be it of another variant,
+// take takes a valid version. If it is the one in use, even of another variant,
 // watchers hear of it only if they heard of an error since, which it clears.
 func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	same := r.payload.same(p)
@@ -227,8 +227,8 @@ func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	r.tellChange(nil, d)
 }
 
-// setback is what fail notes.
-type setback struct {
+// lastError is what fail notes.
+type lastError struct {
 	state resourceState
 	fault *Error
 	drop  bool

@@ -21,7 +21,7 @@ func (o *origin) ServerBound() bool { return o.bound }
 
 // config_source.proto, "self": the server that the resource came from. When another
 // server takes over and sends the same bytes, a value that depends on that is made
-// anew; others stay.
+// again; others stay.
 func TestServerBoundValueFollowsTheServer(t *testing.T) {
 	for name, bound := range map[string]bool{"bound": true, "not bound": false} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import "github.com/dynxds/dynxds/xdsclient/dynparam"
 //   - for a server that keeps silent until the resource timer;
 //   - while no server can be reached. Fallback to another server (gRFC A71) comes first.
 //
-// The server's own answer for the subscription, be it an error, is never replaced.
+// The server's own answer for the subscription, even an error, is never replaced.
 
 // standIn returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of what a subscription has.
@@ -44,7 +44,7 @@ func (s *subscription) usable() (dynparam.Parameters, bool) {
 }
 
 // borrow has a resource of which nothing is cached, and of which the server has said
-// nothing, use a cached variant of its name, be it from a level above. The subscriptions
+// nothing, use a cached variant of its name, also one from a level above. The subscriptions
 // stay as they are: no server has sent it for them. It reports whether there is one.
 func (l *level) borrow(r *resource) bool {
 	silent := r.fault == nil || r.fault.Kind == KindTimeout

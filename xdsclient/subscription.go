@@ -56,10 +56,10 @@ type subscription struct {
 	// request is the number of the first request of the stream that listed it, or 0, and
 	// doubted that of the response whose denial was not believed, or 0. See update.doubts.
 	request, doubted uint64
-	// payload is the last valid version that this server sent, or nil, and setback
+	// payload is the last valid version that this server sent, or nil, and lastError
 	// what it said since if that is an error. The cache has both too.
-	payload *payload
-	setback *setback
+	payload   *payload
+	lastError *lastError
 	// taken is when, and with which version, the server last sent payload.
 	taken stamp
 	// offer is what a response has for the subscription. It is nil if the server

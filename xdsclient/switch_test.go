@@ -176,7 +176,7 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 	})
 }
 
-// A timer that ran out at a server that was not in use starts anew when it takes
+// A timer that ran out at a server that was not in use starts again when it takes
 // over.
 func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {

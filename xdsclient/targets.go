@@ -63,7 +63,7 @@ func (ts *typeState) listAll() (fresh []*subscription, news bool) {
 }
 
 // askAgain reports whether a subscription has to be left out of a request, so that the
-// next one asks for it anew. An incremental server "must still provide" what it is
+// next one asks for it again. An incremental server "must still provide" what it is
 // asked for again, another one keeps silent (Envoy, xDS protocol, "How the client
 // specifies what resources to return").
 func (ts *typeState) askAgain(s *subscription) bool {
@@ -183,7 +183,7 @@ func (s *subscription) cachedVersion(versions map[string]string, name string) {
 		return
 	}
 	version := s.taken.version
-	if other, ok := versions[name]; s.setback != nil || ok && other != version {
+	if other, ok := versions[name]; s.lastError != nil || ok && other != version {
 		version = ""
 	}
 	versions[name] = version

@@ -116,7 +116,7 @@ func (ts *typeState) touch(s *subscription) {
 func (ts *typeState) forgetWord(s *subscription) {
 	ts.disturb()
 	ts.dropMembers(s)
-	s.state, s.payload, s.taken, s.setback = subscriptionUnsent, nil, stamp{}, nil
+	s.state, s.payload, s.taken, s.lastError = subscriptionUnsent, nil, stamp{}, nil
 	ts.version = ""
 }
 
@@ -208,7 +208,7 @@ func (ts *typeState) knows(s *subscription) bool {
 func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(name) }
 
 // forgetVersion forgets, between two streams, the version of a type of which
-// nothing is left, lest the server take the next resource for one that the client
+// nothing is left: the server could take the next resource for one that the client
 // has.
 func (ts *typeState) forgetVersion() {
 	if len(ts.subs) == 0 {

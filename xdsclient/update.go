@@ -395,7 +395,7 @@ func (u *update) dataError(s *subscription, state resourceState, fault *Error) {
 	if drop {
 		u.types.unindex(s)
 	}
-	u.ch.fail(s, setback{state, fault, drop}, u.delivery)
+	u.ch.fail(s, lastError{state, fault, drop}, u.delivery)
 	if fault.final() {
 		u.lift(s.resource)
 	}
@@ -446,7 +446,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 		r.lift(u.delivery)
 	}
 	if u.before != nil {
-		u.before.after = nil // lest it keep what is gone
+		u.before.after = nil // it would keep what was removed
 	}
 	u.count()
 	u.types.relist = u.unasked > 0 || u.late

@@ -311,7 +311,7 @@ func (m *model) reopen() {
 func (m *model) listen(b []byte) bool {
 	changes := m.hear(b)
 	for _, change := range changes {
-		for key := range m.told { // what is asked for anew is told anew
+		for key := range m.told { // what is asked for again is told again
 			if key == change[1:] || strings.HasPrefix(key, change[1:]+" has ") {
 				delete(m.told, key)
 			}

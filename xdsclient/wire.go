@@ -80,7 +80,7 @@ func (l *layout) read(message []byte) (*response, error) {
 func none[T any](func(T) bool) {}
 
 // occurrences iterates the values of a length-delimited field in a message that
-// was found well-formed. They are read anew instead of listed, because a hostile
+// was found well-formed. They are read again instead of listed, because a hostile
 // message can hold tens of millions of empty ones.
 func occurrences(message []byte, number protowire.Number) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
@@ -138,7 +138,7 @@ const (
 type wireWrapper struct {
 	name, version []byte
 	resource      wireAny
-	// full says that there is a resource, be it an empty one.
+	// full says that there is a resource, even if it is empty.
 	full    bool
 	aliased bool
 	// parameters are all occurrences of their field, tags included.
@@ -199,7 +199,7 @@ func (r *wireResource) aliases() iter.Seq[[]byte] { return occurrences(r.wrapper
 // wrapperType is the type URL of the message that may wrap a resource.
 const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// unpack reads the resource in an Any, be it bare or wrapped. typeURL is the type
+// unpack reads the resource in an Any, bare or wrapped. typeURL is the type
 // of the response.
 func unpack(index int, b []byte, typeURL string) wireResource {
 	r := wireResource{index: index}

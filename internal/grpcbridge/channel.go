@@ -98,7 +98,7 @@ func Attach(rcc resolver.ClientConn) (*Channel, error) {
 }
 
 // AttachFailed tells the RPCs of the channel behind rcc that its resolver
-// could not be built. gRPC builds the resolver anew when the channel has been
+// could not be built. gRPC builds the resolver again when the channel has been
 // idle in between; until then RPCs fail with err.
 func AttachFailed(rcc resolver.ClientConn, err error) {
 	ch, attachErr := Attach(rcc)
@@ -183,8 +183,8 @@ func (ch *Channel) owned() bool {
 	return ch.attached
 }
 
-// leave undoes join. A Channel that has neither resolver nor waiter goes, lest
-// a channel that never gets a resolver is kept for ever.
+// leave undoes join. A Channel that has neither resolver nor waiter is removed: else
+// a channel that never gets a resolver would be kept for ever.
 func (ch *Channel) leave() {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

@@ -28,7 +28,7 @@
 // may say what it wants, they keep what it said last (gRFC A88). Others have it
 // from a server of its own with fail_on_data_errors; when they are denied it, or
 // told nonsense, they have no constraints. In rounds without lies every move is to
-// be smooth. In those with lies nobody moves: who moves asks anew, and a lie about
+// be smooth. In those with lies nobody moves: who moves asks again, and a lie about
 // that takes away what there was.
 //
 // The parts:

@@ -19,7 +19,7 @@ import (
 )
 
 // dpdsOps is what happens to the constraints that DPDS hands out. None of it
-// happens in a round of lies: a client that moves asks for variants anew, and a
+// happens in a round of lies: a client that moves asks for variants again, and a
 // lie about these takes away what it had.
 var dpdsOps = []op{
 	{"DPDS changes the constraints of one type", 8, func(r *run) bool {

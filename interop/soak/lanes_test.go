@@ -42,7 +42,7 @@ func told(routes, endpoints lane) handout {
 }
 
 // TestWhereAnRPCMayGoByDPDS: by routes in a lane, and to endpoints in a lane, that
-// the client was told to ask for, be it at different times; by no others (xRFC
+// the client was told to ask for, even at different times; by no others (xRFC
 // TP2, "Server-Specified Constraints").
 func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
 	t.Parallel()

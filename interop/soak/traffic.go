@@ -202,7 +202,7 @@ func (c *channel) inOrder(o outcome, routes key) error {
 	return nil
 }
 
-// judgeOrder begins to judge the order of versions anew, or ends it.
+// judgeOrder begins to judge the order of versions again, or ends it.
 func (c *channel) judgeOrder(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

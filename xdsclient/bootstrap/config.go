@@ -98,7 +98,7 @@ const (
 // ListenerName returns the name of the Listener resource for a target, made by
 // the template of its authority, or by the default template if the authority
 // is empty (gRFC A47). endpoint is the target's path without the leading
-// slash. An authority that the bootstrap does not have is an error, be it the
+// slash. An authority that the bootstrap does not have is an error, even the
 // target's or the one a default template starting with "xdstp:" names.
 func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 	if authority != "" {

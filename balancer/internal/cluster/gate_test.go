@@ -186,7 +186,7 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 		if r := reportOf(service); r.Refused != 3 || r.InFlight != 3 {
 			t.Errorf("%d refused, %d in flight; want 3 and 3", r.Refused, r.InFlight)
 		}
-		// Another EDS service counts anew.
+		// Another EDS service counts again.
 		f.update(limited(service+"/new", 1))
 		through(f, "for another EDS service")
 	})

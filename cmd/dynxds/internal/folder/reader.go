@@ -45,7 +45,7 @@ func New(dir string) *Reader {
 func (r *Reader) Dir() string { return r.dir }
 
 // Read returns what the folder says now. If nothing changed since the last call it
-// returns the same pointers, be it content or error. An error that is about files'
+// returns the same pointers, to content or to an error. An error that is about files'
 // text is a *document.Faults; then there is no content.
 func (r *Reader) Read() (*Content, error) {
 	names, err := r.list()

@@ -62,7 +62,7 @@ func (p *Publisher) follows(c controlplane.ClientStatus) bool {
 }
 
 // asksDPDS reports whether the client wants its constraints, and takes them: one that
-// rejects them would be waited for in vain.
+// rejects them would be waited for without success.
 func (p *Publisher) asksDPDS(t controlplane.TypeStatus) bool {
 	return t.TypeURL == dynparam.MapTypeURL && t.Reply != controlplane.ReplyNACK &&
 		slices.Contains(t.Names, bootstrapfile.DPDSName(p.authority))

@@ -200,7 +200,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 }
 
 // Given a client that does not take its new constraints, when an update waits for it,
-// then for a bounded time only, and says how many it waited for in vain; a client that
+// then for a bounded time only, and says how many it waited for without success; a client that
 // leaves is not waited for.
 func TestUpdatesDoNotWaitForever(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ type reloader struct {
 	// content and readErr are what was read last.
 	content *folder.Content
 	readErr error
-	// err is what is wrong with it, be it that it cannot be read or not published.
+	// err is what is wrong with it: it cannot be read, or not be published.
 	err error
 	// reports were logged.
 	reports map[meshroute.Report]bool
