@@ -69,7 +69,7 @@ func runMesh(ctx context.Context, duration, patience time.Duration, tell func(ev
 	}
 	r := &run{
 		steps:    list(m, func() { clients = append(clients, startTraffic(ctx, m.channel, rec.record)) }),
-		recorder: rec, patience: patience, tell: tell,
+		recorder: rec, patience: patience, every: time.Second, tell: tell,
 		stop: func() {
 			for _, client := range clients {
 				client.stop()
@@ -90,6 +90,7 @@ type run struct {
 	recorder *recorder
 	stepTime time.Duration // how long a step lasts at least
 	patience time.Duration // how much longer it may take if RPCs are missing
+	every    time.Duration // the time between two looks at a step under way
 	tell     func(event)
 	// stop ends the traffic and returns when all RPCs have ended and were
 	// recorded.
@@ -154,7 +155,7 @@ func (r *run) step(ctx context.Context, id stepID, s *step) error {
 // wait returns when the step's time is over and there are enough RPCs to judge it, or
 // when patience ends.
 func (r *run) wait(ctx context.Context, id stepID, ready <-chan struct{}) error {
-	ticks := time.NewTicker(time.Second)
+	ticks := time.NewTicker(r.every)
 	defer ticks.Stop()
 	planned := time.NewTimer(r.stepTime)
 	defer planned.Stop()
