@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -267,7 +268,7 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 // reason returns the code and the text of an error. A code that gRPC does not
 // have, and OK, which is none of an error, become UNKNOWN.
 func (e *wireError) reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), strings.ToValidUTF8(transport.Cut(string(e.message[:min(len(e.message), transport.MaxServerText+1)]), transport.MaxServerText), "\uFFFD")
+	code, text := codes.Code(e.code), strings.ToValidUTF8(faults.Shorten(string(e.message[:min(len(e.message), transport.MaxServerText+1)]), transport.MaxServerText), "\uFFFD")
 	if text == "" {
 		text = "the server gives no reason"
 	}

@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/grpc/backoff"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A watch that can never be served says so, and does no harm to others.
@@ -39,7 +39,7 @@ func TestRefusedWatches(t *testing.T) {
 		} {
 			e, stop := listen(t, c, tc.typ, tc.name)
 			err := e.fault(KindConfiguration)
-			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != transport.Cut(tc.name, maxNameLength) {
+			if !strings.Contains(err.Error(), tc.reason) || err.Code != codes.Unavailable || err.Resource != faults.Shorten(tc.name, maxNameLength) {
 				t.Errorf("%s: got %v, want %q in it", name, err, tc.reason)
 			}
 			stop()

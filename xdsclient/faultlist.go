@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // maxFaultText bounds the text of a NACK. Servers commonly accept requests of 4
@@ -18,7 +18,7 @@ type faultList struct {
 }
 
 func (l *faultList) add(where string, err error) {
-	text := transport.Cut(err.Error(), maxFaultText/4)
+	text := faults.Shorten(err.Error(), maxFaultText/4)
 	if l.b.Len()+len(where)+len(text) > maxFaultText {
 		l.omitted++
 		return

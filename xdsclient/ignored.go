@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Ignored is a part of a resource that this client does without: a populated field
@@ -246,7 +246,7 @@ func (g *ignoredGroup) text(severity Severity) string {
 	if g.count > 1 {
 		others = fmt.Sprintf(" (and %d more likewise)", g.count-1)
 	}
-	return fmt.Sprintf("xDS %s %q%s is in use without: %s", g.typ.Name, g.first, others, transport.Cut(strings.Join(parts, "; "), maxIgnoredText))
+	return fmt.Sprintf("xDS %s %q%s is in use without: %s", g.typ.Name, g.first, others, faults.Shorten(strings.Join(parts, "; "), maxIgnoredText))
 }
 
 // index is a position in a list, in a path.

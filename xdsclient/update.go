@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -70,7 +71,7 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 	ts := ch.typeStateOf(resp.typeURL)
 	if ts == nil {
 		ch.client.stats.Ignored++
-		if name := transport.Cut(resp.typeURL, transport.MaxServerText); ch.ignored != name {
+		if name := faults.Shorten(resp.typeURL, transport.MaxServerText); ch.ignored != name {
 			ch.ignored = name
 			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
 		}
@@ -459,7 +460,7 @@ func (u *update) finish() (verdict, *delivery, error) {
 	} else {
 		u.ch.client.stats.Rejected++
 		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, transport.Cut(u.resp.version, transport.MaxServerText), answer.fault)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.version, transport.MaxServerText), answer.fault)
 		result = verdictRejected
 	}
 	last := &u.types.last

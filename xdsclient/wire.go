@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/protofield"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -242,6 +243,6 @@ func (r *wireResource) take(a wireAny, typeURL string) {
 	case len(a.typeURL) == 0:
 		r.err = errors.New("there is no resource in the google.protobuf.Any")
 	default:
-		r.err = fmt.Errorf("its type is %q in a response for %q", transport.Cut(string(a.typeURL), transport.MaxServerText), typeURL)
+		r.err = fmt.Errorf("its type is %q in a response for %q", faults.Shorten(string(a.typeURL), transport.MaxServerText), typeURL)
 	}
 }

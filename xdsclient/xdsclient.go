@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
@@ -159,7 +160,7 @@ func (c *XDSClient) refusal(t *ResourceType, l locator, reason error) *Error {
 		Kind:        KindConfiguration,
 		Code:        codes.Unavailable,
 		TypeName:    t.Name,
-		Resource:    transport.Cut(l.name, maxNameLength),
+		Resource:    faults.Shorten(l.name, maxNameLength),
 		Constraints: l.constraints,
 		NodeID:      c.config.Node.GetId(),
 		Err:         reason,

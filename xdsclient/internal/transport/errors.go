@@ -3,10 +3,11 @@ package transport
 import (
 	"errors"
 	"fmt"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // StreamDesc describes the streams to a management server, which are bidirectional.
@@ -18,23 +19,11 @@ var ErrNoAnswer = errors.New("the server ended the stream without an error")
 // MaxServerText bounds what is passed on of a server's status message.
 const MaxServerText = 1 << 10
 
-// Cut shortens a text to limit bytes, at a boundary of characters.
-func Cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	end := limit
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
-
 // Reason says why a stream failed, without the decoration that gRPC adds, and
 // with no more of the server's text than is fit for errors.
 func Reason(err error) error {
 	if s, ok := status.FromError(err); ok {
-		return fmt.Errorf("%s: %s", s.Code(), Cut(s.Message(), MaxServerText))
+		return fmt.Errorf("%s: %s", s.Code(), faults.Shorten(s.Message(), MaxServerText))
 	}
-	return errors.New(Cut(err.Error(), MaxServerText))
+	return errors.New(faults.Shorten(err.Error(), MaxServerText))
 }
