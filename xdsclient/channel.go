@@ -413,12 +413,15 @@ func (ch *serverChannel) expire() {
 // had before, and clients are "encouraged to use a timeout" (Envoy, xDS protocol,
 // "Knowing When a Requested Resource Does Not Exist").
 //
+// A cached resource is overdue if it was asked for again and no full state since has it.
+//
 // Of a name for which the server has sent a variant that matches, it may mean that
 // variant: a server that goes by names does not see that it was asked again.
 func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	ts.disturb()
 	s.state = subscriptionMissing
-	if s.resource.aside() || s.resource.cached() {
+	omitted := ts.omits(s)
+	if s.resource.aside() || s.resource.cached() && !omitted {
 		return
 	}
 	if ts.locators {
@@ -439,7 +442,7 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
 	ch.client.warningf("%v", fault)
-	ch.fail(s, lastError{state, fault, false}, nil)
+	ch.fail(s, lastError{state, fault, omitted && ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)}, nil)
 }
 
 // fault makes an Error about a resource.

@@ -17,9 +17,9 @@ import (
 // Then the answer first repeats what was last listed, so that the server takes notice
 // of what was left out; and what was asked for again meanwhile, and is not in the
 // response, is left out and asked for once more. The answer may be crossed by the next
-// response, so that goes on for maxCrossings responses. Types with FullStateInSotW need none of
-// this: a response that crosses a request has all that the server believes to be
-// subscribed to.
+// response, so that goes on for maxCrossings responses. Types with FullStateInSotW that
+// are asked for by name need none of this: what a response has, and was left out, shows
+// that it crossed a request. With locators it may be for a subscription that goes on too.
 
 // maxRepeats bounds how often a subscription is asked for again for this reason. The
 // client cannot tell a response that crossed its request from one that has nothing to do
@@ -36,7 +36,7 @@ const maxLeftOut = 4096
 
 // note takes notice of what a request leaves out that the last one listed.
 func (ts *typeState) note(now *targets) {
-	if !ts.announced || ts.typ.FullStateInSotW {
+	if !ts.announced || ts.typ.FullStateInSotW && !ts.locators {
 		return
 	}
 	leave := func(l locator) {
@@ -95,6 +95,12 @@ func (ts *typeState) unlist() {
 			s.state = subscriptionUnsent
 		}
 	}
+}
+
+// omits reports whether the server had the resource, and has sent its full state since it was asked
+// for it again, without the resource.
+func (ts *typeState) omits(s *subscription) bool {
+	return ts.typ.FullStateInSotW && !ts.incremental && s.payload != nil && s.asked < ts.heard && s.seen <= s.asked
 }
 
 // A removal or an error that names no constraints is for all subscriptions to a name that

@@ -389,3 +389,46 @@ func TestFullStateOfAnOlderList(t *testing.T) {
 		prod.fault(KindDoesNotExist)
 	})
 }
+
+// A variant in a response with the full state may match a subscription that goes on, which
+// takes it or has a better one, and have been sent for one that the client has given up.
+// The server has to notice that before the latter is taken up again.
+func TestFullStateOfVariantsThatCrossesARequest(t *testing.T) {
+	for _, test := range []struct{ name, other, has string }{
+		{"and has what another subscription takes", "env=prod", "p"},
+		{"and has what is outranked", "shard=1-3", "3"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				d := newDesk(t, false)
+				variants := []func(*answer){variantOf("a", "env=prod", "p")}
+				if test.has == "3" {
+					variants = append(variants, variantOf("a", "shard=3", "3"))
+				}
+				other, _ := d.watch("a", test.other)
+				_, stop := d.watch("a", "env!=test")
+				d.listens()
+				d.says(variants...)
+				other.cluster(test.has)
+				d.listens()
+
+				stop()
+				d.hears("-a{env!=test}")
+				d.says(variants...)
+				again, _ := d.watch("a", "env!=test")
+				var lists []int
+				for message := d.k.request(); message != nil; message = d.k.request() {
+					var r discoverypb.DiscoveryRequest
+					d.unmarshal(message, &r)
+					lists = append(lists, len(r.GetResourceLocators()))
+				}
+				if diff := cmp.Diff([]int{1, 2}, lists); diff != "" {
+					t.Fatalf("locators in the answer and in the request after it (-want +got):\n%s", diff)
+				}
+				d.says(variants...)
+				again.cluster("p")
+				other.silent()
+			})
+		})
+	}
+}
