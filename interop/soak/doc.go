@@ -40,9 +40,11 @@
 //	history.go    which configurations an RPC may have gone by
 //	traffic.go    the RPCs, and the judgement of each
 //	mesh.go       the control plane, backends and channels that a run is made of
-//	ops.go        what is done to them, and when that can be done without
-//	              taking the last healthy endpoint from an RPC
-//	dpds.go       what is done to DPDS
+//	publisher.go  the changes of configuration
+//	disruptor.go  the disruptions, none of which takes the last healthy endpoint
+//	              from an RPC
+//	ops.go        the operations that are drawn from, which do the one or the other
+//	dpds.go       the operations on DPDS
 //	lies.go       what a control plane that lies makes of its responses
 //	run.go        rounds of operations, the settling after each
 //	report.go     memory and goroutines, and what a run did

@@ -66,9 +66,9 @@ var dpdsOps = []op{
 	{"DPDS says that nothing is left", 2, dpdsLie(nothingLeft)},
 }
 
-func (r *run) drawClient() client { return lanedClients[r.IntN(len(lanedClients))] }
+func (d draw) drawClient() client { return lanedClients[d.IntN(len(lanedClients))] }
 
-func (r *run) drawUse() dpdsUse { return []dpdsUse{keepsDPDS, dropsDPDS}[r.IntN(2)] }
+func (d draw) drawUse() dpdsUse { return []dpdsUse{keepsDPDS, dropsDPDS}[d.IntN(2)] }
 
 // drawLanes draws the lane of each type, or none.
 func (d draw) drawLanes() map[string]lane {
@@ -80,11 +80,11 @@ func (d draw) drawLanes() map[string]lane {
 }
 
 // hand has DPDS say something else to a client.
-func (r *run) hand(who client, f func(*handout)) bool {
-	if r.lying {
+func (p *publisher) hand(who client, f func(*handout)) bool {
+	if p.lying {
 		return false
 	}
-	return r.change(func(c *config) {
+	return p.change(func(c *config) {
 		h := handout{lanes: maps.Clone(c.handouts[who.name].lanes)}
 		if h.lanes == nil {
 			h.lanes = map[string]lane{}
@@ -97,15 +97,15 @@ func (r *run) hand(who client, f func(*handout)) bool {
 // refuse has DPDS say an error to a client in place of its constraints. A client
 // that then has none is left with that; for the others nobody can say later what
 // they heard last, so it ends.
-func (r *run) refuse(who client, code codes.Code) bool {
-	if !r.hand(who, func(h *handout) { h.instead = code }) {
+func (d *disruptor) refuse(who client, code codes.Code) bool {
+	if !d.hand(who, func(h *handout) { h.instead = code }) {
 		return false
 	}
-	if who.dpds == dropsDPDS && r.newest.handouts[who.name].withdrawn() {
+	if who.dpds == dropsDPDS && d.newest.handouts[who.name].withdrawn() {
 		return true
 	}
-	r.later(func() {
-		r.change(func(c *config) {
+	d.later(func() {
+		d.change(func(c *config) {
 			h := c.handouts[who.name]
 			h.instead = codes.OK
 			c.handouts[who.name] = h
@@ -115,14 +115,14 @@ func (r *run) refuse(who client, code codes.Code) bool {
 }
 
 // doubt is a fault in which a DPDS resource is not there, or not to be trusted.
-func (r *run) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.Server)) bool {
-	if r.lying {
+func (d *disruptor) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.Server)) bool {
+	if d.lying {
 		return false
 	}
 	become := func(s dpdsState) {
-		r.change(func(c *config) { c.dpds[use.resource()] = s })
+		d.change(func(c *config) { c.dpds[use.resource()] = s })
 	}
-	return r.faultOf(r.dpdsServer(use), func(f *xdstest.Server) {
+	return d.faultOf(d.dpdsServer(use), func(f *xdstest.Server) {
 		become(state)
 		do(f)
 	}, func(f *xdstest.Server) {

@@ -167,10 +167,10 @@ func TestOrderOfVersions(t *testing.T) {
 func TestSameSeedSameOperations(t *testing.T) {
 	t.Parallel()
 	drawn := func(seed uint64) string {
-		r := &run{draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}}
+		d := draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}
 		var b strings.Builder
 		for range 50 {
-			fmt.Fprintln(&b, r.drawOp().name, r.cluster("blue"), r.drawLanes(), r.drawClient().name)
+			fmt.Fprintln(&b, d.op().name, d.cluster("blue"), d.drawLanes(), d.drawClient().name)
 		}
 		return b.String()
 	}

@@ -3,12 +3,14 @@ package soak
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -134,7 +136,7 @@ func (h handout) String() string {
 func (h handout) resource() (dynparam.ByType, error) {
 	types := map[string]dynparam.Constraints{}
 	for typeURL, l := range h.lanes {
-		types[typeURL[len("type.googleapis.com/"):]] = l.constraints()
+		types[strings.TrimPrefix(typeURL, typeurl.Prefix)] = l.constraints()
 	}
 	return dynparam.NewByType(types)
 }

@@ -44,8 +44,8 @@ var lies = func() []op {
 }()
 
 // distort applies a distortion to all responses for a while.
-func (r *run) distort(d distortion) bool {
-	return r.lie(d.begin, stopDistorting)
+func (d *disruptor) distort(how distortion) bool {
+	return d.lie(how.begin, stopDistorting)
 }
 
 // begin applies a distortion to all responses of a server.

@@ -207,3 +207,18 @@ func (d draw) routes(c *config, has func(lane) []string) {
 		c.routes[l] = drawn
 	}
 }
+
+// op draws an operation by weight.
+func (d draw) op() op {
+	total := 0
+	for _, o := range ops {
+		total += o.weight
+	}
+	n := d.IntN(total)
+	for _, o := range ops {
+		if n -= o.weight; n < 0 {
+			return o
+		}
+	}
+	panic("unreachable: the weights add up to the total")
+}

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -26,12 +27,28 @@ type sample struct {
 	heap              uint64
 }
 
-// measure goes back to a plain configuration and samples the process, the
-// least of a few times: RPCs are running.
+// figures are what a run counts and measures.
+type figures struct {
+	rounds int
+	// done counts the operations by name.
+	done map[string]int
+	// settling is the longest time that the mesh took to come to rest.
+	settling time.Duration
+	samples  []sample
+}
+
+// measure goes back to a plain configuration and checks that the process has not
+// grown since the first round.
 func (r *run) measure(methods []string) {
 	r.publish(plain(r.newest.version+1, methods))
 	r.settle()
-	s := sample{round: r.rounds}
+	r.sample(r.t)
+}
+
+// sample measures the process, the least of a few times as RPCs are running, and
+// compares it with the first sample.
+func (f *figures) sample(t testing.TB) {
+	s := sample{round: f.rounds}
 	for end := time.Now().Add(rest); time.Now().Before(end); <-time.After(rest / 10) {
 		runtime.GC()
 		var m runtime.MemStats
@@ -43,14 +60,14 @@ func (r *run) measure(methods []string) {
 			s.heap = m.HeapAlloc
 		}
 	}
-	r.samples = append(r.samples, s)
-	r.t.Logf("after %d rounds: %d goroutines, %.1f MiB of heap", s.round, s.goroutines, float64(s.heap)/(1<<20))
-	base := r.samples[0]
+	f.samples = append(f.samples, s)
+	t.Logf("after %d rounds: %d goroutines, %.1f MiB of heap", s.round, s.goroutines, float64(s.heap)/(1<<20))
+	base := f.samples[0]
 	if s.goroutines > base.goroutines+slackGoroutines {
-		r.t.Errorf("%d goroutines after %d rounds, %d after the first:\n%s", s.goroutines, s.round, base.goroutines, stacks())
+		t.Errorf("%d goroutines after %d rounds, %d after the first:\n%s", s.goroutines, s.round, base.goroutines, stacks())
 	}
 	if float64(s.heap) > float64(base.heap)*heapGrowth+slackHeap {
-		r.t.Errorf("%d bytes of heap after %d rounds, %d after the first", s.heap, s.round, base.heap)
+		t.Errorf("%d bytes of heap after %d rounds, %d after the first", s.heap, s.round, base.heap)
 	}
 }
 

@@ -22,7 +22,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // key names a resource.
@@ -36,7 +38,7 @@ func (n naming) name(typeURL, id string) string {
 	if n == "" {
 		return id
 	}
-	return "xdstp://" + string(n) + "/" + strings.TrimPrefix(typeURL, "type.googleapis.com/") + "/" + id
+	return xdsname.New(string(n), strings.TrimPrefix(typeURL, typeurl.Prefix), id)
 }
 
 // endpoints is the name of a cluster's ClusterLoadAssignment.
