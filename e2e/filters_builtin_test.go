@@ -40,6 +40,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/testutils"
@@ -149,7 +150,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 		"xds.type.v3":  func(u string, v *structpb.Struct) proto.Message { return &xdspb.TypedStruct{TypeUrl: u, Value: v} },
 		"udpa.type.v1": func(u string, v *structpb.Struct) proto.Message { return &udpapb.TypedStruct{TypeUrl: u, Value: v} },
 		"without the prefix of type URLs": func(u string, v *structpb.Struct) proto.Message {
-			return &xdspb.TypedStruct{TypeUrl: strings.TrimPrefix(u, "type.googleapis.com/"), Value: v}
+			return &xdspb.TypedStruct{TypeUrl: strings.TrimPrefix(u, typeurl.Prefix), Value: v}
 		},
 	} {
 		// typed makes a TypedStruct of a message, with one more field if edit says so.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -172,7 +173,7 @@ func isUnder(t testing.TB, name string) bool {
 
 // in returns the new-style name of a resource (xRFC TP1).
 func in(authority, typeURL, id string) string {
-	return "xdstp://" + authority + "/" + typeURL[len("type.googleapis.com/"):] + "/" + id
+	return "xdstp://" + authority + "/" + strings.TrimPrefix(typeURL, typeurl.Prefix) + "/" + id
 }
 
 // backends starts a backend for each of the ids.

@@ -1,12 +1,14 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -57,7 +59,7 @@ func constrain(t testing.TB, typeURL string, keys ...dynparam.KeyConstraints) dy
 	if err != nil {
 		t.Fatal(err)
 	}
-	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{typeURL[len("type.googleapis.com/"):]: c})
+	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{strings.TrimPrefix(typeURL, typeurl.Prefix): c})
 	if err != nil {
 		t.Fatal(err)
 	}

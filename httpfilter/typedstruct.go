@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // UnmarshalConfig reads a configuration into m: a message of m's own type, or
@@ -65,7 +67,7 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 	}
 	typeURL, fields = s.GetTypeUrl(), s.GetValue()
 	if typeURL != "" && !strings.Contains(typeURL, "/") {
-		typeURL = "type.googleapis.com/" + typeURL
+		typeURL = typeurl.Prefix + typeURL
 	}
 	if fields == nil {
 		fields = new(structpb.Struct)

@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
 // Prefix starts the resource names of xRFC TP1. Every other name is an old-style one and
@@ -393,12 +396,5 @@ func encodePart(b *strings.Builder, part namePart, text string) {
 // Quote quotes part of a name for an error, without repeating all of a long one.
 func Quote(text string) string {
 	const limit = 100
-	if len(text) <= limit {
-		return fmt.Sprintf("%q", text)
-	}
-	end := limit
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return fmt.Sprintf("%q", text[:end]+"…")
+	return strconv.Quote(faults.Shorten(text, limit))
 }
