@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
@@ -40,13 +41,9 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 func TestEntriesOfOneNameAreToldApart(t *testing.T) {
 	t.Parallel()
 	constraints, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(5))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	parameters, err := dynparam.NewParameters(map[string]string{"shard": "3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for _, test := range []struct {
 		entry xdsclient.ResourceDump
 		want  string

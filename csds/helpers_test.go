@@ -101,9 +101,7 @@ func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
 func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
 	t.Helper()
 	c, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(shards)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -136,14 +134,10 @@ func (e *collectionEar) AmbientError(_ xdsclient.Member, err error, done func())
 func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
 	t.Helper()
 	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name(), opts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	c, err := xdsclient.New(config, xdsclient.WithResourceTimeout(timeout),
 		xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -152,19 +146,13 @@ func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts
 func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	s := grpc.NewServer(grpc.WaitForHandlers(true))
-	if err := csds.Register(s); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, csds.Register(s))
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(listener) })
 	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		cc.Close()
 		s.Stop()
@@ -176,9 +164,7 @@ func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
 func fetch(t *testing.T, service statusv3.ClientStatusDiscoveryServiceClient, req *statusv3.ClientStatusRequest) *statusv3.ClientStatusResponse {
 	t.Helper()
 	resp, err := service.FetchClientStatus(testutils.Context(t), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return resp
 }
 

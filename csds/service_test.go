@@ -130,12 +130,8 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 		t.Errorf("FetchClientStatus: %v, want INVALID_ARGUMENT", err)
 	}
 	stream, err := service.StreamClientStatus(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(req); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, stream.Send(req))
 	if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("StreamClientStatus: %v, want INVALID_ARGUMENT", err)
 	}
@@ -150,28 +146,20 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 	a := watch(t, client, "a")
 	a.until("one")
 	stream, err := service.StreamClientStatus(testutils.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for i, want := range []string{"1", "1", "2"} {
 		if want == "2" {
 			server.Set(t, cluster("a", "two"))
 			a.until("two")
 		}
-		if err := stream.Send(&statusv3.ClientStatusRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, stream.Send(&statusv3.ClientStatusRequest{}))
 		resp, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if got := of(resp, t.Name()).GetGenericXdsConfigs()[0].GetVersionInfo(); got != want {
 			t.Errorf("answer %d has version %q, want %q", i, got, want)
 		}
 	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, stream.CloseSend())
 	if resp, err := stream.Recv(); err != io.EOF {
 		t.Errorf("after the last request: %v, %v, want the end of the stream", resp, err)
 	}
@@ -200,14 +188,10 @@ func TestEveryClientOfTheProcess(t *testing.T) {
 		}
 	}
 	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name()+"/shared"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	acquire := func() func() {
 		_, release, err := xdsclient.Acquire(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return release
 	}
 
@@ -228,9 +212,7 @@ func TestEveryClientOfTheProcess(t *testing.T) {
 func TestRegisterTwice(t *testing.T) {
 	t.Parallel()
 	s := grpc.NewServer()
-	if err := csds.Register(s); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, csds.Register(s))
 	if err := csds.Register(s); err == nil || !strings.Contains(err.Error(), "ClientStatusDiscoveryService") {
 		t.Errorf("registered twice: %v, want an error that names the service", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -15,12 +16,8 @@ import (
 func put(t *testing.T, file string, data []byte) {
 	t.Helper()
 	next := file + ".next"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, file); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(next, data, 0o600))
+	xdstest.NoError(t, os.Rename(next, file))
 }
 
 // A channel that was opened before there was a bootstrap that can be used is served as
@@ -113,9 +110,7 @@ func TestClosedWithoutABootstrap(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", filepath.Join(t.TempDir(), "bootstrap.json"))
 	for range 20 {
 		cc, err := grpc.NewClient("xds:///"+service, dialInsecure)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc.Connect()
 		cc.Close()
 	}

@@ -197,9 +197,7 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 			if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
 				t.Errorf("an RPC to a backend that is away ended with %v", err)
 			}
-			if err := backend.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, backend.Restart())
 			mustReach(t, cc, unary, backend) // at the address that it had
 		})
 	}
@@ -229,9 +227,7 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 			for _, k := range kinds {
 				mustReach(t, cc, k, secondary)
 			}
-			if err := primary.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, primary.Restart())
 			l := startLoad(t, cc)
 			l.await(t, primary)
 			l.stop(t)
@@ -316,9 +312,7 @@ func TestCircuitBreakingOfASharedCluster(t *testing.T) {
 		if err != nil {
 			t.Fatalf("stream %d of %d: %v", i+1, limit, err)
 		}
-		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}

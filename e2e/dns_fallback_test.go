@@ -59,9 +59,7 @@ func inZone(t *testing.T, backend *testutils.Backend, addresses ...string) (name
 	name = strings.ToLower(strings.ReplaceAll(t.Name(), "/", ".")) + ".test"
 	zone.SetA(name, append(addresses, "127.0.0.1")...)
 	_, port, err := net.SplitHostPort(backend.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return name, name + ":" + port
 }
 
@@ -197,9 +195,7 @@ func TestFromDNSToXDS(t *testing.T) {
 func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 	t.Helper()
 	b, err := resolver.NewBuilder(m.Bootstrap(t.Name(), testutils.ServerFeatures(m.features...), testutils.TopLevel("dns_fallback", policy)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return b
 }
 

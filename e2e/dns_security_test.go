@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -46,9 +47,7 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 			m.set(chain(target, toCluster("c"))...)
 			m.set(clusterOf("c", testutils.StartBackend(t, "mesh"))...)
 			b, err := resolver.NewBuilder(m.bootstrap(tc.opts...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			// That the control plane no longer has a Listener is known at once.
 			had := dial(t, "xds:///"+target, grpc.WithResolvers(b))
 			if _, err := call(testutils.Context(t), had, unary, grpc.WaitForReady(true)); err != nil {

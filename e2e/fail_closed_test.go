@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -25,9 +26,7 @@ import (
 func xdsCreds(t *testing.T) grpc.DialOption {
 	t.Helper()
 	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return grpc.WithTransportCredentials(creds)
 }
 
@@ -241,9 +240,7 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 		for _, k := range kinds {
 			mustReach(t, cc, k, open)
 		}
-		if err := also.Wait(testutils.Context(t), len(kinds)); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, also.Wait(testutils.Context(t), len(kinds)))
 		if n := secret.Count(); n != 0 {
 			t.Errorf("%d copies went out in plaintext", n)
 		}

@@ -26,9 +26,7 @@ func TestWrongBootstrapIsReadByTheUser(t *testing.T) {
 	faults := []string{"xds_servers[0].server_uri", "xds_servers[0].channel_creds", "carrier-pigeon", "node.id"}
 	t.Run("file", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "bootstrap.json")
-		if err := os.WriteFile(file, []byte(faulty), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(file, []byte(faulty), 0o600))
 		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
 		mustFail(t, dial(t, "xds:///"+service), append(faults, file, "xds:///"+service)...)
 	})
@@ -207,9 +205,7 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	ctx := testutils.Context(t)
-	if err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
 	m.Delete(t, xdsmsg.ClusterType, "doomed")
 	for {
 		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -26,9 +27,7 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 		p.high.RefuseStreams(errors.New("not now"))
 		attempts := p.high.Attempts()
 		p.high.BreakStreams(nil)
-		if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, p.high.WaitAttempts(testutils.Context(t), attempts+2))
 		falls := p.dial("xds:///" + other)
 		mustReach(t, falls, unary, p.fromLow)
 		loadOfOther := startLoad(t, falls)

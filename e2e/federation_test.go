@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -123,9 +124,7 @@ func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
 			m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
 			attempts := m.Attempts()
 			m.BreakStreams(nil)
-			if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, m.WaitAttempts(testutils.Context(t), attempts+1))
 			l.await(t, before)
 			newEndpoints := in(authority, xdsmsg.EndpointType, "e2")
 			m.set(xdsmsg.EDSCluster(added, newEndpoints), xdsmsg.SimpleEndpoints(newEndpoints, after.Addr()))

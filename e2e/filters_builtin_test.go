@@ -43,6 +43,7 @@ import (
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -157,9 +158,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 		typed := func(m proto.Message, edit func(*structpb.Struct)) proto.Message {
 			text, err := protojson.Marshal(m)
 			value := new(structpb.Struct)
-			if err = errors.Join(err, protojson.Unmarshal(text, value)); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, errors.Join(err, protojson.Unmarshal(text, value)))
 			edit(value)
 			return pack(xdsmsg.Any(m).GetTypeUrl(), value)
 		}
@@ -296,9 +295,7 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		var streams []testgrpc.TestService_FullDuplexCallClient
 		for range 50 {
 			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			streams = append(streams, s)
 		}
 		for countingFilter.entered.Load() < entered+100 {
@@ -332,18 +329,14 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		}
 		l.stop(t)
 		for _, s := range streams {
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
 			if _, err := s.Recv(); err != nil {
 				t.Fatal(err)
 			}
 			if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
 				t.Errorf("a stream over the updates: header %v, %v", md, err)
 			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.CloseSend())
 			if _, err := s.Recv(); err != io.EOF {
 				t.Fatal(err)
 			}

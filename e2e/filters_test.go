@@ -299,9 +299,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		open := func() (streams []testgrpc.TestService_FullDuplexCallClient) {
 			for range 20 {
 				s, err := client.FullDuplexCall(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				streams = append(streams, s)
 			}
 			return streams
@@ -320,9 +318,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			want := ""
 			for _, f := range filters {
 				config := new(xdspb.TypedStruct)
-				if err := f.GetTypedConfig().UnmarshalTo(config); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, f.GetTypedConfig().UnmarshalTo(config))
 				want += f.GetName() + "=" + config.GetValue().GetFields()["mark"].GetStringValue() + " "
 			}
 			for {
@@ -344,15 +340,11 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
 		}
 		for _, s := range streams {
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
 			if _, err := s.Recv(); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.CloseSend())
 			if _, err := s.Recv(); err != io.EOF {
 				t.Fatal(err)
 			}

@@ -90,9 +90,7 @@ func hold(t *testing.T, cc *grpc.ClientConn, n int) (end func()) {
 	var streams []testgrpc.TestService_FullDuplexCallClient
 	for range n {
 		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(testutils.Context(t), grpc.WaitForReady(true))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if _, err := s.Header(); err != nil {
 			t.Fatal(err)
 		}

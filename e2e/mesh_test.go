@@ -123,9 +123,7 @@ func clusterOf(name string, backends ...*testutils.Backend) []proto.Message {
 func (m *mesh) builder() grpcresolver.Builder {
 	m.t.Helper()
 	b, err := resolver.NewBuilder(m.bootstrap())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, err)
 	return b
 }
 
@@ -187,7 +185,5 @@ func backends(t testing.TB, ids ...string) (all []*testutils.Backend) {
 // restart is Restart that fails the test instead of returning an error.
 func (m *mesh) restart() {
 	m.t.Helper()
-	if err := m.Restart(); err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, m.Restart())
 }

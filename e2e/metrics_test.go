@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -145,9 +146,7 @@ func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 	want["connected"+onServer] = 0
 	recorder.await(ctx, t, want)
 
-	if err := cc.Close(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, cc.Close())
 	for key := range want {
 		if strings.HasPrefix(key, "connected ") || strings.HasPrefix(key, "resources ") {
 			delete(want, key)

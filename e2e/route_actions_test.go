@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -195,9 +196,7 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	ctx := testutils.Context(t)
 	done := make(chan reply, 1)
 	go func() { done <- callFor(ctx, cc, unary) }()
-	if err := before.Wait(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, before.Wait(ctx, 2))
 	m.serveRoutes(routes("after"), after)
 	for id := ""; id != "after"; {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -292,9 +291,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 				if r := callFor(ctx, cc, k); r.err != nil || backendID(r.header) != "primary" {
 					t.Fatalf("answered by %q: %v", backendID(r.header), r.err)
 				}
-				if err := shadow.Wait(ctx, before+len(tc.authorities)); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, shadow.Wait(ctx, before+len(tc.authorities)))
 				mu.Lock()
 				defer mu.Unlock()
 				var got []string
@@ -335,25 +332,19 @@ func TestMirrorUnderLoad(t *testing.T) {
 			func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
 			func() { shadow.Fail(nil); shadow.Stop() },
 			func() {
-				if err := shadow.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, shadow.Restart())
 			},
 		} {
 			step()
 			n := primary.Count()
-			if err := primary.Wait(ctx, n+500); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, primary.Wait(ctx, n+500))
 		}
 		if shadow.Count() == 0 {
 			t.Error("the shadow got nothing")
 		}
 		release := shadow.Hold()
 		defer release()
-		if err := primary.Wait(ctx, primary.Count()+1000); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, primary.Wait(ctx, primary.Count()+1000))
 		l.stop(t)
 	})
 }

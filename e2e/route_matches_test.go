@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -215,9 +216,7 @@ func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 	}
 	second, minute, hour := durationpb.New(time.Second), durationpb.New(time.Minute), durationpb.New(time.Hour)
 	manager := new(hcmpb.HttpConnectionManager)
-	if err := xdsmsg.DefaultListener(service, service).GetApiListener().GetApiListener().UnmarshalTo(manager); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, xdsmsg.DefaultListener(service, service).GetApiListener().GetApiListener().UnmarshalTo(manager))
 	manager.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: hour}
 	m.set(append(clusterOf("b", backend), xdsmsg.APIListener(service, manager), xdsmsg.RouteConfig(service, service,
 		bounded("UnaryCall", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: second, GrpcTimeoutHeaderMax: minute}),
@@ -242,9 +241,7 @@ func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 		sooner, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		_, err := call(sooner, cc, tc.kind)
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if in := time.Until(backend.Last().Deadline); in > 20*time.Second {
 			t.Errorf("%s RPC: deadline in %v, and the application has set 20s", tc.kind, in)
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -57,9 +58,7 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 			tc.rewrite(route.GetRoute())
 			m.serveRoutes([]*routepb.Route{route}, backend)
 			cc := m.dial("xds:///" + service)
-			if err := cc.Invoke(testutils.Context(t), tc.called, empty, new(testgrpc.Empty), grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, cc.Invoke(testutils.Context(t), tc.called, empty, new(testgrpc.Empty), grpc.WaitForReady(true)))
 			if got := backend.Last().Method; got != emptyMethod {
 				t.Errorf("the backend saw %q", got)
 			}
@@ -142,9 +141,7 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 func certificateFor(t *testing.T, names ...string) (server, client credentials.TransportCredentials) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: names,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -152,13 +149,9 @@ func certificateFor(t *testing.T, names ...string) (server, client credentials.T
 		IsCA:        true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	trusted := x509.NewCertPool()
 	trusted.AddCert(cert)
 	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -224,9 +217,7 @@ func TestEachEndpointHasItsAuthority(t *testing.T) {
 		{"grpc.CallAuthority", []string{"trusted_xds_server"}, []grpc.CallOption{grpc.CallAuthority("mine")}, map[string]string{"a": "mine", "b": "mine", "nameless": "mine"}},
 	} {
 		b, err := resolver.NewBuilder(m.Bootstrap(t.Name()+test.name, testutils.ServerFeatures(test.features...)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc := dial(t, "xds:///"+service, grpc.WithResolvers(b))
 		for _, k := range kinds {
 			for got := map[string]string{}; len(got) < len(all); {

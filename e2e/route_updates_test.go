@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -151,9 +152,7 @@ func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
 				m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
 				attempts := m.Attempts()
 				m.BreakStreams(nil)
-				if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, m.WaitAttempts(testutils.Context(t), attempts+1))
 				l.await(t, before)
 				m.set(clusterOf("new", after)...)
 				m.RefuseStreams(nil)
@@ -273,12 +272,8 @@ func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 		ctx := testutils.Context(t)
 		hold := func() testgrpc.TestService_FullDuplexCallClient {
 			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
+			xdstest.NoError(t, s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
 			if _, err := s.Recv(); err != nil {
 				t.Fatal(err)
 			}

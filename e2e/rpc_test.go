@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -25,9 +26,7 @@ var dialInsecure = grpc.WithTransportCredentials(insecure.NewCredentials())
 func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient(target, append([]grpc.DialOption{dialInsecure}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -36,9 +35,7 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 func dialWith(t testing.TB, target string, bootstrap []byte) *grpc.ClientConn {
 	t.Helper()
 	b, err := resolver.NewBuilder(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return dial(t, target, grpc.WithResolvers(b))
 }
 

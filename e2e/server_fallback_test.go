@@ -81,9 +81,7 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 		p.high.RefuseStreams(errors.New("not now"))
 		attempts := p.high.Attempts()
 		p.high.BreakStreams(nil)
-		if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, p.high.WaitAttempts(testutils.Context(t), attempts+2))
 		load.await(t, p.fromHigh)
 		load.stop(t)
 		if n := p.low.Attempts(); n != 0 {

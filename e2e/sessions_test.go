@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -84,9 +85,7 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 	defer s.mu.Unlock()
 	for _, line := range r.header["set-cookie"] {
 		c, err := http.ParseSetCookie(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		s.cookie, s.set = c, s.set+1
 	}
 	return backendID(r.header)
@@ -171,9 +170,7 @@ func TestACookieJarKeepsASession(t *testing.T) {
 	seen := map[string]bool{}
 	for len(seen) < 3 {
 		jar, err := cookiejar.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc := m.dial("xds:///"+service, grpc.WithUnaryInterceptor(keepingCookies(jar)))
 		first := backendID(callFor(testutils.Context(t), cc, unary).header)
 		for range 9 {

@@ -56,13 +56,9 @@ func routesTo(name, cluster string) *routepb.RouteConfiguration {
 func constrain(t testing.TB, typeURL string, keys ...dynparam.KeyConstraints) dynparam.ByType {
 	t.Helper()
 	c, err := dynparam.New(keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{strings.TrimPrefix(typeURL, typeurl.Prefix): c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return byType
 }
 

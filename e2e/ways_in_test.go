@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -29,9 +30,7 @@ var ways = []struct {
 }{
 	{"blank import", func(t *testing.T, m *mesh) []grpc.DialOption {
 		file := filepath.Join(t.TempDir(), "bootstrap.json")
-		if err := os.WriteFile(file, m.bootstrap(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(file, m.bootstrap(), 0o600))
 		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
 		return nil
 	}},
@@ -266,9 +265,7 @@ func TestUnderHTTPSProxy(t *testing.T) {
 	backend := testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer proxy.Close()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childVariable+"=xds:///"+service,

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -25,9 +26,7 @@ func wrrPolicy(t *testing.T) *clusterpb.LoadBalancingPolicy {
 		BlackoutPeriod:     durationpb.New(time.Nanosecond),
 		WeightUpdatePeriod: durationpb.New(100 * time.Millisecond),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return &clusterpb.LoadBalancingPolicy{Policies: []*clusterpb.LoadBalancingPolicy_Policy{
 		{TypedExtensionConfig: &corepb.TypedExtensionConfig{Name: "wrr", TypedConfig: config}},
 	}}

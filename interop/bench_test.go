@@ -14,6 +14,7 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/resolver"
 )
@@ -76,9 +77,7 @@ func BenchmarkStream(b *testing.B) {
 		for b.Loop() {
 			stream := openStream(b, client)
 			exchange(b, stream)
-			if err := stream.CloseSend(); err != nil {
-				b.Fatal(err)
-			}
+			xdstest.NoError(b, stream.CloseSend())
 			if _, err := stream.Recv(); err != io.EOF {
 				b.Fatal(err)
 			}
@@ -133,16 +132,12 @@ func onEachPeer(b *testing.B, lengths []int, run func(*testing.B, testpb.TestSer
 func openStream(b *testing.B, client testpb.TestServiceClient) testpb.TestService_FullDuplexCallClient {
 	b.Helper()
 	stream, err := client.FullDuplexCall(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, err)
 	return stream
 }
 
 func exchange(b *testing.B, stream testpb.TestService_FullDuplexCallClient) {
-	if err := stream.Send(&testpb.StreamingOutputCallRequest{}); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, stream.Send(&testpb.StreamingOutputCallRequest{}))
 	if _, err := stream.Recv(); err != nil {
 		b.Fatal(err)
 	}
@@ -231,9 +226,7 @@ func leanBackend(t testing.TB) (addr string) { return serveTest(t, lean{}) }
 func serveTest(t testing.TB, service testpb.TestServiceServer) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	testpb.RegisterTestServiceServer(server, service)
 	var serving sync.WaitGroup

@@ -75,16 +75,10 @@ func startBenchClient(t testing.TB, bootstrap []byte) *benchClient {
 	cmd.Env = append(os.Environ(), childVariable+"="+benchChild, "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {
@@ -97,9 +91,7 @@ func startBenchClient(t testing.TB, bootstrap []byte) *benchClient {
 // do gives an order and returns the answer.
 func (c *benchClient) do(o order) usage {
 	c.t.Helper()
-	if err := c.enc.Encode(o); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, c.enc.Encode(o))
 	return c.answer()
 }
 
@@ -110,9 +102,7 @@ func (c *benchClient) answer() usage {
 		c.t.Fatalf("the client is gone: %v", err)
 	}
 	var u usage
-	if err := json.Unmarshal(line, &u); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, json.Unmarshal(line, &u))
 	if u.Err != "" {
 		c.t.Fatalf("the client: %s", u.Err)
 	}

@@ -25,6 +25,7 @@ import (
 
 	_ "github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/testutils"
@@ -37,9 +38,7 @@ const grpcUserAgent = "gRPC Go"
 func grpcGoBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
 	t.Helper()
 	b, err := xds.NewXDSResolverWithConfigForTesting(control.Bootstrap())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return b
 }
 
@@ -118,9 +117,7 @@ func TestBothSchemesInOneProcess(t *testing.T) {
 	}
 	w.control.Set(t, snapshot...)
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
-	if err := os.WriteFile(file, w.control.Bootstrap(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, os.WriteFile(file, w.control.Bootstrap(), 0o600))
 
 	cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
 	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"="+bothSchemesChild)

@@ -14,6 +14,7 @@ import (
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 )
 
@@ -61,9 +62,7 @@ func benchmarkEndpointUpdate(b *testing.B, p treePeer, n int) {
 // cpuTime is what the process has used.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -126,9 +125,7 @@ func newReader(b *testing.B, control *gocp.Server, name string) *reader {
 	b.Helper()
 	cc := dial(b, nil, control.Addr())
 	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, err)
 	r := &reader{stream, []string{name}}
 	r.send(b, &discoverypb.DiscoveryRequest{Node: &corepb.Node{Id: gocp.NodeID}})
 	return r
@@ -137,16 +134,12 @@ func newReader(b *testing.B, control *gocp.Server, name string) *reader {
 func (r *reader) send(b *testing.B, request *discoverypb.DiscoveryRequest) {
 	b.Helper()
 	request.TypeUrl, request.ResourceNames = xdsmsg.EndpointType, r.names
-	if err := r.stream.Send(request); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, r.stream.Send(request))
 }
 
 func (r *reader) next(b *testing.B) {
 	b.Helper()
 	response, err := r.stream.Recv()
-	if err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, err)
 	r.send(b, &discoverypb.DiscoveryRequest{VersionInfo: response.GetVersionInfo(), ResponseNonce: response.GetNonce()})
 }

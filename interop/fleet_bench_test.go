@@ -255,9 +255,7 @@ func (f *fleet) again(b *testing.B, nonce string) {
 	if f.server.Clients()[0].Protocol == controlplane.ProtocolDelta {
 		message = delta
 	}
-	if err := f.server.Send(message); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, f.server.Send(message))
 }
 
 // delay measures the time from a change to the first RPC that goes by it.
@@ -335,9 +333,7 @@ func (f *fleet) backendAt(b *testing.B, addr, name string, n int) (addrs []strin
 	var serving sync.WaitGroup
 	for range n {
 		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, err)
 		addrs = append(addrs, l.Addr().String())
 		serving.Go(func() { _ = server.Serve(l) })
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -26,9 +27,7 @@ func TestGRPCGoIsNeverMisrouted(t *testing.T) {
 		"gRPC-Go's xds": xds.NewXDSResolverWithConfigForTesting, "dynxds": resolver.NewBuilder,
 	} {
 		b, err := newBuilder(f.bootstrap("frontend", "v1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc := dial(t, b, "xds:///echo")
 		calls, want := beyondGRPCCalls()
 		for _, call := range calls {

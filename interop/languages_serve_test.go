@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -56,9 +57,7 @@ func TestOtherLanguagesOutliveAnEmptiedFolder(t *testing.T) {
 		f := serveFolder(t, map[string]string{"mesh.yaml": serviceWith("echo", blue.Addr()+" v1")})
 		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), emptyCall)
 		client.mustReach(t, "blue", "the beginning")
-		if err := os.Remove(filepath.Join(f.dir, "mesh.yaml")); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.Remove(filepath.Join(f.dir, "mesh.yaml")))
 		f.lookAgain("the folder is faulty; clients keep the last good state", "published")
 		client.mustReach(t, "blue", "the folder was emptied")
 		// One that comes then is served as well.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // language is gRPC in another language: a program that makes RPCs and says what came
@@ -38,12 +40,8 @@ func installJS(t *testing.T) (dir string, command []string) {
 	dir = t.TempDir()
 	for _, name := range []string{"client.js", "package.json", "package-lock.json"} {
 		text, err := os.ReadFile(filepath.Join("js", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -77,9 +75,7 @@ func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startC
 			test(t, l, func(t *testing.T, target string, bootstrap []byte, calls ...otherCall) *otherClient {
 				t.Helper()
 				list, err := json.Marshal(calls)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				cmd := exec.Command(command[0], append(command[1:len(command):len(command)], target, string(list))...)
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))

@@ -78,9 +78,7 @@ func newMemberWorld(b *testing.B) *memberWorld {
 	b.Cleanup(m.zone.Close)
 	f := &fleet{}
 	_, port, err := net.SplitHostPort(f.backendAt(b, "0.0.0.0:0", firstBackend, 1)[0])
-	if err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, err)
 	if m.port, err = net.LookupPort("tcp", port); err != nil {
 		b.Fatal(err)
 	}

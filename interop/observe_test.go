@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/dynxds/dynxds/csds"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/testutils"
@@ -126,9 +127,7 @@ func TestCSDSAfterAdminRegister(t *testing.T) {
 	t.Parallel()
 	s := grpc.NewServer()
 	cleanup, err := admin.Register(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer cleanup()
 	if err := csds.Register(s); err == nil {
 		t.Error("csds.Register took a server that has a CSDS")

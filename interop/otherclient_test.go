@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -59,22 +60,14 @@ type startClient func(t *testing.T, target string, bootstrap []byte, calls ...ot
 func startOther(t *testing.T, cmd *exec.Cmd) *otherClient {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	stderr, err := os.CreateTemp(t.TempDir(), "stderr")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer stderr.Close()
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, cmd.Start())
 	c := &otherClient{stderr: stderr.Name(), news: make(chan struct{}, 1), last: map[string]otherRPC{}, inARow: map[string]int{}}
 	var reading sync.WaitGroup
 	reading.Go(func() { c.read(stdout) })

@@ -67,9 +67,7 @@ func (s *ourServer) ourSteps() []struct {
 		{"a restart, with other routes", func(t *testing.T) {
 			s.Stop()
 			s.Set(t, xdsmsg.InlineListener(service, routes("", "green")))
-			if err := s.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, s.Restart())
 		}, "green"},
 	}
 }
@@ -99,9 +97,7 @@ func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
 			t.Parallel()
 			s := startOurServer(t, opts)
 			b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrapForOthers())
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			client := testpb.NewTestServiceClient(dial(t, b, "xds:///"+service))
 			for _, step := range s.ourSteps() {
 				step.change(t)

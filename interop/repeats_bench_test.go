@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -99,9 +100,7 @@ func startRepeater(b *testing.B, when repetition) *repeater {
 		s.again.EdsClusterConfig = nil
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, err)
 	s.addr = l.Addr().String()
 	server := grpc.NewServer()
 	discoverypb.RegisterAggregatedDiscoveryServiceServer(server, s)

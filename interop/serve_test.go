@@ -16,6 +16,7 @@ import (
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/xds"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -51,27 +52,19 @@ func serveFolder(t *testing.T, files map[string]string) *folder {
 	}
 	f.process = exec.Command(f.command, "serve", f.dir, "--authority", "mesh", "--listen", "127.0.0.1:0", "--poll", "1h", "--log-format", "json")
 	stderr, err := f.process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, f.process.Start())
 	t.Cleanup(f.drain)
 	f.log = bufio.NewScanner(stderr)
 	var serving struct{ Address string }
-	if err := json.Unmarshal([]byte(f.logged("serving")), &serving); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, json.Unmarshal([]byte(f.logged("serving")), &serving))
 	f.addr = serving.Address
 	return f
 }
 
 func (f *folder) write(name, text string) {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.NoError(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
 }
 
 // reload changes a file and has the folder looked at again. It returns when the log
@@ -85,9 +78,7 @@ func (f *folder) reload(name, text, message string) {
 // lookAgain has the folder looked at, and returns when the log says what came of it.
 func (f *folder) lookAgain(messages ...string) {
 	f.t.Helper()
-	if err := f.process.Process.Signal(syscall.SIGHUP); err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.NoError(f.t, f.process.Process.Signal(syscall.SIGHUP))
 	f.logged(messages...)
 }
 
@@ -137,9 +128,7 @@ func (f *folder) bootstrap(service, version string, more ...string) []byte {
 	args := append([]string{"bootstrap", "--server", f.addr, "--id", service + "-" + version,
 		"--metadata", "service=" + service + ",version=" + version}, more...)
 	out, err := exec.CommandContext(f.t.Context(), f.command, args...).Output()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.NoError(f.t, err)
 	return out
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
 	"github.com/dynxds/dynxds/resolver"
@@ -92,9 +93,7 @@ func (w *world) endpoints(name string, backends ...*testutils.Backend) *endpoint
 func dynxdsBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
 	t.Helper()
 	b, err := resolver.NewBuilder(control.Bootstrap())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return b
 }
 
@@ -107,9 +106,7 @@ func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.Dial
 		opts = append(opts, grpc.WithResolvers(b))
 	}
 	cc, err := grpc.NewClient(target, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }

@@ -14,14 +14,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func packed(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdsmsg.Any(m)
 	return a
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // gRFC A55, "StatefulSessionFilter Processing", which refers to RFC 6265,
@@ -197,9 +198,7 @@ func TestSessions(t *testing.T) {
 				rpc.Method = tc.method
 			}
 			s, err := httpfilter.NewNext(&tc.backend, i).NewStream(ctx, rpc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			if err := s.RecvMsg(nil); err != io.EOF {
 				t.Fatal(err)
 			}
@@ -232,9 +231,7 @@ func TestSessions(t *testing.T) {
 func sessionOf(t *testing.T, text string) session {
 	t.Helper()
 	s, err := decode(encoded(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return s
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestRPCBeforeTheFirstConfigurationWaitsAndWakesTheChannel(t *testing.T) {
@@ -147,9 +148,7 @@ func TestIdleAndBack(t *testing.T) {
 	done := background(t.Context(), cc, false)
 	r := b.next(t)
 	r.Publish(&first)
-	if err := ended(t, done); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, ended(t, done))
 	select {
 	case <-r.closed:
 	case <-time.After(patience):
@@ -163,9 +162,7 @@ func TestIdleAndBack(t *testing.T) {
 	}
 	done = background(t.Context(), cc, false)
 	b.next(t).Publish(&second)
-	if err := ended(t, done); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, ended(t, done))
 	if len(first.ran()) != 1 || len(second.ran()) != 1 {
 		t.Errorf("the runners ran %v and %v, want one RPC each", first.ran(), second.ran())
 	}
@@ -182,9 +179,7 @@ func TestAnRPCThatWaitsWhileTheChannelGoesIdleWakesItAgain(t *testing.T) {
 		r.Publish(new(fakeRunner))
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			return
 		case r = <-b.built: // Idle again before the RPC got there.
 		case <-time.After(patience):
@@ -232,9 +227,7 @@ func TestDialOptionsServeAChannelThatInstallDoesNotReach(t *testing.T) {
 		done := background(t.Context(), cc, streaming)
 		runner := new(fakeRunner)
 		b.next(t).Publish(runner)
-		if err := ended(t, done); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, ended(t, done))
 		if n := len(runner.ran()); n != 1 {
 			t.Errorf("the runner ran %d RPCs, want 1", n)
 		}
@@ -299,9 +292,7 @@ func TestInstalledInterceptorsAreInnermostAlsoBesideDialOptions(t *testing.T) {
 	cc.Connect()
 	runner := new(fakeRunner)
 	b.next(t).Publish(runner)
-	if err := call(t.Context(), cc, false); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, call(t.Context(), cc, false))
 	if len(seen) != 1 || len(runner.ran()) != 1 || runner.ran()[0] != "/s/Renamed" {
 		t.Errorf("the application's interceptor saw %v, the runner ran %v", seen, runner.ran())
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const scheme = "bridgetest"
@@ -118,9 +119,7 @@ func dial(t *testing.T, b grpcresolver.Builder, opts ...grpc.DialOption) *grpc.C
 		grpc.WithResolvers(b),
 	}, opts...)
 	cc, err := grpc.NewClient(b.Scheme()+":///service.example.com", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -63,7 +64,7 @@ func methodOf(i int) string { return fmt.Sprintf("/package.Service%d/Method", i)
 func BenchmarkDecodeRoutes(b *testing.B) {
 	for _, kind := range matchKinds {
 		b.Run(kind.name+"/10000", func(b *testing.B) {
-			resource := mustAny(b, manyRoutes(10_000, kind.match))
+			resource := xdsmsg.Any(manyRoutes(10_000, kind.match))
 			b.ReportAllocs()
 			var value any
 			var err error
@@ -86,7 +87,7 @@ func BenchmarkPatchRoutes(b *testing.B) {
 			pb := manyRoutes(n, matchKinds[0].match)
 			last := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb)
 			pb.VirtualHosts[0].Routes[n/2] = routeTo(pathMatch(methodOf(n/2)), clusterAction("default"))
-			resource := mustAny(b, pb)
+			resource := xdsmsg.Any(pb)
 			options := xdsclient.DecodeOptions{Last: func(string) any { return last }}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -167,7 +168,7 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 		}
 		localities = append(localities, locality(fmt.Sprint(z), 0, 1, endpoints...))
 	}
-	resource := mustAny(b, assignment(localities...))
+	resource := xdsmsg.Any(assignment(localities...))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {

@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.ClusterLoadAssignment, edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
@@ -27,7 +29,7 @@ func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.Cluste
 
 func aggregateOf(t testing.TB, names ...string) *clusterpb.Cluster {
 	return &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{
-		Name: "envoy.clusters.aggregate", TypedConfig: mustAny(t, &aggregatepb.ClusterConfig{Clusters: names}),
+		Name: "envoy.clusters.aggregate", TypedConfig: xdsmsg.Any(&aggregatepb.ClusterConfig{Clusters: names}),
 	}}}
 }
 

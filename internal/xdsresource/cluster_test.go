@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -40,11 +41,11 @@ func policies(configs ...*anypb.Any) *clusterpb.LoadBalancingPolicy {
 }
 
 func wrrLocality(t testing.TB, child *clusterpb.LoadBalancingPolicy) *anypb.Any {
-	return mustAny(t, &wrrpb.WrrLocality{EndpointPickingPolicy: child})
+	return xdsmsg.Any(&wrrpb.WrrLocality{EndpointPickingPolicy: child})
 }
 
 func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
-	p := policies(mustAny(t, &roundrobinpb.RoundRobin{}))
+	p := policies(xdsmsg.Any(&roundrobinpb.RoundRobin{}))
 	for range depth - 1 {
 		p = policies(wrrLocality(t, p))
 	}
@@ -62,7 +63,7 @@ func passedOver(i int, typeURL string) xdsclient.Ignored {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	rr := mustAny(t, &roundrobinpb.RoundRobin{})
+	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
 	lb := func(p *clusterpb.LoadBalancingPolicy) func(*clusterpb.Cluster) {
 		return func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = p }
 	}
@@ -93,7 +94,7 @@ func TestCluster(t *testing.T) {
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		}, {
 			"load_balancing_policy behind unknown ones",
-			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
+			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&maglevpb.Maglev{}), rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []xdsclient.Ignored{
 				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
 			}},
@@ -163,7 +164,7 @@ func TestClusterFaults(t *testing.T) {
 			[]fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
 		}, {
 			"a known policy at fault before a good one (gRFC A52)",
-			lb(policies(wrrLocality(t, policies(unknown)), mustAny(t, &roundrobinpb.RoundRobin{}))),
+			lb(policies(wrrLocality(t, policies(unknown)), xdsmsg.Any(&roundrobinpb.RoundRobin{}))),
 			[]fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
 		}, {
 			"17 policies within each other (gRFC A52)", lb(nestedWRR(t, 17)),
@@ -186,7 +187,7 @@ func TestClusterFaults(t *testing.T) {
 func TestClusterWithUnreadablePolicy(t *testing.T) {
 	t.Parallel()
 	for _, m := range []proto.Message{&roundrobinpb.RoundRobin{}, &wrrpb.WrrLocality{}} {
-		config := mustAny(t, m)
+		config := xdsmsg.Any(m)
 		config.Value = []byte{0xff}
 		faults := decodeFaults(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(config) }))
 		want := "cannot be read as " + string(m.ProtoReflect().Descriptor().FullName())

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -37,7 +38,7 @@ func TestResourceTypesSayWhatTheTransportHasToKnow(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if got := mustAny(t, tc.message).TypeUrl; got != tc.rt.TypeURL {
+			if got := xdsmsg.Any(tc.message).TypeUrl; got != tc.rt.TypeURL {
 				t.Errorf("TypeURL = %q, want %q", tc.rt.TypeURL, got)
 			}
 			if tc.rt.Name != tc.name || tc.rt.FullStateInSotW != tc.fullState {
@@ -110,7 +111,7 @@ func TestDecodeReturnsTheNameOfAResourceWithFaults(t *testing.T) {
 	} {
 		t.Run(tc.rt.Name, func(t *testing.T) {
 			t.Parallel()
-			name, value, err := tc.rt.Decode(mustAny(t, tc.resource), xdsclient.DecodeOptions{})
+			name, value, err := tc.rt.Decode(xdsmsg.Any(tc.resource), xdsclient.DecodeOptions{})
 			if name != "n" || value != nil || err == nil {
 				t.Errorf(`Decode = %q, %v, %v; want "n", no value and an error`, name, value, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	dynparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient"
@@ -27,9 +28,7 @@ func dpds(t testing.TB, typeName string, constraints ...*discoverypb.DynamicPara
 			}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return a
 }
 
@@ -44,9 +43,7 @@ func TestDynamicParameterConstraintsMap(t *testing.T) {
 	t.Parallel()
 	resource := dpds(t, "envoy.config.listener.v3.Listener", direct())
 	name, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if name != "" {
 		t.Errorf("name %q, want none: the message has none", name)
 	}
@@ -117,9 +114,7 @@ func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 			t.Errorf("%s: ignored (-want +got):\n%s, %v", typeName, diff, err)
 		}
 		_, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if said := DynamicParameterConstraintsType.Ignored(resource, value); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
 			t.Errorf("%s: the type says that %v is ignored, want %v", typeName, said, want)
 		}

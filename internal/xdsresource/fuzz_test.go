@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -61,7 +62,7 @@ func richRoutes() *routepb.RouteConfiguration {
 // fuzz feeds bytes to a decoder and checks what holds for all of them.
 func fuzz[T any](f *testing.F, rt *xdsclient.ResourceType, seeds []proto.Message, use func(*testing.T, *T)) {
 	for _, seed := range seeds {
-		f.Add(mustAny(f, seed).Value)
+		f.Add(xdsmsg.Any(seed).Value)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		resource := &anypb.Any{TypeUrl: rt.TypeURL, Value: b}
@@ -182,7 +183,7 @@ func FuzzRouteConfiguration(f *testing.F) {
 }
 
 func FuzzCluster(f *testing.F) {
-	rr := mustAny(f, &roundrobinpb.RoundRobin{})
+	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
 	nested := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(wrrLocality(f, policies(rr)), rr) })
 	load := assignment(locality("a", 0, 1, host("::1"), withWeight(host("10.0.0.1"), 3)))
 	seeds := []proto.Message{

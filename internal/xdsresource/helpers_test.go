@@ -11,25 +11,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-func mustAny(t testing.TB, m proto.Message) *anypb.Any {
-	t.Helper()
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatalf("anypb.New(%T): %v", m, err)
-	}
-	return a
-}
-
 // mustDecode decodes a resource that has to be valid.
 func mustDecode[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message) *T {
 	t.Helper()
-	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
 	if err != nil {
 		t.Fatalf("Decode(%s) = %v, want no error", rt.Name, err)
 	}
@@ -43,7 +34,7 @@ var trusted = xdsclient.DecodeOptions{
 // mustDecodeRoutes decodes a RouteConfiguration from a server that is trusted.
 func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteConfiguration {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(mustAny(t, config), trusted)
+	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(config), trusted)
 	if err != nil {
 		t.Fatalf("Decode = %v, want no error", err)
 	}
@@ -71,7 +62,7 @@ type fault struct{ Path, Problem string }
 // decodeFaults decodes a resource and returns what is wrong with it.
 func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
 	t.Helper()
-	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
 	if err == nil {
 		return nil
 	}

@@ -28,6 +28,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -38,7 +40,7 @@ func TestIgnoredFields(t *testing.T) {
 		hcm := validManager(t)
 		l := &listenerpb.Listener{Name: "l"}
 		edit(l, hcm)
-		l.ApiListener = &listenerpb.ApiListener{ApiListener: mustAny(t, hcm)}
+		l.ApiListener = &listenerpb.ApiListener{ApiListener: xdsmsg.Any(hcm)}
 		return l
 	}
 	for _, tc := range []struct {
@@ -102,7 +104,7 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		}, {
 			"policies within policies",
-			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(t, policies(mustAny(t, &ringhashpb.RingHash{
+			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(t, policies(xdsmsg.Any(&ringhashpb.RingHash{
 				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
 			}))))},
 			[]note{{
@@ -129,10 +131,8 @@ func TestIgnoredFields(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			got, err := IgnoredFields(mustAny(t, tc.resource))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got, err := IgnoredFields(xdsmsg.Any(tc.resource))
+			xdstest.NoError(t, err)
 			checkIgnored(t, got, tc.want...)
 		})
 	}
@@ -141,11 +141,9 @@ func TestIgnoredFields(t *testing.T) {
 // ignoredOf decodes a resource and returns what its type says is ignored of it.
 func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []xdsclient.Ignored {
 	t.Helper()
-	resource := mustAny(t, m)
+	resource := xdsmsg.Any(m)
 	_, value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return typ.Ignored(resource, value)
 }
 
@@ -232,7 +230,7 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 	matching.StatPrefix = "x"
 	matching.Match.Cookies = []*routepb.CookieMatcher{{Name: "c"}}
 	matching.TypedPerFilterConfig = map[string]*anypb.Any{
-		"b": mustAny(t, &routepb.FilterConfig{Config: any, IsOptional: true}), "a": mustAny(t, &routepb.FilterConfig{Config: any, IsOptional: true}),
+		"b": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}), "a": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}),
 	}
 	plugin := routeConfig(matching, routeWith(prefixMatch("/p"), func(a *routepb.RouteAction) {
 		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}
@@ -323,16 +321,16 @@ func TestIgnoredTransportSockets(t *testing.T) {
 func TestIgnoredFilters(t *testing.T) {
 	t.Parallel()
 	const reason = "CORS is for browsers; a gRPC client does nothing for it"
-	policy := mustAny(t, &corspb.CorsPolicy{AllowMethods: "GET"})
+	policy := xdsmsg.Any(&corspb.CorsPolicy{AllowMethods: "GET"})
 	hcm := validManager(t)
-	hcm.HttpFilters = append([]*hcmpb.HttpFilter{httpFilter("cors", mustAny(t, &corspb.Cors{}))}, hcm.HttpFilters...)
+	hcm.HttpFilters = append([]*hcmpb.HttpFilter{httpFilter("cors", xdsmsg.Any(&corspb.Cors{}))}, hcm.HttpFilters...)
 	route, other := toCluster("/a", "a"), toCluster("/b", "b")
 	route.TypedPerFilterConfig = map[string]*anypb.Any{"cors": policy}
 	other.TypedPerFilterConfig = route.TypedPerFilterConfig
 	wrapper := toCluster("/c", "c")
 	wrapper.TypedPerFilterConfig = map[string]*anypb.Any{
-		"wrapped": mustAny(t, &routepb.FilterConfig{Config: policy}),
-		"typed":   mustAny(t, &xdspb.TypedStruct{TypeUrl: policy.GetTypeUrl()}),
+		"wrapped": xdsmsg.Any(&routepb.FilterConfig{Config: policy}),
+		"typed":   xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: policy.GetTypeUrl()}),
 	}
 	config := routeConfig(route, other, wrapper)
 	const c = "virtual_hosts[0].routes[2]"
@@ -347,7 +345,7 @@ func TestIgnoredFilters(t *testing.T) {
 			{Path: c + `.typed_per_filter_config["wrapped"].config`, Reason: reason, Places: 1},
 		}},
 	} {
-		got, err := IgnoredFields(mustAny(t, tc.resource))
+		got, err := IgnoredFields(xdsmsg.Any(tc.resource))
 		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
 			t.Errorf("Ignored (-want +got):\n%s, %v", diff, err)
 		}
@@ -356,7 +354,7 @@ func TestIgnoredFilters(t *testing.T) {
 
 func TestIgnoredFieldsThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	resource := mustAny(t, &clusterpb.Cluster{Name: "c"})
+	resource := xdsmsg.Any(&clusterpb.Cluster{Name: "c"})
 	for number := range protowire.Number(200) {
 		resource.Value = protowire.AppendVarint(protowire.AppendTag(resource.Value, 5000+number, protowire.VarintType), 1)
 	}
@@ -425,7 +423,7 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 			ClusterType,
 			edsCluster(func(c *clusterpb.Cluster) {
 				c.AltStatName = "x"
-				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, mustAny(t, &ringhashpb.RingHash{}))
+				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&ringhashpb.RingHash{}))
 			}),
 			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
@@ -435,11 +433,9 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 	} {
 		t.Run(tc.typ.Name, func(t *testing.T) {
 			t.Parallel()
-			resource := mustAny(t, tc.resource)
+			resource := xdsmsg.Any(tc.resource)
 			_, value, err := tc.typ.Decode(resource, xdsclient.DecodeOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			checkIgnored(t, tc.typ.Ignored(resource, value), tc.want...)
 		})
 	}

@@ -18,6 +18,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // policy is the part of a Cluster that lb_policy and load_balancing_policy make.
@@ -31,9 +34,7 @@ func policyOf(c *Cluster) policy { return policy{c.LBPolicy, c.LBConfig, c.Acros
 func structOf(t testing.TB, fields map[string]any) *structpb.Struct {
 	t.Helper()
 	s, err := structpb.NewStruct(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return s
 }
 
@@ -78,9 +79,9 @@ func TestLoadBalancingPolicy(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			behind := mustAny(t, &roundrobinpb.RoundRobin{})
+			behind := xdsmsg.Any(&roundrobinpb.RoundRobin{})
 			for _, within := range []bool{false, true} {
-				list, want := policies(mustAny(t, tc.pb), behind), tc.want
+				list, want := policies(xdsmsg.Any(tc.pb), behind), tc.want
 				if within {
 					list, want.Across = policies(wrrLocality(t, list)), false
 				}
@@ -156,7 +157,7 @@ func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(mustAny(t, tc.pb)) })
+			c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(xdsmsg.Any(tc.pb)) })
 			checkFaults(t, ClusterType, c, tc.want)
 		})
 	}

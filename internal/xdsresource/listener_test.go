@@ -21,6 +21,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	_ "github.com/dynxds/dynxds/httpfilter/router"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 const (
@@ -95,7 +96,7 @@ func httpFilter(name string, config *anypb.Any) *hcmpb.HttpFilter {
 }
 
 func routerFilter(t testing.TB) *hcmpb.HttpFilter {
-	return httpFilter("router", mustAny(t, &routerpb.Router{}))
+	return httpFilter("router", xdsmsg.Any(&routerpb.Router{}))
 }
 
 func plain(name string) *hcmpb.HttpFilter {
@@ -121,7 +122,7 @@ func validManager(t testing.TB) *hcmpb.HttpConnectionManager {
 func apiListener(t testing.TB, hcm proto.Message) *listenerpb.Listener {
 	return &listenerpb.Listener{
 		Name:        "echo.example.com",
-		ApiListener: &listenerpb.ApiListener{ApiListener: mustAny(t, hcm)},
+		ApiListener: &listenerpb.ApiListener{ApiListener: xdsmsg.Any(hcm)},
 	}
 }
 
@@ -237,7 +238,7 @@ func TestListenerFaults(t *testing.T) {
 			[]fault{{hcmPath + ".common_http_protocol_options.max_stream_duration", "is negative: -1s"}},
 		}, {
 			"faults all over",
-			&listenerpb.Listener{ApiListener: &listenerpb.ApiListener{ApiListener: mustAny(t, &hcmpb.HttpConnectionManager{XffNumTrustedHops: 1})}},
+			&listenerpb.Listener{ApiListener: &listenerpb.ApiListener{ApiListener: xdsmsg.Any(&hcmpb.HttpConnectionManager{XffNumTrustedHops: 1})}},
 			[]fault{
 				{"name", "must not be empty"},
 				{hcmPath + ".xff_num_trusted_hops", "must be 0, is 1"},
@@ -255,7 +256,7 @@ func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
 	chain := func(filters ...*hcmpb.HttpFilter) *listenerpb.FilterChain {
 		return &listenerpb.FilterChain{Filters: []*listenerpb.Filter{
 			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: unknownURL}}},
-			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: mustAny(t, &hcmpb.HttpConnectionManager{HttpFilters: filters})}},
+			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(&hcmpb.HttpConnectionManager{HttpFilters: filters})}},
 		}}
 	}
 	server := httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL})
@@ -353,9 +354,9 @@ func TestHTTPFilterFaults(t *testing.T) {
 		{
 			"TypedStructs of an unknown type",
 			[]*hcmpb.HttpFilter{
-				httpFilter("a", mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL})),
-				httpFilter("b", mustAny(t, &udpapb.TypedStruct{TypeUrl: unknownURL})),
-				optional(httpFilter("c", mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL}))),
+				httpFilter("a", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: unknownURL})),
+				httpFilter("b", xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: unknownURL})),
+				optional(httpFilter("c", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: unknownURL}))),
 				router,
 			},
 			[]fault{{config("0"), `filter "a"` + noFilter}, {config("1"), `filter "b"` + noFilter}},
@@ -386,8 +387,8 @@ func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 	fields := &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewBoolValue(true)}}
 	hcm := validManager(t)
 	hcm.HttpFilters = []*hcmpb.HttpFilter{
-		httpFilter("new", mustAny(t, &xdspb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
-		httpFilter("old", mustAny(t, &udpapb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
+		httpFilter("new", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
+		httpFilter("old", xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
 		routerFilter(t),
 	}
 	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))

@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -52,10 +54,8 @@ func TestLoadReportingIsOfTheServer(t *testing.T) {
 	t.Parallel()
 	loads := load.NewStore(nil)
 	decode := func(edit func(*clusterpb.Cluster)) *Cluster {
-		_, value, err := ClusterType.Decode(mustAny(t, edsCluster(edit)), xdsclient.DecodeOptions{Loads: loads})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, value, err := ClusterType.Decode(xdsmsg.Any(edsCluster(edit)), xdsclient.DecodeOptions{Loads: loads})
+		xdstest.NoError(t, err)
 		return value.(*Cluster)
 	}
 	c := decode(func(c *clusterpb.Cluster) { c.LrsServer, c.EdsClusterConfig.ServiceName = self(), "svc" })

@@ -11,13 +11,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func override(value string) *anypb.Any {
 	return &anypb.Any{TypeUrl: overrideURL, Value: []byte(value)}
 }
 
-func wrapped(t testing.TB, c *routepb.FilterConfig) *anypb.Any { return mustAny(t, c) }
+func wrapped(t testing.TB, c *routepb.FilterConfig) *anypb.Any { return xdsmsg.Any(c) }
 
 // configWithOverrides has one entry at one level of a RouteConfiguration.
 func configWithOverrides(level, name string, value *anypb.Any) *routepb.RouteConfiguration {
@@ -71,11 +72,11 @@ func TestFilterOverrides(t *testing.T) {
 		{given: "a config; whether any chain has the name does not matter", value: override("x"), want: parsed(overridableFilter{}, "x")},
 		{given: "in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
 		{given: "a filter that only servers have", value: &anypb.Any{TypeUrl: serverFilterURL}, want: parsed(serverFilter{}, serverFilterURL)},
-		{given: "an xds.type.v3.TypedStruct", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
-		{given: "a udpa.type.v1.TypedStruct", value: mustAny(t, &udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
+		{given: "an xds.type.v3.TypedStruct", value: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
+		{given: "a udpa.type.v1.TypedStruct", value: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
 		{
 			given: "a TypedStruct in a FilterConfig",
-			value: wrapped(t, &routepb.FilterConfig{Config: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
+			value: wrapped(t, &routepb.FilterConfig{Config: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
 			want:  parsed(serverFilter{}, xdsStructTypeURL),
 		},
 		{given: "disabled", value: wrapped(t, &routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
@@ -87,11 +88,11 @@ func TestFilterOverrides(t *testing.T) {
 		},
 		{
 			given: "a TypedStruct of an unknown type that is optional",
-			value: wrapped(t, &routepb.FilterConfig{Config: mustAny(t, &udpapb.TypedStruct{TypeUrl: unknownURL}), IsOptional: true}),
+			value: wrapped(t, &routepb.FilterConfig{Config: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: unknownURL}), IsOptional: true}),
 			field: ".config", ignored: noFilter + "; is_optional is set",
 		},
 		{
-			given: "a TypedStruct of an unknown type", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL}),
+			given: "a TypedStruct of an unknown type", value: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: unknownURL}),
 			fault: noFilter + ", and is_optional is not set",
 		},
 		{

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func substitute(pattern, substitution string) *matcherpb.RegexMatchAndSubstitute {
@@ -107,7 +108,7 @@ func TestRewriteFaults(t *testing.T) {
 	}
 	t.Run("an authority with a blank", func(t *testing.T) {
 		t.Parallel()
-		resource := mustAny(t, routeConfig(routeWith(prefixMatch("/"), hostLiteral("a b"))))
+		resource := xdsmsg.Any(routeConfig(routeWith(prefixMatch("/"), hostLiteral("a b"))))
 		_, _, err := RouteConfigurationType.Decode(resource, trusted)
 		if err == nil || err.Error() != at+`.host_rewrite_literal: "a b" is not an authority` {
 			t.Errorf("Decode = %v, want that it is not an authority", err)

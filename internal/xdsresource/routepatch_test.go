@@ -15,13 +15,15 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // decodeAfter decodes a RouteConfiguration whose last version was last.
 func decodeAfter(t testing.TB, last *RouteConfiguration, pb *routepb.RouteConfiguration) (*RouteConfiguration, error) {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{Last: func(name string) any {
+	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{Last: func(name string) any {
 		if last == nil || name != last.Name {
 			return nil
 		}
@@ -114,9 +116,7 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 			pb := twoHosts()
 			tc.edit(pb)
 			got, err := decodeAfter(t, last, pb)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			checkSameRouting(t, got, mustDecode[RouteConfiguration](t, RouteConfigurationType, pb))
 			kept := 0
 			for _, route := range got.VirtualHosts[0].Routes {
@@ -150,7 +150,7 @@ func TestFaultsInUpdatesAreThoseOfTheWhole(t *testing.T) {
 		pb := twoHosts()
 		edit(pb)
 		got, err := decodeAfter(t, last, pb)
-		_, _, want := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{})
+		_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 		if got != nil || err == nil || want == nil || err.Error() != want.Error() {
 			t.Errorf("Decode = %v, %v, want the error %v", got, err, want)
 		}
@@ -176,7 +176,7 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 			last = rc
 		}
 	}
-	_, _, want := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{})
+	_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 	if n < 10 || err == nil || want == nil || err.Error() != want.Error() {
 		t.Fatalf("the error of %d large expressions is %v, want %v", n, err, want)
 	}
@@ -207,9 +207,7 @@ func TestPatchedRoutesAgreeWithDecodedOnes(t *testing.T) {
 			pb = proto.CloneOf(pb)
 			randomEdit(r, pb.VirtualHosts[0])
 			got, err := decodeAfter(t, last, pb)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			if len(got.VirtualHosts[0].Routes) > 0 && slices.Contains(last.VirtualHosts[0].Routes, got.VirtualHosts[0].Routes[0]) {
 				patched++
 			}
@@ -291,15 +289,11 @@ func checkSameRoutes(t *testing.T, r *rand.Rand, vh *VirtualHost, routes []*rout
 // second has the outcome that it has alone.
 func FuzzPatch(f *testing.F) {
 	plain, err := proto.Marshal(twoHosts())
-	if err != nil {
-		f.Fatal(err)
-	}
+	xdstest.NoError(f, err)
 	edited := twoHosts()
 	edited.VirtualHosts[0].Routes[3] = toCluster("/", "new")
 	other, err := proto.Marshal(edited)
-	if err != nil {
-		f.Fatal(err)
-	}
+	xdstest.NoError(f, err)
 	f.Add(plain, other)
 	f.Add(plain, plain[:len(plain)-3])
 	f.Add(plain, append(slices.Clone(plain), 0x10, 1))

@@ -9,6 +9,8 @@ import (
 	upstreampb "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func withOverrideHosts(set *corepb.HealthStatusSet) *clusterpb.Cluster {
@@ -21,7 +23,7 @@ func withUpstream(t *testing.T, config proto.Message) *clusterpb.Cluster {
 	return edsCluster(func(c *clusterpb.Cluster) {
 		c.UpstreamConfig = &corepb.TypedExtensionConfig{Name: "u"}
 		if config != nil {
-			c.UpstreamConfig.TypedConfig = mustAny(t, config)
+			c.UpstreamConfig.TypedConfig = xdsmsg.Any(config)
 		}
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/loopback"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -104,9 +105,7 @@ func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
 func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
 	addr, err := loopback.Reserve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(addr.Release)
 	s := &Server{mode: mode, addr: addr, link: link, news: make(chan struct{})}
 	s.Restart(t)
@@ -160,9 +159,7 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	s.life.Lock()
 	defer s.life.Unlock()
 	listener, err := s.addr.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if s.link != nil {
 		listener = s.link.Listener(listener)
 	}
@@ -223,12 +220,8 @@ func (s *Server) publish(t testing.TB, resources []proto.Message) {
 	version, cache := fmt.Sprint(s.version), s.cache
 	s.mu.Unlock()
 	snapshot, err := cachev3.NewSnapshot(version, byType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cache.SetSnapshot(t.Context(), NodeID, snapshot); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cache.SetSnapshot(t.Context(), NodeID, snapshot))
 }
 
 // AllowRejections says that the test has the server send what a client rejects.

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -28,9 +29,7 @@ type stream = discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesCl
 func subscribe(ctx context.Context, t *testing.T, cc *grpc.ClientConn, version string, clusters ...string) stream {
 	t.Helper()
 	s, err := discoverypb.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if err := s.Send(&discoverypb.DiscoveryRequest{
 		Node: &corepb.Node{Id: gocp.NodeID}, TypeUrl: xdsmsg.ClusterType, ResourceNames: clusters, VersionInfo: version,
 	}); err != nil {
@@ -43,9 +42,7 @@ func subscribe(ctx context.Context, t *testing.T, cc *grpc.ClientConn, version s
 func receive(t *testing.T, s stream) (version string, resources int) {
 	t.Helper()
 	r, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return r.GetVersionInfo(), len(r.GetResources())
 }
 
@@ -56,9 +53,7 @@ func TestServerServesAndRestarts(t *testing.T) {
 			ctx := testutils.Context(t)
 			s := gocp.Start(t, mode)
 			cc, err := grpc.NewClient("passthrough:///"+s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			t.Cleanup(func() { cc.Close() })
 
 			first := subscribe(ctx, t, cc, "", "a")
@@ -99,15 +94,11 @@ func TestADSModeWaitsForAllNames(t *testing.T) {
 	ctx := testutils.Context(t)
 	s := gocp.Start(t, gocp.ADSMode)
 	cc, err := grpc.NewClient("passthrough:///"+s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	s.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
 	stream := subscribe(ctx, t, cc, "", "a")
-	if err := stream.Send(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"a", "b"}}); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, stream.Send(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"a", "b"}}))
 	if _, n := receive(t, stream); n != 2 {
 		t.Errorf("the first response has %d clusters, want 2: the request for one is not answered", n)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -19,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func dial(t *testing.T, b *testutils.Backend) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///"+b.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -50,9 +49,7 @@ func TestEveryFailureCounts(t *testing.T) {
 	l.WaitForBackends(t, "only")
 	b.Fail(status.Error(codes.Aborted, "on purpose"))
 	// Twice the number of kinds in a row cannot all be of other kinds.
-	if err := b.Wait(testutils.Context(t), b.Count()+10*len(Kinds)); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, b.Wait(testutils.Context(t), b.Count()+10*len(Kinds)))
 	failures, _ := l.take()
 	failed := map[string]bool{}
 	for _, f := range failures {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -153,9 +154,7 @@ func TestConstraintsOfAClient(t *testing.T) {
 func TestWhatAClientHolds(t *testing.T) {
 	t.Parallel()
 	other, err := dynparam.NewParameters(lane("c").parameters())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	routes := xdsclient.ResourceDump{TypeURL: xdsmsg.RouteType, Name: lanedNames.name(xdsmsg.RouteType, ""),
 		State: xdsclient.StateACKed, Constraints: lane("b").constraints(), Parameters: other}
 	elsewhere := routes
@@ -230,22 +229,16 @@ func TestHandoutsDoNotShareTheirLanes(t *testing.T) {
 
 func dpdsResource(t *testing.T, h handout) *anypb.Any {
 	constraints, err := h.resource()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	packed, err := dynwire.MarshalMap(constraints.ToProto())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return packed
 }
 
 func wrapped(t *testing.T, a *anypb.Any) *anypb.Any {
 	packed, err := anypb.New(&publishedpb.Resource{Name: keepsDPDS.resource(), Version: "0123456789abcdef", Resource: a,
 		CacheControl: &publishedpb.Resource_CacheControl{DoNotCache: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return packed
 }
 

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // TestWhatIsCutShortIsNoMessage, wherever its fields end: a ClusterLoadAssignment
@@ -18,9 +19,7 @@ func TestWhatIsCutShortIsNoMessage(t *testing.T) {
 		for endpoints := 1; endpoints <= 5; endpoints++ {
 			message := xdsmsg.SimpleEndpoints(strings.Repeat("n", length), strings.Split(strings.Repeat("127.0.0.1:50051,", endpoints)[:16*endpoints-1], ",")...)
 			whole, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			cut := cutShort(whole)
 			if err := proto.Unmarshal(cut, new(endpointpb.ClusterLoadAssignment)); err == nil {
 				t.Errorf("a name of %d bytes and %d endpoints: %d of %d bytes are a message", length, endpoints, len(cut), len(whole))

@@ -78,16 +78,12 @@ func (m *mesh) addr(i int) string { return m.backends[i].Addr() }
 // dial opens a channel of a client.
 func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	b, err := resolver.NewBuilder(who.bootstrap(m))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 	cc, err := grpc.NewClient(who.target(), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return cc
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // publisher draws and publishes the configurations of a run.
@@ -39,9 +40,7 @@ func (p *publisher) update(f func(tx *controlplane.Tx)) {
 }
 
 func (p *publisher) must(err error) {
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	xdstest.NoError(p.t, err)
 }
 
 // change publishes the newest configuration with a change. In a round with lies
