@@ -7,7 +7,6 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -76,9 +75,7 @@ func TestTextOfAServerIsMadeValid(t *testing.T) {
 			Details: `xDS Cluster "a": error OK from the management server: ` + "\uFFFD" + `; the control plane knows why`,
 		},
 	}
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	xdstest.Equal(t, "the entry", want, got, protocmp.Transform())
 	if _, err := proto.Marshal(got); err != nil {
 		t.Error(err)
 	}

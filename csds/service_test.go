@@ -14,7 +14,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -46,9 +45,7 @@ func TestClientConfig(t *testing.T) {
 	}
 
 	got := get()
-	if diff := cmp.Diff(client.Bootstrap().Node, got.GetNode(), protocmp.Transform()); diff != "" {
-		t.Errorf("node: %s", diff)
-	}
+	xdstest.Equal(t, "node", client.Bootstrap().Node, got.GetNode(), protocmp.Transform())
 	if scope := got.GetClientScope(); scope != "xds:///one, xds:///two" {
 		t.Errorf("client_scope is %q", scope)
 	}
@@ -96,9 +93,7 @@ func TestEntriesOfVariants(t *testing.T) {
 		"a {shard in [0-1]}": "ACKED a1", "a {shard in [2-]}": "ACKED a2", "a {shard in [3-]}": "DOES_NOT_EXIST ",
 		member + "* {shard in [0-2]}": "ACKED ", member + "c {shard=1}": "ACKED c1", member + "c {shard=2}": "ACKED c2",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "entries", want, got)
 }
 
 // ClientStatusRequest.exclude_resource_contents: everything but xds_config.
@@ -115,9 +110,7 @@ func TestExcludeResourceContents(t *testing.T) {
 	}
 	want.GetGenericXdsConfigs()[0].XdsConfig = nil
 	got := of(fetch(t, service, &statusv3.ClientStatusRequest{ExcludeResourceContents: true}), t.Name())
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	xdstest.Equal(t, "the client without contents", want, got, protocmp.Transform())
 }
 
 // gRFC A40, "Node Matching": INVALID_ARGUMENT for "an non-empty Node Matcher", from

@@ -244,9 +244,7 @@ func TestStates(t *testing.T) {
 				protocmp.IgnoreFields(&statusv3.ClientConfig_GenericXdsConfig{}, "last_updated"),
 				protocmp.IgnoreFields(&adminv3.UpdateFailureState{}, "last_update_attempt", "details"),
 			}
-			if diff := cmp.Diff(test.then, got, ignore...); diff != "" {
-				t.Error(diff)
-			}
+			xdstest.Equal(t, "the entry", test.then, got, ignore...)
 			within(t, "last_updated", got.GetLastUpdated(), test.then.XdsConfig != nil, started)
 			within(t, "last_update_attempt", got.GetErrorState().GetLastUpdateAttempt(), test.then.ErrorState != nil, started)
 			if details := got.GetErrorState().GetDetails(); !strings.Contains(details, test.details) {

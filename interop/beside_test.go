@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -67,9 +66,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, control), "xds:///"+service))
 		rpcs.WaitForBackends(t, "blue")
 		rpcs.Stop(t)
-		if diff := cmp.Diff(map[string]bool{grpcUserAgent: true}, userAgents(control)); diff != "" {
-			t.Errorf("who asked the control plane (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "who asked the control plane", map[string]bool{grpcUserAgent: true}, userAgents(control))
 	})
 	t.Run("RPCs wait in gRPC for the first configuration", func(t *testing.T) {
 		t.Parallel()
@@ -90,9 +87,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 		w.control.Set(t, append(w.initial()[:3:3], w.endpoints("blue", w.green))...)
 		rpcs.WaitForBackends(t, "green")
 		w.load.WaitForBackends(t, "green")
-		if diff := cmp.Diff(map[string]bool{grpcUserAgent: true, "dynxds": true}, userAgents(w.control)); diff != "" {
-			t.Errorf("who asked the control plane (-want +got):\n%s", diff)
-		}
+		xdstest.Equal(t, "who asked the control plane", map[string]bool{grpcUserAgent: true, "dynxds": true}, userAgents(w.control))
 	})
 }
 
@@ -132,9 +127,7 @@ func TestBothSchemesInOneProcess(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(resolvedBy, got); diff != "" {
-		t.Errorf("who resolved which scheme (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "who resolved which scheme", resolvedBy, got)
 }
 
 // serviceOf is the service that the child dials by a scheme.

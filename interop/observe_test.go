@@ -115,9 +115,7 @@ func TestMetricsOfBothPackages(t *testing.T) {
 	if len(want) == 0 {
 		t.Fatal("gRPC-Go's xds reported nothing")
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the metrics (-gRPC-Go's +dynxds'):\n%s", diff)
-	}
+	xdstest.Equal(t, "the metrics (wanted: gRPC-Go's)", want, got)
 }
 
 // TestCSDSAfterAdminRegister: given gRPC-Go's xds, whose CSDS admin.Register adds

@@ -7,7 +7,6 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -56,9 +55,7 @@ func TestOrder(t *testing.T) {
 		xdstest.NoError(t, err)
 		md := metadata.MD{}
 		i.(*config).request.Apply(md)
-		if diff := cmp.Diff(test.want, md); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		xdstest.Equal(t, test.name, test.want, md)
 	}
 }
 
@@ -105,8 +102,6 @@ func TestRemoveOnMatch(t *testing.T) {
 		for _, k := range test.want {
 			want.Set(k, "")
 		}
-		if diff := cmp.Diff(want, md); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		xdstest.Equal(t, name, want, md)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.ClusterLoadAssignment, edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
@@ -108,9 +108,7 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
 			tc.want.Name, tc.want.LBPolicy, tc.want.MaxRequests, tc.want.Sessions = "blue", "round_robin", DefaultMaxRequests, DefaultSessions
-			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
-				t.Errorf("Cluster (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, tc.resource))
 		})
 	}
 }
@@ -123,9 +121,7 @@ func TestAggregateCluster(t *testing.T) {
 	c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
 	c.LrsServer = ads()
 	want := &Cluster{Name: "blue", Kind: ClusterAggregate, Underlying: []string{"a", "b", "a"}}
-	if diff := cmp.Diff(want, mustDecode[Cluster](t, ClusterType, c)); diff != "" {
-		t.Errorf("Cluster (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Cluster", want, mustDecode[Cluster](t, ClusterType, c))
 }
 
 // gRFC A37, "Validation", and what Envoy demands of the types that gRPC does not

@@ -10,11 +10,11 @@ import (
 	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -113,9 +113,7 @@ func TestCluster(t *testing.T) {
 				tc.want.MaxRequests = DefaultMaxRequests
 			}
 			tc.want.Sessions = DefaultSessions
-			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
-				t.Errorf("Cluster (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, tc.resource))
 		})
 	}
 }

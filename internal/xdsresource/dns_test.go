@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestAddressFamily(t *testing.T) {
@@ -98,9 +98,7 @@ func TestResolvedCluster(t *testing.T) {
 			t.Parallel()
 			got := tc.cluster.Resolved(func(name string) []string { return tc.addresses[name] })
 			want := &Endpoints{Name: "blue", Drops: []Drop{{"spare", 1}}, Localities: tc.want}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("endpoints (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "endpoints", want, got)
 		})
 	}
 }

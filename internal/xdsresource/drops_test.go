@@ -7,8 +7,9 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 type dropPB = endpointpb.ClusterLoadAssignment_Policy_DropOverload
@@ -45,9 +46,7 @@ func TestDrops(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, mustDecode[Endpoints](t, EndpointsType, tc.resource).Drops); diff != "" {
-				t.Errorf("Drops (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Drops", tc.want, mustDecode[Endpoints](t, EndpointsType, tc.resource).Drops)
 		})
 	}
 	checkFaults(t, EndpointsType, withDrops(drop("", 1, perMillion), drop("x", 1, 9)), []fault{

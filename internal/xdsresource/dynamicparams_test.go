@@ -81,9 +81,7 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 				t.Fatalf("error %v has the wrong type %T", err, err)
 			}
 			if faults != nil {
-				if diff := cmp.Diff(tt.want, faults.List); diff != "" {
-					t.Errorf("faults (-want +got):\n%s", diff)
-				}
+				xdstest.Equal(t, "faults", tt.want, faults.List)
 			}
 		})
 	}

@@ -8,9 +8,10 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func tcp(host string, port uint32) *corepb.Address {
@@ -95,9 +96,7 @@ func TestEndpoints(t *testing.T) {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
 			want := &Endpoints{Name: "svc", Localities: tc.want}
-			if diff := cmp.Diff(want, mustDecode[Endpoints](t, EndpointsType, tc.resource)); diff != "" {
-				t.Errorf("Endpoints (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Endpoints", want, mustDecode[Endpoints](t, EndpointsType, tc.resource))
 		})
 	}
 }
@@ -219,9 +218,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 	}}
 	got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0]
 	want := Endpoint{Address: "10.0.0.1:80", Additional: []string{"[::1]:80", "10.0.0.2:81"}, Weight: 1, HashKey: "stateful-0"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Endpoint (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Endpoint", want, got)
 	e.GetEndpoint().AdditionalAddresses = []*additional{{}, {Address: tcp("10.0.0.1", 80)}, {Address: tcp("a b", 80)}}
 	const at = "endpoints[0].lb_endpoints[0].endpoint.additional_addresses"
 	checkFaults(t, EndpointsType, assignment(locality("z", 0, 1, e)), []fault{

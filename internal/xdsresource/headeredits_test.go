@@ -8,9 +8,10 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -93,9 +94,7 @@ func TestHeaderEdits(t *testing.T) {
 						want["h"] = after
 					}
 					edits.Apply(md)
-					if diff := cmp.Diff(want, md); diff != "" {
-						t.Errorf("header there: %v; metadata (-want +got):\n%s", there, diff)
-					}
+					xdstest.Equal(t, fmt.Sprintf("header there: %v; metadata", there), want, md)
 				}
 			}
 		})
@@ -144,9 +143,7 @@ func TestOrderOfHeaderLevels(t *testing.T) {
 			for _, edits := range []HeaderEdits{m.Request, m.Response} {
 				md := metadata.MD{}
 				edits.Apply(md)
-				if diff := cmp.Diff(want[i], md["h"]); diff != "" {
-					t.Errorf("most specific wins: %v, cluster %s (-want +got):\n%s", wins, clusters[i].Name, diff)
-				}
+				xdstest.Equal(t, fmt.Sprintf("most specific wins: %v, cluster %s", wins, clusters[i].Name), want[i], md["h"])
 			}
 		}
 	}
@@ -207,9 +204,7 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 			checkIgnored(t, rc.Ignored, want...)
 			md := metadata.MD{}
 			rc.VirtualHosts[0].Routes[0].Headers.Request.Apply(md)
-			if diff := cmp.Diff(metadata.MD{"good": {"v"}}, md); diff != "" {
-				t.Errorf("after the edits that are left (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "after the edits that are left", metadata.MD{"good": {"v"}}, md)
 		})
 	}
 	t.Run("removals", func(t *testing.T) {
@@ -231,9 +226,7 @@ func TestBinaryHeaderEditsAreDecoded(t *testing.T) {
 	route.RequestHeadersToAdd = options{option("a-bin", "AP8=", appendOrAdd), option("b-bin", "AP8", appendOrAdd)}
 	md := metadata.MD{}
 	decodeRoutes(t, route).Routes[0].Headers.Request.Apply(md)
-	if diff := cmp.Diff(metadata.MD{"a-bin": {"\x00\xff"}, "b-bin": {"\x00\xff"}}, md); diff != "" {
-		t.Errorf("metadata (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "metadata", metadata.MD{"a-bin": {"\x00\xff"}, "b-bin": {"\x00\xff"}}, md)
 }
 
 func TestIgnoredIsBounded(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -51,9 +51,7 @@ func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 	for i, part := range got {
 		notes[i] = note{part.Path, part.Reason}
 	}
-	if diff := cmp.Diff(want, notes, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("Ignored (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Ignored", want, notes, cmpopts.EquateEmpty())
 }
 
 // fault is one of Faults.
@@ -85,9 +83,7 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []f
 // checkFaults decodes a resource and compares what is wrong with it.
 func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
-	if diff := cmp.Diff(want, decodeFaults(t, rt, m)); diff != "" {
-		t.Errorf("faults differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))
 }
 
 // faultTest is a resource and what is wrong with it.

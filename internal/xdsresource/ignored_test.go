@@ -170,9 +170,7 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 		},
 		{Path: "virtual_hosts[0].routes[116].request_headers_to_remove[1]", Reason: `header "te": gRPC fills this header in`, Places: 1},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Ignored (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Ignored", want, got)
 	if got, want := got[1].String(), want[1].Path+": "+want[1].Reason+" (at 117 places)"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
@@ -212,9 +210,7 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 		for _, part := range ignoredOf(t, RouteConfigurationType, tc.resource) {
 			got = append(got, part.Path)
 		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s: Ignored (-want +got):\n%s", name, diff)
-		}
+		xdstest.Equal(t, fmt.Sprintf("%s: Ignored", name), tc.want, got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -86,9 +86,7 @@ func TestLoadBalancingPolicy(t *testing.T) {
 					list, want.Across = policies(wrrLocality(t, list)), false
 				}
 				c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = list })
-				if diff := cmp.Diff(want, policyOf(mustDecode[Cluster](t, ClusterType, c))); diff != "" {
-					t.Errorf("policy, in WrrLocality %v (-want +got):\n%s", within, diff)
-				}
+				xdstest.Equal(t, fmt.Sprintf("policy, in WrrLocality %v", within), want, policyOf(mustDecode[Cluster](t, ClusterType, c)))
 			}
 		})
 	}
@@ -118,9 +116,7 @@ func TestLBPolicy(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(tc.edit)))); diff != "" {
-				t.Errorf("policy (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "policy", tc.want, policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(tc.edit))))
 		})
 	}
 }

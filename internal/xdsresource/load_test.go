@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -41,9 +40,7 @@ func TestEndpointMetricsToReport(t *testing.T) {
 			c := mustDecode[Cluster](t, ClusterType, edsCluster(func(c *clusterpb.Cluster) {
 				c.LrsServer, c.LrsReportEndpointMetrics = self(), tc.names
 			}))
-			if diff := cmp.Diff(tc.want, c.Load.Metrics); diff != "" {
-				t.Errorf("Metrics (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Metrics", tc.want, c.Load.Metrics)
 		})
 	}
 }

@@ -1,16 +1,17 @@
 package xdsresource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func respond(pb *routepb.DirectResponseAction) *routepb.Route {
@@ -31,9 +32,7 @@ func TestDirectResponse(t *testing.T) {
 	} {
 		route := respond(&routepb.DirectResponseAction{Status: status, Body: inline("go away")})
 		got := decodeRoutes(t, route).Routes[0].Action
-		if diff := cmp.Diff(Action(&DirectResponse{HTTPStatus: int(status), Code: want, Body: "go away"}), got); diff != "" {
-			t.Errorf("status %d (-want +got):\n%s", status, diff)
-		}
+		xdstest.Equal(t, fmt.Sprintf("status %d", status), Action(&DirectResponse{HTTPStatus: int(status), Code: want, Body: "go away"}), got)
 	}
 }
 
@@ -87,9 +86,7 @@ func TestRedirectStatus(t *testing.T) {
 	} {
 		route := &routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{ResponseCode: code}}}
 		got := decodeRoutes(t, route).Routes[0].Action
-		if diff := cmp.Diff(Action(&Redirect{HTTPStatus: want, Code: codes.Unknown}), got); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", code, diff)
-		}
+		xdstest.Equal(t, code.String(), Action(&Redirect{HTTPStatus: want, Code: codes.Unknown}), got)
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // MADR-mesh-http-route, "Matching": everything that a rule can match, as a
@@ -105,16 +105,12 @@ func TestMeshHTTPRouteFilters(t *testing.T) {
 		{"RequestHeaderModifier", withHeaders(toCluster("/", "a")), func(t *testing.T, r *Route) {
 			md := before()
 			r.HeadersFor(nil).Request.Apply(md)
-			if diff := cmp.Diff(edited, md); diff != "" {
-				t.Errorf("request metadata (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "request metadata", edited, md)
 		}},
 		{"ResponseHeaderModifier", withHeaders(toCluster("/", "a")), func(t *testing.T, r *Route) {
 			md := before()
 			r.HeadersFor(nil).Response.Apply(md)
-			if diff := cmp.Diff(edited, md); diff != "" {
-				t.Errorf("response metadata (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "response metadata", edited, md)
 		}},
 		{"RequestMirror", routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
 			a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{mirrorTo("copy")}
@@ -154,9 +150,7 @@ func TestMeshHTTPRouteFilters(t *testing.T) {
 		}},
 		{"backendRefs", routeTo(prefixMatch("/"), weightedAction(weighted{"a", 90}, weighted{"b", 10})), func(t *testing.T, r *Route) {
 			want := &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 90}, {Name: "b", Weight: 10}}, TotalWeight: 100}
-			if diff := cmp.Diff(Action(want), r.Action); diff != "" {
-				t.Errorf("Action (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Action", Action(want), r.Action)
 		}},
 	} {
 		t.Run(tc.given, func(t *testing.T) {

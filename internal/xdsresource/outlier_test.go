@@ -5,9 +5,10 @@ import (
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func withOutliers(o *clusterpb.OutlierDetection) *clusterpb.Cluster {
@@ -50,9 +51,7 @@ func TestOutlierDetection(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, mustDecode[Cluster](t, ClusterType, withOutliers(tc.pb)).Outliers); diff != "" {
-				t.Errorf("Outliers (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Outliers", tc.want, mustDecode[Cluster](t, ClusterType, withOutliers(tc.pb)).Outliers)
 		})
 	}
 	const at = "outlier_detection."

@@ -7,11 +7,11 @@ import (
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func override(value string) *anypb.Any {
@@ -167,9 +167,7 @@ func TestFaultsOfOverridesComeInOrder(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	const at = "virtual_hosts[0].typed_per_filter_config"
-	if diff := cmp.Diff([]string{at + `["a"]`, at + `["c"]`, at + `["d"]`}, paths); diff != "" {
-		t.Errorf("paths (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "paths", []string{at + `["a"]`, at + `["c"]`, at + `["d"]`}, paths)
 }
 
 // HttpFilter.disabled; Envoy's documentation has it that terminal filters cannot

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func backoff(base, limit *durationpb.Duration) *routepb.RetryPolicy_RetryBackOff {
@@ -45,9 +46,7 @@ func TestRetryPolicy(t *testing.T) {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
 			route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = tc.pb })
-			if diff := cmp.Diff(tc.want, decodeRoutes(t, route).Routes[0].Retry); diff != "" {
-				t.Errorf("Retry (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Retry", tc.want, decodeRoutes(t, route).Routes[0].Retry)
 		})
 	}
 }

@@ -6,12 +6,12 @@ import (
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func substitute(pattern, substitution string) *matcherpb.RegexMatchAndSubstitute {
@@ -197,9 +197,7 @@ func TestRewriteAuthority(t *testing.T) {
 			if tc.cluster != "" {
 				want = append(want, "virtual_hosts[0].routes[0].route.weighted_clusters.clusters[0].host_rewrite_literal")
 			}
-			if diff := cmp.Diff(want, paths); diff != "" {
-				t.Errorf("left out because the server is not trusted (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "left out because the server is not trusted", want, paths)
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func prefixMatch(prefix string) *routepb.RouteMatch {
@@ -114,9 +115,7 @@ func TestRouteActions(t *testing.T) {
 			if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
 				t.Fatalf("routes = %v, want one called n", vh.Routes)
 			}
-			if diff := cmp.Diff(tc.want, vh.Routes[0].Action); diff != "" {
-				t.Errorf("Action (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Action", tc.want, vh.Routes[0].Action)
 		})
 	}
 }
@@ -133,9 +132,7 @@ func TestClusterHeader(t *testing.T) {
 	weightedByHeader.GetWeightedClusters().Clusters[1].ClusterHeader = "X-Cluster"
 	vh := decodeRoutes(t, routeTo(prefixMatch("/w"), weightedByHeader), routeTo(prefixMatch("/a"), clusterHeader(":authority")),
 		routeTo(prefixMatch("/b"), clusterHeader("x-bin")), routeTo(prefixMatch("/"), clusterHeader("X-Cluster")))
-	if diff := cmp.Diff([]string{"a"}, vh.Clusters()); diff != "" {
-		t.Errorf("Clusters (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Clusters", []string{"a"}, vh.Clusters())
 	md := metadata.Pairs("x-cluster", "first", "x-cluster", "second", "x-bin", "b")
 	for _, tc := range []struct {
 		method string
@@ -200,9 +197,7 @@ func TestMirrors(t *testing.T) {
 			t.Errorf("route %d (-want +got):\n%s", i, cmp.Diff(want, got))
 		}
 	}
-	if diff := cmp.Diff([]string{"a", "half", "as-is", "renamed", "host"}, hosts[0].Clusters()); diff != "" {
-		t.Errorf("Clusters (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Clusters", []string{"a", "half", "as-is", "renamed", "host"}, hosts[0].Clusters())
 
 	rpc := matching.RPC{Metadata: func() metadata.MD { return metadata.Pairs("x-mirror", "m", "x-mirror", "n") }}
 	mirrors := hosts[0].Routes[0].Mirrors
@@ -247,9 +242,7 @@ func TestMirrorHeaders(t *testing.T) {
 	)
 	md := metadata.Pairs("b", "x")
 	rc.VirtualHosts[0].Routes[0].Mirrors[0].Headers.Apply(md)
-	if diff := cmp.Diff(metadata.MD{"a": {"1"}}, md); diff != "" {
-		t.Errorf("metadata (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "metadata", metadata.MD{"a": {"1"}}, md)
 }
 
 // gRFC A28, "Response validation": these routes are as good as not there.
@@ -272,9 +265,7 @@ func TestRoutesThatAreIgnored(t *testing.T) {
 				t.Errorf("Ignored = %v, want the route", rc.Ignored)
 			}
 			vh := rc.VirtualHosts[0]
-			if diff := cmp.Diff([]string{"fallback"}, vh.Clusters()); diff != "" {
-				t.Errorf("Clusters (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Clusters", []string{"fallback"}, vh.Clusters())
 			if got := vh.Route(matching.RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {
 				t.Errorf("Route = %v of %d routes, want the fallback alone", got, len(vh.Routes))
 			}
@@ -305,9 +296,7 @@ func TestMaxStreamDuration(t *testing.T) {
 			t.Parallel()
 			route := toCluster("/", "a")
 			route.GetRoute().MaxStreamDuration = tc.pb
-			if diff := cmp.Diff(tc.want, decodeRoutes(t, route).Routes[0].MaxStreamDuration); diff != "" {
-				t.Errorf("MaxStreamDuration (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "MaxStreamDuration", tc.want, decodeRoutes(t, route).Routes[0].MaxStreamDuration)
 		})
 	}
 }
@@ -469,10 +458,6 @@ func TestClusters(t *testing.T) {
 			{Domains: []string{"b"}, Routes: []*routepb.Route{toCluster("/", "c"), toCluster("/", "a")}},
 		},
 	})
-	if diff := cmp.Diff([]string{"b", "a"}, rc.VirtualHosts[0].Clusters()); diff != "" {
-		t.Errorf("VirtualHost.Clusters (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"b", "a", "c"}, rc.Clusters()); diff != "" {
-		t.Errorf("RouteConfiguration.Clusters (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "VirtualHost.Clusters", []string{"b", "a"}, rc.VirtualHosts[0].Clusters())
+	xdstest.Equal(t, "RouteConfiguration.Clusters", []string{"b", "a", "c"}, rc.Clusters())
 }

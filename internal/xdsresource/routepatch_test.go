@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -252,17 +251,13 @@ func randomEdit(r *rand.Rand, host *routepb.VirtualHost) {
 func checkSameRouting(t *testing.T, got, want *RouteConfiguration) {
 	t.Helper()
 	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
-	if diff := cmp.Diff(sorted(want.Clusters()), sorted(got.Clusters())); diff != "" {
-		t.Errorf("the clusters differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the clusters", sorted(want.Clusters()), sorted(got.Clusters()))
 	if len(got.VirtualHosts) != len(want.VirtualHosts) {
 		t.Fatalf("%d virtual hosts, want %d", len(got.VirtualHosts), len(want.VirtualHosts))
 	}
 	for i, w := range want.VirtualHosts {
 		g := got.VirtualHosts[i]
-		if diff := cmp.Diff(sorted(w.Clusters()), sorted(g.Clusters())); diff != "" {
-			t.Errorf("the clusters of virtual host %d differ (-want +got):\n%s", i, diff)
-		}
+		xdstest.Equal(t, fmt.Sprintf("the clusters of virtual host %d", i), sorted(w.Clusters()), sorted(g.Clusters()))
 		if g.Name != w.Name || !reflect.DeepEqual(g.Domains, w.Domains) || !reflect.DeepEqual(g.Overrides, w.Overrides) || !reflect.DeepEqual(g.Routes, w.Routes) {
 			t.Errorf("virtual host %d is not what it decodes to", i)
 		}

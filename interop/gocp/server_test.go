@@ -6,7 +6,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -77,9 +76,7 @@ func TestServerServesAndRestarts(t *testing.T) {
 				{Stream: 1, TypeURL: xdsmsg.ClusterType, Names: []string{"a"}},
 				{Stream: 2, TypeURL: xdsmsg.ClusterType, Names: []string{"a"}, Version: "1"},
 			}
-			if diff := cmp.Diff(want, s.Requests(), cmpopts.IgnoreFields(gocp.Request{}, "Node")); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "requests", want, s.Requests(), cmpopts.IgnoreFields(gocp.Request{}, "Node"))
 			if n := s.Streams(); n != 2 {
 				t.Errorf("%d streams, want 2", n)
 			}
