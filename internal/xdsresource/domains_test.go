@@ -64,11 +64,13 @@ func TestDomainFaults(t *testing.T) {
 	t.Parallel()
 	const stars = " must have at most one *, as its first or last character"
 	const second = "virtual_hosts[1].domains[0]"
-	for _, tc := range []struct {
-		given   string
-		domains []string
-		want    []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, domains []string) []fault {
+		pb := &routepb.RouteConfiguration{Name: "r"}
+		for _, d := range domains {
+			pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Domains: []string{d}})
+		}
+		return decodeFaults(t, RouteConfigurationType, pb)
+	}, rows[[]string, []fault]{
 		{"an empty domain", []string{"a", ""}, []fault{{second, "must not be empty"}}},
 		{"a wildcard inside", []string{"a", "a.*.b"}, []fault{{second, `"a.*.b"` + stars}}},
 		{"a wildcard at both ends", []string{"a", "*.b.*"}, []fault{{second, `"*.b.*"` + stars}}},
@@ -78,16 +80,7 @@ func TestDomainFaults(t *testing.T) {
 		{"a duplicate in another case", []string{"a.b", "A.B"}, []fault{{second, `"A.B" is already a domain of virtual_hosts[0]`}}},
 		{"two catch-alls", []string{"*", "*"}, []fault{{second, `"*" is already a domain of virtual_hosts[0]`}}},
 		{"different wildcards of one text", []string{"*a", "a*", "a"}, nil},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			pb := &routepb.RouteConfiguration{Name: "r"}
-			for _, d := range tc.domains {
-				pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Domains: []string{d}})
-			}
-			checkFaults(t, RouteConfigurationType, pb, tc.want)
-		})
-	}
+	})
 }
 
 func TestDuplicateDomainWithinOneVirtualHost(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 type dropPB = endpointpb.ClusterLoadAssignment_Policy_DropOverload
@@ -33,22 +31,15 @@ const (
 // gRFC A27, "ClusterLoadAssignment Proto".
 func TestDrops(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		given    string
-		resource *endpointpb.ClusterLoadAssignment
-		want     []Drop
-	}{
+	checkEach(t, "Drops", func(t *testing.T, resource *endpointpb.ClusterLoadAssignment) []Drop {
+		return mustDecode[Endpoints](t, EndpointsType, resource).Drops
+	}, rows[*endpointpb.ClusterLoadAssignment, []Drop]{
 		{"no policy", assignment(), nil},
 		{"every denominator, in order", withDrops(drop("c", 7, hundred), drop("a", 7, tenThousand), drop("b", 7, perMillion)),
 			[]Drop{{"c", 70_000}, {"a", 700}, {"b", 7}}},
 		{"more than all", withDrops(drop("x", 101, hundred), drop("y", 1<<32-1, hundred)), []Drop{{"x", Million}, {"y", Million}}},
 		{"nothing", withDrops(drop("x", 0, hundred), &dropPB{Category: "y"}), nil},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			xdstest.Equal(t, "Drops", tc.want, mustDecode[Endpoints](t, EndpointsType, tc.resource).Drops)
-		})
-	}
+	})
 	checkFaults(t, EndpointsType, withDrops(drop("", 1, perMillion), drop("x", 1, 9)), []fault{
 		{"policy.drop_overloads[0].category", "must not be empty"},
 		{"policy.drop_overloads[1].drop_percentage.denominator", "is the unknown value 9"},
@@ -62,11 +53,12 @@ func TestMaxRequests(t *testing.T) {
 	of := func(priority corepb.RoutingPriority, limit uint32) *threshold {
 		return &threshold{Priority: priority, MaxRequests: wrapperspb.UInt32(limit)}
 	}
-	for _, tc := range []struct {
-		given      string
-		thresholds []*threshold
-		want       uint32
-	}{
+	checkEach(t, "MaxRequests", func(t *testing.T, thresholds []*threshold) uint32 {
+		c := edsCluster(func(c *clusterpb.Cluster) {
+			c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: thresholds}
+		})
+		return mustDecode[Cluster](t, ClusterType, c).MaxRequests
+	}, rows[[]*threshold, uint32]{
 		{"no thresholds", nil, 1024},
 		{"a limit", []*threshold{of(corepb.RoutingPriority_DEFAULT, 5)}, 5},
 		{"none may pass", []*threshold{of(corepb.RoutingPriority_DEFAULT, 0)}, 0},
@@ -74,15 +66,5 @@ func TestMaxRequests(t *testing.T) {
 		{"HIGH before DEFAULT", []*threshold{of(corepb.RoutingPriority_HIGH, 5), of(corepb.RoutingPriority_DEFAULT, 6)}, 6},
 		{"the first of two", []*threshold{of(corepb.RoutingPriority_DEFAULT, 5), of(corepb.RoutingPriority_DEFAULT, 6)}, 5},
 		{"the first says nothing", []*threshold{{}, of(corepb.RoutingPriority_DEFAULT, 6)}, 1024},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			c := edsCluster(func(c *clusterpb.Cluster) {
-				c.CircuitBreakers = &clusterpb.CircuitBreakers{Thresholds: tc.thresholds}
-			})
-			if got := mustDecode[Cluster](t, ClusterType, c).MaxRequests; got != tc.want {
-				t.Errorf("MaxRequests = %d, want %d", got, tc.want)
-			}
-		})
-	}
+	})
 }

@@ -86,22 +86,33 @@ func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want
 	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))
 }
 
-// faultTest is a resource and what is wrong with it.
-type faultTest struct {
-	given    string
-	resource proto.Message
-	want     []fault
+// row is a case of a table: what is given, and what is wanted of it.
+type row[G, W any] struct {
+	name  string
+	given G
+	want  W
 }
+
+type rows[G, W any] []row[G, W]
+
+// checkEach runs a test for each row: what got makes of the given is as wanted.
+func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given G) W, table rows[G, W]) {
+	t.Helper()
+	for _, r := range table {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			xdstest.Equal(t, what, r.want, got(t, r.given))
+		})
+	}
+}
+
+// faultTest is a resource and what is wrong with it.
+type faultTest = row[proto.Message, []fault]
 
 // checkAllFaults is checkFaults for each of the tests.
 func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
 	t.Helper()
-	for _, tc := range tests {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, rt, tc.resource, tc.want)
-		})
-	}
+	checkEach(t, "faults", func(t *testing.T, m proto.Message) []fault { return decodeFaults(t, rt, m) }, tests)
 }
 
 func ads() *corepb.ConfigSource {

@@ -94,11 +94,9 @@ func TestLoadBalancingPolicy(t *testing.T) {
 
 func TestLBPolicy(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		given string
-		edit  func(*clusterpb.Cluster)
-		want  policy
-	}{
+	checkEach(t, "policy", func(t *testing.T, edit func(*clusterpb.Cluster)) policy {
+		return policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(edit)))
+	}, rows[func(*clusterpb.Cluster), policy]{
 		{"ROUND_ROBIN", func(c *clusterpb.Cluster) {}, policy{"round_robin", "", false}},
 		{"RANDOM", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RANDOM }, policy{PolicyRandom, "", false}},
 		{"LEAST_REQUEST", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST },
@@ -113,12 +111,7 @@ func TestLBPolicy(t *testing.T) {
 			c.LbPolicy = clusterpb.Cluster_RING_HASH
 			c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(3)}}
 		}, policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":3}`, true}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			xdstest.Equal(t, "policy", tc.want, policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(tc.edit))))
-		})
-	}
+	})
 }
 
 func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
@@ -128,11 +121,10 @@ func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
 	ring := func(least, most uint64) *ringhashpb.RingHash {
 		return &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(least), MaximumRingSize: wrapperspb.UInt64(most)}
 	}
-	for _, tc := range []struct {
-		given string
-		pb    proto.Message
-		want  []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, pb proto.Message) []fault {
+		c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(xdsmsg.Any(pb)) })
+		return decodeFaults(t, ClusterType, c)
+	}, rows[proto.Message, []fault]{
 		{"one choice (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(1)},
 			[]fault{{at + ".choice_count", "must be at least 2, is 1"}}},
 		{"another hash function (gRFC A42)", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_MURMUR_HASH_2},
@@ -150,13 +142,7 @@ func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
 			[]fault{{at + ".blackout_period", "is negative: -1ns"}}},
 		{"a period over 10,000 years", &clientwrrpb.ClientSideWeightedRoundRobin{WeightUpdatePeriod: &durationpb.Duration{Seconds: 4e11}},
 			[]fault{{at + ".weight_update_period", "is not a valid duration: seconds: 400000000000, nanos: 0"}}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(xdsmsg.Any(tc.pb)) })
-			checkFaults(t, ClusterType, c, tc.want)
-		})
-	}
+	})
 	murmur := edsCluster(func(c *clusterpb.Cluster) {
 		c.LbPolicy = clusterpb.Cluster_RING_HASH
 		c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{

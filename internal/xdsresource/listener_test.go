@@ -290,11 +290,11 @@ func TestHTTPFilterFaults(t *testing.T) {
 	noFilter := `: this client has no filter for type "` + unknownURL + `", and is_optional is not set`
 	unknown := func(name string) *hcmpb.HttpFilter { return httpFilter(name, &anypb.Any{TypeUrl: unknownURL}) }
 	router := routerFilter(t)
-	for _, tc := range []struct {
-		given   string
-		filters []*hcmpb.HttpFilter
-		want    []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, filters []*hcmpb.HttpFilter) []fault {
+		hcm := validManager(t)
+		hcm.HttpFilters = filters
+		return decodeFaults(t, ListenerType, apiListener(t, hcm))
+	}, rows[[]*hcmpb.HttpFilter, []fault]{
 		{"no filter", nil, []fault{{hcmPath + ".http_filters", "must have at least one filter"}}},
 		{
 			"two filters of one name",
@@ -372,14 +372,7 @@ func TestHTTPFilterFaults(t *testing.T) {
 				{hcmPath + ".http_filters[2]", `filter "router" is not terminal; the last filter must be a terminal one, such as the router`},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			hcm := validManager(t)
-			hcm.HttpFilters = tc.filters
-			checkFaults(t, ListenerType, apiListener(t, hcm), tc.want)
-		})
-	}
+	})
 }
 
 func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {

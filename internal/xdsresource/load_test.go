@@ -22,11 +22,12 @@ func TestEndpointMetricsToReport(t *testing.T) {
 		}
 		return set
 	}
-	for _, tc := range []struct {
-		given string
-		names []string
-		want  *load.Metrics
-	}{
+	checkEach(t, "Metrics", func(t *testing.T, names []string) *load.Metrics {
+		c := mustDecode[Cluster](t, ClusterType, edsCluster(func(c *clusterpb.Cluster) {
+			c.LrsServer, c.LrsReportEndpointMetrics = self(), names
+		}))
+		return c.Load.Metrics
+	}, rows[[]string, *load.Metrics]{
 		{"none", nil, nil},
 		{"only unknown ones", []string{"rps_fractional", "utilization.x", "request_cost.*", "named_metrics", "*", ""}, nil},
 		{"the top-level fields", []string{"cpu_utilization", "mem_utilization", "application_utilization"}, &load.Metrics{CPU: true, Memory: true, Application: true}},
@@ -34,15 +35,7 @@ func TestEndpointMetricsToReport(t *testing.T) {
 		{"keys", []string{"named_metrics.foo", "named_metrics.a.b", "named_metrics."}, &load.Metrics{Named: keys("foo", "a.b", "")}},
 		{"all keys", []string{"named_metrics.*"}, &load.Metrics{AllNamed: true}},
 		{"all keys and one", []string{"named_metrics.foo", "named_metrics.*"}, &load.Metrics{AllNamed: true}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			c := mustDecode[Cluster](t, ClusterType, edsCluster(func(c *clusterpb.Cluster) {
-				c.LrsServer, c.LrsReportEndpointMetrics = self(), tc.names
-			}))
-			xdstest.Equal(t, "Metrics", tc.want, c.Load.Metrics)
-		})
-	}
+	})
 }
 
 // config_source.proto, "self": the server that the resource came from. So the value

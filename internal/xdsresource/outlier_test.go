@@ -7,8 +7,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func withOutliers(o *clusterpb.OutlierDetection) *clusterpb.Cluster {
@@ -29,11 +27,9 @@ func TestOutlierDetection(t *testing.T) {
 	both.FailurePercentage = &FailurePercentageEjection{Threshold: 85, EnforcementPercentage: 7, MinimumHosts: 5, RequestVolume: 50}
 	long := defaults()
 	long.BaseEjectionTime, long.MaxEjectionTime = 400*time.Second, 400*time.Second
-	for _, tc := range []struct {
-		given string
-		pb    *clusterpb.OutlierDetection
-		want  *OutlierDetection
-	}{
+	checkEach(t, "Outliers", func(t *testing.T, pb *clusterpb.OutlierDetection) *OutlierDetection {
+		return mustDecode[Cluster](t, ClusterType, withOutliers(pb)).Outliers
+	}, rows[*clusterpb.OutlierDetection, *OutlierDetection]{
 		{"not set", nil, nil},
 		{"empty: success rate with defaults", &clusterpb.OutlierDetection{}, defaults()},
 		{"both algorithms", &clusterpb.OutlierDetection{EnforcingFailurePercentage: n(7)}, both},
@@ -48,12 +44,7 @@ func TestOutlierDetection(t *testing.T) {
 			SuccessRate:       &SuccessRateEjection{StdevFactor: 5, EnforcementPercentage: 6, MinimumHosts: 7, RequestVolume: 8},
 			FailurePercentage: &FailurePercentageEjection{Threshold: 9, EnforcementPercentage: 10, MinimumHosts: 11, RequestVolume: 12},
 		}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			xdstest.Equal(t, "Outliers", tc.want, mustDecode[Cluster](t, ClusterType, withOutliers(tc.pb)).Outliers)
-		})
-	}
+	})
 	const at = "outlier_detection."
 	checkFaults(t, ClusterType, withOutliers(&clusterpb.OutlierDetection{
 		Interval: durationpb.New(-1), BaseEjectionTime: durationpb.New(-1), MaxEjectionTime: durationpb.New(-1), MaxEjectionPercent: n(101),

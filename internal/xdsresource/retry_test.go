@@ -8,8 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func backoff(base, limit *durationpb.Duration) *routepb.RetryPolicy_RetryBackOff {
@@ -23,11 +21,10 @@ func TestRetryPolicy(t *testing.T) {
 		return durationpb.New(time.Duration(n * float64(time.Millisecond)))
 	}
 	unavailable := NewCodeSet(codes.Unavailable)
-	for _, tc := range []struct {
-		given string
-		pb    *routepb.RetryPolicy
-		want  *RetryPolicy
-	}{
+	checkEach(t, "Retry", func(t *testing.T, pb *routepb.RetryPolicy) *RetryPolicy {
+		route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
+		return decodeRoutes(t, route).Routes[0].Retry
+	}, rows[*routepb.RetryPolicy, *RetryPolicy]{
 		{"the defaults", &routepb.RetryPolicy{RetryOn: "unavailable"}, &RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
 		{"all codes, and others", &routepb.RetryPolicy{RetryOn: "5xx, Cancelled,deadline-exceeded,internal,,resource-exhausted , unavailable,gateway-error"},
 			&RetryPolicy{NewCodeSet(codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.ResourceExhausted, codes.Unavailable), 2, 25 * time.Millisecond, 250 * time.Millisecond}},
@@ -42,13 +39,7 @@ func TestRetryPolicy(t *testing.T) {
 			&RetryPolicy{unavailable, 2, 1<<63 - 1, (1<<63 - 1) / 10 * 10}},
 		{"what is ignored", &routepb.RetryPolicy{RetryOn: "unavailable", PerTryTimeout: ms(1), HostSelectionRetryMaxAttempts: 3, RetriableHeaders: []*routepb.HeaderMatcher{{}}},
 			&RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = tc.pb })
-			xdstest.Equal(t, "Retry", tc.want, decodeRoutes(t, route).Routes[0].Retry)
-		})
-	}
+	})
 }
 
 // gRFC A44, "Workflow of xDS Retry": the policy of the route, else that of the
@@ -88,24 +79,17 @@ func TestRetryPolicyFaults(t *testing.T) {
 	t.Parallel()
 	const at = "virtual_hosts[0].routes[0].route.retry_policy"
 	second, minute := durationpb.New(time.Second), durationpb.New(time.Minute)
-	for _, tc := range []struct {
-		given string
-		pb    *routepb.RetryPolicy
-		want  []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, pb *routepb.RetryPolicy) []fault {
+		route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
+		return decodeFaults(t, RouteConfigurationType, routeConfig(route))
+	}, rows[*routepb.RetryPolicy, []fault]{
 		{"no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(0)}, []fault{{at + ".num_retries", "must be at least 1"}}},
 		{"no base_interval", &routepb.RetryPolicy{RetryBackOff: backoff(nil, second)}, []fault{{at + ".retry_back_off.base_interval", "must be set"}}},
 		{"intervals of 0", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(0), durationpb.New(0))},
 			[]fault{{at + ".retry_back_off.base_interval", "must be above 0"}, {at + ".retry_back_off.max_interval", "must be above 0"}}},
 		{"negative intervals", &routepb.RetryPolicy{RetryBackOff: backoff(durationpb.New(-1), second)}, []fault{{at + ".retry_back_off.base_interval", "is negative: -1ns"}}},
 		{"upside down", &routepb.RetryPolicy{RetryBackOff: backoff(minute, second)}, []fault{{at + ".retry_back_off.max_interval", "1s is below base_interval, 1m0s"}}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = tc.pb })
-			checkFaults(t, RouteConfigurationType, routeConfig(route), tc.want)
-		})
-	}
+	})
 }
 
 func TestCodeSet(t *testing.T) {

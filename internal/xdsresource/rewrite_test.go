@@ -75,11 +75,9 @@ func TestRewritePath(t *testing.T) {
 func TestRewriteFaults(t *testing.T) {
 	t.Parallel()
 	const at = "virtual_hosts[0].routes[0].route"
-	for _, tc := range []struct {
-		given string
-		edit  func(*routepb.RouteAction)
-		want  []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, edit func(*routepb.RouteAction)) []fault {
+		return decodeFaults(t, RouteConfigurationType, routeConfig(routeWith(prefixMatch("/"), edit)))
+	}, rows[func(*routepb.RouteAction), []fault]{
 		{
 			"two rewrites of the path",
 			func(a *routepb.RouteAction) { a.PrefixRewrite, a.RegexRewrite = "/", substitute("a", "b") },
@@ -100,12 +98,7 @@ func TestRewriteFaults(t *testing.T) {
 			"a long substitution", func(a *routepb.RouteAction) { a.RegexRewrite = substitute("a", strings.Repeat("b", 1025)) },
 			[]fault{{at + ".regex_rewrite.substitution", "has 1025 bytes, more than 1024"}},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, RouteConfigurationType, routeConfig(routeWith(prefixMatch("/"), tc.edit)), tc.want)
-		})
-	}
+	})
 	t.Run("an authority with a blank", func(t *testing.T) {
 		t.Parallel()
 		resource := xdsmsg.Any(routeConfig(routeWith(prefixMatch("/"), hostLiteral("a b"))))

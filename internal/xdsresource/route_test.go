@@ -87,11 +87,15 @@ func TestRouteActions(t *testing.T) {
 	unweighted := weightedAction(weighted{"a", 3})
 	unweighted.GetWeightedClusters().Clusters = append(unweighted.GetWeightedClusters().Clusters, &routepb.WeightedCluster_ClusterWeight{})
 	const refused = ", which a gRPC client does not carry out"
-	for _, tc := range []struct {
-		given string
-		route *routepb.Route
-		want  Action
-	}{
+	checkEach(t, "Action", func(t *testing.T, route *routepb.Route) Action {
+		route.Name = "n"
+		route.Match = prefixMatch("/")
+		vh := decodeRoutes(t, route)
+		if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
+			t.Fatalf("routes = %v, want one called n", vh.Routes)
+		}
+		return vh.Routes[0].Action
+	}, rows[*routepb.Route, Action]{
 		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}},
 		{
 			"weighted clusters, some of weight 0, and the deprecated total_weight",
@@ -106,18 +110,7 @@ func TestRouteActions(t *testing.T) {
 		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
 		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
 		{"no action", &routepb.Route{}, &Unroutable{"the route has no action"}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			tc.route.Name = "n"
-			tc.route.Match = prefixMatch("/")
-			vh := decodeRoutes(t, tc.route)
-			if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
-				t.Fatalf("routes = %v, want one called n", vh.Routes)
-			}
-			xdstest.Equal(t, "Action", tc.want, vh.Routes[0].Action)
-		})
-	}
+	})
 }
 
 func clusterHeader(name string) *routepb.RouteAction {
@@ -278,11 +271,11 @@ func TestMaxStreamDuration(t *testing.T) {
 	t.Parallel()
 	seconds := func(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }
 	is := func(n int64) *time.Duration { d := time.Duration(n) * time.Second; return &d }
-	for _, tc := range []struct {
-		given string
-		pb    *routepb.RouteAction_MaxStreamDuration
-		want  *time.Duration
-	}{
+	checkEach(t, "MaxStreamDuration", func(t *testing.T, pb *routepb.RouteAction_MaxStreamDuration) *time.Duration {
+		route := toCluster("/", "a")
+		route.GetRoute().MaxStreamDuration = pb
+		return decodeRoutes(t, route).Routes[0].MaxStreamDuration
+	}, rows[*routepb.RouteAction_MaxStreamDuration, *time.Duration]{
 		{"unset", nil, nil},
 		{"both unset", &routepb.RouteAction_MaxStreamDuration{}, nil},
 		{"only an offset", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderOffset: seconds(1)}, nil},
@@ -291,14 +284,7 @@ func TestMaxStreamDuration(t *testing.T) {
 		{"grpc_timeout_header_max", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
 		{"both", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
 		{"both, header 0", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(0)}, is(0)},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			route := toCluster("/", "a")
-			route.GetRoute().MaxStreamDuration = tc.pb
-			xdstest.Equal(t, "MaxStreamDuration", tc.want, decodeRoutes(t, route).Routes[0].MaxStreamDuration)
-		})
-	}
+	})
 }
 
 func TestRouteConfigurationFaults(t *testing.T) {

@@ -40,11 +40,9 @@ func TestSessions(t *testing.T) {
 		return &corepb.HealthStatusSet{Statuses: s}
 	}
 	byDefault := HealthSetOf(HealthUnknown, HealthHealthy)
-	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     Sessions
-	}{
+	checkEach(t, "Sessions", func(t *testing.T, resource *clusterpb.Cluster) Sessions {
+		return mustDecode[Cluster](t, ClusterType, resource).Sessions
+	}, rows[*clusterpb.Cluster, Sessions]{
 		{"nothing", edsCluster(), Sessions{byDefault, time.Hour}},
 		{"common_lb_config without the set", withOverrideHosts(nil), Sessions{byDefault, time.Hour}},
 		{"an empty set", withOverrideHosts(statuses()), Sessions{0, time.Hour}},
@@ -58,39 +56,23 @@ func TestSessions(t *testing.T) {
 		{"common options without idle_timeout", withUpstream(t, idleTimeout(nil)), Sessions{byDefault, time.Hour}},
 		{"idle_timeout", withUpstream(t, idleTimeout(durationpb.New(time.Minute))), Sessions{byDefault, time.Minute}},
 		{"an idle_timeout of 0", withUpstream(t, idleTimeout(&durationpb.Duration{})), Sessions{byDefault, 0}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			if got := mustDecode[Cluster](t, ClusterType, tc.resource).Sessions; got != tc.want {
-				t.Errorf("Sessions = %+v, want %+v", got, tc.want)
-			}
-		})
-	}
+	})
 }
 
 func TestSessionFaults(t *testing.T) {
 	t.Parallel()
 	const at = "upstream_config.typed_config"
 	const idle = at + ".common_http_protocol_options.idle_timeout"
-	for _, tc := range []struct {
-		given    string
-		resource *clusterpb.Cluster
-		want     fault
-	}{
-		{"no typed_config", withUpstream(t, nil), fault{at, `has type "", want "` + httpProtocolOptionsTypeURL + `"`}},
+	checkAllFaults(t, ClusterType, []faultTest{
+		{"no typed_config", withUpstream(t, nil), []fault{{at, `has type "", want "` + httpProtocolOptionsTypeURL + `"`}}},
 		{
 			"another type", withUpstream(t, &corepb.HttpProtocolOptions{}),
-			fault{at, `has type "type.googleapis.com/envoy.config.core.v3.HttpProtocolOptions", want "` + httpProtocolOptionsTypeURL + `"`},
+			[]fault{{at, `has type "type.googleapis.com/envoy.config.core.v3.HttpProtocolOptions", want "` + httpProtocolOptionsTypeURL + `"`}},
 		},
-		{"a negative idle_timeout", withUpstream(t, idleTimeout(durationpb.New(-1))), fault{idle, "is negative: -1ns"}},
-		{"seconds out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Seconds: 315576000001})), fault{idle, "is not a valid duration: seconds: 315576000001, nanos: 0"}},
-		{"nanos out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Nanos: 1e9})), fault{idle, "is not a valid duration: seconds: 0, nanos: 1000000000"}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, ClusterType, tc.resource, []fault{tc.want})
-		})
-	}
+		{"a negative idle_timeout", withUpstream(t, idleTimeout(durationpb.New(-1))), []fault{{idle, "is negative: -1ns"}}},
+		{"seconds out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Seconds: 315576000001})), []fault{{idle, "is not a valid duration: seconds: 315576000001, nanos: 0"}}},
+		{"nanos out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Nanos: 1e9})), []fault{{idle, "is not a valid duration: seconds: 0, nanos: 1000000000"}}},
+	})
 }
 
 func TestHealthSetOfStatusesThatNobodyKnows(t *testing.T) {
