@@ -18,25 +18,25 @@ import (
 func manyRoutes(n int, match func(i int) *routepb.RouteMatch) *routepb.RouteConfiguration {
 	routes := make([]*routepb.Route, 0, n+1)
 	for i := range n {
-		routes = append(routes, routeTo(match(i), clusterAction(fmt.Sprintf("cluster-%d", i%100))))
+		routes = append(routes, xdsmsg.Route(match(i), xdsmsg.ToCluster(fmt.Sprintf("cluster-%d", i%100))))
 	}
-	return routeConfig(append(routes, toCluster("/", "default"))...)
+	return routeConfig(append(routes, xdsmsg.PrefixRoute("/", "default"))...)
 }
 
 var matchKinds = []struct {
 	name  string
 	match func(i int) *routepb.RouteMatch
 }{
-	{"exact", func(i int) *routepb.RouteMatch { return pathMatch(methodOf(i)) }},
-	{"prefix", func(i int) *routepb.RouteMatch { return prefixMatch(fmt.Sprintf("/package.Service%d/", i)) }},
+	{"exact", func(i int) *routepb.RouteMatch { return xdsmsg.Path(methodOf(i)) }},
+	{"prefix", func(i int) *routepb.RouteMatch { return xdsmsg.Prefix(fmt.Sprintf("/package.Service%d/", i)) }},
 	{"regex", func(i int) *routepb.RouteMatch { return regexMatch(fmt.Sprintf(`/package\.Service%d/(Me|Ve).*`, i)) }},
 	{"headers", func(i int) *routepb.RouteMatch {
-		m := pathMatch(methodOf(i))
+		m := xdsmsg.Path(methodOf(i))
 		m.Headers = []*routepb.HeaderMatcher{exact("version", "2")}
 		return m
 	}},
 	{"tenants", func(i int) *routepb.RouteMatch {
-		m := prefixMatch("/")
+		m := xdsmsg.Prefix("/")
 		m.Headers = []*routepb.HeaderMatcher{exact("tenant", fmt.Sprint(i))}
 		return m
 	}},
@@ -44,9 +44,9 @@ var matchKinds = []struct {
 		service := fmt.Sprintf("/package.Service%d", i)
 		switch i % 5 {
 		case 0:
-			return pathMatch(methodOf(i))
+			return xdsmsg.Path(methodOf(i))
 		case 1:
-			return prefixMatch(service + "/")
+			return xdsmsg.Prefix(service + "/")
 		case 2:
 			return regexMatch(service + "/(Me|Ve).*")
 		case 3:
@@ -86,7 +86,7 @@ func BenchmarkPatchRoutes(b *testing.B) {
 		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
 			pb := manyRoutes(n, matchKinds[0].match)
 			last := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb)
-			pb.VirtualHosts[0].Routes[n/2] = routeTo(pathMatch(methodOf(n/2)), clusterAction("default"))
+			pb.VirtualHosts[0].Routes[n/2] = xdsmsg.Route(xdsmsg.Path(methodOf(n/2)), xdsmsg.ToCluster("default"))
 			resource := xdsmsg.Any(pb)
 			options := xdsclient.DecodeOptions{Last: func(string) any { return last }}
 			b.ReportAllocs()

@@ -10,7 +10,6 @@ import (
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	aggregatepb "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -25,12 +24,6 @@ func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.Cluste
 		edit(c)
 	}
 	return c
-}
-
-func aggregateOf(t testing.TB, names ...string) *clusterpb.Cluster {
-	return &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{ClusterType: &clusterpb.Cluster_CustomClusterType{
-		Name: "envoy.clusters.aggregate", TypedConfig: xdsmsg.Any(&aggregatepb.ClusterConfig{Clusters: names}),
-	}}}
 }
 
 // bare is a locality as files for Envoy have it, without name and weight.
@@ -117,9 +110,9 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 // has is ignored.
 func TestAggregateCluster(t *testing.T) {
 	t.Parallel()
-	c := aggregateOf(t, "a", "b", "a")
+	c := xdsmsg.AggregateCluster("blue", "a", "b", "a")
 	c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
-	c.LrsServer = ads()
+	c.LrsServer = xdsmsg.ADS()
 	want := &Cluster{Name: "blue", Kind: ClusterAggregate, Underlying: []string{"a", "b", "a"}}
 	xdstest.Equal(t, "Cluster", want, mustDecode[Cluster](t, ClusterType, c))
 }
@@ -139,7 +132,7 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 	resolved.GetEndpoint().GetAddress().GetSocketAddress().ResolverName = "special"
 	named := tcp("name.test", 0)
 	named.GetSocketAddress().PortSpecifier = &corepb.SocketAddress_NamedPort{NamedPort: "http"}
-	unreadable := aggregateOf(t, "a")
+	unreadable := xdsmsg.AggregateCluster("blue", "a")
 	unreadable.GetClusterType().TypedConfig.Value = []byte{0xff}
 	refresh := func(d *durationpb.Duration) *clusterpb.Cluster {
 		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
@@ -182,8 +175,8 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 			[]fault{{"dns_lookup_family", "unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"}}},
 		{"a refresh rate of 1ms", refresh(durationpb.New(time.Millisecond)), []fault{{"dns_refresh_rate", "must be more than 1ms, is 1ms"}}},
 		{"a negative refresh rate", refresh(durationpb.New(-time.Second)), []fault{{"dns_refresh_rate", "is negative: -1s"}}},
-		{"an aggregate of nothing", aggregateOf(t), []fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
-		{"an aggregate of a nameless cluster", aggregateOf(t, "a", ""), []fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
+		{"an aggregate of nothing", xdsmsg.AggregateCluster("blue"), []fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
+		{"an aggregate of a nameless cluster", xdsmsg.AggregateCluster("blue", "a", ""), []fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
 		{"an aggregate of another type", &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{
 			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},

@@ -19,11 +19,7 @@ import (
 )
 
 func edsCluster(edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
-	c := &clusterpb.Cluster{
-		Name:                 "blue",
-		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
-		EdsClusterConfig:     &clusterpb.Cluster_EdsClusterConfig{EdsConfig: ads()},
-	}
+	c := xdsmsg.EDSCluster("blue", "")
 	for _, edit := range edits {
 		edit(c)
 	}
@@ -40,14 +36,14 @@ func policies(configs ...*anypb.Any) *clusterpb.LoadBalancingPolicy {
 	return pb
 }
 
-func wrrLocality(t testing.TB, child *clusterpb.LoadBalancingPolicy) *anypb.Any {
+func wrrLocality(child *clusterpb.LoadBalancingPolicy) *anypb.Any {
 	return xdsmsg.Any(&wrrpb.WrrLocality{EndpointPickingPolicy: child})
 }
 
-func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
+func nestedWRR(depth int) *clusterpb.LoadBalancingPolicy {
 	p := policies(xdsmsg.Any(&roundrobinpb.RoundRobin{}))
 	for range depth - 1 {
-		p = policies(wrrLocality(t, p))
+		p = policies(wrrLocality(p))
 	}
 	return p
 }
@@ -90,7 +86,7 @@ func TestCluster(t *testing.T) {
 			"load_balancing_policy round robin", edsCluster(lb(policies(rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
 		}, {
-			"load_balancing_policy round robin in WrrLocality", edsCluster(lb(policies(wrrLocality(t, policies(rr))))),
+			"load_balancing_policy round robin in WrrLocality", edsCluster(lb(policies(wrrLocality(policies(rr))))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		}, {
 			"load_balancing_policy behind unknown ones",
@@ -103,7 +99,7 @@ func TestCluster(t *testing.T) {
 			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
 		}, {
-			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(t, 16))),
+			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(16))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		},
 	} {
@@ -162,13 +158,13 @@ func TestClusterFaults(t *testing.T) {
 			[]fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
 		}, {
 			"a known policy at fault before a good one (gRFC A52)",
-			lb(policies(wrrLocality(t, policies(unknown)), xdsmsg.Any(&roundrobinpb.RoundRobin{}))),
+			lb(policies(wrrLocality(policies(unknown)), xdsmsg.Any(&roundrobinpb.RoundRobin{}))),
 			[]fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
 		}, {
-			"17 policies within each other (gRFC A52)", lb(nestedWRR(t, 17)),
+			"17 policies within each other (gRFC A52)", lb(nestedWRR(17)),
 			[]fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
 		}, {
-			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = ads() }),
+			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = xdsmsg.ADS() }),
 			[]fault{{"lrs_server", "must be self, is ads"}},
 		}, {
 			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},

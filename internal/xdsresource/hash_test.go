@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func hashHeader(name string) *routepb.RouteAction_HashPolicy {
@@ -68,7 +69,7 @@ func TestHash(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			rc := mustDecodeRoutes(t, routeConfig(routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.HashPolicy = tc.policies })))
+			rc := mustDecodeRoutes(t, routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.HashPolicy = tc.policies })))
 			if len(rc.Ignored) != tc.ignored {
 				t.Errorf("Ignored = %v, want %d entries", rc.Ignored, tc.ignored)
 			}
@@ -85,7 +86,7 @@ func TestHashPolicyFaults(t *testing.T) {
 	t.Parallel()
 	broken := hashHeader("a")
 	broken.GetHeader().RegexRewrite = substitute("", "")
-	route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+	route := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashHeader(""), broken}
 	})
 	const at = "virtual_hosts[0].routes[0].route.hash_policy"

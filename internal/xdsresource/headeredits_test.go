@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -74,7 +75,7 @@ func TestHeaderEdits(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			route := toCluster("/", "a")
+			route := xdsmsg.PrefixRoute("/", "a")
 			route.RequestHeadersToAdd, route.RequestHeadersToRemove = tc.add, tc.remove
 			route.ResponseHeadersToAdd, route.ResponseHeadersToRemove = tc.add, tc.remove
 			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, routeConfig(route))
@@ -103,7 +104,7 @@ func TestHeaderEdits(t *testing.T) {
 
 func TestHeaderEditsDoNotShareValues(t *testing.T) {
 	t.Parallel()
-	route := toCluster("/", "a")
+	route := xdsmsg.PrefixRoute("/", "a")
 	route.RequestHeadersToAdd = options{option("h", "v", appendOrAdd)}
 	edits := decodeRoutes(t, route).Routes[0].Headers.Request
 	first, second := metadata.MD{}, metadata.MD{}
@@ -128,9 +129,9 @@ func TestOrderOfHeaderLevels(t *testing.T) {
 		action := weightedAction(weighted{"a", 1}, weighted{"b", 1})
 		weights := action.GetWeightedClusters().GetClusters()
 		weights[0].RequestHeadersToAdd, weights[0].ResponseHeadersToAdd = edit("weight"), edit("weight")
-		route := routeTo(prefixMatch("/"), action)
+		route := xdsmsg.Route(xdsmsg.Prefix("/"), action)
 		route.RequestHeadersToAdd, route.ResponseHeadersToAdd = edit("route"), edit("route")
-		config := routeConfig(route, toCluster("/", "plain"))
+		config := routeConfig(route, xdsmsg.PrefixRoute("/", "plain"))
 		config.MostSpecificHeaderMutationsWins = wins
 		config.RequestHeadersToAdd, config.ResponseHeadersToAdd = edit("config"), edit("config")
 		host := config.VirtualHosts[0]
@@ -151,14 +152,14 @@ func TestOrderOfHeaderLevels(t *testing.T) {
 
 func TestLevelsWithoutEditsShareThoseAbove(t *testing.T) {
 	t.Parallel()
-	config := routeConfig(toCluster("/a", "a"), toCluster("/b", "b"))
+	config := routeConfig(xdsmsg.PrefixRoute("/a", "a"), xdsmsg.PrefixRoute("/b", "b"))
 	config.ResponseHeadersToRemove = []string{"h"}
-	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{toCluster("/", "c")}})
+	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "c")}})
 	hosts := mustDecodeRoutes(t, config).VirtualHosts
 	if m := hosts[0].Routes[0].Headers; m == nil || m != hosts[0].Routes[1].Headers || m != hosts[1].Routes[0].Headers {
 		t.Error("routes without edits of their own do not share one value")
 	}
-	if m := decodeRoutes(t, toCluster("/", "a")).Routes[0].HeadersFor(nil); m != nil {
+	if m := decodeRoutes(t, xdsmsg.PrefixRoute("/", "a")).Routes[0].HeadersFor(nil); m != nil {
 		t.Errorf("HeadersFor = %v without any edits, want nil", m)
 	}
 }
@@ -193,7 +194,7 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			route := toCluster("/", "a")
+			route := xdsmsg.PrefixRoute("/", "a")
 			route.RequestHeadersToAdd = options{tc.option, option("good", "v", appendOrAdd)}
 			route.ResponseHeadersToAdd = route.RequestHeadersToAdd
 			rc := mustDecode[RouteConfiguration](t, RouteConfigurationType, routeConfig(route))
@@ -209,7 +210,7 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 	}
 	t.Run("removals", func(t *testing.T) {
 		t.Parallel()
-		config := routeConfig(toCluster("/", "a"))
+		config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 		config.VirtualHosts[0].RequestHeadersToRemove = []string{":path", "te"}
 		config.ResponseHeadersToRemove = []string{"grpc-status"}
 		checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
@@ -222,7 +223,7 @@ func TestHeaderEditsThatAreLeftOut(t *testing.T) {
 
 func TestBinaryHeaderEditsAreDecoded(t *testing.T) {
 	t.Parallel()
-	route := toCluster("/", "a")
+	route := xdsmsg.PrefixRoute("/", "a")
 	route.RequestHeadersToAdd = options{option("a-bin", "AP8=", appendOrAdd), option("b-bin", "AP8", appendOrAdd)}
 	md := metadata.MD{}
 	decodeRoutes(t, route).Routes[0].Headers.Request.Apply(md)
@@ -231,7 +232,7 @@ func TestBinaryHeaderEditsAreDecoded(t *testing.T) {
 
 func TestIgnoredIsBounded(t *testing.T) {
 	t.Parallel()
-	route := toCluster("/", "a")
+	route := xdsmsg.PrefixRoute("/", "a")
 	for i := range 200 {
 		route.RequestHeadersToAdd = append(route.RequestHeadersToAdd, option(fmt.Sprint(":", i), "v", appendOrAdd))
 	}

@@ -115,10 +115,6 @@ func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest)
 	checkEach(t, "faults", func(t *testing.T, m proto.Message) []fault { return decodeFaults(t, rt, m) }, tests)
 }
 
-func ads() *corepb.ConfigSource {
-	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}}
-}
-
 func self() *corepb.ConfigSource {
 	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Self{}}
 }

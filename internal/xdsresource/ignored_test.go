@@ -37,7 +37,7 @@ func TestIgnoredFields(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"
 	listener := func(edit func(*listenerpb.Listener, *hcmpb.HttpConnectionManager)) *listenerpb.Listener {
-		hcm := validManager(t)
+		hcm := validManager()
 		l := &listenerpb.Listener{Name: "l"}
 		edit(l, hcm)
 		l.ApiListener = &listenerpb.ApiListener{ApiListener: xdsmsg.Any(hcm)}
@@ -61,7 +61,7 @@ func TestIgnoredFields(t *testing.T) {
 				m.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{
 					MaxStreamDuration: durationpb.New(1), IdleTimeout: durationpb.New(1),
 				}
-				config := routeConfig(toCluster("/", "a"))
+				config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 				config.ValidateClusters = wrapperspb.Bool(true)
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: config}
 			}),
@@ -73,9 +73,9 @@ func TestIgnoredFields(t *testing.T) {
 		}, {
 			"one field in many routes",
 			routeConfig(
-				toCluster("/a", "a"),
-				routeWith(prefixMatch("/b"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
-				routeWith(prefixMatch("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
+				xdsmsg.PrefixRoute("/a", "a"),
+				routeWith(xdsmsg.Prefix("/b"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
+				routeWith(xdsmsg.Prefix("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
 				&routepb.Route{Match: &routepb.RouteMatch{Cookies: []*routepb.CookieMatcher{{}}}, StatPrefix: "x"},
 			),
 			[]note{
@@ -104,7 +104,7 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		}, {
 			"policies within policies",
-			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(t, policies(xdsmsg.Any(&ringhashpb.RingHash{
+			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(policies(xdsmsg.Any(&ringhashpb.RingHash{
 				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
 			}))))},
 			[]note{{
@@ -155,7 +155,7 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
 	for i := range 117 {
-		routes = append(routes, routeWith(prefixMatch(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
+		routes = append(routes, routeWith(xdsmsg.Prefix(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
 			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,5xx" + strings.Repeat(",reset", i%2), PerTryTimeout: durationpb.New(1)}
 		}))
 	}
@@ -181,7 +181,7 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 	t.Parallel()
 	with := func(edit func(*routepb.RouteAction)) *routepb.RouteConfiguration {
-		return routeConfig(routeWith(prefixMatch("/"), edit))
+		return routeConfig(routeWith(xdsmsg.Prefix("/"), edit))
 	}
 	const at = firstRoute + ".route."
 	for name, tc := range map[string]struct {
@@ -219,7 +219,7 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
 	any := &anypb.Any{TypeUrl: unknownURL}
-	matching := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+	matching := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 		a.Timeout = durationpb.New(1)
 		a.MetadataMatch = &corepb.Metadata{}
 	})
@@ -228,7 +228,7 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 	matching.TypedPerFilterConfig = map[string]*anypb.Any{
 		"b": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}), "a": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}),
 	}
-	plugin := routeConfig(matching, routeWith(prefixMatch("/p"), func(a *routepb.RouteAction) {
+	plugin := routeConfig(matching, routeWith(xdsmsg.Prefix("/p"), func(a *routepb.RouteAction) {
 		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}
 	}))
 	plugin.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: any}, IsOptional: true}}
@@ -318,12 +318,12 @@ func TestIgnoredFilters(t *testing.T) {
 	t.Parallel()
 	const reason = "CORS is for browsers; a gRPC client does nothing for it"
 	policy := xdsmsg.Any(&corspb.CorsPolicy{AllowMethods: "GET"})
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{httpFilter("cors", xdsmsg.Any(&corspb.Cors{}))}, hcm.HttpFilters...)
-	route, other := toCluster("/a", "a"), toCluster("/b", "b")
+	route, other := xdsmsg.PrefixRoute("/a", "a"), xdsmsg.PrefixRoute("/b", "b")
 	route.TypedPerFilterConfig = map[string]*anypb.Any{"cors": policy}
 	other.TypedPerFilterConfig = route.TypedPerFilterConfig
-	wrapper := toCluster("/c", "c")
+	wrapper := xdsmsg.PrefixRoute("/c", "c")
 	wrapper.TypedPerFilterConfig = map[string]*anypb.Any{
 		"wrapped": xdsmsg.Any(&routepb.FilterConfig{Config: policy}),
 		"typed":   xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: policy.GetTypeUrl()}),
@@ -334,7 +334,7 @@ func TestIgnoredFilters(t *testing.T) {
 		resource proto.Message
 		want     []xdsclient.Ignored
 	}{
-		{apiListener(t, hcm), []xdsclient.Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
+		{apiListener(hcm), []xdsclient.Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
 		{config, []xdsclient.Ignored{
 			{Path: firstRoute + `.typed_per_filter_config["cors"]`, Reason: reason, Places: 2},
 			{Path: c + `.typed_per_filter_config["typed"]`, Reason: reason, Places: 1},
@@ -393,12 +393,12 @@ func TestUsedFieldsExist(t *testing.T) {
 func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.ServerName = "x"
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
 		TypedConfig: &anypb.Any{TypeUrl: unknownURL},
 	}}}, hcm.HttpFilters...)
-	hashed := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+	hashed := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashState("other")}
 		a.Timeout = durationpb.New(1)
 	})
@@ -407,7 +407,7 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 		resource proto.Message
 		want     []note
 	}{
-		{ListenerType, apiListener(t, hcm), []note{
+		{ListenerType, apiListener(hcm), []note{
 			{hcmPath + ".server_name", is},
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},

@@ -83,7 +83,7 @@ func TestLoadBalancingPolicy(t *testing.T) {
 			for _, within := range []bool{false, true} {
 				list, want := policies(xdsmsg.Any(tc.pb), behind), tc.want
 				if within {
-					list, want.Across = policies(wrrLocality(t, list)), false
+					list, want.Across = policies(wrrLocality(list)), false
 				}
 				c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = list })
 				xdstest.Equal(t, fmt.Sprintf("policy, in WrrLocality %v", within), want, policyOf(mustDecode[Cluster](t, ClusterType, c)))

@@ -95,10 +95,6 @@ func httpFilter(name string, config *anypb.Any) *hcmpb.HttpFilter {
 	return &hcmpb.HttpFilter{Name: name, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: config}}
 }
 
-func routerFilter(t testing.TB) *hcmpb.HttpFilter {
-	return httpFilter("router", xdsmsg.Any(&routerpb.Router{}))
-}
-
 func plain(name string) *hcmpb.HttpFilter {
 	return httpFilter(name, &anypb.Any{TypeUrl: plainFilterURL})
 }
@@ -112,14 +108,14 @@ func rds(source *corepb.ConfigSource, name string) *hcmpb.HttpConnectionManager_
 	return &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: source, RouteConfigName: name}}
 }
 
-func validManager(t testing.TB) *hcmpb.HttpConnectionManager {
+func validManager() *hcmpb.HttpConnectionManager {
 	return &hcmpb.HttpConnectionManager{
-		RouteSpecifier: rds(ads(), "routes"),
-		HttpFilters:    []*hcmpb.HttpFilter{routerFilter(t)},
+		RouteSpecifier: rds(xdsmsg.ADS(), "routes"),
+		HttpFilters:    []*hcmpb.HttpFilter{xdsmsg.Router()},
 	}
 }
 
-func apiListener(t testing.TB, hcm proto.Message) *listenerpb.Listener {
+func apiListener(hcm proto.Message) *listenerpb.Listener {
 	return &listenerpb.Listener{
 		Name:        "echo.example.com",
 		ApiListener: &listenerpb.ApiListener{ApiListener: xdsmsg.Any(hcm)},
@@ -128,13 +124,13 @@ func apiListener(t testing.TB, hcm proto.Message) *listenerpb.Listener {
 
 func TestListenerByRDS(t *testing.T) {
 	t.Parallel()
-	for what, source := range map[string]*corepb.ConfigSource{"ads": ads(), "self": self()} {
+	for what, source := range map[string]*corepb.ConfigSource{"ads": xdsmsg.ADS(), "self": self()} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			hcm := validManager(t)
+			hcm := validManager()
 			hcm.RouteSpecifier = rds(source, "routes")
 			hcm.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(3 * time.Second)}
-			l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+			l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 			if l.Name != "echo.example.com" || l.RouteConfigName != "routes" || l.RouteConfig != nil {
 				t.Errorf("Name, RouteConfigName, RouteConfig = %q, %q, %v", l.Name, l.RouteConfigName, l.RouteConfig)
 			}
@@ -150,11 +146,11 @@ func TestListenerByRDS(t *testing.T) {
 
 func TestListenerWithInlineRoutes(t *testing.T) {
 	t.Parallel()
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
-		VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"*"}, Routes: []*routepb.Route{toCluster("/", "blue")}}},
+		VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"*"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "blue")}}},
 	}}
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	if l.RouteConfigName != "" || l.RouteConfig == nil {
 		t.Fatalf("RouteConfigName, RouteConfig = %q, %v, want inline routes (which need no name)", l.RouteConfigName, l.RouteConfig)
 	}
@@ -166,9 +162,9 @@ func TestListenerWithInlineRoutes(t *testing.T) {
 func TestListenerFaults(t *testing.T) {
 	t.Parallel()
 	manager := func(edit func(*hcmpb.HttpConnectionManager)) *listenerpb.Listener {
-		hcm := validManager(t)
+		hcm := validManager()
 		edit(hcm)
-		return apiListener(t, hcm)
+		return apiListener(hcm)
 	}
 	checkAllFaults(t, ListenerType, []faultTest{
 		{
@@ -181,7 +177,7 @@ func TestListenerFaults(t *testing.T) {
 			[]fault{{hcmPath, `has type "", want "` + httpConnectionManagerTypeURL + `"`}},
 		}, {
 			"an API listener of another type",
-			apiListener(t, &routerpb.Router{}),
+			apiListener(&routerpb.Router{}),
 			[]fault{{hcmPath, `has type "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router", want "` + httpConnectionManagerTypeURL + `"`}},
 		}, {
 			"trusted hops (gRFC A41)",
@@ -262,7 +258,7 @@ func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
 	server := httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL})
 	checkFaults(t, ListenerType, &listenerpb.Listener{
 		Name:               "l",
-		FilterChains:       []*listenerpb.FilterChain{chain(server, routerFilter(t)), chain(plain("plain"), routerFilter(t))},
+		FilterChains:       []*listenerpb.FilterChain{chain(server, xdsmsg.Router()), chain(plain("plain"), xdsmsg.Router())},
 		DefaultFilterChain: chain(server),
 	}, []fault{
 		{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"},
@@ -289,11 +285,11 @@ func TestHTTPFilterFaults(t *testing.T) {
 	config := func(i string) string { return hcmPath + ".http_filters[" + i + "].typed_config" }
 	noFilter := `: this client has no filter for type "` + unknownURL + `", and is_optional is not set`
 	unknown := func(name string) *hcmpb.HttpFilter { return httpFilter(name, &anypb.Any{TypeUrl: unknownURL}) }
-	router := routerFilter(t)
+	router := xdsmsg.Router()
 	checkEach(t, "faults", func(t *testing.T, filters []*hcmpb.HttpFilter) []fault {
-		hcm := validManager(t)
+		hcm := validManager()
 		hcm.HttpFilters = filters
-		return decodeFaults(t, ListenerType, apiListener(t, hcm))
+		return decodeFaults(t, ListenerType, apiListener(hcm))
 	}, rows[[]*hcmpb.HttpFilter, []fault]{
 		{"no filter", nil, []fault{{hcmPath + ".http_filters", "must have at least one filter"}}},
 		{
@@ -378,13 +374,13 @@ func TestHTTPFilterFaults(t *testing.T) {
 func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 	t.Parallel()
 	fields := &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewBoolValue(true)}}
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = []*hcmpb.HttpFilter{
 		httpFilter("new", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
 		httpFilter("old", xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
-		routerFilter(t),
+		xdsmsg.Router(),
 	}
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	if len(l.Filters) != 3 {
 		t.Fatalf("%d filters, want 3", len(l.Filters))
 	}
@@ -398,12 +394,12 @@ func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 func TestHTTPFilterTypedStructThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{xdsStructTypeURL, udpaStructTypeURL} {
-		hcm := validManager(t)
+		hcm := validManager()
 		hcm.HttpFilters = []*hcmpb.HttpFilter{
 			optional(httpFilter("a", &anypb.Any{TypeUrl: url, Value: []byte{0xff}})),
-			routerFilter(t),
+			xdsmsg.Router(),
 		}
-		faults := decodeFaults(t, ListenerType, apiListener(t, hcm))
+		faults := decodeFaults(t, ListenerType, apiListener(hcm))
 		if len(faults) != 1 || !strings.HasPrefix(faults[0].Problem, `filter "a": cannot be read as `) {
 			t.Errorf("faults = %v, want one: it cannot be read as a TypedStruct", faults)
 		}

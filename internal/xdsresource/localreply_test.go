@@ -11,11 +11,12 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func respond(pb *routepb.DirectResponseAction) *routepb.Route {
-	return &routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_DirectResponse{DirectResponse: pb}}
+	return &routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_DirectResponse{DirectResponse: pb}}
 }
 
 func inline(body string) *corepb.DataSource {
@@ -84,7 +85,7 @@ func TestRedirectStatus(t *testing.T) {
 		routepb.RedirectAction_MOVED_PERMANENTLY: 301, routepb.RedirectAction_FOUND: 302, routepb.RedirectAction_SEE_OTHER: 303,
 		routepb.RedirectAction_TEMPORARY_REDIRECT: 307, routepb.RedirectAction_PERMANENT_REDIRECT: 308,
 	} {
-		route := &routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{ResponseCode: code}}}
+		route := &routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{ResponseCode: code}}}
 		got := decodeRoutes(t, route).Routes[0].Action
 		xdstest.Equal(t, code.String(), Action(&Redirect{HTTPStatus: want, Code: codes.Unknown}), got)
 	}
@@ -110,22 +111,22 @@ func TestRedirectLocation(t *testing.T) {
 		rpc    matching.RPC
 		want   string
 	}{
-		{"nothing", prefixMatch("/"), &action{}, plain, "http://old:8080/a.B/m?q=1"},
-		{"https", prefixMatch("/"), toHTTPS, plain, "https://old:8080/a.B/m?q=1"},
-		{"https drops the port of http", prefixMatch("/"), toHTTPS, matching.RPC{Method: "/m", Authority: "old:80"}, "https://old/m"},
-		{"https keeps the port of https", prefixMatch("/"), toHTTPS, matching.RPC{Method: "/m", Authority: "old:443"}, "https://old:443/m"},
-		{"the same scheme keeps the port", prefixMatch("/"), scheme("HTTP"), matching.RPC{Method: "/m", Authority: "old:80"}, "http://old:80/m"},
-		{"http drops the port of https", prefixMatch("/"), scheme("http"), matching.RPC{Method: "/m", Authority: "[::1]:443", Scheme: "https"}, "http://[::1]/m"},
-		{"a port", prefixMatch("/"), &action{PortRedirect: 90}, plain, "http://old:90/a.B/m?q=1"},
-		{"a port for an IPv6 address", prefixMatch("/"), &action{PortRedirect: 90}, matching.RPC{Method: "/m", Authority: "[::1]"}, "http://[::1]:90/m"},
-		{"a host", prefixMatch("/"), &action{HostRedirect: "new"}, plain, "http://new/a.B/m?q=1"},
-		{"a host and a port", prefixMatch("/"), &action{HostRedirect: "new", PortRedirect: 90}, plain, "http://new:90/a.B/m?q=1"},
-		{"a path", prefixMatch("/"), path("/x"), plain, "http://old:8080/x?q=1"},
-		{"a path without query", prefixMatch("/"), stripped(path("/x")), plain, "http://old:8080/x"},
-		{"a path with its own query", prefixMatch("/"), stripped(path("/x?y")), plain, "http://old:8080/x?y"},
-		{"the query stripped", prefixMatch("/"), stripped(&action{}), plain, "http://old:8080/a.B/m"},
-		{"a prefix", prefixMatch("/a.B"), &action{PathRewriteSpecifier: &routepb.RedirectAction_PrefixRewrite{PrefixRewrite: "/c.D"}}, plain, "http://old:8080/c.D/m?q=1"},
-		{"a regex", prefixMatch("/"), &action{PathRewriteSpecifier: &routepb.RedirectAction_RegexRewrite{RegexRewrite: substitute("/([^/]*)/", `/\1.v2/`)}}, plain, "http://old:8080/a.B.v2/m?q=1"},
+		{"nothing", xdsmsg.Prefix("/"), &action{}, plain, "http://old:8080/a.B/m?q=1"},
+		{"https", xdsmsg.Prefix("/"), toHTTPS, plain, "https://old:8080/a.B/m?q=1"},
+		{"https drops the port of http", xdsmsg.Prefix("/"), toHTTPS, matching.RPC{Method: "/m", Authority: "old:80"}, "https://old/m"},
+		{"https keeps the port of https", xdsmsg.Prefix("/"), toHTTPS, matching.RPC{Method: "/m", Authority: "old:443"}, "https://old:443/m"},
+		{"the same scheme keeps the port", xdsmsg.Prefix("/"), scheme("HTTP"), matching.RPC{Method: "/m", Authority: "old:80"}, "http://old:80/m"},
+		{"http drops the port of https", xdsmsg.Prefix("/"), scheme("http"), matching.RPC{Method: "/m", Authority: "[::1]:443", Scheme: "https"}, "http://[::1]/m"},
+		{"a port", xdsmsg.Prefix("/"), &action{PortRedirect: 90}, plain, "http://old:90/a.B/m?q=1"},
+		{"a port for an IPv6 address", xdsmsg.Prefix("/"), &action{PortRedirect: 90}, matching.RPC{Method: "/m", Authority: "[::1]"}, "http://[::1]:90/m"},
+		{"a host", xdsmsg.Prefix("/"), &action{HostRedirect: "new"}, plain, "http://new/a.B/m?q=1"},
+		{"a host and a port", xdsmsg.Prefix("/"), &action{HostRedirect: "new", PortRedirect: 90}, plain, "http://new:90/a.B/m?q=1"},
+		{"a path", xdsmsg.Prefix("/"), path("/x"), plain, "http://old:8080/x?q=1"},
+		{"a path without query", xdsmsg.Prefix("/"), stripped(path("/x")), plain, "http://old:8080/x"},
+		{"a path with its own query", xdsmsg.Prefix("/"), stripped(path("/x?y")), plain, "http://old:8080/x?y"},
+		{"the query stripped", xdsmsg.Prefix("/"), stripped(&action{}), plain, "http://old:8080/a.B/m"},
+		{"a prefix", xdsmsg.Prefix("/a.B"), &action{PathRewriteSpecifier: &routepb.RedirectAction_PrefixRewrite{PrefixRewrite: "/c.D"}}, plain, "http://old:8080/c.D/m?q=1"},
+		{"a regex", xdsmsg.Prefix("/"), &action{PathRewriteSpecifier: &routepb.RedirectAction_RegexRewrite{RegexRewrite: substitute("/([^/]*)/", `/\1.v2/`)}}, plain, "http://old:8080/a.B.v2/m?q=1"},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +148,7 @@ func TestRedirectFaults(t *testing.T) {
 		PathRewriteSpecifier:   &routepb.RedirectAction_RegexRewrite{RegexRewrite: substitute("a", `\1`)},
 	}
 	checkFaults(t, RouteConfigurationType, routeConfig(&routepb.Route{
-		Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: redirect},
+		Match: xdsmsg.Prefix("/"), Action: &routepb.Route_Redirect{Redirect: redirect},
 	}), []fault{
 		{at + ".regex_rewrite.substitution", `"\\1": the pattern has no group for \1`},
 		{at + ".response_code", "is the unknown value 9"},

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestMeshHTTPRouteMatches(t *testing.T) {
 	t.Parallel()
 	headers := func(h ...*routepb.HeaderMatcher) *routepb.RouteMatch {
-		m := prefixMatch("/")
+		m := xdsmsg.Prefix("/")
 		m.Headers = h
 		return m
 	}
@@ -30,7 +31,7 @@ func TestMeshHTTPRouteMatches(t *testing.T) {
 	}
 	starts := &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "v"}}
 	query := func(q *routepb.QueryParameterMatcher) *routepb.RouteMatch {
-		m := prefixMatch("/")
+		m := xdsmsg.Prefix("/")
 		m.QueryParameters = []*routepb.QueryParameterMatcher{q}
 		return m
 	}
@@ -48,7 +49,7 @@ func TestMeshHTTPRouteMatches(t *testing.T) {
 		{"headers: prefix value", text(starts), rpc("/s/m", "h", "v1"), rpc("/s/m", "h", "1v")},
 		{"headers: regex value", text(re("v[0-9]")), rpc("/s/m", "h", "v1"), rpc("/s/m", "h", "v10")},
 		{"path: RegularExpression", regexMatch("/s/.*"), rpc("/s/m"), rpc("/t/m")},
-		{"path: Exact", pathMatch("/s/m"), rpc("/s/m"), rpc("/s/mm")},
+		{"path: Exact", xdsmsg.Path("/s/m"), rpc("/s/m"), rpc("/s/mm")},
 		{"path: Prefix", separatedMatch("/s"), rpc("/s/m"), rpc("/st/m")},
 		{"method", headers(stringHeader(":method", is("POST"))), rpc("/s/m"), rpc("")},
 		{"query parameters: RegularExpression", query(stringQuery("q", re("1+"))), rpc("/s/m?q=11"), rpc("/s/m?q=12")},
@@ -57,7 +58,7 @@ func TestMeshHTTPRouteMatches(t *testing.T) {
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
-			vh := decodeRoutes(t, routeTo(tc.match, clusterAction("a")))
+			vh := decodeRoutes(t, xdsmsg.Route(tc.match, xdsmsg.ToCluster("a")))
 			if vh.Route(tc.yes) == nil {
 				t.Errorf("%+v does not match", tc.yes)
 			}
@@ -68,14 +69,14 @@ func TestMeshHTTPRouteMatches(t *testing.T) {
 	}
 	t.Run("a method other than POST", func(t *testing.T) {
 		t.Parallel()
-		vh := decodeRoutes(t, routeTo(headers(stringHeader(":method", is("GET"))), clusterAction("a")))
+		vh := decodeRoutes(t, xdsmsg.Route(headers(stringHeader(":method", is("GET"))), xdsmsg.ToCluster("a")))
 		if vh.Route(rpc("/s/m")) != nil {
 			t.Error("a gRPC RPC is taken for a GET")
 		}
 	})
 	t.Run("any one of the matches", func(t *testing.T) {
 		t.Parallel()
-		vh := decodeRoutes(t, routeTo(pathMatch("/s/a"), clusterAction("a")), routeTo(pathMatch("/s/b"), clusterAction("a")))
+		vh := decodeRoutes(t, xdsmsg.Route(xdsmsg.Path("/s/a"), xdsmsg.ToCluster("a")), xdsmsg.Route(xdsmsg.Path("/s/b"), xdsmsg.ToCluster("a")))
 		for method, want := range map[string]bool{"/s/a": true, "/s/b": true, "/s/c": false} {
 			if got := vh.Route(rpc(method)) != nil; got != want {
 				t.Errorf("%s matches: %v, want %v", method, got, want)
@@ -102,24 +103,24 @@ func TestMeshHTTPRouteFilters(t *testing.T) {
 		route *routepb.Route
 		check func(*testing.T, *Route)
 	}{
-		{"RequestHeaderModifier", withHeaders(toCluster("/", "a")), func(t *testing.T, r *Route) {
+		{"RequestHeaderModifier", withHeaders(xdsmsg.PrefixRoute("/", "a")), func(t *testing.T, r *Route) {
 			md := before()
 			r.HeadersFor(nil).Request.Apply(md)
 			xdstest.Equal(t, "request metadata", edited, md)
 		}},
-		{"ResponseHeaderModifier", withHeaders(toCluster("/", "a")), func(t *testing.T, r *Route) {
+		{"ResponseHeaderModifier", withHeaders(xdsmsg.PrefixRoute("/", "a")), func(t *testing.T, r *Route) {
 			md := before()
 			r.HeadersFor(nil).Response.Apply(md)
 			xdstest.Equal(t, "response metadata", edited, md)
 		}},
-		{"RequestMirror", routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+		{"RequestMirror", routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 			a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{mirrorTo("copy")}
 		}), func(t *testing.T, r *Route) {
 			if len(r.Mirrors) != 1 || r.Mirrors[0].Target(rpc) != "copy" || !r.Mirrors[0].Draw(rpc) {
 				t.Errorf("Mirrors = %+v", r.Mirrors)
 			}
 		}},
-		{"RequestRedirect", &routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{
+		{"RequestRedirect", &routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_Redirect{Redirect: &routepb.RedirectAction{
 			SchemeRewriteSpecifier: &routepb.RedirectAction_SchemeRedirect{SchemeRedirect: "https"},
 			HostRedirect:           "new", PortRedirect: 8443, ResponseCode: routepb.RedirectAction_FOUND,
 			PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/x"},
@@ -129,12 +130,12 @@ func TestMeshHTTPRouteFilters(t *testing.T) {
 				t.Errorf("status %d, location %q", redirect.HTTPStatus, got)
 			}
 		}},
-		{"URLRewrite: hostname", routeWith(prefixMatch("/"), hostLiteral("new")), func(t *testing.T, r *Route) {
+		{"URLRewrite: hostname", routeWith(xdsmsg.Prefix("/"), hostLiteral("new")), func(t *testing.T, r *Route) {
 			if got := r.RewriteAuthority(rpc, &r.Action.(*Forward).Clusters[0]); got != "new" {
 				t.Errorf("authority = %q", got)
 			}
 		}},
-		{"URLRewrite: replaceFullPath", routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+		{"URLRewrite: replaceFullPath", routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 			a.RegexRewrite = substitute(".+", "/t/n")
 		}), func(t *testing.T, r *Route) {
 			if got, ok := r.RewritePath(rpc.Method); got != "/t/n" || !ok {
@@ -148,7 +149,7 @@ func TestMeshHTTPRouteFilters(t *testing.T) {
 				t.Errorf("path = %q, %v", got, ok)
 			}
 		}},
-		{"backendRefs", routeTo(prefixMatch("/"), weightedAction(weighted{"a", 90}, weighted{"b", 10})), func(t *testing.T, r *Route) {
+		{"backendRefs", xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 90}, weighted{"b", 10})), func(t *testing.T, r *Route) {
 			want := &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 90}, {Name: "b", Weight: 10}}, TotalWeight: 100}
 			xdstest.Equal(t, "Action", Action(want), r.Action)
 		}},

@@ -18,12 +18,10 @@ func override(value string) *anypb.Any {
 	return &anypb.Any{TypeUrl: overrideURL, Value: []byte(value)}
 }
 
-func wrapped(t testing.TB, c *routepb.FilterConfig) *anypb.Any { return xdsmsg.Any(c) }
-
 // configWithOverrides has one entry at one level of a RouteConfiguration.
 func configWithOverrides(level, name string, value *anypb.Any) *routepb.RouteConfiguration {
 	configs := map[string]*anypb.Any{name: value}
-	route := routeTo(prefixMatch("/"), weightedAction(weighted{"a", 1}))
+	route := xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 1}))
 	config := routeConfig(route)
 	switch level {
 	case "VirtualHost":
@@ -70,25 +68,25 @@ func TestFilterOverrides(t *testing.T) {
 		field, fault, ignored string
 	}{
 		{given: "a config; whether any chain has the name does not matter", value: override("x"), want: parsed(overridableFilter{}, "x")},
-		{given: "in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
+		{given: "in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
 		{given: "a filter that only servers have", value: &anypb.Any{TypeUrl: serverFilterURL}, want: parsed(serverFilter{}, serverFilterURL)},
 		{given: "an xds.type.v3.TypedStruct", value: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
 		{given: "a udpa.type.v1.TypedStruct", value: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
 		{
 			given: "a TypedStruct in a FilterConfig",
-			value: wrapped(t, &routepb.FilterConfig{Config: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
+			value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
 			want:  parsed(serverFilter{}, xdsStructTypeURL),
 		},
-		{given: "disabled", value: wrapped(t, &routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
+		{given: "disabled", value: xdsmsg.Any(&routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
 		{given: "an unknown type", value: unknown, fault: noFilter + ", and is_optional is not set"},
-		{given: "an unknown type in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: unknown}), field: ".config", fault: noFilter + ", and is_optional is not set"},
+		{given: "an unknown type in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: unknown}), field: ".config", fault: noFilter + ", and is_optional is not set"},
 		{
-			given: "an unknown type that is optional", value: wrapped(t, &routepb.FilterConfig{Config: unknown, IsOptional: true}),
+			given: "an unknown type that is optional", value: xdsmsg.Any(&routepb.FilterConfig{Config: unknown, IsOptional: true}),
 			field: ".config", ignored: noFilter + "; is_optional is set",
 		},
 		{
 			given: "a TypedStruct of an unknown type that is optional",
-			value: wrapped(t, &routepb.FilterConfig{Config: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: unknownURL}), IsOptional: true}),
+			value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: unknownURL}), IsOptional: true}),
 			field: ".config", ignored: noFilter + "; is_optional is set",
 		},
 		{
@@ -96,16 +94,16 @@ func TestFilterOverrides(t *testing.T) {
 			fault: noFilter + ", and is_optional is not set",
 		},
 		{
-			given: "a FilterConfig without config", value: wrapped(t, &routepb.FilterConfig{}), field: ".config",
+			given: "a FilterConfig without config", value: xdsmsg.Any(&routepb.FilterConfig{}), field: ".config",
 			fault: `filter "f": there is no filter for type "", and is_optional is not set`,
 		},
 		{
-			given: "a FilterConfig in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: wrapped(t, &routepb.FilterConfig{})}), field: ".config",
+			given: "a FilterConfig in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&routepb.FilterConfig{})}), field: ".config",
 			fault: `filter "f": there is no filter for type "` + filterConfigTypeURL + `", and is_optional is not set`,
 		},
 		{given: "fields at fault", value: override("bad"), fault: `filter "f": overridable: bad configuration`},
 		{
-			given: "fields at fault, although it is optional", value: wrapped(t, &routepb.FilterConfig{Config: override("bad"), IsOptional: true}),
+			given: "fields at fault, although it is optional", value: xdsmsg.Any(&routepb.FilterConfig{Config: override("bad"), IsOptional: true}),
 			field: ".config", fault: `filter "f": overridable: bad configuration`,
 		},
 		{given: "the top-level type of a filter with another one for overrides", value: &anypb.Any{TypeUrl: overridableURL}, fault: `filter "f": overridable: this is no override`},
@@ -140,7 +138,7 @@ func TestFilterOverrides(t *testing.T) {
 func TestOverridesOfClustersOfWeight0(t *testing.T) {
 	t.Parallel()
 	of := func(value *anypb.Any) *routepb.RouteConfiguration {
-		route := routeTo(prefixMatch("/"), weightedAction(weighted{"a", 1}, weighted{"idle", 0}))
+		route := xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 1}, weighted{"idle", 0}))
 		route.GetRoute().GetWeightedClusters().Clusters[1].TypedPerFilterConfig = map[string]*anypb.Any{"f": value}
 		return routeConfig(route)
 	}
@@ -174,11 +172,11 @@ func TestFaultsOfOverridesComeInOrder(t *testing.T) {
 // be disabled.
 func TestHTTPFilterThatIsDisabled(t *testing.T) {
 	t.Parallel()
-	off, router := plain("off"), routerFilter(t)
+	off, router := plain("off"), xdsmsg.Router()
 	off.Disabled, router.Disabled = true, true
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = []*hcmpb.HttpFilter{plain("on"), off, router}
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	for i, want := range []bool{false, true, false} {
 		if got := l.Filters[i].Disabled; got != want {
 			t.Errorf("filter %q: Disabled is %v, want %v", l.Filters[i].Name, got, want)
@@ -191,18 +189,18 @@ func TestHTTPFilterThatIsDisabled(t *testing.T) {
 // filters that the other side has.
 func TestHTTPFilterOfTheWrongKind(t *testing.T) {
 	t.Parallel()
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{
 		httpFilter("override", override("x")),
 		httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL}),
 		optional(httpFilter("optional", &anypb.Any{TypeUrl: serverFilterURL})),
 	}, hcm.HttpFilters...)
-	checkFaults(t, ListenerType, apiListener(t, hcm), []fault{
+	checkFaults(t, ListenerType, apiListener(hcm), []fault{
 		{hcmPath + ".http_filters[0].typed_config", `filter "override": overridable: this is an override`},
 		{hcmPath + ".http_filters[1].typed_config", `filter "server": this client has no filter for type "` + serverFilterURL + `", and is_optional is not set`},
 	})
 	hcm.HttpFilters = hcm.HttpFilters[2:]
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	checkIgnored(t, l.Ignored, note{
 		hcmPath + ".http_filters[0]", `filter "optional": this client has no filter for type "` + serverFilterURL + `"; is_optional is set`,
 	})

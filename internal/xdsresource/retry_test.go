@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 func backoff(base, limit *durationpb.Duration) *routepb.RetryPolicy_RetryBackOff {
@@ -22,7 +24,7 @@ func TestRetryPolicy(t *testing.T) {
 	}
 	unavailable := NewCodeSet(codes.Unavailable)
 	checkEach(t, "Retry", func(t *testing.T, pb *routepb.RetryPolicy) *RetryPolicy {
-		route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
+		route := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
 		return decodeRoutes(t, route).Routes[0].Retry
 	}, rows[*routepb.RetryPolicy, *RetryPolicy]{
 		{"the defaults", &routepb.RetryPolicy{RetryOn: "unavailable"}, &RetryPolicy{unavailable, 2, 25 * time.Millisecond, 250 * time.Millisecond}},
@@ -47,13 +49,13 @@ func TestRetryPolicy(t *testing.T) {
 func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 	t.Parallel()
 	config := routeConfig(
-		toCluster("/1", "a"),
-		routeWith(prefixMatch("/2"), func(a *routepb.RouteAction) { a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "internal"} }),
-		routeWith(prefixMatch("/3"), func(a *routepb.RouteAction) { a.RetryPolicy = &routepb.RetryPolicy{} }),
-		&routepb.Route{Match: prefixMatch("/4")},
+		xdsmsg.PrefixRoute("/1", "a"),
+		routeWith(xdsmsg.Prefix("/2"), func(a *routepb.RouteAction) { a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "internal"} }),
+		routeWith(xdsmsg.Prefix("/3"), func(a *routepb.RouteAction) { a.RetryPolicy = &routepb.RetryPolicy{} }),
+		&routepb.Route{Match: xdsmsg.Prefix("/4")},
 	)
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
-	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{toCluster("/", "a")}})
+	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "a")}})
 	hosts := mustDecodeRoutes(t, config).VirtualHosts
 	routes := append(hosts[0].Routes, hosts[1].Routes...)
 	for i, want := range []CodeSet{NewCodeSet(codes.Unavailable), NewCodeSet(codes.Internal), 0, 0, 0} {
@@ -69,7 +71,7 @@ func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 
 func TestRetryConditionsThatAreNotOfGRPC(t *testing.T) {
 	t.Parallel()
-	config := routeConfig(toCluster("/", "a"))
+	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "5xx,unavailable,reset"}
 	checkIgnored(t, mustDecodeRoutes(t, config).Ignored,
 		note{"virtual_hosts[0].retry_policy.retry_on", `"5xx,unavailable,reset": gRPC does not support 2 of the conditions (gRFC A44)`})
@@ -80,7 +82,7 @@ func TestRetryPolicyFaults(t *testing.T) {
 	const at = "virtual_hosts[0].routes[0].route.retry_policy"
 	second, minute := durationpb.New(time.Second), durationpb.New(time.Minute)
 	checkEach(t, "faults", func(t *testing.T, pb *routepb.RetryPolicy) []fault {
-		route := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
+		route := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.RetryPolicy = pb })
 		return decodeFaults(t, RouteConfigurationType, routeConfig(route))
 	}, rows[*routepb.RetryPolicy, []fault]{
 		{"no retries", &routepb.RetryPolicy{NumRetries: wrapperspb.UInt32(0)}, []fault{{at + ".num_retries", "must be at least 1"}}},

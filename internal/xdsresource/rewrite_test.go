@@ -20,7 +20,7 @@ func substitute(pattern, substitution string) *matcherpb.RegexMatchAndSubstitute
 
 // routeWith returns a route whose action is edited.
 func routeWith(match *routepb.RouteMatch, edit func(*routepb.RouteAction)) *routepb.Route {
-	route := routeTo(match, clusterAction("a"))
+	route := xdsmsg.Route(match, xdsmsg.ToCluster("a"))
 	edit(route.GetRoute())
 	return route
 }
@@ -42,24 +42,24 @@ func TestRewritePath(t *testing.T) {
 		method, want string
 		broken       bool
 	}{
-		{given: "none", match: prefixMatch("/a"), edit: prefix(""), method: "/a/b", want: "/a/b"},
-		{given: "a prefix", match: prefixMatch("/prefix/"), edit: prefix("/"), method: "/prefix/etc", want: "/etc"},
-		{given: "a prefix that is all", match: prefixMatch("/prefix"), edit: prefix("/"), method: "/prefix", want: "/"},
-		{given: "a prefix in another case", match: caseInsensitive(prefixMatch("/A.B/")), edit: prefix("/c.D/"), method: "/a.b/M", want: "/c.D/M"},
+		{given: "none", match: xdsmsg.Prefix("/a"), edit: prefix(""), method: "/a/b", want: "/a/b"},
+		{given: "a prefix", match: xdsmsg.Prefix("/prefix/"), edit: prefix("/"), method: "/prefix/etc", want: "/etc"},
+		{given: "a prefix that is all", match: xdsmsg.Prefix("/prefix"), edit: prefix("/"), method: "/prefix", want: "/"},
+		{given: "a prefix in another case", match: caseInsensitive(xdsmsg.Prefix("/A.B/")), edit: prefix("/c.D/"), method: "/a.b/M", want: "/c.D/M"},
 		{given: "a separated prefix", match: separatedMatch("/a.B"), edit: prefix("/c.D"), method: "/a.B/M", want: "/c.D/M"},
-		{given: "a path", match: pathMatch("/a.B/M"), edit: prefix("/c.D/N"), method: "/a.B/M", want: "/c.D/N"},
+		{given: "a path", match: xdsmsg.Path("/a.B/M"), edit: prefix("/c.D/N"), method: "/a.B/M", want: "/c.D/N"},
 		{given: "a regex match is replaced as a whole", match: regexMatch("/a.*"), edit: prefix("/c.D/N"), method: "/a.B/M", want: "/c.D/N"},
-		{given: "a query stays", match: pathMatch("/a"), edit: prefix("/b"), method: "/a?q=/a#f", want: "/b?q=/a#f"},
-		{given: "groups", match: prefixMatch("/"), edit: regex("^/service/([^/]+)(/.*)$", `\2/instance/\1`), method: "/service/foo/v1/api", want: "/v1/api/instance/foo"},
-		{given: "all matches", match: prefixMatch("/"), edit: regex("one", "two"), method: "/xxx/one/yyy/one/zzz", want: "/xxx/two/yyy/two/zzz"},
-		{given: "only the first", match: prefixMatch("/"), edit: regex("^(.*?)one(.*)$", `\1two\2`), method: "/xxx/one/yyy/one/zzz", want: "/xxx/two/yyy/one/zzz"},
-		{given: "a regex in any case", match: prefixMatch("/"), edit: regex("(?i)/xxx/", "/yyy/"), method: "/aaa/XxX/bbb", want: "/aaa/yyy/bbb"},
-		{given: "group 0, a backslash, dollars", match: prefixMatch("/"), edit: regex("b", `[\0\\$1${2}]`), method: "/abc", want: `/a[b\$1${2}]c`},
-		{given: "the query is not for the regex", match: prefixMatch("/"), edit: regex("a", "b"), method: "/a?a", want: "/b?a"},
-		{given: "no match of the regex", match: prefixMatch("/"), edit: regex("x", "y"), method: "/a", want: "/a"},
-		{given: "the result has no slash", match: prefixMatch("/a"), edit: prefix("b"), method: "/a/b", broken: true},
-		{given: "the result is empty", match: prefixMatch("/a"), edit: regex(".*", ""), method: "/a/b", broken: true},
-		{given: "the result has a blank", match: prefixMatch("/a"), edit: prefix("/b c"), method: "/a", broken: true},
+		{given: "a query stays", match: xdsmsg.Path("/a"), edit: prefix("/b"), method: "/a?q=/a#f", want: "/b?q=/a#f"},
+		{given: "groups", match: xdsmsg.Prefix("/"), edit: regex("^/service/([^/]+)(/.*)$", `\2/instance/\1`), method: "/service/foo/v1/api", want: "/v1/api/instance/foo"},
+		{given: "all matches", match: xdsmsg.Prefix("/"), edit: regex("one", "two"), method: "/xxx/one/yyy/one/zzz", want: "/xxx/two/yyy/two/zzz"},
+		{given: "only the first", match: xdsmsg.Prefix("/"), edit: regex("^(.*?)one(.*)$", `\1two\2`), method: "/xxx/one/yyy/one/zzz", want: "/xxx/two/yyy/one/zzz"},
+		{given: "a regex in any case", match: xdsmsg.Prefix("/"), edit: regex("(?i)/xxx/", "/yyy/"), method: "/aaa/XxX/bbb", want: "/aaa/yyy/bbb"},
+		{given: "group 0, a backslash, dollars", match: xdsmsg.Prefix("/"), edit: regex("b", `[\0\\$1${2}]`), method: "/abc", want: `/a[b\$1${2}]c`},
+		{given: "the query is not for the regex", match: xdsmsg.Prefix("/"), edit: regex("a", "b"), method: "/a?a", want: "/b?a"},
+		{given: "no match of the regex", match: xdsmsg.Prefix("/"), edit: regex("x", "y"), method: "/a", want: "/a"},
+		{given: "the result has no slash", match: xdsmsg.Prefix("/a"), edit: prefix("b"), method: "/a/b", broken: true},
+		{given: "the result is empty", match: xdsmsg.Prefix("/a"), edit: regex(".*", ""), method: "/a/b", broken: true},
+		{given: "the result has a blank", match: xdsmsg.Prefix("/a"), edit: prefix("/b c"), method: "/a", broken: true},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
@@ -76,7 +76,7 @@ func TestRewriteFaults(t *testing.T) {
 	t.Parallel()
 	const at = "virtual_hosts[0].routes[0].route"
 	checkEach(t, "faults", func(t *testing.T, edit func(*routepb.RouteAction)) []fault {
-		return decodeFaults(t, RouteConfigurationType, routeConfig(routeWith(prefixMatch("/"), edit)))
+		return decodeFaults(t, RouteConfigurationType, routeConfig(routeWith(xdsmsg.Prefix("/"), edit)))
 	}, rows[func(*routepb.RouteAction), []fault]{
 		{
 			"two rewrites of the path",
@@ -101,7 +101,7 @@ func TestRewriteFaults(t *testing.T) {
 	})
 	t.Run("an authority with a blank", func(t *testing.T) {
 		t.Parallel()
-		resource := xdsmsg.Any(routeConfig(routeWith(prefixMatch("/"), hostLiteral("a b"))))
+		resource := xdsmsg.Any(routeConfig(routeWith(xdsmsg.Prefix("/"), hostLiteral("a b"))))
 		_, _, err := RouteConfigurationType.Decode(resource, trusted)
 		if err == nil || err.Error() != at+`.host_rewrite_literal: "a b" is not an authority` {
 			t.Errorf("Decode = %v, want that it is not an authority", err)
@@ -164,7 +164,7 @@ func TestRewriteAuthority(t *testing.T) {
 				action.GetWeightedClusters().Clusters[0].HostRewriteSpecifier = &routepb.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: tc.cluster}
 			}
 			tc.edit(action)
-			config := routeConfig(routeTo(prefixMatch("/"), action))
+			config := routeConfig(xdsmsg.Route(xdsmsg.Prefix("/"), action))
 			check := func(rc *RouteConfiguration, want string, auto bool) {
 				route := rc.VirtualHosts[0].Routes[0]
 				if got := route.RewriteAuthority(&rpc, &route.Action.(*Forward).Clusters[0]); got != want {

@@ -39,7 +39,7 @@ func twoHosts() *routepb.RouteConfiguration {
 	for i, n := range []int{20, 1} {
 		vh := &routepb.VirtualHost{Name: fmt.Sprint("host", i), Domains: []string{fmt.Sprintf("%d.example.com", i)}}
 		for j := range n {
-			vh.Routes = append(vh.Routes, routeTo(pathMatch(methodOf(j)), clusterAction(fmt.Sprint("cluster", j%2))))
+			vh.Routes = append(vh.Routes, xdsmsg.Route(xdsmsg.Path(methodOf(j)), xdsmsg.ToCluster(fmt.Sprint("cluster", j%2))))
 		}
 		pb.VirtualHosts = append(pb.VirtualHosts, vh)
 	}
@@ -62,37 +62,37 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 	}{
 		{"nothing", func(*routepb.RouteConfiguration) {}, 20, true},
 		{"another cluster that is known", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes[7] = routeTo(pathMatch(methodOf(7)), clusterAction("cluster0"))
+			host(pb).Routes[7] = xdsmsg.Route(xdsmsg.Path(methodOf(7)), xdsmsg.ToCluster("cluster0"))
 		}, 19, true},
 		{"another cluster that is new", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes[7] = routeTo(pathMatch(methodOf(7)), clusterAction("new"))
+			host(pb).Routes[7] = xdsmsg.Route(xdsmsg.Path(methodOf(7)), xdsmsg.ToCluster("new"))
 		}, 19, false},
 		{"the last route to a cluster", func(pb *routepb.RouteConfiguration) {
 			for i := 1; i < 20; i += 2 {
-				host(pb).Routes[i] = routeTo(pathMatch(methodOf(i)), clusterAction("cluster0"))
+				host(pb).Routes[i] = xdsmsg.Route(xdsmsg.Path(methodOf(i)), xdsmsg.ToCluster("cluster0"))
 			}
 		}, 10, false},
 		{"another match", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes[7].Match = prefixMatch("/other")
+			host(pb).Routes[7].Match = xdsmsg.Prefix("/other")
 		}, 19, true},
 		{"the first and the last", func(pb *routepb.RouteConfiguration) {
 			host(pb).Routes[0].Name, host(pb).Routes[19].Name = "a", "b"
 		}, 18, true},
 		{"inserted at the front", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes = slices.Insert(host(pb).Routes, 0, toCluster("/x", "cluster0"), toCluster("/y", "cluster0"))
+			host(pb).Routes = slices.Insert(host(pb).Routes, 0, xdsmsg.PrefixRoute("/x", "cluster0"), xdsmsg.PrefixRoute("/y", "cluster0"))
 		}, 20, true},
 		{"inserted in between", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes = slices.Insert(host(pb).Routes, 5, toCluster("/x", "cluster0"))
+			host(pb).Routes = slices.Insert(host(pb).Routes, 5, xdsmsg.PrefixRoute("/x", "cluster0"))
 		}, 20, true},
 		{"appended", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes = append(host(pb).Routes, toCluster("/", "cluster1"))
+			host(pb).Routes = append(host(pb).Routes, xdsmsg.PrefixRoute("/", "cluster1"))
 		}, 20, true},
 		{"removed from the front", func(pb *routepb.RouteConfiguration) { host(pb).Routes = host(pb).Routes[3:] }, 17, true},
 		{"removed in between", func(pb *routepb.RouteConfiguration) { host(pb).Routes = slices.Delete(host(pb).Routes, 4, 6) }, 18, true},
 		{"removed from the end", func(pb *routepb.RouteConfiguration) { host(pb).Routes = host(pb).Routes[:18] }, 18, true},
 		{"all removed", func(pb *routepb.RouteConfiguration) { host(pb).Routes = nil }, 0, false},
 		{"another virtual host", func(pb *routepb.RouteConfiguration) {
-			pb.VirtualHosts[1].Routes[0] = toCluster("/", "cluster1")
+			pb.VirtualHosts[1].Routes[0] = xdsmsg.PrefixRoute("/", "cluster1")
 		}, 20, true},
 
 		{"a domain", func(pb *routepb.RouteConfiguration) { host(pb).Domains = append(host(pb).Domains, "x") }, 0, false},
@@ -142,7 +142,7 @@ func TestFaultsInUpdatesAreThoseOfTheWhole(t *testing.T) {
 		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].Match = nil },
 		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].Match = regexMatch("(") },
 		func(pb *routepb.RouteConfiguration) {
-			pb.VirtualHosts[0].Routes[3], pb.VirtualHosts[0].Routes[9] = toCluster("/", ""), toCluster("/", "")
+			pb.VirtualHosts[0].Routes[3], pb.VirtualHosts[0].Routes[9] = xdsmsg.PrefixRoute("/", ""), xdsmsg.PrefixRoute("/", "")
 		},
 		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[1].Domains = pb.VirtualHosts[0].Domains },
 	} {
@@ -169,7 +169,7 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		host.Routes = append(host.Routes, routeTo(large(n), clusterAction("a")))
+		host.Routes = append(host.Routes, xdsmsg.Route(large(n), xdsmsg.ToCluster("a")))
 		var rc *RouteConfiguration
 		if rc, err = decodeAfter(t, last, pb); err == nil {
 			last = rc
@@ -181,7 +181,7 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	}
 	host.Routes = host.Routes[:1]
 	for i := range 30 {
-		host.Routes[0] = routeTo(large(1000+i), clusterAction("a"))
+		host.Routes[0] = xdsmsg.Route(large(1000+i), xdsmsg.ToCluster("a"))
 		if last, err = decodeAfter(t, last, pb); err != nil {
 			t.Fatalf("after %d expressions that are gone: %v", i, err)
 		}
@@ -224,7 +224,7 @@ func TestPatchedRoutesAgreeWithDecodedOnes(t *testing.T) {
 }
 
 func randomRoute(r *rand.Rand) *routepb.Route {
-	return routeTo(randomMatch(r), clusterAction(fmt.Sprint("cluster", r.IntN(10))))
+	return xdsmsg.Route(randomMatch(r), xdsmsg.ToCluster(fmt.Sprint("cluster", r.IntN(10))))
 }
 
 func randomEdit(r *rand.Rand, host *routepb.VirtualHost) {
@@ -286,7 +286,7 @@ func FuzzPatch(f *testing.F) {
 	plain, err := proto.Marshal(twoHosts())
 	xdstest.NoError(f, err)
 	edited := twoHosts()
-	edited.VirtualHosts[0].Routes[3] = toCluster("/", "new")
+	edited.VirtualHosts[0].Routes[3] = xdsmsg.PrefixRoute("/", "new")
 	other, err := proto.Marshal(edited)
 	xdstest.NoError(f, err)
 	f.Add(plain, other)

@@ -8,17 +8,18 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // gRFC A28, "Picking": the first match wins, even over an exact one behind it.
 func TestFirstMatchWins(t *testing.T) {
 	t.Parallel()
 	vh := decodeRoutes(t,
-		toCluster("/MyService", "first"),
-		routeTo(pathMatch("/MyService/MyMethod"), clusterAction("second")),
-		routeTo(pathMatch("/Other/M"), clusterAction("third")),
-		toCluster("/Other", "fourth"),
-		routeTo(pathMatch("/Other/M"), clusterAction("fifth")),
+		xdsmsg.PrefixRoute("/MyService", "first"),
+		xdsmsg.Route(xdsmsg.Path("/MyService/MyMethod"), xdsmsg.ToCluster("second")),
+		xdsmsg.Route(xdsmsg.Path("/Other/M"), xdsmsg.ToCluster("third")),
+		xdsmsg.PrefixRoute("/Other", "fourth"),
+		xdsmsg.Route(xdsmsg.Path("/Other/M"), xdsmsg.ToCluster("fifth")),
 	)
 	for method, want := range map[string]int{"/MyService/MyMethod": 0, "/Other/M": 2, "/Other/N": 3} {
 		if got := vh.Route(matching.RPC{Method: method}); got != vh.Routes[want] {
@@ -49,11 +50,11 @@ func TestDeeplyNestedPrefixes(t *testing.T) {
 	for _, fold := range []bool{false, true} {
 		var routes []*routepb.Route
 		for n := 40; n >= 0; n-- {
-			match := prefixMatch("/" + strings.Repeat("a", n))
+			match := xdsmsg.Prefix("/" + strings.Repeat("a", n))
 			if fold && n%2 == 0 {
 				match = caseInsensitive(match)
 			}
-			routes = append(routes, routeTo(match, clusterAction("c")))
+			routes = append(routes, xdsmsg.Route(match, xdsmsg.ToCluster("c")))
 		}
 		vh := decodeRoutes(t, routes...)
 		for n := range 41 {
@@ -65,16 +66,16 @@ func TestDeeplyNestedPrefixes(t *testing.T) {
 }
 
 func TestRouteDoesNotAllocate(t *testing.T) {
-	byHeader := prefixMatch("/other/")
+	byHeader := xdsmsg.Prefix("/other/")
 	byHeader.Headers = []*routepb.HeaderMatcher{exact("h", "x")}
-	byContentType := prefixMatch("/s/")
+	byContentType := xdsmsg.Prefix("/s/")
 	byContentType.Headers = []*routepb.HeaderMatcher{exact("content-type", "x")}
 	vh := decodeRoutes(t,
-		routeTo(byHeader, clusterAction("a")),
-		routeTo(byContentType, clusterAction("a")),
-		routeTo(regexMatch("/s/.*x"), clusterAction("a")),
-		routeTo(caseInsensitive(pathMatch("/S/n")), clusterAction("a")),
-		routeTo(pathMatch("/s/m"), clusterAction("a")))
+		xdsmsg.Route(byHeader, xdsmsg.ToCluster("a")),
+		xdsmsg.Route(byContentType, xdsmsg.ToCluster("a")),
+		xdsmsg.Route(regexMatch("/s/.*x"), xdsmsg.ToCluster("a")),
+		xdsmsg.Route(caseInsensitive(xdsmsg.Path("/S/n")), xdsmsg.ToCluster("a")),
+		xdsmsg.Route(xdsmsg.Path("/s/m"), xdsmsg.ToCluster("a")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "h", "x")
 	allocs := testing.AllocsPerRun(100, func() {
 		if vh.Route(matching.RPC{Method: "/s/m", Context: ctx}) != vh.Routes[4] {
@@ -88,9 +89,9 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 
 func TestRouteByMetadataOfTheContext(t *testing.T) {
 	t.Parallel()
-	match := prefixMatch("/")
+	match := xdsmsg.Prefix("/")
 	match.Headers = []*routepb.HeaderMatcher{exact("h", "x,y")}
-	vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
+	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "H", "x", "h", "y")
 	if vh.Route(matching.RPC{Method: "/", Context: ctx}) == nil {
 		t.Error("no route although the context has the header")

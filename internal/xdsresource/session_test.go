@@ -19,7 +19,7 @@ func withOverrideHosts(set *corepb.HealthStatusSet) *clusterpb.Cluster {
 	})
 }
 
-func withUpstream(t *testing.T, config proto.Message) *clusterpb.Cluster {
+func withUpstream(config proto.Message) *clusterpb.Cluster {
 	return edsCluster(func(c *clusterpb.Cluster) {
 		c.UpstreamConfig = &corepb.TypedExtensionConfig{Name: "u"}
 		if config != nil {
@@ -52,10 +52,10 @@ func TestSessions(t *testing.T) {
 			withOverrideHosts(statuses(corepb.HealthStatus_HEALTHY, corepb.HealthStatus_UNHEALTHY, corepb.HealthStatus_TIMEOUT, corepb.HealthStatus_DEGRADED, 77)),
 			Sessions{HealthSetOf(HealthHealthy), time.Hour},
 		},
-		{"HttpProtocolOptions without common options", withUpstream(t, &upstreampb.HttpProtocolOptions{}), Sessions{byDefault, time.Hour}},
-		{"common options without idle_timeout", withUpstream(t, idleTimeout(nil)), Sessions{byDefault, time.Hour}},
-		{"idle_timeout", withUpstream(t, idleTimeout(durationpb.New(time.Minute))), Sessions{byDefault, time.Minute}},
-		{"an idle_timeout of 0", withUpstream(t, idleTimeout(&durationpb.Duration{})), Sessions{byDefault, 0}},
+		{"HttpProtocolOptions without common options", withUpstream(&upstreampb.HttpProtocolOptions{}), Sessions{byDefault, time.Hour}},
+		{"common options without idle_timeout", withUpstream(idleTimeout(nil)), Sessions{byDefault, time.Hour}},
+		{"idle_timeout", withUpstream(idleTimeout(durationpb.New(time.Minute))), Sessions{byDefault, time.Minute}},
+		{"an idle_timeout of 0", withUpstream(idleTimeout(&durationpb.Duration{})), Sessions{byDefault, 0}},
 	})
 }
 
@@ -64,14 +64,14 @@ func TestSessionFaults(t *testing.T) {
 	const at = "upstream_config.typed_config"
 	const idle = at + ".common_http_protocol_options.idle_timeout"
 	checkAllFaults(t, ClusterType, []faultTest{
-		{"no typed_config", withUpstream(t, nil), []fault{{at, `has type "", want "` + httpProtocolOptionsTypeURL + `"`}}},
+		{"no typed_config", withUpstream(nil), []fault{{at, `has type "", want "` + httpProtocolOptionsTypeURL + `"`}}},
 		{
-			"another type", withUpstream(t, &corepb.HttpProtocolOptions{}),
+			"another type", withUpstream(&corepb.HttpProtocolOptions{}),
 			[]fault{{at, `has type "type.googleapis.com/envoy.config.core.v3.HttpProtocolOptions", want "` + httpProtocolOptionsTypeURL + `"`}},
 		},
-		{"a negative idle_timeout", withUpstream(t, idleTimeout(durationpb.New(-1))), []fault{{idle, "is negative: -1ns"}}},
-		{"seconds out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Seconds: 315576000001})), []fault{{idle, "is not a valid duration: seconds: 315576000001, nanos: 0"}}},
-		{"nanos out of range", withUpstream(t, idleTimeout(&durationpb.Duration{Nanos: 1e9})), []fault{{idle, "is not a valid duration: seconds: 0, nanos: 1000000000"}}},
+		{"a negative idle_timeout", withUpstream(idleTimeout(durationpb.New(-1))), []fault{{idle, "is negative: -1ns"}}},
+		{"seconds out of range", withUpstream(idleTimeout(&durationpb.Duration{Seconds: 315576000001})), []fault{{idle, "is not a valid duration: seconds: 315576000001, nanos: 0"}}},
+		{"nanos out of range", withUpstream(idleTimeout(&durationpb.Duration{Nanos: 1e9})), []fault{{idle, "is not a valid duration: seconds: 0, nanos: 1000000000"}}},
 	})
 }
 
