@@ -99,7 +99,6 @@ func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
 // always there.
 func TestChurnFailsNoRPC(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		seed := *churnSeed
 		if seed == 0 {
 			seed = rand.Uint64()
@@ -108,8 +107,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 		const name = "churning"
 		m.serve(service, name, c.steady...)
 		cc := m.dial("xds:///" + service)
-		l := startLoad(t, cc)
-		l.await(t, c.steady...)
+		l := loadOn(t, cc, c.steady...)
 
 		over := make(chan struct{})
 		var backends sync.WaitGroup

@@ -15,7 +15,6 @@ import (
 // long as its routes name the cluster. No RPC fails.
 func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		move := func(m *mesh, after *testutils.Backend) {
 			m.set(append(clusterOf("new", after), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
 		}
@@ -35,9 +34,7 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 				before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
 				m.serve(service, "old", before)
 				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, before)
-				l := startLoad(t, cc)
-				l.await(t, before)
+				l := loadOn(t, cc, before)
 
 				// Until it is heard, the client names the old cluster.
 				resume := m.StallReads()

@@ -99,14 +99,11 @@ func TestEveryClusterTypeServes(t *testing.T) {
 // fails.
 func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		first := testutils.StartBackend(t, "first")
 		m.serve(service, "c", first)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, first)
-		l := startLoad(t, cc)
-		l.await(t, first)
+		l := loadOn(t, cc, first)
 		// Away from EDS, and from each type to the next one; then the way back.
 		for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
 			next := testutils.StartBackend(t, clusterKinds[i].name)
@@ -122,7 +119,6 @@ func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 // while RPCs run, and no RPC fails.
 func TestStrictDNSFollowsDNS(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 		name, target := inZone(t, a)
@@ -133,9 +129,7 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 		cluster.DnsRefreshRate = durationpb.New(time.Second)
 		m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, a)
-		l := startLoad(t, cc)
-		l.await(t, a)
+		l := loadOn(t, cc, a)
 		zone.SetA(name, "127.0.0.1", "127.0.0.2")
 		l.await(t, a, b)
 		zone.SetA(name, "127.0.0.2")
@@ -206,7 +200,6 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 // The purpose of gRFC A37: EDS with DNS to fall back to.
 func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		seen := new(connections)
 		primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
@@ -248,15 +241,12 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
 func TestAggregateChangesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
 		m.set(append(chain(service, xdsmsg.PrefixRoute("", "top")), xdsmsg.AggregateCluster("top", "ca", "cb"))...)
 		m.set(append(clusterOf("ca", a), clusterOf("cb", b)...)...)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, a)
-		l := startLoad(t, cc)
-		l.await(t, a)
+		l := loadOn(t, cc, a)
 		for _, step := range []struct {
 			resources []proto.Message
 			want      *testutils.Backend

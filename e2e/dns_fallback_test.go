@@ -144,7 +144,6 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 // it when it comes with the Listener, and does not return.
 func TestFromDNSToXDS(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t, failOnDataErrors)
 		m.Stop()
 		one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
@@ -154,8 +153,7 @@ func TestFromDNSToXDS(t *testing.T) {
 		publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
 
 		cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
-		load := startLoad(t, cc)
-		load.await(t, one, two)
+		load := loadOn(t, cc, one, two)
 		if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
 			t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
 		}
@@ -203,7 +201,6 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 // other comes after that was deleted.
 func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t, failOnDataErrors)
 		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
 		_, target := inZone(t, byDNS)
@@ -220,8 +217,7 @@ func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 		}
 
 		later := m.dial("xds:///" + target)
-		load := startLoad(t, later)
-		load.await(t, byDNS)
+		load := loadOn(t, later, byDNS)
 		mustFail(t, had, "Listener", target)
 
 		m.set(xdsmsg.DefaultListener(target, target))

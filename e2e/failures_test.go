@@ -167,7 +167,6 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 // control plane deletes stays in use.
 func TestDeletionFailsNoRPC(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for _, deleted := range []struct{ what, typeURL, name string }{
 			{"listener", xdsmsg.ListenerType, service},
 			{"cluster", xdsmsg.ClusterType, "cluster"},
@@ -178,8 +177,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 				backend := testutils.StartBackend(t, "b1")
 				m.serve(service, "cluster", backend)
 				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, backend)
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, backend)
 				m.Skip()
 				m.Delete(t, deleted.typeURL, deleted.name)
 				m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))

@@ -14,24 +14,19 @@ import (
 // is back both are with it. No RPC fails.
 func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		const other = "other.service"
 		p := newPair(t, "shared", "shared")
 		p.high.serve(other, "shared", p.fromHigh)
 		p.low.serve(other, "shared", p.fromLow)
 		stays := p.dial("xds:///" + service)
-		mustReach(t, stays, unary, p.fromHigh)
-		load := startLoad(t, stays)
-		load.await(t, p.fromHigh)
+		load := loadOn(t, stays, p.fromHigh)
 
 		p.high.RefuseStreams(errors.New("not now"))
 		attempts := p.high.Attempts()
 		p.high.BreakStreams(nil)
 		xdstest.NoError(t, p.high.WaitAttempts(testutils.Context(t), attempts+2))
 		falls := p.dial("xds:///" + other)
-		mustReach(t, falls, unary, p.fromLow)
-		loadOfOther := startLoad(t, falls)
-		loadOfOther.await(t, p.fromLow)
+		loadOfOther := loadOn(t, falls, p.fromLow)
 		// What the secondary says of the shared cluster is not for the channel that stays.
 		again := testutils.StartBackend(t, "low again")
 		p.low.set(clusterOf("shared", again)...)

@@ -255,7 +255,6 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 // None fails, and later RPCs meet the filters of the day.
 func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		backend := testutils.StartBackend(t, "b")

@@ -292,8 +292,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		backend := testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, countingEntry("a", "1"))
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, backend)
-		l := startLoad(t, cc)
+		l := loadOn(t, cc, backend)
 		ctx := testutils.Context(t)
 		client := testgrpc.NewTestServiceClient(cc)
 		open := func() (streams []testgrpc.TestService_FullDuplexCallClient) {

@@ -147,7 +147,10 @@ const (
 // cross. newMesh tells which by the name of the test.
 func overLinks(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
-	overLinksInTurn(t, f)
+	overLinksInTurn(t, func(t *testing.T) {
+		t.Parallel()
+		f(t)
+	})
 }
 
 // overLinksInTurn is overLinks for a test that is not parallel to others.

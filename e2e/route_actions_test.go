@@ -314,7 +314,6 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 // TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
 func TestMirrorUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
 		route := toCluster("primary")
@@ -324,8 +323,7 @@ func TestMirrorUnderLoad(t *testing.T) {
 		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
 		m.serveRoutes([]*routepb.Route{route}, primary, shadow)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, primary)
-		l := startLoad(t, cc)
+		l := loadOn(t, cc, primary)
 		ctx := testutils.Context(t)
 		for _, step := range []func(){
 			func() {},

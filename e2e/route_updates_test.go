@@ -47,7 +47,6 @@ func TestInlineRouteConfiguration(t *testing.T) {
 // RPC fails.
 func TestUpdatesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for _, update := range []struct {
 			name   string
 			change func(m *mesh, from, to *testutils.Backend)
@@ -95,9 +94,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
 				m.serve(service, "cluster", before)
 				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, before)
-				l := startLoad(t, cc)
-				l.await(t, before)
+				l := loadOn(t, cc, before)
 				update.change(m, before, after)
 				l.await(t, after)
 				l.stop(t)
@@ -108,13 +105,11 @@ func TestUpdatesUnderLoad(t *testing.T) {
 
 func TestControlPlaneRestartsUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
 		m.serve(service, "cluster", before)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, before)
-		l := startLoad(t, cc)
+		l := loadOn(t, cc, before)
 		m.Stop()
 		l.await(t, before)
 		m.set(clusterOf("cluster", after)...)
@@ -128,7 +123,6 @@ func TestControlPlaneRestartsUnderLoad(t *testing.T) {
 // plane is lost between a resource and one that it refers to.
 func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for name, change := range map[string]func(m *mesh){
 			"routes to a new cluster": func(m *mesh) {
 				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
@@ -146,8 +140,7 @@ func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
 				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
 				m.serve(service, "cluster", before)
 				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, before)
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, before)
 				change(m)
 				m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
 				attempts := m.Attempts()
@@ -263,7 +256,6 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 // connection must neither fail nor hang with it.
 func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 		m.serve(service, "cluster", a)

@@ -147,7 +147,7 @@ func callFor(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.Call
 }
 
 // backendFor returns who answers an RPC with the metadata.
-func backendFor(ctx context.Context, t *testing.T, cc *grpc.ClientConn, k kind, md ...string) string {
+func backendFor(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k kind, md ...string) string {
 	t.Helper()
 	id, err := call(metadata.AppendToOutgoingContext(ctx, md...), cc, k, grpc.WaitForReady(true))
 	if err != nil {

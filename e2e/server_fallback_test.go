@@ -38,13 +38,10 @@ func (p pair) dial(target string) *grpc.ClientConn {
 // resources; when it is back they go by its own again, and none fails.
 func TestRPCsFallBackAndReturn(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster-high", "cluster-low")
 		p.high.Stop()
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromLow)
-		load := startLoad(t, cc)
-		load.await(t, p.fromLow)
+		load := loadOn(t, cc, p.fromLow)
 		p.high.restart()
 		load.await(t, p.fromHigh)
 		load.stop(t)
@@ -58,12 +55,10 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster", "cluster")
 		p.high.RefuseStreams(errors.New("not now"))
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromLow)
-		load := startLoad(t, cc)
+		load := loadOn(t, cc, p.fromLow)
 		p.high.RefuseStreams(nil)
 		load.await(t, p.fromHigh)
 		load.stop(t)
@@ -73,11 +68,9 @@ func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 // gRFC A71: what is cached stays in use. The secondary is not asked.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster", "cluster")
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromHigh)
-		load := startLoad(t, cc)
+		load := loadOn(t, cc, p.fromHigh)
 		p.high.RefuseStreams(errors.New("not now"))
 		attempts := p.high.Attempts()
 		p.high.BreakStreams(nil)
@@ -95,12 +88,9 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster", "cluster-low")
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromHigh)
-		load := startLoad(t, cc)
-		load.await(t, p.fromHigh)
+		load := loadOn(t, cc, p.fromHigh)
 		// The new route names a cluster; when the client asks for it, the primary
 		// is gone.
 		p.high.OnRequest(func(r xdstest.Request) error {

@@ -253,7 +253,6 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 // return, change their priority, and others come and go.
 func TestSessionsUnderUpdates(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c", "d")

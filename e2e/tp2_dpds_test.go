@@ -77,7 +77,6 @@ func (a apart) useProxy(value string) {
 // of the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		a := newApart(t)
 		direct, proxy := a.serve()
 		a.useProxy("true")
@@ -89,9 +88,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 			t.Errorf("the cache was asked before DPDS has answered: %v", early)
 		}
 		answer()
-		mustReach(t, cc, unary, proxy)
-		l := startLoad(t, cc)
-		l.await(t, proxy)
+		l := loadOn(t, cc, proxy)
 		a.useProxy("false")
 		l.await(t, direct)
 		a.origin.Stop() // what DPDS has said stays
@@ -115,7 +112,6 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // additional constraints". When it can be had, RPCs move, and none fails.
 func TestDPDSCannotBeObtained(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		failing := func(st *status.Status) func(*mesh) {
 			return func(m *mesh) {
 				m.Update(m.t, func(tx *controlplane.Tx) { tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, st) })
@@ -157,8 +153,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 						}
 					}
 				}
-				l := startLoad(t, cc)
-				l.await(t, direct)
+				l := loadOn(t, cc, direct)
 				a.useProxy("true")
 				if test.cured != nil {
 					test.cured(a.origin)
@@ -175,7 +170,6 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 // new one is there.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for name, prepare := range map[string]func(m *mesh){
 			"removals name the subscription": func(*mesh) {},
 			// As of other servers; the client may not take them for those of the new variant.
@@ -206,8 +200,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 				}
 				offer(0)
 				cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
-				mustReach(t, cc, unary, all[0])
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, all[0])
 				for i := range 10 {
 					l.await(t, all[i%2])
 					offer(i + 1)
@@ -225,7 +218,6 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 // soon after. No RPC fails, as the variant that DPDS says is there.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")
 		routesOf := func(b *testutils.Backend) string { return in(tp2, xdsmsg.RouteType, b.ID()) }
 		// The variants of a type lead to a backend each.
@@ -259,8 +251,7 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 				}
 				offer(0)
 				cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
-				mustReach(t, cc, unary, all[0])
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, all[0])
 				const moves = 100
 				for i := range moves {
 					offer(i + 1)

@@ -48,6 +48,19 @@ func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
 	return l
 }
 
+// loadOn starts a load once the channel is connected, and waits until the backends answer
+// it.
+func loadOn(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) *load {
+	t.Helper()
+	first := backendFor(testutils.Context(t), t, cc, unary)
+	if !slices.ContainsFunc(backends, func(b *testutils.Backend) bool { return b.ID() == first }) {
+		t.Errorf("the first RPC was answered by %q", first)
+	}
+	l := startLoad(t, cc)
+	l.await(t, backends...)
+	return l
+}
+
 func (l *load) record(k kind, id string, err error) {
 	l.total.Add(1)
 	l.mu.Lock()
