@@ -91,8 +91,10 @@ func (e *ear) until(text string) {
 	}
 }
 
+func newEar(t *testing.T) *ear { return &ear{t: t, heard: make(chan string, 64)} }
+
 func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
-	e := &ear{t: t, heard: make(chan string, 64)}
+	e := newEar(t)
 	t.Cleanup(c.Watch(clusters, name, e))
 	return e
 }
@@ -106,13 +108,13 @@ func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
 }
 
 func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *ear {
-	e := &ear{t: t, heard: make(chan string, 64)}
+	e := newEar(t)
 	t.Cleanup(c.WatchLocator(clusters, name, constraints, e))
 	return e
 }
 
 // collectionEar is an ear for a collection, which says when the server has answered.
-type collectionEar struct{ ear }
+type collectionEar struct{ *ear }
 
 func (e *collectionEar) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
 	e.ResourceChanged(value, err, done)
@@ -140,6 +142,14 @@ func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts
 	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// start starts CSDS, a control plane, and a client of it that waits for resources for
+// hours.
+func start(t *testing.T, opts ...testutils.BootstrapOption) (statusv3.ClientStatusDiscoveryServiceClient, *xdstest.Server, *xdsclient.XDSClient) {
+	t.Helper()
+	server := xdstest.StartServer(t)
+	return serve(t), server, newClient(t, server, time.Hour, opts...)
 }
 
 // serve starts a gRPC server with CSDS on loopback and returns a client of it.

@@ -32,8 +32,7 @@ import (
 // server sees of the client, and who uses it.
 func TestClientConfig(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"), cluster("b", "one"))
 	watch(t, client, "b").until("one")
 	watch(t, client, "a").until("one")
@@ -67,8 +66,7 @@ func TestClientConfig(t *testing.T) {
 func TestEntriesOfVariants(t *testing.T) {
 	t.Parallel()
 	const member = "xdstp://auth/envoy.config.cluster.v3.Cluster/d/"
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour, testutils.Authority("auth", "", nil),
+	service, server, client := start(t, testutils.Authority("auth", "", nil),
 		testutils.ServerFeatures("dynamic_parameter_constraints", "delta"))
 	for _, shard := range []string{"1", "2"} {
 		server.SetVariant(t, map[string]string{"shard": shard}, cluster("a", "a"+shard), cluster(member+"c", "c"+shard))
@@ -77,7 +75,7 @@ func TestEntriesOfVariants(t *testing.T) {
 	watchVariant(t, client, "a", low).until("a1")
 	watchVariant(t, client, "a", high).until("a2")
 	watchVariant(t, client, "a", none).until("does not exist")
-	heard := &collectionEar{ear{t: t, heard: make(chan string, 64)}}
+	heard := &collectionEar{newEar(t)}
 	t.Cleanup(client.WatchCollectionLocator(clusters, member+"*", constrain(t, dynparam.AtMost(2)), heard))
 	heard.until("answered")
 
@@ -99,8 +97,7 @@ func TestEntriesOfVariants(t *testing.T) {
 // ClientStatusRequest.exclude_resource_contents: everything but xds_config.
 func TestExcludeResourceContents(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"))
 	watch(t, client, "a").until("one")
 
@@ -133,8 +130,7 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 // gRFC A40, "Background": one answer per request; "this is not a watch-style API".
 func TestStreamAnswersEachRequest(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"))
 	a := watch(t, client, "a")
 	a.until("one")
@@ -214,8 +210,7 @@ func TestRegisterTwice(t *testing.T) {
 // Answers made while everything changes are whole: what is ACKED has its contents.
 func TestFetchWhileUpdatesRun(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	a := watch(t, client, "a")
 	ctx, cancel := context.WithCancel(testutils.Context(t))
 	defer cancel()
@@ -245,7 +240,7 @@ func TestFetchWhileUpdatesRun(t *testing.T) {
 	work.Go(func() {
 		for ctx.Err() == nil {
 			client.Attach("xds:///some", nil)()
-			stop := client.Watch(clusters, "b", &ear{t: t, heard: make(chan string, 64)})
+			stop := client.Watch(clusters, "b", newEar(t))
 			stop()
 		}
 	})
