@@ -7,6 +7,7 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,6 +16,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": "Those states map
 // directly to the states in the CSDS ClientResourceStatus enum."

@@ -68,8 +68,7 @@ var clusterKinds = []struct {
 func TestEveryClusterTypeServes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, tc.name, func(t *testing.T) {
 			m, used := newMesh(t), testutils.StartBackend(t, "used")
 			seen := new(connections)
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
@@ -172,8 +171,7 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
+		parallel(t, kind.String(), func(t *testing.T) {
 			m := newMesh(t)
 			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
 			name, target := inZone(t, backend)
@@ -298,13 +296,8 @@ func TestCircuitBreakingOfASharedCluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(testutils.Context(t))
 	defer cancel()
 	for i := range limit {
-		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-		if err != nil {
+		if _, err := openStream(ctx, cc, grpc.WaitForReady(true)); err != nil {
 			t.Fatalf("stream %d of %d: %v", i+1, limit, err)
-		}
-		xdstest.NoError(t, stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
-		if _, err := stream.Recv(); err != nil {
-			t.Fatal(err)
 		}
 	}
 	mustFail(t, cc, name, "max_requests")

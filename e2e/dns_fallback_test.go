@@ -169,12 +169,7 @@ func TestFromDNSToXDS(t *testing.T) {
 
 		before := one.Count() + two.Count()
 		m.Delete(t, xdsmsg.ListenerType, target)
-		for {
-			if _, err := call(testutils.Context(t), cc, unary); err != nil {
-				checkStatus(t, err, codes.Unavailable, "Listener", m.Addr())
-				break
-			}
-		}
+		untilFailed(t, cc, "Listener", m.Addr())
 		m.Stop()
 		mustFail(t, cc)
 		if n := one.Count() + two.Count() - before; n > 0 {
@@ -209,12 +204,7 @@ func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 		had := m.dial("xds:///" + target)
 		mustReach(t, had, unary, mesh)
 		m.Delete(t, xdsmsg.ListenerType, target)
-		for ctx := testutils.Context(t); ; {
-			if _, err := call(ctx, had, unary); err != nil {
-				checkStatus(t, err, codes.Unavailable, "Listener", target)
-				break
-			}
-		}
+		untilFailed(t, had, "Listener", target)
 
 		later := m.dial("xds:///" + target)
 		load := loadOn(t, later, byDNS)

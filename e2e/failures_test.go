@@ -151,14 +151,7 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 
 	m.Delete(t, xdsmsg.ListenerType, service)
-	ctx := testutils.Context(t)
-	for {
-		_, err := call(ctx, cc, unary)
-		if err != nil {
-			checkStatus(t, err, codes.Unavailable, "Listener", `"`+service+`"`, m.Addr())
-			break
-		}
-	}
+	untilFailed(t, cc, "Listener", `"`+service+`"`, m.Addr())
 	m.set(xdsmsg.DefaultListener(service, service))
 	mustReach(t, cc, unary, backend)
 }
@@ -171,8 +164,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 			{"listener", xdsmsg.ListenerType, service},
 			{"cluster", xdsmsg.ClusterType, "cluster"},
 		} {
-			t.Run(deleted.what, func(t *testing.T) {
-				t.Parallel()
+			parallel(t, deleted.what, func(t *testing.T) {
 				m := newMesh(t)
 				backend := testutils.StartBackend(t, "b1")
 				m.serve(service, "cluster", backend)
@@ -220,8 +212,7 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
-		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+		parallel(t, string(k), func(t *testing.T) {
 			m := newMesh(t)
 			m.keepSilent()
 			cc := m.dial("xds:///" + service)

@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"errors"
 	"testing"
 
-	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -21,10 +19,7 @@ func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 		stays := p.dial("xds:///" + service)
 		load := loadOn(t, stays, p.fromHigh)
 
-		p.high.RefuseStreams(errors.New("not now"))
-		attempts := p.high.Attempts()
-		p.high.BreakStreams(nil)
-		xdstest.NoError(t, p.high.WaitAttempts(testutils.Context(t), attempts+2))
+		p.high.cutOff(2)
 		falls := p.dial("xds:///" + other)
 		loadOfOther := loadOn(t, falls, p.fromLow)
 		// What the secondary says of the shared cluster is not for the channel that stays.

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"runtime"
 	"slices"
@@ -93,8 +92,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
 		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, test.name, func(t *testing.T) {
 			chain := []*hcmpb.HttpFilter{xdsmsg.Filter("f", test.config)}
 			if !test.terminal {
 				chain = append(chain, xdsmsg.Router())
@@ -291,7 +289,7 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 				}
 			})
 		}
-		var streams []testgrpc.TestService_FullDuplexCallClient
+		var streams []duplex
 		for range 50 {
 			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
 			xdstest.NoError(t, err)
@@ -328,17 +326,11 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		}
 		l.stop(t)
 		for _, s := range streams {
-			xdstest.NoError(t, s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
-			if _, err := s.Recv(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, echo(s))
 			if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
 				t.Errorf("a stream over the updates: header %v, %v", md, err)
 			}
-			xdstest.NoError(t, s.CloseSend())
-			if _, err := s.Recv(); err != io.EOF {
-				t.Fatal(err)
-			}
+			end(t, s)
 		}
 		wg.Wait()
 	})

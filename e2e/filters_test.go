@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -84,8 +83,7 @@ func TestFaultEndToEnd(t *testing.T) {
 		{name: "headers ask for an abort", config: byHeader, md: []string{"x-envoy-fault-abort-request", "404"}, want: codes.Unimplemented},
 		{name: "headers ask for a delay past the deadline", config: byHeader, md: []string{"x-envoy-fault-delay-request", "3600000"}, timeout: 50 * time.Millisecond, want: codes.DeadlineExceeded},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, test.name, func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			filter := xdsmsg.Filter("fault", test.config)
@@ -155,8 +153,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 			ResponseHeadersToAdd:               []*corepb.HeaderValueOption{header("limited", "yes")},
 		}
 	}
-	eachKind(t, func(t *testing.T, k kind) {
-		t.Parallel()
+	eachKindInParallel(t, func(t *testing.T, k kind) {
 		m := newMesh(t)
 		backend := testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(100)))
@@ -295,7 +292,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		l := loadOn(t, cc, backend)
 		ctx := testutils.Context(t)
 		client := testgrpc.NewTestServiceClient(cc)
-		open := func() (streams []testgrpc.TestService_FullDuplexCallClient) {
+		open := func() (streams []duplex) {
 			for range 20 {
 				s, err := client.FullDuplexCall(ctx)
 				xdstest.NoError(t, err)
@@ -339,14 +336,8 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
 		}
 		for _, s := range streams {
-			xdstest.NoError(t, s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}))
-			if _, err := s.Recv(); err != nil {
-				t.Fatal(err)
-			}
-			xdstest.NoError(t, s.CloseSend())
-			if _, err := s.Recv(); err != io.EOF {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, echo(s))
+			end(t, s)
 		}
 		if _, closed := instances(); closed != 1 {
 			t.Errorf("%d instances closed after the streams have ended, want the one that was removed", closed)

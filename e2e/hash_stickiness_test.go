@@ -98,8 +98,7 @@ func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 			[][]string{{"first", "f", "user", "1"}}, sequence("u%d"),
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
 			var backends []*testutils.Backend
 			for i := range 4 {

@@ -11,7 +11,6 @@ import (
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -47,14 +46,7 @@ func TestCircuitBreakingOverTwoChannels(t *testing.T) {
 	defer cancel()
 	channels := []*grpc.ClientConn{m.dial("xds:///" + service), m.dial("xds:///" + service)}
 	open := func(i int) error {
-		stream, err := testgrpc.NewTestServiceClient(channels[i%2]).FullDuplexCall(ctx, grpc.WaitForReady(true))
-		if err != nil {
-			return err
-		}
-		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-			return err
-		}
-		_, err = stream.Recv()
+		_, err := openStream(ctx, channels[i%2], grpc.WaitForReady(true))
 		return err
 	}
 	for i := range limit {
@@ -114,8 +106,7 @@ func TestEveryLBPolicyServes(t *testing.T) {
 	for _, policy := range []clusterpb.Cluster_LbPolicy{
 		clusterpb.Cluster_ROUND_ROBIN, clusterpb.Cluster_LEAST_REQUEST, clusterpb.Cluster_RING_HASH, clusterpb.Cluster_RANDOM,
 	} {
-		t.Run(policy.String(), func(t *testing.T) {
-			t.Parallel()
+		parallel(t, policy.String(), func(t *testing.T) {
 			m := newMesh(t)
 			a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 			name := "by-" + policy.String()

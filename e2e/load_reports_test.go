@@ -87,7 +87,7 @@ func rpcs(t *testing.T, cc *grpc.ClientConn, n int, of ...kind) (failed uint64) 
 // hold opens n streams, each with an answer, that stay until end is called.
 func hold(t *testing.T, cc *grpc.ClientConn, n int) (end func()) {
 	t.Helper()
-	var streams []testgrpc.TestService_FullDuplexCallClient
+	var streams []duplex
 	for range n {
 		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(testutils.Context(t), grpc.WaitForReady(true))
 		xdstest.NoError(t, err)
@@ -240,8 +240,7 @@ func TestLoadReportsCarryBackendMetrics(t *testing.T) {
 		{"everything", []string{"cpu_utilization", "mem_utilization", "application_utilization", "named_metrics.*"},
 			[]string{"cpu_utilization", "mem_utilization", "application_utilization", "named_metrics.queue", "named_metrics.cache"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, tc.name, func(t *testing.T) {
 			m := newLoadMesh(t)
 			m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue", tc.metrics...), xdsmsg.Endpoints("blue-eds", xdsmsg.In("z", b(t).Addr())))...)
 			cc := m.dial("xds:///" + service)

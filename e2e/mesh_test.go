@@ -10,7 +10,9 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
@@ -147,10 +149,8 @@ const (
 // cross. newMesh tells which by the name of the test.
 func overLinks(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
-	overLinksInTurn(t, func(t *testing.T) {
-		t.Parallel()
-		f(t)
-	})
+	parallel(t, loopback, f)
+	parallel(t, slowLink, f)
 }
 
 // overLinksInTurn is overLinks for a test that is not parallel to others.
@@ -172,6 +172,15 @@ func isUnder(t testing.TB, name string) bool {
 	return strings.Contains(t.Name()+"/", "/"+name+"/")
 }
 
+// parallel runs a sub-test in parallel with others.
+func parallel(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(t)
+	})
+}
+
 // in returns the new-style name of a resource (xRFC TP1).
 func in(authority, typeURL, id string) string {
 	return "xdstp://" + authority + "/" + strings.TrimPrefix(typeURL, typeurl.Prefix) + "/" + id
@@ -183,6 +192,15 @@ func backends(t testing.TB, ids ...string) (all []*testutils.Backend) {
 		all = append(all, testutils.StartBackend(t, id))
 	}
 	return all
+}
+
+// cutOff breaks the streams and refuses others, and returns when n more were refused.
+func (m *mesh) cutOff(n int) {
+	m.t.Helper()
+	m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
+	attempts := m.Attempts()
+	m.BreakStreams(nil)
+	xdstest.NoError(m.t, m.WaitAttempts(testutils.Context(m.t), attempts+n))
 }
 
 // restart is Restart that fails the test instead of returning an error.

@@ -37,8 +37,7 @@ func TestErrorsTellWhatIsWrongWithTheConfiguration(t *testing.T) {
 			[]proto.Message{xdsmsg.AggregateCluster("a")}, []proto.Message{xdsmsg.AggregateCluster("a", "c")},
 			[]string{`Cluster "a" is invalid`, "clusters"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "c", backend)
 			m.set(tc.around...)

@@ -65,8 +65,7 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 		return options{edit("all", name, add), edit("one", name, overwrite)}
 	}
 	for _, mostSpecificWins := range []bool{false, true} {
-		t.Run(fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
-			t.Parallel()
+		parallel(t, fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			route := xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1})
@@ -138,8 +137,7 @@ func TestDirectResponseAndRedirectEndToEnd(t *testing.T) {
 func TestRetryEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"route", "virtual host"} {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, level, func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			policy := &routepb.RetryPolicy{
@@ -265,8 +263,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 			p.RequestHeadersMutations = []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Append{Append: header("copy", "yes")}}}
 		})}, []string{"another", service + "-shadow"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t, "trusted_xds_server")
 			primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
 			var mu sync.Mutex

@@ -63,6 +63,13 @@ func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 	}
 }
 
+func eachKindInParallel(t *testing.T, test func(t *testing.T, k kind)) {
+	t.Helper()
+	for _, k := range kinds {
+		parallel(t, string(k), func(t *testing.T) { test(t, k) })
+	}
+}
+
 // call makes one whole RPC and returns the id of the backend that answered.
 func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOption) (string, error) {
 	client := testgrpc.NewTestServiceClient(cc)
@@ -112,6 +119,36 @@ func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOpt
 		}
 		s.CloseSend()
 		return finish(s, 0, func() error { _, err := s.Recv(); return err })
+	}
+}
+
+// duplex is a stream that a test holds open.
+type duplex = testgrpc.TestService_FullDuplexCallClient
+
+// openStream opens a stream on which a message was answered.
+func openStream(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (duplex, error) {
+	s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return s, echo(s)
+}
+
+// echo sends a message and receives the answer.
+func echo(s duplex) error {
+	if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+		return err
+	}
+	_, err := s.Recv()
+	return err
+}
+
+// end ends a stream from the client's side.
+func end(t testing.TB, s duplex) {
+	t.Helper()
+	xdstest.NoError(t, s.CloseSend())
+	if _, err := s.Recv(); err != io.EOF {
+		t.Errorf("the stream ended with %v", err)
 	}
 }
 
@@ -220,6 +257,17 @@ func untilReached(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend)
 	until(t, cc, "reached "+backend.ID(), func(id string, err error) bool {
 		return err == nil && id == backend.ID()
 	}, grpc.WaitForReady(true))
+}
+
+// untilFailed makes RPCs until one fails with UNAVAILABLE, and checks the error.
+func untilFailed(t testing.TB, cc *grpc.ClientConn, texts ...string) {
+	t.Helper()
+	until(t, cc, "failed", func(_ string, err error) bool {
+		if err != nil {
+			checkStatus(t, err, codes.Unavailable, texts...)
+		}
+		return err != nil
+	})
 }
 
 // untilTold makes RPCs until the error of one has all the texts, and none of those in

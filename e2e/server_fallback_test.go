@@ -71,10 +71,7 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 		p := newPair(t, "cluster", "cluster")
 		cc := p.dial("xds:///" + service)
 		load := loadOn(t, cc, p.fromHigh)
-		p.high.RefuseStreams(errors.New("not now"))
-		attempts := p.high.Attempts()
-		p.high.BreakStreams(nil)
-		xdstest.NoError(t, p.high.WaitAttempts(testutils.Context(t), attempts+2))
+		p.high.cutOff(2)
 		load.await(t, p.fromHigh)
 		load.stop(t)
 		if n := p.low.Attempts(); n != 0 {

@@ -95,8 +95,7 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 // that drains, and no RPC without session goes there then.
 func TestSessionsEndToEnd(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		t.Parallel()
+	eachKindInParallel(t, func(t *testing.T, k kind) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c")

@@ -139,8 +139,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 			}, nil},
 			{"silence until the resource timer", (*mesh).keepSilent, nil},
 		} {
-			t.Run(test.name, func(t *testing.T) {
-				t.Parallel()
+			parallel(t, test.name, func(t *testing.T) {
 				a := newApart(t)
 				direct, proxy := a.serve()
 				test.given(a.origin)
@@ -183,8 +182,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 				})
 			},
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			parallel(t, name, func(t *testing.T) {
 				m := newVariantMesh(t)
 				prepare(m)
 				all := backends(t, "even", "odd")
@@ -227,8 +225,7 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 			xdsmsg.ClusterType:  func(b *testutils.Backend) proto.Message { return xdsmsg.EDSCluster(cluster, b.ID()) },
 			xdsmsg.EndpointType: func(b *testutils.Backend) proto.Message { return xdsmsg.SimpleEndpoints(endpoints, b.Addr()) },
 		} {
-			t.Run(typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
-				t.Parallel()
+			parallel(t, typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
 				m := newVariantMesh(t)
 				all := backends(t, "0", "1", "2")
 				for _, b := range all {

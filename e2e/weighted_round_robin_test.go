@@ -37,8 +37,7 @@ func wrrPolicy(t *testing.T) *clusterpb.LoadBalancingPolicy {
 func TestWeightedRoundRobinByBackendMetrics(t *testing.T) {
 	t.Parallel()
 	for _, lrs := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lrs=%v", lrs), func(t *testing.T) {
-			t.Parallel()
+		parallel(t, fmt.Sprintf("lrs=%v", lrs), func(t *testing.T) {
 			m := newLoadMesh(t)
 			backend := func(id string, utilization float64) *testutils.Backend {
 				return orcaBackend(t, id, func(r orca.CallMetricsRecorder) {
