@@ -40,7 +40,7 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 
 // xRFC TP2: one name may have several entries. Each says which constraints it is
 // watched with, or which variant it is.
-func TestEntriesOfOneNameAreToldApart(t *testing.T) {
+func TestEntriesOfOneNameAreDistinct(t *testing.T) {
 	t.Parallel()
 	constraints, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(5))))
 	xdstest.NoError(t, err)

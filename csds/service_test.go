@@ -128,7 +128,7 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 }
 
 // gRFC A40, "Background": one answer per request; "this is not a watch-style API".
-func TestStreamAnswersEachRequest(t *testing.T) {
+func TestStreamAnswersEachRequestOnce(t *testing.T) {
 	t.Parallel()
 	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"))

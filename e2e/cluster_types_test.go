@@ -168,7 +168,7 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 
 // A name that DNS cannot resolve fails the RPCs to its cluster, and no others;
 // they succeed when it can, and go on if it then cannot.
-func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
+func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
 		parallel(t, kind.String(), func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 
 // A cycle is an error of the clusters that lead into it. Their RPCs see the way
 // round, and succeed when it is broken.
-func TestCycleIsAnErrorOfThatClusterOnly(t *testing.T) {
+func TestCycleFailsItsClustersOnly(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), xdsmsg.PrefixRoute("", "straight"))...)

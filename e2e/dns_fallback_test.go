@@ -192,9 +192,9 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 	return b
 }
 
-// TestTargetThatTheControlPlaneDoesNotKnow: one channel had its Listener, the
+// TestTargetUnknownToTheControlPlane: one channel had its Listener, the
 // other comes after that was deleted.
-func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
+func TestTargetUnknownToTheControlPlane(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t, failOnDataErrors)
 		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")

@@ -22,7 +22,7 @@ import (
 
 var empty = new(testgrpc.Empty)
 
-func TestWrongBootstrapIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnInvalidBootstrap(t *testing.T) {
 	const faulty = `{"xds_servers": [{"server_uri": "", "channel_creds": [{"type": "carrier-pigeon"}]}], "node": {"id": 7}}`
 	faults := []string{"xds_servers[0].server_uri", "xds_servers[0].channel_creds", "carrier-pigeon", "node.id"}
 	t.Run("file", func(t *testing.T) {
@@ -54,13 +54,13 @@ func TestWrongBootstrapIsReadByTheUser(t *testing.T) {
 	})
 }
 
-func TestDisabledServiceConfigIsReadByTheUser(t *testing.T) {
+func TestErrorOfADisabledServiceConfig(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	mustFail(t, m.dial("xds:///"+service, grpc.WithDisableServiceConfig()), "grpc.WithDisableServiceConfig")
 }
 
-func TestUnreachableServerIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnUnreachableServer(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.Stop()
@@ -81,7 +81,7 @@ func TestUnreachableServerIsReadByTheUser(t *testing.T) {
 	}
 }
 
-func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnInvalidResource(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.set(xdsmsg.DefaultListener(service, "")) // no route_config_name, hence no routes
@@ -98,7 +98,7 @@ func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
-func TestUnknownClusterTypeIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnUnknownClusterType(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "original")), &clusterpb.Cluster{
@@ -108,7 +108,7 @@ func TestUnknownClusterTypeIsReadByTheUser(t *testing.T) {
 	mustFail(t, m.dial("xds:///"+service), "Cluster", `"original"`, "ORIGINAL_DST", m.Addr(), t.Name())
 }
 
-func TestNoVirtualHostForTheAuthorityIsReadByTheUser(t *testing.T) {
+func TestErrorWithoutAVirtualHost(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "other.example.com", xdsmsg.PrefixRoute("", "cluster")))
@@ -120,7 +120,7 @@ func TestNoVirtualHostForTheAuthorityIsReadByTheUser(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
-func TestNoRouteForTheMethodIsReadByTheUser(t *testing.T) {
+func TestErrorWithoutARoute(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b1")
@@ -131,7 +131,7 @@ func TestNoRouteForTheMethodIsReadByTheUser(t *testing.T) {
 	checkStatus(t, err, codes.Unavailable, "no route", emptyMethod, `"`+service+`"`)
 }
 
-func TestEndpointsThatCannotBeReachedAreReadByTheUser(t *testing.T) {
+func TestErrorOfUnreachableEndpoints(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b1")
@@ -269,7 +269,7 @@ func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 
 // gRFC A88, resolution_note: where no endpoint can be reached, RPCs are told what the
 // client knows against the configuration that it goes by.
-func TestErrorsTellWhatIsWrongWithTheConfiguration(t *testing.T) {
+func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	faulty := func(name string) proto.Message {
 		c := xdsmsg.EDSCluster(name, "")
@@ -317,7 +317,7 @@ func TestErrorsTellWhatIsWrongWithTheConfiguration(t *testing.T) {
 }
 
 // What an RPC is told where all endpoints are unhealthy, or a name does not resolve.
-func TestErrorsWithoutEndpointsTellWhatIsWrongWithTheConfiguration(t *testing.T) {
+func TestErrorsWithoutEndpointsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "c", backend)

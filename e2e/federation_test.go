@@ -55,7 +55,7 @@ func TestFederation(t *testing.T) {
 
 // A reference to an authority that the bootstrap does not have fails what depends
 // on it, and nothing else.
-func TestUnknownAuthorityInAResourceIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnUnknownAuthority(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b1")

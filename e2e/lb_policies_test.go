@@ -388,7 +388,7 @@ func TestChannelsSpreadByTheirIDs(t *testing.T) {
 // When an endpoint goes, the keys that were its own go elsewhere and no other key
 // moves: 1/n of them on average over the endpoints. When it is back, so are they.
 // The ring has 7 entries for each endpoint, be they 8 or 7 (gRFC A42, "the ring").
-func TestOnlyTheKeysOfTheEndpointThatGoesMove(t *testing.T) {
+func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
 	t.Parallel()
 	const n, size, keys = 8, 49, 160
 	m := newMesh(t)

@@ -303,7 +303,7 @@ func TestLoadReportsOverARestart(t *testing.T) {
 
 // The load of a cluster that goes is reported to its end; turning reports on and off
 // moves no RPC.
-func TestLoadReportsOfClustersThatComeAndGo(t *testing.T) {
+func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
 	in := xdsmsg.In("z", b.Addr())

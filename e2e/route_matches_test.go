@@ -174,7 +174,7 @@ func TestVirtualHostsEndToEnd(t *testing.T) {
 // gRFC A28, "Response validation": an action that gRPC does not carry out fails the
 // RPCs that match its route, with UNAVAILABLE; a route to an optional plug-in that the
 // client does not have, or without a cluster specifier, is as if it was not there.
-func TestActionsThatGRPCDoesNotCarryOut(t *testing.T) {
+func TestUnsupportedActions(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	backend := testutils.StartBackend(t, "b")

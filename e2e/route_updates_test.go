@@ -208,7 +208,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	}
 }
 
-func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
+func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.keepSilent()

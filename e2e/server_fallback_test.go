@@ -110,7 +110,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 
 // gRFC A71: only when all control planes are unreachable do RPCs fail, with an
 // error that names each of them and why.
-func TestBothServersUnreachableIsReadByTheUser(t *testing.T) {
+func TestErrorOfTwoUnreachableServers(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "cluster", "cluster")
 	p.high.Stop()

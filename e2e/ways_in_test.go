@@ -290,7 +290,7 @@ func put(t *testing.T, file string, data []byte) {
 
 // A channel that was opened before there was a bootstrap that can be used is served as
 // soon as there is one, new or corrected.
-func TestABootstrapThatComesLater(t *testing.T) {
+func TestBootstrapAppearsAfterDialling(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before string // the content of the file; empty: there is none
@@ -334,7 +334,7 @@ func TestABootstrapThatComesLater(t *testing.T) {
 
 // A channel that DNS resolves because there was no bootstrap moves to xDS, and no RPC
 // fails of that, whatever the bootstrap says of DNS.
-func TestABootstrapThatComesLaterMovesFromDNS(t *testing.T) {
+func TestBootstrapAppearsAndTheChannelLeavesDNS(t *testing.T) {
 	overLinksInTurn(t, func(t *testing.T) {
 		for _, fallback := range []string{"never", "not_found"} {
 			t.Run(fallback, func(t *testing.T) {
@@ -361,7 +361,7 @@ func TestABootstrapThatComesLaterMovesFromDNS(t *testing.T) {
 
 // A variable that is taken away is as good as none: DNS takes over from a bootstrap with
 // faults, as for new channels.
-func TestAFaultyBootstrapIsTakenAway(t *testing.T) {
+func TestInvalidBootstrapIsRemoved(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
 	backend := testutils.StartBackend(t, "dns")

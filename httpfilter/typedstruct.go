@@ -87,8 +87,8 @@ func unmarshalJSON(fields *structpb.Struct, m proto.Message) error {
 const maxStructFaults = 20
 
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
-// protojson itself only has the first fault, and where that is in a JSON text that
-// was made on the way.
+// protojson itself reports only the first fault, by its position in the JSON text that
+// was made of the Struct.
 type structFaults struct {
 	list  []error
 	count int
@@ -166,6 +166,6 @@ func isPlainMessage(field protoreflect.FieldDescriptor) bool {
 // position is what protojson begins its errors with. It varies its spaces on purpose.
 var position = regexp.MustCompile(`^proto:\s*\p{Zs}*(syntax error )?(\(line \d+:\d+\): )?`)
 
-// withoutPosition is an error of protojson without the position in a text that
-// nobody has seen.
+// withoutPosition removes the position from an error of protojson: it is one in a text
+// that only this package has.
 func withoutPosition(err error) error { return errors.New(position.ReplaceAllString(err.Error(), "")) }

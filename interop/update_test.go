@@ -128,10 +128,10 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 	}
 }
 
-// TestWhatNothingRefersToIsGivenUp: given a channel that was moved to another
+// TestUnreferencedResourcesAreUnsubscribed: given a channel that was moved to another
 // cluster, when the old one's resources go, then it has stopped asking for
 // them and goes on to hear of the new one's.
-func TestWhatNothingRefersToIsGivenUp(t *testing.T) {
+func TestUnreferencedResourcesAreUnsubscribed(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		overLinks(t, mode.String(), func(t *testing.T, link *testutils.Link) {
 			ctx := testutils.Context(t)

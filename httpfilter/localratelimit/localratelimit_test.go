@@ -119,7 +119,7 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 	}
 }
 
-func TestAFilterThatIsNotEnabledIsLeftOut(t *testing.T) {
+func TestDisabledFilterIsLeftOut(t *testing.T) {
 	t.Parallel()
 	pb := valid()
 	pb.FilterEnabled = nil

@@ -51,7 +51,7 @@ func (r retired) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, str
 	return nil, grpcbridge.ErrRetired
 }
 
-func TestAnRPCGoesOnFromARunnerThatRetires(t *testing.T) {
+func TestRPCMovesOnFromARetiredRunner(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, streaming bool) {
 		b := newFakeBuilder()

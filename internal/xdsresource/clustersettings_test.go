@@ -238,7 +238,7 @@ func TestSessionFaults(t *testing.T) {
 	})
 }
 
-func TestHealthSetOfStatusesThatNobodyKnows(t *testing.T) {
+func TestHealthSetOfUnknownStatuses(t *testing.T) {
 	t.Parallel()
 	all := HealthSet(0xff)
 	for _, h := range []HealthStatus{-1, 8, 1 << 30} {

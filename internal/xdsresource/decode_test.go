@@ -30,7 +30,7 @@ import (
 
 var allTypes = []*xdsclient.ResourceType{ListenerType, RouteConfigurationType, ClusterType, EndpointsType}
 
-func TestResourceTypesSayWhatTheTransportHasToKnow(t *testing.T) {
+func TestResourceTypes(t *testing.T) {
 	t.Parallel()
 	// The xDS protocol documentation, "Deleting Resources": only Listener and
 	// Cluster responses carry the full state.
@@ -77,7 +77,7 @@ func TestDecodeRejectsAnotherType(t *testing.T) {
 	}
 }
 
-func TestDecodeReturnsTheNameOfAResourceThatCannotBeRead(t *testing.T) {
+func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
 	t.Parallel()
 	name := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "the-name")
 	for _, tc := range []struct {
@@ -183,7 +183,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestFaultsSaysAll(t *testing.T) {
+func TestFaultsListsAll(t *testing.T) {
 	t.Parallel()
 	v := new(validator)
 	v.fault(nil, "is odd")

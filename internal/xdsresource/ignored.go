@@ -88,21 +88,22 @@ func newMessage(typeURL string) proto.Message {
 // once, however many places have it.
 type ignoredList struct {
 	found []xdsclient.Ignored
-	// known has the index in found, by path without indexes and what is the same.
+	// known has the index in found, by path without indexes and group.
 	known map[string]int
 }
 
 // maxIgnored bounds the list of what is left out of a resource.
 const maxIgnored = 100
 
-// add notes what is ignored at a path. same stands for what is to be said of it.
-func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, same, reason string) {
-	key := at.WithoutIndexes() + "\x00" + same
+// add notes that the field at a path is ignored. Entries of a field and group are counted
+// as one.
+func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, reason string) {
+	key := at.WithoutIndexes() + "\x00" + group
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
 		return
 	}
-	// What matters has room in any case: there are few such fields.
+	// Warnings always have room: there are few such fields.
 	if len(l.found) >= maxIgnored && severity != xdsclient.SeverityWarning || len(l.found) >= 2*maxIgnored {
 		return
 	}

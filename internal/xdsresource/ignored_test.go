@@ -151,7 +151,7 @@ const firstRoute = "virtual_hosts[0].routes[0]"
 
 // A field is said once for a resource, however many routes have it and whether it is
 // the decoder that leaves it out or nobody who acts on it.
-func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
+func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
 	for i := range 117 {
@@ -348,7 +348,7 @@ func TestIgnoredFilters(t *testing.T) {
 	}
 }
 
-func TestIgnoredFieldsThatNobodyKnows(t *testing.T) {
+func TestIgnoredUnknownFields(t *testing.T) {
 	t.Parallel()
 	resource := xdsmsg.Any(&clusterpb.Cluster{Name: "c"})
 	for number := range protowire.Number(200) {
@@ -360,7 +360,7 @@ func TestIgnoredFieldsThatNobodyKnows(t *testing.T) {
 	}
 }
 
-func TestIgnoredFieldsOfWhatCannotBeRead(t *testing.T) {
+func TestIgnoredFieldsOfAMalformedResource(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		unknownURL:      `no resource type with type URL "` + unknownURL + `"`,
@@ -390,7 +390,7 @@ func TestUsedFieldsExist(t *testing.T) {
 
 // What a resource type says for dumps and the log is both: fields nobody acts on,
 // and what the decoder left out.
-func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
+func TestResourceTypesListIgnoredFields(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"
 	hcm := validManager()

@@ -114,7 +114,7 @@ func TestLBPolicy(t *testing.T) {
 	})
 }
 
-func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
+func TestInvalidPolicyConfigurations(t *testing.T) {
 	t.Parallel()
 	const at = "load_balancing_policy.policies[0].typed_extension_config.typed_config"
 	const ringFault = `is not a configuration of load balancing policy "ring_hash_experimental": `

@@ -371,7 +371,7 @@ func TestHTTPFilterFaults(t *testing.T) {
 	})
 }
 
-func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
+func TestHTTPFilterOfATypedStruct(t *testing.T) {
 	t.Parallel()
 	fields := &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewBoolValue(true)}}
 	hcm := validManager()
@@ -391,7 +391,7 @@ func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 	}
 }
 
-func TestHTTPFilterTypedStructThatCannotBeRead(t *testing.T) {
+func TestHTTPFilterOfAMalformedTypedStruct(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{xdsStructTypeURL, udpaStructTypeURL} {
 		hcm := validManager()

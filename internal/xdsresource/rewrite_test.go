@@ -362,7 +362,7 @@ func TestLevelsWithoutEditsShareThoseAbove(t *testing.T) {
 	}
 }
 
-func TestHeaderEditsThatAreLeftOut(t *testing.T) {
+func TestIgnoredHeaderEdits(t *testing.T) {
 	t.Parallel()
 	const route0 = "virtual_hosts[0].routes[0]"
 	both := option("h", "v", overwrite)

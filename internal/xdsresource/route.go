@@ -47,8 +47,8 @@ type VirtualHost struct {
 	compiled *routeTable
 }
 
-// Route is one route: what it matches and what becomes of the RPC. Everything
-// behind it is shared between RPCs and must not be changed.
+// Route is one route: what it matches, and what becomes of the RPC. RPCs share it and
+// everything it refers to, so nothing of it may be changed.
 type Route struct {
 	// Name is Route.name, for logs; often empty.
 	Name  string

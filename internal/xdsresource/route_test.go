@@ -217,7 +217,7 @@ func TestMirrorHeaders(t *testing.T) {
 }
 
 // gRFC A28, "Response validation": these routes are as good as not there.
-func TestRoutesThatAreIgnored(t *testing.T) {
+func TestIgnoredRoutes(t *testing.T) {
 	t.Parallel()
 	for given, route := range map[string]*routepb.Route{
 		"no cluster_specifier":              xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{}),

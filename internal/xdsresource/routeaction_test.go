@@ -161,7 +161,7 @@ func TestRetryPolicyOfTheVirtualHost(t *testing.T) {
 	}
 }
 
-func TestRetryConditionsThatAreNotOfGRPC(t *testing.T) {
+func TestUnsupportedRetryConditions(t *testing.T) {
 	t.Parallel()
 	config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 	config.VirtualHosts[0].RetryPolicy = &routepb.RetryPolicy{RetryOn: "5xx,unavailable,reset"}

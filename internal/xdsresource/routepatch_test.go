@@ -135,7 +135,7 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 
 // Given a RouteConfiguration that the client has, when an update is faulty, then the
 // faults are those of decoding the whole, and name the places in the whole.
-func TestFaultsInUpdatesAreThoseOfTheWhole(t *testing.T) {
+func TestFaultsOfPatchedUpdates(t *testing.T) {
 	t.Parallel()
 	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
 	for _, edit := range []func(pb *routepb.RouteConfiguration){

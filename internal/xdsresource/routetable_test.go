@@ -192,7 +192,7 @@ func TestFirstMatchWins(t *testing.T) {
 	}
 }
 
-func TestVirtualHostPutTogetherByHand(t *testing.T) {
+func TestVirtualHostThatWasNotDecoded(t *testing.T) {
 	t.Parallel()
 	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}}
 	rc := &RouteConfiguration{VirtualHosts: []*VirtualHost{{Domains: []string{"a.b"}, Routes: []*Route{route}}}}

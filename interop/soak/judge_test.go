@@ -93,9 +93,9 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestWhatExcusesAFailure: only that the RPC's own backend broke the connection
+// TestExcusedFailures: only that the RPC's own backend broke the connection
 // it was on.
-func TestWhatExcusesAFailure(t *testing.T) {
+func TestExcusedFailures(t *testing.T) {
 	t.Parallel()
 	m := &mesh{backends: []*backend{
 		{Backend: testutils.StartBackend(t, "0")}, {Backend: testutils.StartBackend(t, "1")},
@@ -217,9 +217,9 @@ func checkFault(t *testing.T, err error, want string) {
 	}
 }
 
-// TestWhatIsCutShortIsNoMessage, wherever its fields end: a ClusterLoadAssignment
+// TestCutShortIsMalformed, wherever its fields end: a ClusterLoadAssignment
 // without its last localities would be one that clients have to go by.
-func TestWhatIsCutShortIsNoMessage(t *testing.T) {
+func TestCutShortIsMalformed(t *testing.T) {
 	t.Parallel()
 	for length := 1; length <= 100; length++ {
 		for endpoints := 1; endpoints <= 5; endpoints++ {

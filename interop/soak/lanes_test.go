@@ -76,9 +76,9 @@ func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
 	}
 }
 
-// TestAClientMayBelieveWhatIsDoubtful, as long as it is: then it has no constraints, or
+// TestLanesWhileDPDSIsDoubtful, as long as it is: then it has no constraints, or
 // those that the lie is about. What is denied is not there to be believed.
-func TestAClientMayBelieveWhatIsDoubtful(t *testing.T) {
+func TestLanesWhileDPDSIsDoubtful(t *testing.T) {
 	t.Parallel()
 	denied := told("b", "b")
 	denied.instead = codes.NotFound
