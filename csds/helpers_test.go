@@ -46,7 +46,7 @@ func cluster(name, text string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{Name: name, AltStatName: text}
 }
 
-// ear is a watcher that passes on what it hears.
+// ear is a watcher that forwards its events.
 type ear struct {
 	t     *testing.T
 	heard chan string
@@ -75,7 +75,7 @@ func kindOf(err error) string {
 	return fault.Kind.String()
 }
 
-// until waits for an event, whatever comes before.
+// until waits for an event and ignores others before it.
 func (e *ear) until(text string) {
 	e.t.Helper()
 	ctx := testutils.Context(e.t)
@@ -86,7 +86,7 @@ func (e *ear) until(text string) {
 				return
 			}
 		case <-ctx.Done():
-			e.t.Fatalf("the watcher did not hear %q", text)
+			e.t.Fatalf("the watcher got no event %q", text)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestEveryClientOfTheProcess(t *testing.T) {
 }
 
 // A server that has the service already, as after admin.Register with gRPC-Go's
-// xds, is told in an error; gRPC would end the process.
+// xds, is an error; gRPC would end the process.
 func TestRegisterTwice(t *testing.T) {
 	t.Parallel()
 	s := grpc.NewServer()
@@ -207,7 +207,7 @@ func TestRegisterTwice(t *testing.T) {
 	}
 }
 
-// Answers made while everything changes are whole: what is ACKED has its contents.
+// Answers during updates are consistent: an ACKED resource has its contents.
 func TestFetchWhileUpdatesRun(t *testing.T) {
 	t.Parallel()
 	service, server, client := start(t)

@@ -36,8 +36,8 @@ func TestStates(t *testing.T) {
 	const one, two, bad = "one", "two", "bad: no good"
 	acked, nacked, notThere, received := adminv3.ClientResourceStatus_ACKED, adminv3.ClientResourceStatus_NACKED,
 		adminv3.ClientResourceStatus_DOES_NOT_EXIST, adminv3.ClientResourceStatus_RECEIVED_ERROR
-	// sets puts a resource with each of the texts into the store, one after the other, and
-	// waits until the watcher of "a" has heard what it is to hear of it.
+	// sets takes texts and the events that follow them: it stores "a" with each text in turn, or
+	// deletes it for an empty one, and waits for the watcher's event.
 	sets := func(pairs ...string) func(given) {
 		return func(g given) {
 			var a *ear

@@ -27,7 +27,7 @@ const churnInterval = 10 * time.Millisecond
 
 // churn is a cluster whose endpoints, localities and priorities change all the
 // time, over backends of two kinds: steady ones are always there, passing ones
-// come and go. Whatever it draws, one steady backend is HEALTHY in it.
+// come and go. In whatever it draws, one steady backend is HEALTHY.
 type churn struct {
 	rand    *rand.Rand
 	steady  []*testutils.Backend
@@ -141,9 +141,9 @@ func TestChurnFailsNoRPC(t *testing.T) {
 	})
 }
 
-// TestDeletedClusterServesUntilRoutesHaveMoved: a cluster is deleted around the time when routes move
-// away from it, and the client, which believes deletions at once (gRFC A88), does not hear of it as
-// long as its routes name the cluster. No RPC fails.
+// A cluster is deleted around the time when routes move away from it. The client, which
+// applies deletions at once (gRFC A88), is not sent the deletion while its routes name the
+// cluster. No RPC fails.
 func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		move := func(m *mesh, after *testutils.Backend) {
@@ -166,11 +166,11 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 				cc := m.dial("xds:///" + service)
 				l := loadOn(t, cc, before)
 
-				// Until it is heard, the client names the old cluster.
+				// Until its requests are read, the client is subscribed to the old cluster.
 				resume := m.StallReads()
 				order.first(m, after)
 				m.Delete(t, xdsmsg.ClusterType, "old")
-				// What was sent before this has been taken in when this is in use.
+				// When this is in use, the client has applied what was sent before.
 				m.set(xdsmsg.SimpleEndpoints("old", changed.Addr()))
 				l.await(t, changed)
 				m.Delete(t, xdsmsg.EndpointType, "old")

@@ -39,7 +39,7 @@ var zone *dnsserver.Server
 type underZone struct{ tests goleak.TestingM }
 
 func (m underZone) Run() int {
-	// Names are looked up again as soon as anybody asks.
+	// Look-ups are not rate-limited.
 	grpcdns.SetMinResolutionInterval(10 * time.Millisecond)
 	var err error
 	if zone, err = dnsserver.New(); err != nil {
@@ -140,8 +140,8 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 	})
 }
 
-// TestFromDNSToXDS: a channel starts while the control plane is away, moves to
-// it when it comes with the Listener, and does not return.
+// A channel that starts while the control plane is down uses DNS. It moves to xDS when the
+// control plane is up and has the Listener, and does not return to DNS.
 func TestFromDNSToXDS(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t, failOnDataErrors)
@@ -175,7 +175,7 @@ func TestFromDNSToXDS(t *testing.T) {
 		if n := one.Count() + two.Count() - before; n > 0 {
 			t.Errorf("%d RPCs went by DNS again", n)
 		}
-		// Nor does DNS go on being asked.
+		// DNS is not queried either.
 		queries := zone.Queries(name, dns.TypeA, "")
 		mustFail(t, cc)
 		if n := zone.Queries(name, dns.TypeA, "") - queries; n > 0 {
@@ -192,8 +192,7 @@ func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 	return b
 }
 
-// TestTargetUnknownToTheControlPlane: one channel had its Listener, the
-// other comes after that was deleted.
+// One channel has its Listener, the other is dialled after that was deleted.
 func TestTargetUnknownToTheControlPlane(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t, failOnDataErrors)
@@ -217,8 +216,7 @@ func TestTargetUnknownToTheControlPlane(t *testing.T) {
 	})
 }
 
-// TestDefaultPolicyWaitsForAnUnreachableControlPlane: a control plane that is
-// away says nothing about the target.
+// By default an unreachable control plane is no reason to use DNS.
 func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -231,9 +229,8 @@ func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
 	}
 }
 
-// TestDNSUnderHTTPSProxy: addresses that DNS gives are reached through the
-// proxy. The address is one that nobody has (RFC 5737), so that the proxy, and
-// it alone, can lead to the backend.
+// Addresses from DNS are reached through the proxy. The address belongs to no host
+// (RFC 5737), so that only the proxy can lead to the backend.
 func TestDNSUnderHTTPSProxy(t *testing.T) {
 	t.Parallel()
 	backend := testutils.StartBackend(t, "b1")

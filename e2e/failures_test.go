@@ -92,7 +92,7 @@ func TestErrorOfAnInvalidResource(t *testing.T) {
 	m.serve(service, "cluster", backend)
 	mustReach(t, cc, unary, backend)
 
-	// A bad update loses nothing that was good.
+	// An invalid update leaves the last valid one in use.
 	m.set(xdsmsg.DefaultListener(service, ""))
 	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(xdsmsg.ListenerType))
 	mustReach(t, cc, unary, backend)
@@ -140,7 +140,7 @@ func TestErrorOfUnreachableEndpoints(t *testing.T) {
 	mustFail(t, m.dial("xds:///"+service), `"cluster"`, backend.Addr(), "connection refused")
 }
 
-// failOnDataErrors has a deletion withdraw what is in use (gRFC A88).
+// failOnDataErrors makes a deletion withdraw a resource in use (gRFC A88).
 const failOnDataErrors = "fail_on_data_errors"
 
 func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
@@ -175,8 +175,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 				m.Delete(t, deleted.typeURL, deleted.name)
 				m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))
 
-				// The deletion has been taken in when an update that came after it is
-				// in use.
+				// When a later update is in use, the deletion has been applied.
 				after := testutils.StartBackend(t, "b2")
 				m.set(clusterOf("other", after)...)
 				m.set(xdsmsg.RouteConfig(service, service,
@@ -208,8 +207,8 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
-// TestWaitingForTheFirstConfigurationEndsAtOnce: the control plane is there
-// and says nothing.
+// An RPC that waits for the first configuration, which the control plane does not send, ends
+// with its context or its channel.
 func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
@@ -267,8 +266,8 @@ func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 	}
 }
 
-// gRFC A88, resolution_note: where no endpoint can be reached, RPCs are told what the
-// client knows against the configuration that it goes by.
+// gRFC A88, resolution_note: if no endpoint can be reached, the errors of RPCs include what
+// the client knows to be wrong with its configuration.
 func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	faulty := func(name string) proto.Message {
@@ -316,7 +315,7 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// What an RPC is told where all endpoints are unhealthy, or a name does not resolve.
+// The same, for a cluster without endpoints.
 func TestErrorsWithoutEndpointsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b1")

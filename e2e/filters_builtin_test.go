@@ -47,7 +47,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// faultsOf decodes a resource and returns what is wrong with it.
+// faultsOf decodes a resource and returns its faults.
 func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) []faults.Fault {
 	t.Helper()
 	_, _, err := rt.Decode(xdsmsg.Any(resource), xdsclient.DecodeOptions{})
@@ -250,7 +250,7 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 
 // Built-in filters are added, removed, reordered and reconfigured while 100 RPCs
 // are in flight, half of them unary ones that wait in a filter and half streams.
-// None fails, and later RPCs meet the filters of the day.
+// None fails, and later RPCs run through the new filters.
 func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newMesh(t)

@@ -168,8 +168,8 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		if !slices.Equal(r.trailer["limited"], []string{"yes"}) || backend.Count() != 3 {
 			t.Errorf("trailer %v, the backend saw %d RPCs", r.trailer, backend.Count())
 		}
-		// An update that leaves the bucket alone does not fill it; in shadow
-		// mode the RPC goes on.
+		// An update that does not change the bucket does not fill it; in shadow mode the
+		// RPC continues.
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(0)))
 		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.ListenerType))
 		for {

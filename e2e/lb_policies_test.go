@@ -385,8 +385,8 @@ func TestChannelsSpreadByTheirIDs(t *testing.T) {
 	t.Errorf("200 channels went to %v alone", reached)
 }
 
-// When an endpoint goes, the keys that were its own go elsewhere and no other key
-// moves: 1/n of them on average over the endpoints. When it is back, so are they.
+// When an endpoint is removed, its keys move to others and no other key moves: 1/n of them
+// on average over the endpoints. When it is added again, they return.
 // The ring has 7 entries for each endpoint, be they 8 or 7 (gRFC A42, "the ring").
 func TestOnlyTheKeysOfARemovedEndpointMove(t *testing.T) {
 	t.Parallel()

@@ -119,7 +119,7 @@ func TestLoadReportsCountByLocality(t *testing.T) {
 	east.Weight = 3
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue"), xdsmsg.Endpoints("blue-eds", east, west))...)
 	cc := m.dial("xds:///" + service)
-	// Both localities are to be connected before the shares are exact.
+	// The shares are exact only when both localities are connected.
 	ok, notFound := reachBoth(t, cc)
 	// No streams: when the server ends one with an error before it has read what the
 	// client sends, gRPC-Go 1.85 may tell the balancer that it has succeeded
@@ -301,8 +301,8 @@ func TestLoadReportsOverARestart(t *testing.T) {
 	}
 }
 
-// The load of a cluster that goes is reported to its end; turning reports on and off
-// moves no RPC.
+// The load of a removed cluster is reported until its last RPC ends; turning reports off
+// affects no RPC.
 func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")

@@ -146,7 +146,7 @@ const (
 
 // overLinks runs a test of which no RPC fails with control planes on loopback, and behind a
 // link with latency: there a request of the client and a response of the control plane can
-// cross. newMesh tells which by the name of the test.
+// cross. newMesh finds the link in the name of the test.
 func overLinks(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
 	parallel(t, loopback, f)

@@ -24,7 +24,7 @@ import (
 )
 
 // gRFC A28, "Response validation", and Envoy's RouteMatch: every kind of match, over
-// real RPCs. What matches goes to one cluster, what does not to another.
+// real RPCs. RPCs that match go to one cluster, the others to another.
 func TestMatchesEndToEnd(t *testing.T) {
 	t.Parallel()
 	type match = routepb.RouteMatch

@@ -360,8 +360,7 @@ func (l *load) record(k kind, id string, err error) {
 	l.changed = make(chan struct{})
 }
 
-// await returns when every one of the backends, and no other, has answered
-// RPCs of late: n more of them in a row.
+// await returns when the backends, and no others, have answered the last RPCs.
 func (l *load) await(t testing.TB, backends ...*testutils.Backend) {
 	t.Helper()
 	ctx := testutils.Context(t)

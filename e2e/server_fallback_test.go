@@ -65,7 +65,7 @@ func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 	})
 }
 
-// gRFC A71: what is cached stays in use. The secondary is not asked.
+// gRFC A71: cached resources stay in use, and the secondary is not contacted.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster", "cluster")
@@ -88,8 +88,8 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 		p := newPair(t, "cluster", "cluster-low")
 		cc := p.dial("xds:///" + service)
 		load := loadOn(t, cc, p.fromHigh)
-		// The new route names a cluster; when the client asks for it, the primary
-		// is gone.
+		// The new route names a cluster; when the client subscribes to it, the primary
+		// stops.
 		p.high.OnRequest(func(r xdstest.Request) error {
 			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
 				p.high.RefuseStreams(errors.New("gone"))
@@ -125,10 +125,10 @@ func TestErrorOfTwoUnreachableServers(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
-// gRFC A71: the fallback is per target. While the primary is down, a channel that has all it
-// needs goes on by the primary's configuration, and one of the same process that is dialled
-// then works by the secondary's, though both have a cluster of the same name. When the primary
-// is back both are with it. No RPC fails.
+// gRFC A71: fallback is per target. While the primary is down, a channel that has all its
+// resources keeps the primary's configuration, and one that is dialled then in the same
+// process uses the secondary's, even though both have a cluster of the same name. When the
+// primary is back, both use it. No RPC fails.
 func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		const other = "other.service"

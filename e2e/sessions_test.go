@@ -91,8 +91,8 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 	return backendID(r.header)
 }
 
-// gRFC A55, over all kinds of RPC: a session stays with its endpoint, also when
-// that drains, and no RPC without session goes there then.
+// gRFC A55, over all kinds of RPC: a session stays with its endpoint, even while that
+// drains and gets no RPCs without a session.
 func TestSessionsEndToEnd(t *testing.T) {
 	t.Parallel()
 	eachKindInParallel(t, func(t *testing.T, k kind) {
@@ -138,7 +138,7 @@ func TestSessionsEndToEnd(t *testing.T) {
 				t.Errorf("a new session begins with %s, which drains", got)
 			}
 		}
-		// The end: what has drained goes.
+		// The drained endpoints are removed.
 		m.set(draining("c", all[2:]))
 		for sessions["a"].call(ctx, t, cc, k) != "c" || sessions["b"].call(ctx, t, cc, k) != "c" {
 		}

@@ -77,7 +77,7 @@ func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 		mustReach(t, cc, unary, backend)
 		goroutines := runtime.NumGoroutine()
 		m.updateUnderLoad(cc, half, backend)
-		// Half of the updates is enough for what is made once.
+		// What is allocated only once has been after half of the updates.
 		before := m.atRest(cc, backend, goroutines, math.MaxInt64)
 		m.updateUnderLoad(cc, half, backend)
 		// The fake control plane keeps some 2 KB of requests for each update. One version

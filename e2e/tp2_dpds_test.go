@@ -73,8 +73,8 @@ func (a apart) useProxy(value string) {
 }
 
 // TP2, "Non-Cacheability of DPDS" and "Server-Specified Constraints": the DPDS resource
-// of another authority comes from that one's server, and before anything else is asked
-// of the cache. Its updates move RPCs, and none fails.
+// of another authority comes from the server of that authority, before anything is
+// requested from the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		a := newApart(t)

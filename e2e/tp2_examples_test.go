@@ -59,7 +59,7 @@ func TestTP2ShardingClusters(t *testing.T) {
 	m.set(xdsmsg.SimpleEndpoints("mine", mine.Addr()), xdsmsg.SimpleEndpoints("other", other.Addr()))
 	m.SetVariant(t, map[string]string{"shards": "60"}, xdsmsg.EDSCluster("mine", ""))
 	m.Update(t, func(tx *controlplane.Tx) {
-		// An error in place of what is not there: in SotW a server is silent otherwise.
+		// An error in place of a missing resource, of which SotW says nothing.
 		tx.SetVariantError(xdsmsg.ClusterType, "other", map[string]string{"shards": "0"}, status.New(codes.NotFound, "in none of your shards"))
 		tx.SetVariant(map[string]string{"shards": "30"}, xdsmsg.EDSCluster("other", ""))
 	})
@@ -133,8 +133,8 @@ func TestTP2ShardingEndpoints(t *testing.T) {
 }
 
 // TP2, "Selecting Cluster Based on ACL": one client may go to the endpoints directly,
-// the other one goes through the proxy. Who is taken from the list moves, and what is
-// for nobody else is denied.
+// the other one goes through the proxy. A client that is removed from the list moves, and
+// resources for others are denied.
 func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		m := newVariantMesh(t)

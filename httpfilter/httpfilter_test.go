@@ -180,7 +180,7 @@ func TestUnmarshalConfig(t *testing.T) {
 	}
 }
 
-// What is wrong in a TypedStruct is said by field, all of it at once.
+// The error for a TypedStruct lists all its faults by field.
 func TestFaultsOfTypedStructsHavePaths(t *testing.T) {
 	t.Parallel()
 	const url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"

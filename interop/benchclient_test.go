@@ -99,7 +99,7 @@ func (c *benchClient) answer() usage {
 	c.t.Helper()
 	line, err := c.lines.ReadBytes('\n')
 	if err != nil {
-		c.t.Fatalf("the client is gone: %v", err)
+		c.t.Fatalf("the client has ended: %v", err)
 	}
 	var u usage
 	xdstest.NoError(c.t, json.Unmarshal(line, &u))

@@ -40,7 +40,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// grpcUserAgent is what the node of gRPC-Go's xds says it is.
+// grpcUserAgent is the user agent in the node of gRPC-Go's xds.
 const grpcUserAgent = "gRPC Go"
 
 // grpcGoBuilder is gRPC-Go's xds for the control plane. Its scheme is "xds".

@@ -94,7 +94,7 @@ type fleet struct {
 	// first and second are the addresses of the backends of that name: the
 	// endpoints of every cluster, and of what a change leads to.
 	first, second []string
-	// pushes counts what was pushed, moved says which changes are made.
+	// pushes counts the updates, moved chooses the kind of change.
 	pushes int
 	moved  map[string]bool
 }
@@ -258,7 +258,7 @@ func (f *fleet) again(b *testing.B, nonce string) {
 	xdstest.NoError(b, f.server.Send(message))
 }
 
-// delay measures the time from a change to the first RPC that goes by it.
+// delay measures the time from a change to the first RPC that follows it.
 func (f *fleet) delay(b *testing.B, client *benchClient, change fleetChange) {
 	if change.to == nil {
 		b.Skip("nothing changes")

@@ -43,7 +43,7 @@ func (s *ourServer) bootstrapForOthers() []byte {
 	return s.Bootstrap("interop-node", testutils.NodeField("locality", map[string]any{}))
 }
 
-// ourOptions are the ways of the control plane that other clients can tell apart.
+// ourOptions are the options of the control plane that make a difference to other clients.
 var ourOptions = map[string]controlplane.Options{
 	"as it is":               {},
 	"with resources wrapped": {WrapResources: true},

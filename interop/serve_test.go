@@ -155,7 +155,7 @@ spec:
 type servedClient struct {
 	t    *testing.T
 	rpcs testpb.TestServiceClient
-	// excused is what an error may say for the RPC to count for nothing. Empty: no
+	// excused is a text in errors of RPCs that do not count. Empty: no
 	// RPC may fail.
 	excused string
 }

@@ -130,7 +130,7 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 
 // TestUnreferencedResourcesAreUnsubscribed: given a channel that was moved to another
 // cluster, when the old one's resources go, then it has stopped asking for
-// them and goes on to hear of the new one's.
+// them and receives updates from the new one.
 func TestUnreferencedResourcesAreUnsubscribed(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		overLinks(t, mode.String(), func(t *testing.T, link *testutils.Link) {
@@ -163,7 +163,7 @@ func (w *world) moved() []proto.Message {
 
 // TestRestartOfTheControlPlane: given RPCs of all kinds running, when the
 // control plane goes and comes back on its address, then RPCs go on by the
-// configuration they have, what the new one says takes effect, and no RPC
+// configuration they have, updates from the new one take effect, and no RPC
 // fails.
 func TestRestartOfTheControlPlane(t *testing.T) {
 	for _, mode := range gocp.Modes {

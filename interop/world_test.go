@@ -209,7 +209,7 @@ func (p *pipes) connect(ctx context.Context, b *testing.B, peer treePeer, contro
 	go testpb.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
 }
 
-// serveNothing is a server that greets its client and hears nothing of what it says.
+// serveNothing is a server that accepts a connection and answers no RPC.
 func serveNothing(conn net.Conn) {
 	defer conn.Close()
 	preface := make([]byte, len(http2.ClientPreface))

@@ -55,7 +55,7 @@ func nestedWRR(depth int) *clusterpb.LoadBalancingPolicy {
 	return p
 }
 
-// passedOver is what is said of an entry of load_balancing_policy.
+// passedOver is the note about a skipped entry of load_balancing_policy.
 func passedOver(i int, typeURL string) xdsclient.Ignored {
 	return xdsclient.Ignored{
 		Path:   fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
@@ -206,7 +206,7 @@ func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.Cluste
 	return c
 }
 
-// bare is a locality as files for Envoy have it, without name and weight.
+// bare is a locality without name and weight, as in files for Envoy.
 func bare(priority uint32, endpoints ...*endpointpb.LbEndpoint) *endpointpb.LocalityLbEndpoints {
 	return &endpointpb.LocalityLbEndpoints{Priority: priority, LbEndpoints: endpoints}
 }

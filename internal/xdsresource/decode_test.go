@@ -281,8 +281,8 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 	}
 }
 
-// Constraints for what is the type of no resource choose nothing: they are ignored, and
-// shown as such. TP2's own text has two of them ("Sharding Endpoints" and "Selecting
+// Constraints for a type that is no resource type choose nothing: they are ignored, and
+// listed as such. TP2's own text has two of them ("Sharding Endpoints" and "Selecting
 // Cluster Based on ACL").
 func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,7 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 	}
 }
 
-// use does what is done for an RPC that takes a route.
+// use does everything that is done with the route of an RPC.
 func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	route.Hash(rpc, 1)
 	for i := range route.Mirrors {

@@ -41,10 +41,10 @@ func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteCo
 	return value.(*RouteConfiguration)
 }
 
-// note is what a resource is said to go without: the field and the reason.
+// note is an ignored field and the reason.
 type note struct{ Path, Reason string }
 
-// checkIgnored compares what was left out of a resource.
+// checkIgnored compares the ignored fields of a resource.
 func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 	t.Helper()
 	notes := make([]note, len(got))
@@ -57,7 +57,7 @@ func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 // fault is one of Faults.
 type fault struct{ Path, Problem string }
 
-// decodeFaults decodes a resource and returns what is wrong with it.
+// decodeFaults decodes a resource and returns its faults.
 func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
 	t.Helper()
 	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
@@ -80,13 +80,13 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []f
 	return list
 }
 
-// checkFaults decodes a resource and compares what is wrong with it.
+// checkFaults decodes a resource and compares its faults.
 func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
 	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))
 }
 
-// row is a case of a table: what is given, and what is wanted of it.
+// row is a case of a table: an input and the wanted result.
 type row[G, W any] struct {
 	name  string
 	given G
@@ -95,7 +95,7 @@ type row[G, W any] struct {
 
 type rows[G, W any] []row[G, W]
 
-// checkEach runs a test for each row: what got makes of the given is as wanted.
+// checkEach runs a test for each row, which compares the result of got with the wanted one.
 func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given G) W, table rows[G, W]) {
 	t.Helper()
 	for _, r := range table {
@@ -106,7 +106,7 @@ func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given
 	}
 }
 
-// faultTest is a resource and what is wrong with it.
+// faultTest is a resource and its faults.
 type faultTest = row[proto.Message, []fault]
 
 // checkAllFaults is checkFaults for each of the tests.

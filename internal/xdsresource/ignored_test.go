@@ -149,8 +149,8 @@ func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []xds
 
 const firstRoute = "virtual_hosts[0].routes[0]"
 
-// A field is said once for a resource, however many routes have it and whether it is
-// the decoder that leaves it out or nobody who acts on it.
+// An ignored field is listed once for a resource, however many routes have it, whether the
+// decoder skips it or never reads it.
 func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
@@ -214,8 +214,7 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 	}
 }
 
-// What decides how a connection is secured and where RPCs go comes first, as a
-// warning; and the order is always the same.
+// Fields that affect security or routing come first, as warnings, and the order is stable.
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
 	any := &anypb.Any{TypeUrl: unknownURL}
@@ -313,7 +312,7 @@ func TestIgnoredTransportSockets(t *testing.T) {
 	}
 }
 
-// A filter of no concern to a client is known, and what it is asked for is said.
+// A filter that does nothing in a client is known, and its configuration listed as ignored.
 func TestIgnoredFilters(t *testing.T) {
 	t.Parallel()
 	const reason = "CORS is for browsers; a gRPC client does nothing for it"
@@ -388,8 +387,8 @@ func TestUsedFieldsExist(t *testing.T) {
 	}
 }
 
-// What a resource type says for dumps and the log is both: fields nobody acts on,
-// and what the decoder left out.
+// The ignored fields of a resource type, for dumps and the log, are those that are never
+// read and those that the decoder skips.
 func TestResourceTypesListIgnoredFields(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"

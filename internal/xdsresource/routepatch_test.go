@@ -157,7 +157,7 @@ func TestFaultsOfPatchedUpdates(t *testing.T) {
 }
 
 // Given a bound on all regular expressions of a resource, when updates bring one after
-// the other, then they count together, and those that are gone do not.
+// the other, then they count together, and removed ones do not count.
 func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	t.Parallel()
 	large := func(i int) *routepb.RouteMatch {
