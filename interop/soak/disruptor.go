@@ -58,8 +58,8 @@ func (d *disruptor) undoAll() {
 	d.undo = nil
 }
 
-// stopBackend stops a backend for a while, unless some client may have a
-// cluster that would be left without one.
+// stopBackend stops a backend for a while, unless a client may have a cluster that
+// would have none left.
 func (d *disruptor) stopBackend(how func(*backend)) bool {
 	i := d.IntN(len(d.backends))
 	b := d.backends[i]
@@ -82,13 +82,12 @@ func (d *disruptor) stopBackend(how func(*backend)) bool {
 	return true
 }
 
-// fault does something to the control plane and undoes it later.
+// fault disrupts the control plane for a while.
 func (d *disruptor) fault(do, undo func(*xdstest.Server)) bool {
 	return d.faultOf(d.control, do, undo)
 }
 
-// faultOf does something to one of the control planes and undoes it later. Each
-// has one such fault at a time.
+// faultOf disrupts one of the control planes for a while. Each has one fault at a time.
 func (d *disruptor) faultOf(f *xdstest.Server, do, undo func(*xdstest.Server)) bool {
 	if d.faulty[f] {
 		return false
@@ -102,22 +101,20 @@ func (d *disruptor) faultOf(f *xdstest.Server, do, undo func(*xdstest.Server)) b
 	return true
 }
 
-// lie is a fault in which the control plane says what is not so, in a round of
-// lies.
+// lie is a fault in which the control plane sends wrong responses, in a round with lies.
 func (d *disruptor) lie(do, undo func(*xdstest.Server)) bool {
 	if !d.lying {
 		return false
 	}
 	return d.fault(do, func(f *xdstest.Server) {
 		undo(f)
-		// What was lied about is not said again by itself.
+		// The server does not resend correct resources by itself.
 		f.BreakStreams(errors.New("on purpose"))
 	})
 }
 
-// spoil does something to a few resources of the store that all clients have in
-// use, and puts them back later. Of the resources of DPDS that is the one that
-// clients keep.
+// spoil changes a few resources in the store that all clients use, and restores them
+// later. Of the DPDS resources it is the one whose constraints clients keep.
 func (d *disruptor) spoil(f func(tx *controlplane.Tx, k key)) bool {
 	all := d.newest.allKeys()
 	all[key{dynparam.MapTypeURL, keepsDPDS.resource()}] = true

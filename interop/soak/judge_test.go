@@ -53,9 +53,9 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 		{2, 2, ""}, // blue was gone
 		{2, 3, "does not lead to backend 3"},
 		{3, 0, "does not lead to backend 0"},
-		{1, 0, "none of those"},
-		{4, 0, "none of those"},
-		{-1, 0, "none of those"},
+		{1, 0, "no client may have"},
+		{4, 0, "no client may have"},
+		{-1, 0, "no client may have"},
 		{2, -1, "does not lead to"},
 	} {
 		t.Run(fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
@@ -82,10 +82,10 @@ func TestHistory(t *testing.T) {
 		return all
 	}
 	if got := versions(h.since(now.Add(time.Second))); !slices.Equal(got, []int{2, 3}) {
-		t.Errorf("an RPC that began after the settling may have gone by %v, want 2 and 3", got)
+		t.Errorf("an RPC that began after the settling may have followed %v, want 2 and 3", got)
 	}
 	if got := versions(h.since(now.Add(-time.Second))); !slices.Equal(got, []int{1, 2, 3}) {
-		t.Errorf("an RPC that began before the settling may have gone by %v, want 1, 2 and 3", got)
+		t.Errorf("an RPC that began before the settling may have followed %v, want 1, 2 and 3", got)
 	}
 	h.settle(now.Add(3 * patience))
 	if got := versions(h.since(time.Time{})); !slices.Equal(got, []int{2, 3}) {
@@ -93,8 +93,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestExcusedFailures: only that the RPC's own backend broke the connection
-// it was on.
+// An RPC may fail only if its own backend broke the connection that it was on.
 func TestExcusedFailures(t *testing.T) {
 	t.Parallel()
 	m := &mesh{backends: []*backend{
@@ -128,8 +127,7 @@ func TestExcusedFailures(t *testing.T) {
 	}
 }
 
-// TestOrderOfVersions: once an RPC went by a version of a resource, none that begins
-// later goes by an older one.
+// Once an RPC followed a version of a resource, none that begins later follows an older one.
 func TestOrderOfVersions(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -152,14 +150,14 @@ func TestOrderOfVersions(t *testing.T) {
 	}{
 		{at(2, 0, 10), ""},
 		{at(1, 5, 20), ""}, // had begun before
-		{at(1, 11, 20), "after an RPC that went by version 2"},
+		{at(1, 11, 20), "after an RPC that followed version 2"},
 		{at(3, 11, 20), ""},
 		{at(2, 21, 30), ""}, // what it still has of another resource
-		{at(1, 21, 30), "after an RPC that went by version 2"},
+		{at(1, 21, 30), "after an RPC that followed version 2"},
 		{other, ""},
 		{at(5, 31, 40), ""},
 		{at(4, 41, 50), ""},
-		{at(2, 51, 60), "after an RPC that went by version 4"},
+		{at(2, 51, 60), "after an RPC that followed version 4"},
 	} {
 		checkFault(t, c.inOrder(step.outcome, h.routes(step.version())), step.fault)
 	}
@@ -167,7 +165,7 @@ func TestOrderOfVersions(t *testing.T) {
 	checkFault(t, c.inOrder(at(1, 70, 80), h.routes(1)), "")
 }
 
-// TestSameSeedSameOperations: what is drawn depends on the seed alone.
+// The drawn operations depend on the seed alone.
 func TestSameSeedSameOperations(t *testing.T) {
 	t.Parallel()
 	drawn := func(seed uint64) string {
@@ -186,8 +184,7 @@ func TestSameSeedSameOperations(t *testing.T) {
 	}
 }
 
-// TestEveryClusterHasASureBackend: a drawn cluster has one that is up, in
-// every lane.
+// A drawn cluster has a backend that is up in every lane.
 func TestEveryClusterHasASureBackend(t *testing.T) {
 	t.Parallel()
 	d := draw{Rand: rand.New(rand.NewPCG(1, 0)), count: backends, sure: []int{2}}
@@ -217,8 +214,8 @@ func checkFault(t *testing.T, err error, want string) {
 	}
 }
 
-// TestCutShortIsMalformed, wherever its fields end: a ClusterLoadAssignment
-// without its last localities would be one that clients have to go by.
+// A message that is cut short is malformed wherever its fields end: clients would have to use
+// a ClusterLoadAssignment without its last localities.
 func TestCutShortIsMalformed(t *testing.T) {
 	t.Parallel()
 	for length := 1; length <= 100; length++ {

@@ -14,21 +14,21 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// An op is something that happens to a mesh. do reports whether it could be
-// done; it may draw from the run's random numbers either way.
+// An op is an operation on a mesh. do reports whether it could be done; it may draw
+// random numbers either way.
 type op struct {
 	name   string
 	weight int
 	do     func(r *run) bool
 }
 
-// ops is all that happens. Weights are relative.
+// ops are all operations. Weights are relative.
 var ops = slices.Concat([]op{
-	{"routes lead elsewhere", 10, func(r *run) bool {
+	{"routes change", 10, func(r *run) bool {
 		return r.change(func(c *config) { c.version++; r.reroute(c) })
 	}},
-	{"a cluster comes", 6, (*run).addCluster},
-	{"a cluster goes", 4, (*run).dropCluster},
+	{"a cluster is added", 6, (*run).addCluster},
+	{"a cluster is removed", 4, (*run).dropCluster},
 	{"endpoints change", 12, func(r *run) bool {
 		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
 			old.placements = r.placements()
@@ -41,13 +41,13 @@ var ops = slices.Concat([]op{
 			return old
 		})
 	}},
-	{"a cluster's endpoints get another name", 4, func(r *run) bool {
+	{"a cluster's ClusterLoadAssignment gets another name", 4, func(r *run) bool {
 		return r.changeCluster(func(old clusterSpec, name string) clusterSpec {
 			old.service = r.cluster(name).service
 			return old
 		})
 	}},
-	{"routes move inline, or out again", 2, func(r *run) bool {
+	{"routes move inline, or back", 2, func(r *run) bool {
 		return r.change(func(c *config) { c.version++; c.inline = !c.inline })
 	}},
 	{"routes get another name", 2, func(r *run) bool {
@@ -66,12 +66,12 @@ var ops = slices.Concat([]op{
 	{"retries change", 2, func(r *run) bool {
 		return r.change(func(c *config) { c.version++; c.retry = !c.retry })
 	}},
-	{"a backend stops in order", 4, func(r *run) bool { return r.stopBackend((*backend).GracefulStop) }},
+	{"a backend stops gracefully", 4, func(r *run) bool { return r.stopBackend((*backend).GracefulStop) }},
 	{"a backend crashes", 2, func(r *run) bool { return r.stopBackend((*backend).crash) }},
 	{"the control plane restarts", 3, func(r *run) bool {
 		return r.fault((*xdstest.Server).Stop, func(f *xdstest.Server) { r.must(f.Restart()) })
 	}},
-	{"the control plane restarts in order", 2, func(r *run) bool {
+	{"the control plane restarts gracefully", 2, func(r *run) bool {
 		return r.fault((*xdstest.Server).GracefulStop, func(f *xdstest.Server) { r.must(f.Restart()) })
 	}},
 	{"the control plane breaks streams", 2, func(r *run) bool {
@@ -95,12 +95,12 @@ var ops = slices.Concat([]op{
 	{"resources are deleted", 3, func(r *run) bool {
 		return r.spoil(func(tx *controlplane.Tx, k key) { tx.Delete(k.typeURL, k.name) })
 	}},
-	{"errors take the place of resources", 4, (*run).putErrors},
-	{"a channel comes and goes", 2, (*run).passingChannel},
+	{"resources are replaced by errors", 4, (*run).putErrors},
+	{"a channel is opened and closed", 2, (*run).passingChannel},
 }, lies, dpdsOps)
 
-// passingChannel opens a channel, makes an RPC and closes it. It needs a control
-// plane that works: what the channels that are there wait for, it waits for too.
+// passingChannel opens a channel, makes an RPC and closes it. It needs a control plane
+// that works, since it waits for the same resources as the other channels.
 func (r *run) passingChannel() bool {
 	who := clients[r.IntN(len(clients))]
 	if r.faulty[r.control] || r.faulty[r.dpdsServer(who.dpds)] {
@@ -110,7 +110,7 @@ func (r *run) passingChannel() bool {
 	defer cc.Close()
 	ctx := testutils.Context(r.t)
 	if _, err := testpb.NewTestServiceClient(cc).UnaryCall(ctx, &testpb.SimpleRequest{}, grpc.WaitForReady(true)); err != nil {
-		r.t.Errorf("a channel that came in round %d, %s: %v", r.rounds, who.name, err)
+		r.t.Errorf("a channel opened in round %d, %s: %v", r.rounds, who.name, err)
 	}
 	return true
 }

@@ -43,10 +43,9 @@ func (p *publisher) must(err error) {
 	xdstest.NoError(p.t, err)
 }
 
-// change publishes the newest configuration with a change. In a round with lies
-// it must have no name that clients may not have yet: to lie about that is to
-// take it away, since it answers for the first time, with an error, and routes
-// that wait for it go ahead.
+// change publishes the newest configuration with a change. In a round with lies it must
+// not name a resource that clients may not have yet: a lie would be the first answer for
+// it, an error, and routes that wait for the resource would take effect without it.
 func (p *publisher) change(f func(c *config)) bool {
 	next := p.newest.clone()
 	f(next)
@@ -58,10 +57,9 @@ func (p *publisher) change(f func(c *config)) bool {
 	return true
 }
 
-// known reports whether every client has all that the configuration names. The
-// lane that clients are in does not change in a round with lies, so routes stay in
-// the resource they are in: that is of a type with a lane of its own. What clients
-// gave up they may have forgotten.
+// known reports whether every client has all resources of the configuration. Clients do
+// not change lanes in a round with lies, so routes stay in their resource, whose type has
+// a lane of its own. Resources that clients unsubscribed from may be forgotten.
 func (p *publisher) known(c *config) bool {
 	if c.inline != p.newest.inline {
 		return false
@@ -77,8 +75,8 @@ func (p *publisher) known(c *config) bool {
 	return true
 }
 
-// reroute draws new routes; in a round with lies to clusters that the lane has
-// already.
+// reroute draws new routes; in a round with lies only to clusters that the lane already
+// has.
 func (p *publisher) reroute(c *config) {
 	p.routes(c, func(l lane) []string {
 		all := slices.Sorted(maps.Keys(c.clusters))
@@ -87,7 +85,7 @@ func (p *publisher) reroute(c *config) {
 		}
 		has := slices.DeleteFunc(p.newest.used(l), func(name string) bool { return !slices.Contains(all, name) })
 		if len(has) == 0 {
-			return all // which change does not let through
+			return all // change refuses it
 		}
 		return has
 	})

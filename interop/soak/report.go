@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// slackGoroutines and slackHeap are how much more than after the first
-	// round there may be at the end of a run, heapGrowth the factor beside it.
+	// slackGoroutines, slackHeap and the factor heapGrowth bound the growth since the
+	// first round.
 	slackGoroutines = 20
 	slackHeap       = 8 << 20
 	heapGrowth      = 1.25
-	// rest is how long a mesh is left alone to give up what it does not need:
-	// longer than the balancer keeps the connections of a cluster that is gone.
+	// rest is the time for a mesh to release what it does not need: longer than the
+	// balancer keeps the connections of a removed cluster.
 	rest = 2 * time.Second
 )
 
-// sample is what the process takes while the mesh has a plain configuration.
+// sample is the size of the process while the mesh has a plain configuration.
 type sample struct {
 	round, goroutines int
 	heap              uint64
@@ -76,7 +76,7 @@ func stacks() []byte {
 	return buf[:runtime.Stack(buf, true)]
 }
 
-// report says what the run did.
+// report logs what the run did.
 func (r *run) report(seed uint64) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d rounds, %d configurations; settling took %v at most\n",

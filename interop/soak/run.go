@@ -15,11 +15,9 @@ import (
 )
 
 const (
-	// opsPerRound is how many operations there are from one settling to the
-	// next.
+	// opsPerRound is the number of operations in a round, after which the mesh settles.
 	opsPerRound = 60
-	// roundsPerMeasure is how many rounds there are from one measuring of
-	// memory to the next.
+	// roundsPerMeasure is the number of rounds between two measurements of memory.
 	roundsPerMeasure = 5
 	// maxPause is the longest time between two operations.
 	maxPause = 25 * time.Millisecond
@@ -35,8 +33,8 @@ type run struct {
 	trace []string
 }
 
-// Run keeps a mesh in trouble for at least the duration. It fails the test for
-// everything that should have held and did not.
+// Run disrupts a mesh for at least the duration, and fails the test for each violated
+// invariant.
 func Run(t testing.TB, seed uint64, duration time.Duration) {
 	r := &run{
 		disruptor: disruptor{
@@ -77,9 +75,8 @@ func Run(t testing.TB, seed uint64, duration time.Duration) {
 	r.measure(methods)
 }
 
-// round draws latencies, does operations and lets the mesh settle. In every other round the control
-// plane lies at times: then clients need not hear of changes in the order in
-// which they were made.
+// round draws latencies, does operations and lets the mesh settle. In every other round
+// the control plane lies at times: then clients need not see changes in order.
 func (r *run) round() {
 	r.rounds++
 	r.lying = r.rounds%2 == 0
@@ -97,7 +94,7 @@ func (r *run) round() {
 	}
 }
 
-// drawLatencies has the links delay messages, in every third round not.
+// drawLatencies sets the latencies of the links: none in every third round.
 func (r *run) drawLatencies() {
 	for i, link := range r.links {
 		toServer, toClient := time.Duration(r.Int64N(int64(maxLatency))), time.Duration(r.Int64N(int64(maxLatency)))
@@ -110,8 +107,7 @@ func (r *run) drawLatencies() {
 	}
 }
 
-// step does one operation that can be done, what is due of the undoing, and a
-// pause.
+// step does one operation, ends the disruptions that are due, and pauses.
 func (r *run) step() {
 	r.sure = nil
 	for i, b := range r.backends {
@@ -131,9 +127,8 @@ func (r *run) step() {
 	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
 }
 
-// settle undoes all that is amiss, and waits until every client holds the newest
-// configuration and RPCs go where it says. Then what it does not have is
-// deleted.
+// settle ends all disruptions, and waits until every client holds the newest
+// configuration and RPCs follow it. Then all other resources are deleted.
 func (r *run) settle() {
 	r.undoAll()
 	next := r.newest.clone()
@@ -151,7 +146,7 @@ func (r *run) settle() {
 	for _, c := range r.channels {
 		c.expect(next)
 	}
-	r.await("RPCs to go where the newest configuration says", func() error {
+	r.await("RPCs to follow the newest configuration", func() error {
 		var errs []error
 		for _, c := range r.channels {
 			if err := c.arrived(); err != nil {
@@ -195,9 +190,9 @@ func (r *run) await(what string, check func() error) {
 	}
 }
 
-// judgeOrder begins or ends to judge the order of versions, where there is one:
-// of two servers, the preferred one may come back with what it had to say before
-// the other one said something newer.
+// judgeOrder turns the check of the order of versions on or off. It stays off for
+// clients with two servers: the preferred one may return with older resources than the
+// other one has sent.
 func (r *run) judgeOrder(on bool) {
 	for _, c := range r.channels {
 		c.judgeOrder(on && !c.further)
