@@ -183,6 +183,11 @@ func TestHeadersThatGRPCFillsIn(t *testing.T) {
 			}
 		})
 	}
+	get := xdsmsg.Prefix("")
+	get.Headers = []*routepb.HeaderMatcher{exact(":method", "GET")}
+	if vh := decodeRoutes(t, xdsmsg.Route(get, xdsmsg.ToCluster("a"))); vh.Route(matching.RPC{}) != nil {
+		t.Error("an RPC has the method GET")
+	}
 	missing := xdsmsg.Prefix("")
 	missing.Headers = []*routepb.HeaderMatcher{present(":authority", false), present(":unknown", false)}
 	if vh := decodeRoutes(t, xdsmsg.Route(missing, xdsmsg.ToCluster("a"))); vh.Route(matching.RPC{}) == nil {

@@ -55,6 +55,7 @@ func TestRewritePath(t *testing.T) {
 		{given: "a regex match is replaced as a whole", match: regexMatch("/a.*"), edit: prefix("/c.D/N"), method: "/a.B/M", want: "/c.D/N"},
 		{given: "a query stays", match: xdsmsg.Path("/a"), edit: prefix("/b"), method: "/a?q=/a#f", want: "/b?q=/a#f"},
 		{given: "groups", match: xdsmsg.Prefix("/"), edit: regex("^/service/([^/]+)(/.*)$", `\2/instance/\1`), method: "/service/foo/v1/api", want: "/v1/api/instance/foo"},
+		{given: "the whole path", match: xdsmsg.Prefix("/"), edit: regex(".+", "/t/n"), method: "/s/m", want: "/t/n"},
 		{given: "all matches", match: xdsmsg.Prefix("/"), edit: regex("one", "two"), method: "/xxx/one/yyy/one/zzz", want: "/xxx/two/yyy/two/zzz"},
 		{given: "only the first", match: xdsmsg.Prefix("/"), edit: regex("^(.*?)one(.*)$", `\1two\2`), method: "/xxx/one/yyy/one/zzz", want: "/xxx/two/yyy/one/zzz"},
 		{given: "a regex in any case", match: xdsmsg.Prefix("/"), edit: regex("(?i)/xxx/", "/yyy/"), method: "/aaa/XxX/bbb", want: "/aaa/yyy/bbb"},

@@ -303,6 +303,10 @@ func TestRedirectLocation(t *testing.T) {
 		{"a host", xdsmsg.Prefix("/"), &action{HostRedirect: "new"}, plain, "http://new/a.B/m?q=1"},
 		{"a host and a port", xdsmsg.Prefix("/"), &action{HostRedirect: "new", PortRedirect: 90}, plain, "http://new:90/a.B/m?q=1"},
 		{"a path", xdsmsg.Prefix("/"), path("/x"), plain, "http://old:8080/x?q=1"},
+		{"everything", xdsmsg.Prefix("/"), &action{
+			SchemeRewriteSpecifier: toHTTPS.SchemeRewriteSpecifier, HostRedirect: "new", PortRedirect: 8443,
+			PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/x"},
+		}, plain, "https://new:8443/x?q=1"},
 		{"a path without query", xdsmsg.Prefix("/"), stripped(path("/x")), plain, "http://old:8080/x"},
 		{"a path with its own query", xdsmsg.Prefix("/"), stripped(path("/x?y")), plain, "http://old:8080/x?y"},
 		{"the query stripped", xdsmsg.Prefix("/"), stripped(&action{}), plain, "http://old:8080/a.B/m"},
