@@ -137,8 +137,7 @@ func TestStates(t *testing.T) {
 			then: adminv3.ClientResourceStatus_TIMEOUT, details: "did not send it within",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			service, server := serve(t), xdstest.StartServer(t)
 			started := time.Now()
 			var opts []testutils.BootstrapOption

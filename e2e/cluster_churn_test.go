@@ -157,7 +157,7 @@ func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
 			{"routes move first", move, func(*mesh, *testutils.Backend) {}},
 			{"routes move last", func(*mesh, *testutils.Backend) {}, move},
 		} {
-			parallel(t, order.name, func(t *testing.T) {
+			xdstest.Parallel(t, order.name, func(t *testing.T) {
 				m := newMesh(t, failOnDataErrors)
 				m.Server = xdstest.StartServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
 					controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...)

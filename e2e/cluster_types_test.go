@@ -68,7 +68,7 @@ var clusterKinds = []struct {
 func TestEveryClusterTypeServes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, used := newMesh(t), testutils.StartBackend(t, "used")
 			seen := new(connections)
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
@@ -171,7 +171,7 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
-		parallel(t, kind.String(), func(t *testing.T) {
+		xdstest.Parallel(t, kind.String(), func(t *testing.T) {
 			m := newMesh(t)
 			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
 			name, target := inZone(t, backend)

@@ -40,7 +40,7 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 		{"unavailable", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "unavailable")}, true},
 		{"never", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "never")}, false},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "dns")
 			_, target := inZone(t, backend)
 			m.set(chain(target, toCluster("c"))...)

@@ -64,7 +64,7 @@ var refusal = []string{"envoy.transport_sockets.tls", "envoy.extensions.transpor
 func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, seen := newMesh(t), new(connections)
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
 			_, target := inZone(t, backend)
@@ -114,7 +114,7 @@ func TestTransportSocketsOfAClusterEndToEnd(t *testing.T) {
 			c.TransportSocketMatches = []*clusterpb.Cluster_TransportSocketMatch{match(rawSocket())}
 		}, nil},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			c := xdsmsg.EDSCluster("c", "")
 			tc.cluster(c)
@@ -191,7 +191,7 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 		{"aggregate to EDS", under, single},
 		{"aggregate to EDS without an answer", under, unanswered},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.keepSilent()
 			m.set(chain(service, toCluster("c"))...)
@@ -219,7 +219,7 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 // Copies, further attempts and sessions are not sent in plaintext either.
 func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 	t.Parallel()
-	parallel(t, "mirror", func(t *testing.T) {
+	xdstest.Parallel(t, "mirror", func(t *testing.T) {
 		m := newMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), testutils.StartBackend(t, "secret")
 		route := toCluster("open")
@@ -236,7 +236,7 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 			t.Errorf("%d copies went out in plaintext", n)
 		}
 	})
-	parallel(t, "retry", func(t *testing.T) {
+	xdstest.Parallel(t, "retry", func(t *testing.T) {
 		m, secret := newMesh(t), testutils.StartBackend(t, "secret")
 		route := toCluster("c")
 		route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
@@ -246,7 +246,7 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 			t.Errorf("%d attempts went out in plaintext", n)
 		}
 	})
-	parallel(t, "session", func(t *testing.T) {
+	xdstest.Parallel(t, "session", func(t *testing.T) {
 		m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 		m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
 		serve := func(s *corepb.TransportSocket, endpoints *endpointpb.ClusterLoadAssignment) {

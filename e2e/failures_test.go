@@ -165,7 +165,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 			{"listener", xdsmsg.ListenerType, service},
 			{"cluster", xdsmsg.ClusterType, "cluster"},
 		} {
-			parallel(t, deleted.what, func(t *testing.T) {
+			xdstest.Parallel(t, deleted.what, func(t *testing.T) {
 				m := newMesh(t)
 				backend := testutils.StartBackend(t, "b1")
 				m.serve(service, "cluster", backend)
@@ -212,7 +212,7 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
-		parallel(t, string(k), func(t *testing.T) {
+		xdstest.Parallel(t, string(k), func(t *testing.T) {
 			m := newMesh(t)
 			m.keepSilent()
 			cc := m.dial("xds:///" + service)
@@ -293,7 +293,7 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 			[]proto.Message{xdsmsg.AggregateCluster("a")}, []proto.Message{xdsmsg.AggregateCluster("a", "c")},
 			[]string{`Cluster "a" is invalid`, "clusters"}},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "c", backend)
 			m.set(tc.around...)

@@ -7,6 +7,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -98,7 +99,7 @@ func TestRoutesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
 func routesOfAnAuthorityAreKeptThroughAnOutage(t *testing.T) {
 	const authority = "a!b"
 	for _, spelling := range []string{"a!b", "a%21b"} {
-		parallel(t, spelling, func(t *testing.T) {
+		xdstest.Parallel(t, spelling, func(t *testing.T) {
 			m := newMesh(t)
 			m.keepSilent()
 			before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")

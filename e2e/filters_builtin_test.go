@@ -92,7 +92,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
 		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
 	} {
-		parallel(t, test.name, func(t *testing.T) {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			chain := []*hcmpb.HttpFilter{xdsmsg.Filter("f", test.config)}
 			if !test.terminal {
 				chain = append(chain, xdsmsg.Router())

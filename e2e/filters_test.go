@@ -83,7 +83,7 @@ func TestFaultEndToEnd(t *testing.T) {
 		{name: "headers ask for an abort", config: byHeader, md: []string{"x-envoy-fault-abort-request", "404"}, want: codes.Unimplemented},
 		{name: "headers ask for a delay past the deadline", config: byHeader, md: []string{"x-envoy-fault-delay-request", "3600000"}, timeout: 50 * time.Millisecond, want: codes.DeadlineExceeded},
 	} {
-		parallel(t, test.name, func(t *testing.T) {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			filter := xdsmsg.Filter("fault", test.config)

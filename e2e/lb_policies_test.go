@@ -116,7 +116,7 @@ func TestEveryLBPolicyServes(t *testing.T) {
 	for _, policy := range []clusterpb.Cluster_LbPolicy{
 		clusterpb.Cluster_ROUND_ROBIN, clusterpb.Cluster_LEAST_REQUEST, clusterpb.Cluster_RING_HASH, clusterpb.Cluster_RANDOM,
 	} {
-		parallel(t, policy.String(), func(t *testing.T) {
+		xdstest.Parallel(t, policy.String(), func(t *testing.T) {
 			m := newMesh(t)
 			a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 			name := "by-" + policy.String()
@@ -204,7 +204,7 @@ func wrrPolicy(t *testing.T) *clusterpb.LoadBalancingPolicy {
 func TestWeightedRoundRobinByBackendMetrics(t *testing.T) {
 	t.Parallel()
 	for _, lrs := range []bool{false, true} {
-		parallel(t, fmt.Sprintf("lrs=%v", lrs), func(t *testing.T) {
+		xdstest.Parallel(t, fmt.Sprintf("lrs=%v", lrs), func(t *testing.T) {
 			m := newLoadMesh(t)
 			backend := func(id string, utilization float64) *testutils.Backend {
 				return orcaBackend(t, id, func(r orca.CallMetricsRecorder) {
@@ -332,7 +332,7 @@ func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 			[][]string{{"first", "f", "user", "1"}}, sequence("u%d"),
 		},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
 			var backends []*testutils.Backend
 			for i := range 4 {

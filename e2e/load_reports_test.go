@@ -240,7 +240,7 @@ func TestLoadReportsCarryBackendMetrics(t *testing.T) {
 		{"everything", []string{"cpu_utilization", "mem_utilization", "application_utilization", "named_metrics.*"},
 			[]string{"cpu_utilization", "mem_utilization", "application_utilization", "named_metrics.queue", "named_metrics.cache"}},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newLoadMesh(t)
 			m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue", tc.metrics...), xdsmsg.Endpoints("blue-eds", xdsmsg.In("z", b(t).Addr())))...)
 			cc := m.dial("xds:///" + service)

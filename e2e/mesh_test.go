@@ -149,8 +149,8 @@ const (
 // cross. newMesh finds the link in the name of the test.
 func overLinks(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
-	parallel(t, loopback, f)
-	parallel(t, slowLink, f)
+	xdstest.Parallel(t, loopback, f)
+	xdstest.Parallel(t, slowLink, f)
 }
 
 // overLinksInTurn is overLinks for a test that is not parallel to others.
@@ -170,15 +170,6 @@ func linkOf(t testing.TB) []testutils.FakeServerOption {
 // isUnder reports whether the test is part of a sub-test of that name.
 func isUnder(t testing.TB, name string) bool {
 	return strings.Contains(t.Name()+"/", "/"+name+"/")
-}
-
-// parallel runs a sub-test in parallel with others.
-func parallel(t *testing.T, name string, f func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
-		f(t)
-	})
 }
 
 // in returns the new-style name of a resource (xRFC TP1).

@@ -65,7 +65,7 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 		return options{edit("all", name, add), edit("one", name, overwrite)}
 	}
 	for _, mostSpecificWins := range []bool{false, true} {
-		parallel(t, fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
+		xdstest.Parallel(t, fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			route := xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1})
@@ -137,7 +137,7 @@ func TestDirectResponseAndRedirectEndToEnd(t *testing.T) {
 func TestRetryEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"route", "virtual host"} {
-		parallel(t, level, func(t *testing.T) {
+		xdstest.Parallel(t, level, func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			policy := &routepb.RetryPolicy{
@@ -263,7 +263,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 			p.RequestHeadersMutations = []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Append{Append: header("copy", "yes")}}}
 		})}, []string{"another", service + "-shadow"}},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t, "trusted_xds_server")
 			primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
 			var mu sync.Mutex

@@ -101,7 +101,7 @@ func TestMatchesEndToEnd(t *testing.T) {
 		{name: "runtime_fraction of all", match: share(100), yes: []string{}},
 		{name: "runtime_fraction of none", match: share(0), no: []string{}},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
 			hit, miss := testutils.StartBackend(t, "hit"), testutils.StartBackend(t, "miss")
 			m.serveRoutes([]*routepb.Route{xdsmsg.Route(tc.match, xdsmsg.ToCluster("hit")), toCluster("miss")}, hit, miss)

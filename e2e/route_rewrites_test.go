@@ -50,7 +50,7 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 		{"prefix_rewrite of a path_separated_prefix", separated, prefix("/grpc.testing.TestService"), "/v2.testing.TestService/EmptyCall"},
 		{"regex_rewrite", xdsmsg.Prefix("/"), regex(`^/v[0-9]+[.](.*)/(.*)$`, `/grpc.\1/\2`), "/v17.testing.TestService/EmptyCall"},
 	} {
-		parallel(t, tc.name, func(t *testing.T) {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
 			backend := testutils.StartBackend(t, "b")
 			route := xdsmsg.Route(tc.match, xdsmsg.ToCluster("b"))
@@ -63,7 +63,7 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 			}
 		})
 	}
-	parallel(t, "what becomes no path fails", func(t *testing.T) {
+	xdstest.Parallel(t, "what becomes no path fails", func(t *testing.T) {
 		m := newMesh(t)
 		route := toCluster("b")
 		regex(`^/`, ``)(route.GetRoute())
@@ -109,7 +109,7 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, rewrite := range rewritingAuthority {
 		for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
-			parallel(t, rewrite.name+" to "+want, func(t *testing.T) {
+			xdstest.Parallel(t, rewrite.name+" to "+want, func(t *testing.T) {
 				m := newMesh(t, features...)
 				backend := testutils.StartBackend(t, "b")
 				route := toCluster("b")
@@ -162,7 +162,7 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 	t.Parallel()
 	for _, rewrite := range rewritingAuthority {
 		for name, names := range map[string][]string{"in the certificate": {service, "rewritten"}, "not in it": {service}} {
-			parallel(t, rewrite.name+", "+name, func(t *testing.T) {
+			xdstest.Parallel(t, rewrite.name+", "+name, func(t *testing.T) {
 				server, client := certificateFor(t, names...)
 				m := newMesh(t, "trusted_xds_server")
 				backend := testutils.StartBackend(t, "b", grpc.Creds(server))
@@ -250,7 +250,7 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 		{"STRICT_DNS", strictDNS, "", func(name, _ string) string { return name }},
 		{"STRICT_DNS with a hostname", strictDNS, "own.example", func(string, string) string { return "own.example" }},
 	} {
-		parallel(t, test.name, func(t *testing.T) {
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			m := newMesh(t, "trusted_xds_server")
 			backend := testutils.StartBackend(t, "b")
 			name, target := inZone(t, backend)

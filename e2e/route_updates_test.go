@@ -104,7 +104,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 				comesBack(m, l, from, to)
 			}},
 		} {
-			parallel(t, update.name, func(t *testing.T) {
+			xdstest.Parallel(t, update.name, func(t *testing.T) {
 				m := newMesh(t)
 				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
 				m.serve(service, "cluster", before)

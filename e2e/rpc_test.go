@@ -68,7 +68,7 @@ func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 func eachKindInParallel(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
-		parallel(t, string(k), func(t *testing.T) { test(t, k) })
+		xdstest.Parallel(t, string(k), func(t *testing.T) { test(t, k) })
 	}
 }
 

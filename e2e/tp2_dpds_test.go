@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -139,7 +140,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 			}, nil},
 			{"silence until the resource timer", (*mesh).keepSilent, nil},
 		} {
-			parallel(t, test.name, func(t *testing.T) {
+			xdstest.Parallel(t, test.name, func(t *testing.T) {
 				a := newApart(t)
 				direct, proxy := a.serve()
 				test.given(a.origin)
@@ -182,7 +183,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 				})
 			},
 		} {
-			parallel(t, name, func(t *testing.T) {
+			xdstest.Parallel(t, name, func(t *testing.T) {
 				m := newVariantMesh(t)
 				prepare(m)
 				all := backends(t, "even", "odd")
@@ -225,7 +226,7 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 			xdsmsg.ClusterType:  func(b *testutils.Backend) proto.Message { return xdsmsg.EDSCluster(cluster, b.ID()) },
 			xdsmsg.EndpointType: func(b *testutils.Backend) proto.Message { return xdsmsg.SimpleEndpoints(endpoints, b.Addr()) },
 		} {
-			parallel(t, typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
+			xdstest.Parallel(t, typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
 				m := newVariantMesh(t)
 				all := backends(t, "0", "1", "2")
 				for _, b := range all {

@@ -67,8 +67,7 @@ func userAgents(control *gocp.Server) map[string]bool {
 // interceptors are on every channel of the scheme "xds", when a channel's
 // resolver is gRPC-Go's, then gRPC-Go routes its RPCs and dynxds takes no part.
 func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
-	t.Run("RPCs succeed", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "RPCs succeed", func(t *testing.T) {
 		control := gocp.Start(t, gocp.AnyNames)
 		blue := testutils.StartBackend(t, "blue")
 		w := &world{control: control, blue: blue}
@@ -78,8 +77,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 		rpcs.Stop(t)
 		xdstest.Equal(t, "who asked the control plane", map[string]bool{grpcUserAgent: true}, userAgents(control))
 	})
-	t.Run("RPCs wait in gRPC for the first configuration", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "RPCs wait in gRPC for the first configuration", func(t *testing.T) {
 		control := gocp.Start(t, gocp.AnyNames)
 		cc := dial(t, grpcGoBuilder(t, control), "xds:///"+service)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -89,8 +87,7 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 			t.Errorf("the RPC ended with %v, want gRPC's own DEADLINE_EXCEEDED", err)
 		}
 	})
-	t.Run("beside a channel of dynxds", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "beside a channel of dynxds", func(t *testing.T) {
 		w := newWorld(t, gocp.AnyNames, nil)
 		rpcs := load.Start(t, dial(t, grpcGoBuilder(t, w.control), "xds:///"+service))
 		rpcs.WaitForBackends(t, "blue")

@@ -72,8 +72,7 @@ func installPython(t *testing.T) (dir string, command []string) {
 func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startClient)) {
 	t.Parallel()
 	for _, l := range languages {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, l.name, func(t *testing.T) {
 			dir, command := l.install(t)
 			test(t, l, func(t *testing.T, target string, bootstrap []byte, calls ...otherCall) *otherClient {
 				t.Helper()
@@ -94,8 +93,7 @@ func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startC
 func TestOtherLanguagesAgainstOurControlPlane(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, l language, start startClient) {
 		for _, name := range l.options {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, name, func(t *testing.T) {
 				s := startOurServer(t, ourOptions[name])
 				client := start(t, "xds:///"+service, s.bootstrapForOthers(), emptyCall)
 				for _, step := range s.ourSteps() {

@@ -100,8 +100,7 @@ func (s *ourServer) checkAccepted(t *testing.T) {
 // its client, then it accepts everything and follows every change.
 func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
 	for name, opts := range ourOptions {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			s := startOurServer(t, opts)
 			b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrapForOthers())
 			xdstest.NoError(t, err)

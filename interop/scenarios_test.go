@@ -190,8 +190,7 @@ var scenarios = []scenario{
 func TestScenarios(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		for _, s := range scenarios {
-			t.Run(s.name+", "+mode.String(), func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, s.name+", "+mode.String(), func(t *testing.T) {
 				w := &world{
 					control: gocp.Start(t, mode),
 					blue:    testutils.StartBackend(t, "blue"),

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -97,8 +98,7 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 // and the snapshot that mends it takes effect.
 func TestNACKLoopIsSlowedDown(t *testing.T) {
 	for _, mode := range []gocp.Mode{gocp.AnyNames, gocp.ADSMode} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, mode.String(), func(t *testing.T) {
 			ctx := testutils.Context(t)
 			w := newWorld(t, mode, nil)
 			w.control.AllowRejections()

@@ -53,12 +53,10 @@ type world struct {
 
 // overLinks runs a test with the control plane on loopback, and behind a link with latency.
 func overLinks(t *testing.T, name string, f func(t *testing.T, link *testutils.Link)) {
-	t.Run(name, func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, name, func(t *testing.T) {
 		f(t, nil)
 	})
-	t.Run(name+", with latency", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, name+", with latency", func(t *testing.T) {
 		f(t, testutils.NewLink(10*time.Millisecond, 10*time.Millisecond))
 	})
 }

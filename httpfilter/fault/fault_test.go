@@ -171,8 +171,7 @@ func TestHeaderMatching(t *testing.T) {
 		{"share of nothing", percent(50), []string{abortGRPCHeader, "3", abortShareHeader, "0"}, codes.InvalidArgument, [2]int{}},
 		{"share that is none", percent(100), []string{abortGRPCHeader, "3", abortShareHeader, "half"}, codes.InvalidArgument, [2]int{1000, 1000}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			ctx := metadata.AppendToOutgoingContext(t.Context(), test.md...)
 			f, aborted := filter{new(atomic.Int64)}, 0
 			for range 1000 {

@@ -195,8 +195,7 @@ func TestSessions(t *testing.T) {
 		{name: "a cookie that cannot be read", cookie: "what", backend: backend{host: addr}, set: addr + ";cluster:a"},
 		{name: "another path", method: "/p.T/M", cookie: addr, backend: backend{host: addr}, skipped: true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			i, _ := (&instance{}).ClientInterceptor(conf, nil)
 			ctx := t.Context()
 			if tc.cookie != "" {
@@ -326,8 +325,7 @@ func TestConfig(t *testing.T) {
 			faults: []string{cookie + ".ttl: must be a valid duration"},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			got, err := filter{}.ParseConfig(packed(t, tc.config))
 			checkConfig(t, got, err, tc.want, tc.faults)
 

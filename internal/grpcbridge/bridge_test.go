@@ -208,8 +208,7 @@ func TestAForeignResolverIsLeftAlone(t *testing.T) {
 		"installed": nil,
 		"explicit":  grpcbridge.DialOptions(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, streaming bool) {
 				err := call(t.Context(), dial(t, foreignBuilder{}, opts...), streaming)
 				wantStatus(t, err, codes.Unavailable, "foreign resolver at work")
@@ -251,8 +250,7 @@ func TestAnRPCIsRunOnceHoweverOftenTheInterceptorsArePresent(t *testing.T) {
 		{"installed and explicit", scheme, grpcbridge.DialOptions()},
 		{"explicit twice", "unreached", append(grpcbridge.DialOptions(), grpcbridge.DialOptions()...)},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			b := newFakeBuilder()
 			b.scheme = test.scheme
 			ended := errors.New("the end of the chain")

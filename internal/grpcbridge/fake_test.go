@@ -167,8 +167,7 @@ func wantStatus(t *testing.T, err error, code codes.Code, texts ...string) {
 // eachKind runs the test for a unary and for a streaming RPC.
 func eachKind(t *testing.T, test func(t *testing.T, streaming bool)) {
 	for _, streaming := range []bool{false, true} {
-		t.Run(map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
 			test(t, streaming)
 		})
 	}

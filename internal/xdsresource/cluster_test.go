@@ -110,8 +110,7 @@ func TestCluster(t *testing.T) {
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			if tc.want.MaxRequests == 0 {
 				tc.want.MaxRequests = DefaultMaxRequests
 			}
@@ -278,8 +277,7 @@ func TestClusterWithInlineEndpoints(t *testing.T) {
 			}}},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			tc.want.Name, tc.want.LBPolicy, tc.want.MaxRequests, tc.want.Sessions = "blue", "round_robin", DefaultMaxRequests, DefaultSessions
 			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, tc.resource))
 		})
@@ -361,8 +359,7 @@ func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
 			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
 	})
-	t.Run("an aggregate that cannot be read", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "an aggregate that cannot be read", func(t *testing.T) {
 		if faults := decodeFaults(t, ClusterType, unreadable); len(faults) != 1 || faults[0].Path != "cluster_type.typed_config" {
 			t.Errorf("faults = %v, want one of cluster_type.typed_config", faults)
 		}

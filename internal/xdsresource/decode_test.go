@@ -45,8 +45,7 @@ func TestResourceTypes(t *testing.T) {
 		{ClusterType, &clusterpb.Cluster{}, "Cluster", true},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, "ClusterLoadAssignment", false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			if got := xdsmsg.Any(tc.message).TypeUrl; got != tc.rt.TypeURL {
 				t.Errorf("TypeURL = %q, want %q", tc.rt.TypeURL, got)
 			}
@@ -65,8 +64,7 @@ func TestDecodeRejectsAnotherType(t *testing.T) {
 			"none":  {},
 			"nil":   nil,
 		} {
-			t.Run(rt.Name+"/"+what, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, rt.Name+"/"+what, func(t *testing.T) {
 				name, value, err := rt.Decode(resource, xdsclient.DecodeOptions{})
 				want := `has type "` + resource.GetTypeUrl() + `", want "` + rt.TypeURL + `"`
 				if name != "" || value != nil || err == nil || err.Error() != want {
@@ -93,8 +91,7 @@ func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
 		{"a name that is not a string", []byte{0x08, 0x01, 0xff}, ""},
 	} {
 		for _, rt := range allTypes {
-			t.Run(rt.Name+"/"+tc.given, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, rt.Name+"/"+tc.given, func(t *testing.T) {
 				got, value, err := rt.Decode(&anypb.Any{TypeUrl: rt.TypeURL, Value: tc.bytes}, xdsclient.DecodeOptions{})
 				if got != tc.want || value != nil {
 					t.Errorf("Decode = %q, %v; want %q and no value", got, value, tc.want)
@@ -118,8 +115,7 @@ func TestDecodeReturnsTheNameOfAResourceWithFaults(t *testing.T) {
 		{ClusterType, &clusterpb.Cluster{Name: "n"}},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{}}}},
 	} {
-		t.Run(tc.rt.Name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
 			name, value, err := tc.rt.Decode(xdsmsg.Any(tc.resource), xdsclient.DecodeOptions{})
 			if name != "n" || value != nil || err == nil {
 				t.Errorf(`Decode = %q, %v, %v; want "n", no value and an error`, name, value, err)
@@ -140,8 +136,7 @@ func TestDecodeNeedsAName(t *testing.T) {
 		{ClusterType, &clusterpb.Cluster{}, fault{"name", "must not be empty"}},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, fault{"cluster_name", "must not be empty"}},
 	} {
-		t.Run(tc.rt.Name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
 			faults := decodeFaults(t, tc.rt, tc.resource)
 			if len(faults) == 0 || faults[0] != tc.want {
 				t.Errorf("faults = %v, want the first to be %v", faults, tc.want)
@@ -168,8 +163,7 @@ func TestDuration(t *testing.T) {
 		{given: "mixed signs", pb: &durationpb.Duration{Seconds: 1, Nanos: -1}, fault: "d: is not a valid duration: seconds: 1, nanos: -1"},
 		{given: "over 10,000 years", pb: &durationpb.Duration{Seconds: 4e11}, fault: "d: is not a valid duration: seconds: 400000000000, nanos: 0"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			v := new(validator)
 			got := v.duration(at, tc.pb)
 			fault := ""
@@ -264,8 +258,7 @@ func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
 		{"bytes that are no message", &anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}, nil},
 		{"another type", &anypb.Any{TypeUrl: typeurl.Cluster}, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tt.name, func(t *testing.T) {
 			_, value, err := DynamicParameterConstraintsType.Decode(tt.resource, xdsclient.DecodeOptions{})
 			if err == nil || value != nil {
 				t.Fatalf("Decode = %v, %v, want an error and no value", value, err)

@@ -94,8 +94,7 @@ func TestEndpoints(t *testing.T) {
 			[]Locality{{ID: id("b"), Weight: 1, Endpoints: one("1")}},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			want := &Endpoints{Name: "svc", Localities: tc.want}
 			xdstest.Equal(t, "Endpoints", want, mustDecode[Endpoints](t, EndpointsType, tc.resource))
 		})
@@ -118,8 +117,7 @@ func TestHealthStatus(t *testing.T) {
 		{corepb.HealthStatus_DEGRADED, HealthDegraded, false},
 		{99, 99, false},
 	} {
-		t.Run(tc.pb.String(), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.pb.String(), func(t *testing.T) {
 			e := host("a")
 			e.HealthStatus = tc.pb
 			got := mustDecode[Endpoints](t, EndpointsType, assignment(locality("z", 0, 1, e))).Localities[0].Endpoints[0].Health
@@ -258,8 +256,7 @@ func TestAddressFamily(t *testing.T) {
 		{"V6_ONLY", FamilyV6, v6, nil, v6},
 		{"V4_PREFERRED", FamilyV4Preferred, v4, v4, v6},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			for _, c := range []struct{ addresses, want []string }{{both, tc.both}, {v4, tc.only4}, {v6, tc.only6}} {
 				if got := tc.family.choose(c.addresses); !slices.Equal(got, c.want) {
 					t.Errorf("of %v it chooses %v, want %v", c.addresses, got, c.want)
@@ -330,8 +327,7 @@ func TestResolvedCluster(t *testing.T) {
 			}}},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			got := tc.cluster.Resolved(func(name string) []string { return tc.addresses[name] })
 			want := &Endpoints{Name: "blue", Drops: []Drop{{"spare", 1}}, Localities: tc.want}
 			xdstest.Equal(t, "endpoints", want, got)

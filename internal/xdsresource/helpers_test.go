@@ -99,8 +99,7 @@ type rows[G, W any] []row[G, W]
 func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given G) W, table rows[G, W]) {
 	t.Helper()
 	for _, r := range table {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, r.name, func(t *testing.T) {
 			xdstest.Equal(t, what, r.want, got(t, r.given))
 		})
 	}

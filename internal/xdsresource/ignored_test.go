@@ -129,8 +129,7 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			got, err := IgnoredFields(xdsmsg.Any(tc.resource))
 			xdstest.NoError(t, err)
 			checkIgnored(t, got, tc.want...)
@@ -426,8 +425,7 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 			ClusterName: "c", Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
 		}, []note{{"policy.overprovisioning_factor", is}}},
 	} {
-		t.Run(tc.typ.Name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.typ.Name, func(t *testing.T) {
 			resource := xdsmsg.Any(tc.resource)
 			_, value, err := tc.typ.Decode(resource, xdsclient.DecodeOptions{})
 			xdstest.NoError(t, err)

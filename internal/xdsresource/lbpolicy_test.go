@@ -77,8 +77,7 @@ func TestLoadBalancingPolicy(t *testing.T) {
 		{"a TypedStruct of a name that is not registered is skipped", custom("type.googleapis.com/myorg.Unknown"),
 			policy{"round_robin", "", true}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			behind := xdsmsg.Any(&roundrobinpb.RoundRobin{})
 			for _, within := range []bool{false, true} {
 				list, want := policies(xdsmsg.Any(tc.pb), behind), tc.want

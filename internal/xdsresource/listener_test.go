@@ -22,6 +22,7 @@ import (
 	_ "github.com/dynxds/dynxds/httpfilter/router"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -125,8 +126,7 @@ func apiListener(hcm proto.Message) *listenerpb.Listener {
 func TestListenerByRDS(t *testing.T) {
 	t.Parallel()
 	for what, source := range map[string]*corepb.ConfigSource{"ads": xdsmsg.ADS(), "self": self()} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, what, func(t *testing.T) {
 			hcm := validManager()
 			hcm.RouteSpecifier = rds(source, "routes")
 			hcm.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(3 * time.Second)}

@@ -16,6 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func caseInsensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
@@ -77,8 +78,7 @@ func TestPathMatch(t *testing.T) {
 			TlsContext:    &routepb.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)},
 		}, []string{"/a/b"}, nil},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			vh := decodeRoutes(t, xdsmsg.Route(tc.match, xdsmsg.ToCluster("a")))
 			checkMatches(t, vh, byMethod, tc.yes, tc.no)
 		})
@@ -133,8 +133,7 @@ func TestQueryMatch(t *testing.T) {
 		{"neither", queries{{Name: "q"}}, []string{"/m?q"}, []string{"/m?a", "/m"}},
 		{"all have to match", queries{queryPresent("a", true), queryPresent("b", true)}, []string{"/m?b&a"}, []string{"/m?a", "/m?b"}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			match := xdsmsg.Path("/m")
 			match.QueryParameters = tc.match
 			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
@@ -171,8 +170,7 @@ func TestHeadersThatGRPCFillsIn(t *testing.T) {
 		{"content-type", "application/grpc", matching.RPC{}},
 		{"content-type", "application/grpc+json", matching.RPC{ContentType: "application/grpc+json"}},
 	} {
-		t.Run(tc.header+"="+tc.value, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.header+"="+tc.value, func(t *testing.T) {
 			is, isNot := xdsmsg.Prefix(""), xdsmsg.Prefix("")
 			is.Headers = []*routepb.HeaderMatcher{exact(tc.header, tc.value)}
 			isNot.Headers = []*routepb.HeaderMatcher{present(tc.header, false)}
@@ -274,8 +272,7 @@ func TestHeaderMatch(t *testing.T) {
 		{"a binary header is never there, asked for as such", present("h-bin", false), []metadata.MD{{"h-bin": {"x"}}}, nil},
 		{"content-type as gRPC sends it", exact("content-type", "application/grpc"), []metadata.MD{nil, {"content-type": {"x"}}}, nil},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			match := xdsmsg.Prefix("/")
 			match.Headers = []*routepb.HeaderMatcher{tc.match}
 			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
@@ -366,8 +363,7 @@ func TestRuntimeFraction(t *testing.T) {
 		{"all", runtimeFraction(100, typepb.FractionalPercent_HUNDRED), matching.Million},
 		{"more than all", runtimeFraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), matching.Million},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			match := xdsmsg.Prefix("/")
 			match.RuntimeFraction = tc.fraction
 			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("some")), xdsmsg.PrefixRoute("/", "rest"))

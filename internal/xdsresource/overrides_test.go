@@ -113,8 +113,7 @@ func TestFilterOverrides(t *testing.T) {
 		},
 	} {
 		for level, at := range overrideLevels {
-			t.Run(level+"/"+tc.given, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, level+"/"+tc.given, func(t *testing.T) {
 				config := configWithOverrides(level, "f", tc.value)
 				at += `.typed_per_filter_config["f"]` + tc.field
 				if tc.fault != "" {

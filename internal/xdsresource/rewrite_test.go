@@ -66,8 +66,7 @@ func TestRewritePath(t *testing.T) {
 		{given: "the result is empty", match: xdsmsg.Prefix("/a"), edit: regex(".*", ""), method: "/a/b", broken: true},
 		{given: "the result has a blank", match: xdsmsg.Prefix("/a"), edit: prefix("/b c"), method: "/a", broken: true},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			route := decodeRoutes(t, routeWith(tc.match, tc.edit)).Route(matching.RPC{Method: tc.method})
 			got, ok := route.RewritePath(tc.method)
 			if ok == tc.broken || ok && got != tc.want {
@@ -104,8 +103,7 @@ func TestRewriteFaults(t *testing.T) {
 			[]fault{{at + ".regex_rewrite.substitution", "has 1025 bytes, more than 1024"}},
 		},
 	})
-	t.Run("an authority with a blank", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "an authority with a blank", func(t *testing.T) {
 		resource := xdsmsg.Any(routeConfig(routeWith(xdsmsg.Prefix("/"), hostLiteral("a b"))))
 		_, _, err := RouteConfigurationType.Decode(resource, trusted)
 		if err == nil || err.Error() != at+`.host_rewrite_literal: "a b" is not an authority` {
@@ -162,8 +160,7 @@ func TestRewriteAuthority(t *testing.T) {
 		{given: "that of the cluster is carried out before that of the route", edit: hostLiteral("new"), cluster: "c", want: "new", field: "host_rewrite_literal"},
 		{given: "that of the cluster beside auto", edit: autoHost(true), cluster: "c", want: "c", auto: true, field: "auto_host_rewrite"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			action := weightedAction(weighted{"a", 1})
 			if tc.cluster != "" {
 				action.GetWeightedClusters().Clusters[0].HostRewriteSpecifier = &routepb.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: tc.cluster}
@@ -272,8 +269,7 @@ func TestHeaderEdits(t *testing.T) {
 		{"absent is asked once", nil, options{option("h", "1", appendOrAdd), option("h", "2", addIfAbsent)}, values{"1", "2"}, values{"x", "y", "1"}},
 		{"present is asked once", nil, options{option("h", "1", overwriteOrAdd), option("h", "2", overwrite)}, values{"1"}, values{"2"}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			route := xdsmsg.PrefixRoute("/", "a")
 			route.RequestHeadersToAdd, route.RequestHeadersToRemove = tc.add, tc.remove
 			route.ResponseHeadersToAdd, route.ResponseHeadersToRemove = tc.add, tc.remove
@@ -391,8 +387,7 @@ func TestIgnoredHeaderEdits(t *testing.T) {
 		{"an unknown action", option("h", "v", 9), ".append_action", "the action 9 is unknown", false},
 		{"append and append_action", both, "", "append and append_action are both set", false},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			route := xdsmsg.PrefixRoute("/", "a")
 			route.RequestHeadersToAdd = options{tc.option, option("good", "v", appendOrAdd)}
 			route.ResponseHeadersToAdd = route.RequestHeadersToAdd
@@ -407,8 +402,7 @@ func TestIgnoredHeaderEdits(t *testing.T) {
 			xdstest.Equal(t, "after the edits that are left", metadata.MD{"good": {"v"}}, md)
 		})
 	}
-	t.Run("removals", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "removals", func(t *testing.T) {
 		config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 		config.VirtualHosts[0].RequestHeadersToRemove = []string{":path", "te"}
 		config.ResponseHeadersToRemove = []string{"grpc-status"}

@@ -224,8 +224,7 @@ func TestIgnoredRoutes(t *testing.T) {
 		"inline_cluster_specifier_plugin":   xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
 		"optional cluster_specifier_plugin": xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
 	} {
-		t.Run(given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, given, func(t *testing.T) {
 			config := routeConfig(route, xdsmsg.PrefixRoute("/", "fallback"))
 			config.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{
 				Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},

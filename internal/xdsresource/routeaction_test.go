@@ -75,8 +75,7 @@ func TestHash(t *testing.T) {
 		{given: "terminal, with a hash from before", policies: policies{hashHeader("b"), terminal(hashHeader("a")), hashState("io.grpc.channel_id")}, md: metadata.Pairs("b", "y"), want: y},
 		{given: "terminal, of an unknown kind", policies: policies{hashHeader("b"), terminal(hashCookie()), hashState("io.grpc.channel_id")}, md: metadata.Pairs("b", "y"), want: y, ignored: 1},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			rc := mustDecodeRoutes(t, routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) { a.HashPolicy = tc.policies })))
 			if len(rc.Ignored) != tc.ignored {
 				t.Errorf("Ignored = %v, want %d entries", rc.Ignored, tc.ignored)
@@ -238,8 +237,7 @@ func TestDirectResponseBody(t *testing.T) {
 		{given: "4097 bytes, which are allowed", body: inline(strings.Repeat("x", 4097)), limit: wrapperspb.UInt32(5000), want: strings.Repeat("x", 4097)},
 		{given: "none allowed", body: inline("x"), limit: wrapperspb.UInt32(0), faults: []fault{{at, "has 1 bytes, more than max_direct_response_body_size_bytes, 0"}}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			config := routeConfig(respond(&routepb.DirectResponseAction{Status: 503, Body: tc.body}))
 			config.MaxDirectResponseBodySizeBytes = tc.limit
 			if checkFaults(t, RouteConfigurationType, config, tc.faults); tc.faults != nil {
@@ -313,8 +311,7 @@ func TestRedirectLocation(t *testing.T) {
 		{"a prefix", xdsmsg.Prefix("/a.B"), &action{PathRewriteSpecifier: &routepb.RedirectAction_PrefixRewrite{PrefixRewrite: "/c.D"}}, plain, "http://old:8080/c.D/m?q=1"},
 		{"a regex", xdsmsg.Prefix("/"), &action{PathRewriteSpecifier: &routepb.RedirectAction_RegexRewrite{RegexRewrite: substitute("/([^/]*)/", `/\1.v2/`)}}, plain, "http://old:8080/a.B.v2/m?q=1"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			vh := decodeRoutes(t, &routepb.Route{Match: tc.match, Action: &routepb.Route_Redirect{Redirect: tc.action}})
 			route := vh.Route(tc.rpc)
 			if got := route.Action.(*Redirect).Location(&route.Match, &tc.rpc); got != tc.want {

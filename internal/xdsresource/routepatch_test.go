@@ -109,8 +109,7 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 			host(pb).Routes[3].Action = &routepb.Route_Route{Route: &routepb.RouteAction{}}
 		}, 0, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
 			pb := twoHosts()
 			tc.edit(pb)

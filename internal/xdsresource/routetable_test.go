@@ -10,6 +10,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // decodeDomains decodes a RouteConfiguration with a virtual host for each
@@ -51,8 +52,7 @@ func TestVirtualHostByAuthority(t *testing.T) {
 		{"no match", []string{"a", "*.b", "c.*"}, "b", ""},
 		{"a longer authority", []string{"a.b"}, "xa.b", ""},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			got := ""
 			if vh := decodeDomains(t, tc.domains...).VirtualHost(tc.authority); vh != nil {
 				got = vh.Name

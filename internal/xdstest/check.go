@@ -23,3 +23,12 @@ func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
+
+// Parallel runs a sub-test in parallel with others.
+func Parallel(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(t)
+	})
+}

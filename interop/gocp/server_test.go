@@ -47,8 +47,7 @@ func receive(t *testing.T, s stream) (version string, resources int) {
 
 func TestServerServesAndRestarts(t *testing.T) {
 	for _, mode := range gocp.Modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, mode.String(), func(t *testing.T) {
 			ctx := testutils.Context(t)
 			s := gocp.Start(t, mode)
 			cc, err := grpc.NewClient("passthrough:///"+s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))

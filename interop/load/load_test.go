@@ -77,8 +77,7 @@ func TestHeldStream(t *testing.T) {
 		{"that is left alone", func(*testutils.Backend) {}, false},
 		{"whose backend goes", (*testutils.Backend).Stop, true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			b := testutils.StartBackend(t, "only")
 			l := Start(t, dial(t, b))
 			l.HoldStream(t, dial(t, b))
@@ -122,8 +121,7 @@ func TestExpectation(t *testing.T) {
 			}
 		}}, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			x := newExpectation(test.ids)
 			for _, f := range test.seen {
 				f(x)

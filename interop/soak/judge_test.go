@@ -58,8 +58,7 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 		{-1, 0, "no client may have"},
 		{2, -1, "does not lead to"},
 	} {
-		t.Run(fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
 			checkFault(t, allowed(live, client{}, answered(test.version, unlaned, test.backend)), test.fault)
 		})
 	}
@@ -118,8 +117,7 @@ func TestExcusedFailures(t *testing.T) {
 		{"with another status", m.addr(0), -time.Second, time.Second, status.Error(codes.Internal, "odd"), "odd"},
 		{"hanging", m.addr(0), -time.Second, patience, status.Error(codes.DeadlineExceeded, "hang"), "hang"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			checkFault(t, m.verdict(client{}, outcome{
 				method: method, began: crash.Add(test.began), ended: crash.Add(test.end), peer: test.peer, err: test.err,
 			}, &history{}), test.fault)

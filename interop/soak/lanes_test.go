@@ -69,8 +69,7 @@ func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
 		{drops, "a", 0, "may not have"},
 		{client{name: "neither"}, "a", 0, "may not have"},
 	} {
-		t.Run(fmt.Sprintf("%s, lane %q, backend %d", test.who.name, test.lane, test.backend), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, fmt.Sprintf("%s, lane %q, backend %d", test.who.name, test.lane, test.backend), func(t *testing.T) {
 			checkFault(t, allowed(live, test.who, answered(2, test.lane, test.backend)), test.fault)
 		})
 	}
@@ -132,8 +131,7 @@ func TestConstraintsOfAClient(t *testing.T) {
 		{"lied about", drops, inLanes("b", "c"), dpdsDoubtful, unlaned, "a"},
 		{"without DPDS", client{}, handout{}, dpdsServed, unlaned, unlaned},
 	} {
-		t.Run(test.name+", "+test.who.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name+", "+test.who.name, func(t *testing.T) {
 			c := forks(1, map[string]handout{test.who.name: test.handout})
 			c.dpds = map[string]dpdsState{test.who.dpds.resource(): test.state}
 			if got := c.constrained(test.who, xdsmsg.RouteType); got != test.constrained {
@@ -175,8 +173,7 @@ func TestWhatAClientHolds(t *testing.T) {
 		{"DPDS denied, twice", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{denied, denied}, "or twice"},
 		{"DPDS denied, and nothing else", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{denied}, "is missing"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			c := forks(1, map[string]handout{drops.name: test.handout})
 			var err error
 			if d := new(mesh).differenceOf(drops, c, test.held); d != "" {
