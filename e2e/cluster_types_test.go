@@ -98,8 +98,7 @@ func TestEveryClusterTypeServes(t *testing.T) {
 // fails.
 func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		m := newMesh(t)
-		first := testutils.StartBackend(t, "first")
+		m, first := newMesh(t), testutils.StartBackend(t, "first")
 		m.serve(service, "c", first)
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, first)

@@ -122,8 +122,7 @@ func TestErrorWithoutAVirtualHost(t *testing.T) {
 
 func TestErrorWithoutARoute(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
@@ -133,8 +132,7 @@ func TestErrorWithoutARoute(t *testing.T) {
 
 func TestErrorOfUnreachableEndpoints(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	backend.Stop()
 	mustFail(t, m.dial("xds:///"+service), `"cluster"`, backend.Addr(), "connection refused")
@@ -145,8 +143,7 @@ const failOnDataErrors = "fail_on_data_errors"
 
 func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, failOnDataErrors)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
@@ -166,8 +163,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 			{"cluster", xdsmsg.ClusterType, "cluster"},
 		} {
 			xdstest.Parallel(t, deleted.what, func(t *testing.T) {
-				m := newMesh(t)
-				backend := testutils.StartBackend(t, "b1")
+				m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 				m.serve(service, "cluster", backend)
 				cc := m.dial("xds:///" + service)
 				l := loadOn(t, cc, backend)
@@ -189,8 +185,7 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, failOnDataErrors)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), xdsmsg.PrefixRoute("", "cluster"))...)
 	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
@@ -248,8 +243,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 
 func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	builder := grpc.WithResolvers(m.builder())
 	first, second := dial(t, "xds:///"+service, builder), dial(t, "xds:///"+service, builder)

@@ -58,8 +58,7 @@ func TestFederation(t *testing.T) {
 // on it, and nothing else.
 func TestErrorOfAnUnknownAuthority(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	nowhere := in("nowhere", xdsmsg.ClusterType, "c")
 	m.set(append(chain(service, xdsmsg.PathRoute(emptyMethod, nowhere), xdsmsg.PrefixRoute("", "cluster")), clusterOf("cluster", backend)...)...)
 	cc := dialWith(t, "xds:///"+service, m.bootstrap(testutils.Authority("known.example.com", "", nil)))

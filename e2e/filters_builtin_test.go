@@ -207,8 +207,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 // no concern to a gRPC client, whose RPCs go on.
 func TestCORSDoesNothing(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.serveFilters(backend, map[string]proto.Message{"envoy.filters.http.cors": &corspb.CorsPolicy{
 		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
 	}}, xdsmsg.Filter("envoy.filters.http.cors", &corspb.Cors{}))

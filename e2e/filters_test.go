@@ -84,8 +84,7 @@ func TestFaultEndToEnd(t *testing.T) {
 		{name: "headers ask for a delay past the deadline", config: byHeader, md: []string{"x-envoy-fault-delay-request", "3600000"}, timeout: 50 * time.Millisecond, want: codes.DeadlineExceeded},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			filter := xdsmsg.Filter("fault", test.config)
 			filter.Disabled = test.disabled
 			m.serveFilters(backend, test.overrides, filter)
@@ -115,8 +114,7 @@ func appendHeader(name, value string) *mutationpb.HeaderMutation {
 
 func TestHeaderMutationEndToEnd(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.serveFilters(backend,
 		map[string]proto.Message{"edit": &headerpb.HeaderMutationPerRoute{Mutations: &headerpb.Mutations{
 			RequestMutations: []*mutationpb.HeaderMutation{appendHeader("q", "route"), {Action: &mutationpb.HeaderMutation_Remove{Remove: "removed"}}},
@@ -154,8 +152,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		}
 	}
 	eachKindInParallel(t, func(t *testing.T, k kind) {
-		m := newMesh(t)
-		backend := testutils.StartBackend(t, "b")
+		m, backend := newMesh(t), testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(100)))
 		cc := m.dial("xds:///" + service)
 		for range 3 {
@@ -285,8 +282,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		instances := func() (made, closed int64) {
 			return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0
 		}
-		m := newMesh(t)
-		backend := testutils.StartBackend(t, "b")
+		m, backend := newMesh(t), testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, countingEntry("a", "1"))
 		cc := m.dial("xds:///" + service)
 		l := loadOn(t, cc, backend)
@@ -356,8 +352,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 // A channel that becomes idle gives its instances up, and has others when it
 // wakes.
 func TestAnIdleChannelClosesItsFilters(t *testing.T) {
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	made, closed := countingFilter.made.Load(), countingFilter.closed.Load()
 	m.serveFilters(backend, nil, countingEntry("a", "1"))
 	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(50*time.Millisecond))

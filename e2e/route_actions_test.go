@@ -66,8 +66,7 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 	}
 	for _, mostSpecificWins := range []bool{false, true} {
 		xdstest.Parallel(t, fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			route := xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1})
 			weight := route.GetRoute().GetWeightedClusters().GetClusters()[0]
 			rc := xdsmsg.RouteConfig(service, service, route)
@@ -138,8 +137,7 @@ func TestRetryEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"route", "virtual host"} {
 		xdstest.Parallel(t, level, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			policy := &routepb.RetryPolicy{
 				RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2),
 				RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)},
@@ -210,28 +208,6 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	}
 }
 
-func TestMirrorEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
-	route := toCluster("primary")
-	route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "shadow"}}
-	m.serveRoutes([]*routepb.Route{route}, primary, shadow)
-	cc := m.dial("xds:///" + service)
-	for i, k := range kinds {
-		mustReach(t, cc, k, primary)
-		if err := shadow.Wait(testutils.Context(t), i+1); err != nil {
-			t.Errorf("%s: %v", k, err)
-		}
-		if got := shadow.Last().Authority; got != service+"-shadow" {
-			t.Errorf("%s: the shadow's authority is %q", k, got)
-		}
-	}
-	if primary.Count() != len(kinds) {
-		t.Errorf("the primary got %d RPCs", primary.Count())
-	}
-}
-
 // Envoy, RequestMirrorPolicy: several at once; those of the virtual host if the route
 // has none; a copy's authority, its fraction and its headers.
 func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
@@ -254,6 +230,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 		{"of the route in place of the virtual host", policies{of(100, asIs)}, policies{
 			of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) { p.DisableShadowHostSuffixAppend = true }),
 		}, []string{service}},
+		{"of the route, with defaults", nil, policies{{Cluster: "shadow"}}, []string{service + "-shadow"}},
 		{"none of the RPCs", nil, policies{of(0, asIs)}, nil},
 		{"named by a header", nil, policies{of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) {
 			p.Cluster, p.ClusterHeader = "", "mirror-to"
@@ -304,6 +281,9 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 					t.Errorf("copies to %q, want %q", got, tc.authorities)
 				}
 			})
+			if n := primary.Count(); n != len(kinds) {
+				t.Errorf("the primary got %d RPCs", n)
+			}
 		})
 	}
 }

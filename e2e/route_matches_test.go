@@ -176,8 +176,7 @@ func TestVirtualHostsEndToEnd(t *testing.T) {
 // client does not have, or without a cluster specifier, is as if it was not there.
 func TestUnsupportedActions(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	unroutable := func(prefix string, route *routepb.Route) *routepb.Route {
 		route.Match = xdsmsg.Prefix(prefix)
 		return route
@@ -206,8 +205,7 @@ func TestUnsupportedActions(t *testing.T) {
 // application has set is kept if it is sooner.
 func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	bounded := func(method string, d *routepb.RouteAction_MaxStreamDuration) *routepb.Route {
 		route := xdsmsg.PathRoute("/grpc.testing.TestService/"+method, "b")
 		route.GetRoute().MaxStreamDuration = d

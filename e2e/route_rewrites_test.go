@@ -51,8 +51,7 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 		{"regex_rewrite", xdsmsg.Prefix("/"), regex(`^/v[0-9]+[.](.*)/(.*)$`, `/grpc.\1/\2`), "/v17.testing.TestService/EmptyCall"},
 	} {
 		xdstest.Parallel(t, tc.name, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			route := xdsmsg.Route(tc.match, xdsmsg.ToCluster("b"))
 			tc.rewrite(route.GetRoute())
 			m.serveRoutes([]*routepb.Route{route}, backend)
@@ -110,8 +109,7 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 	for _, rewrite := range rewritingAuthority {
 		for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
 			xdstest.Parallel(t, rewrite.name+" to "+want, func(t *testing.T) {
-				m := newMesh(t, features...)
-				backend := testutils.StartBackend(t, "b")
+				m, backend := newMesh(t, features...), testutils.StartBackend(t, "b")
 				route := toCluster("b")
 				rewrite.apply(route)
 				m.serveRewritten(route, backend)
@@ -164,8 +162,7 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 		for name, names := range map[string][]string{"in the certificate": {service, "rewritten"}, "not in it": {service}} {
 			xdstest.Parallel(t, rewrite.name+", "+name, func(t *testing.T) {
 				server, client := certificateFor(t, names...)
-				m := newMesh(t, "trusted_xds_server")
-				backend := testutils.StartBackend(t, "b", grpc.Creds(server))
+				m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b", grpc.Creds(server))
 				route := toCluster("b")
 				rewrite.apply(route)
 				m.serveRewritten(route, backend)
@@ -193,8 +190,7 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 // the hostname of the endpoint that was picked, whichever that is.
 func TestEachEndpointHasItsAuthority(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	all := backends(t, "a", "b", "nameless")
+	m, all := newMesh(t), backends(t, "a", "b", "nameless")
 	route := toCluster("c")
 	route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 	endpoints := draining("c", all)
@@ -251,8 +247,7 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 		{"STRICT_DNS with a hostname", strictDNS, "own.example", func(string, string) string { return "own.example" }},
 	} {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
-			m := newMesh(t, "trusted_xds_server")
-			backend := testutils.StartBackend(t, "b")
+			m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b")
 			name, target := inZone(t, backend)
 			zone.SetA(name, "127.0.0.9", "127.0.0.1") // at the first of which nobody listens
 			route := toCluster("c")

@@ -34,8 +34,7 @@ func TestRoutesByPathAndPrefix(t *testing.T) {
 
 func TestInlineRouteConfiguration(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.set(xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "cluster"))))
 	m.set(clusterOf("cluster", backend)...)
 	mustReach(t, m.dial("xds:///"+service), unary, backend)
@@ -190,8 +189,7 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 // TestMaxStreamDurationBoundsUnaryAndStreamingRPCs: gRFC A31.
 func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	bounded := xdsmsg.PrefixRoute("", "cluster")
 	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(100 * time.Millisecond)}
 	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)

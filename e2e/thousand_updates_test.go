@@ -67,8 +67,7 @@ func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 		if isUnder(t, slowLink) {
 			half /= 10 // each waits for its ACK
 		}
-		m := newMesh(t)
-		backend := testutils.StartBackend(t, "b1")
+		m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 		for i := range 7 {
 			m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend)...)
 		}

@@ -50,8 +50,7 @@ var ways = []struct {
 func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b1")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			opts := way.dial(t, m)
 			for _, name := range []string{service, service + ":8443"} {
 				m.serve(name, "cluster", backend)
@@ -68,8 +67,7 @@ func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
 }
 
 func TestAliasScheme(t *testing.T) {
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	t.Run("DialOptions", func(t *testing.T) {
 		cc := dial(t, "dynxds:///"+service, dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))...)
@@ -117,8 +115,7 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 
 func TestManyChannelsShareOneStream(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	builder := m.builder()
 	var wg sync.WaitGroup
 	for i := range 50 {
@@ -142,8 +139,7 @@ func TestManyChannelsShareOneStream(t *testing.T) {
 
 func TestIdleAndBack(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(100*time.Millisecond))
 	for range 3 {
@@ -201,8 +197,7 @@ func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
 func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b1")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "cluster", backend)
 			var stats recorder
 			chained := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -261,8 +256,7 @@ func runChild() (code int, ok bool) {
 // are reached directly, as with gRPC-Go's own xds.
 func TestUnderHTTPSProxy(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	xdstest.NoError(t, err)
