@@ -32,14 +32,6 @@ func TestRoutesByPathAndPrefix(t *testing.T) {
 	mustReach(t, cc, bidiStreaming, rest)
 }
 
-func TestInlineRouteConfiguration(t *testing.T) {
-	t.Parallel()
-	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
-	m.set(xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "cluster"))))
-	m.set(clusterOf("cluster", backend)...)
-	mustReach(t, m.dial("xds:///"+service), unary, backend)
-}
-
 // No RPC fails when resources of any kind change, nor when the control plane restarts, or is
 // lost between a resource and one that it refers to.
 func TestUpdatesUnderLoad(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// language is gRPC in another language: a program that makes RPCs and says what came
+// language is gRPC in another language: a program that makes RPCs and reports what came
 // of them.
 type language struct {
 	name string

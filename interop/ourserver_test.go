@@ -96,8 +96,7 @@ func (s *ourServer) checkAccepted(t *testing.T) {
 	}
 }
 
-// TestGRPCGoAgainstOurControlPlane: given our control plane, when gRPC-Go's xds is
-// its client, then it accepts everything and follows every change.
+// gRPC-Go's xds accepts everything that our control plane sends, and follows every change.
 func TestGRPCGoAgainstOurControlPlane(t *testing.T) {
 	for name, opts := range ourOptions {
 		xdstest.Parallel(t, name, func(t *testing.T) {
@@ -139,7 +138,7 @@ type otherCall struct {
 
 var emptyCall = otherCall{Name: "empty", Method: "/grpc.testing.TestService/EmptyCall"}
 
-// otherRPC is what came of one.
+// otherRPC is the outcome of one.
 type otherRPC struct {
 	Call, Backend, Error string
 	Code                 int

@@ -71,15 +71,15 @@ func (f *folder) write(name, text string) {
 	xdstest.NoError(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
 }
 
-// reload changes a file and has the folder looked at again. It returns when the log
-// says what came of it.
+// reload changes a file and makes the process read the folder. It returns when the log has
+// the message.
 func (f *folder) reload(name, text, message string) {
 	f.t.Helper()
 	f.write(name, text)
 	f.lookAgain(message)
 }
 
-// lookAgain has the folder looked at, and returns when the log says what came of it.
+// lookAgain makes the process read the folder, and returns when the log has a message.
 func (f *folder) lookAgain(messages ...string) {
 	f.t.Helper()
 	xdstest.NoError(f.t, f.process.Process.Signal(syscall.SIGHUP))
@@ -103,7 +103,7 @@ func (f *folder) logged(messages ...string) string {
 	return ""
 }
 
-// scan reads a line of the log. That a client rejects what it gets fails the test.
+// scan reads a line of the log. A NACK of a client fails the test.
 func (f *folder) scan() bool {
 	f.t.Helper()
 	more := f.log.Scan()
@@ -177,8 +177,7 @@ func (c *servedClient) reaches(backend string) {
 	}
 }
 
-// servedClients are how the clients of TestGRPCGoWorksWithServe come by their
-// configuration.
+// servedClients are the kinds of clients of TestGRPCGoWorksWithServe.
 var servedClients = map[string]struct {
 	newBuilder func(bootstrap []byte) (grpcresolver.Builder, error)
 	target     string
@@ -199,10 +198,9 @@ const betweenClusters = "unknown cluster selected for RPC"
 
 var ofMesh = []string{"--authority", "mesh"}
 
-// TestGRPCGoWorksWithServe: given "dynxds serve" over a folder with policies of an owner
-// and of a consumer, and bootstraps of "dynxds bootstrap", then clients of gRPC-Go's xds
-// and of dynxds alike get what is for their nodes; when files change they follow, and
-// when these become faulty they stay.
+// Given "dynxds serve" over a folder with policies of an owner and of a consumer, and
+// bootstraps of "dynxds bootstrap", clients of gRPC-Go's xds and of dynxds get the resources
+// for their nodes. They follow changes of the files, and keep the last valid state.
 func TestGRPCGoWorksWithServe(t *testing.T) {
 	t.Parallel()
 	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
@@ -252,9 +250,8 @@ endpoints:
 	expect("v1", "v1")
 }
 
-// TestGRPCGoIsNeverMisrouted: given the folder of TestOtherLanguagesAreNeverMisrouted,
-// then RPCs of gRPC-Go's xds and of dynxds go the same ways; those of dynxds are told
-// where the redirect leads.
+// With the folder of TestOtherLanguagesAreNeverMisrouted, RPCs of gRPC-Go's xds and of dynxds
+// go the same ways; the errors of dynxds say where the redirect leads.
 func TestGRPCGoIsNeverMisrouted(t *testing.T) {
 	t.Parallel()
 	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")

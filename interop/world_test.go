@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// service is the target's endpoint, and so the name of its Listener.
+// service is the endpoint of the target, and the name of its Listener.
 const service = "echo.example.com"
 
 // world is a control plane, two backends, and two channels of dynxds: one with
@@ -196,14 +196,13 @@ func (p *pipes) dial(_ context.Context, addr string) (net.Conn, error) {
 	return client, nil
 }
 
-// connect dials a channel of a peer whose endpoints are on this network, and has it
-// want them, until the context ends.
+// connect dials a channel of a peer whose endpoints are on this network, and lets it
+// connect to them, until the context ends.
 func (p *pipes) connect(ctx context.Context, b *testing.B, peer treePeer, control *gocp.Server) {
 	cc := dial(b, peer.builder(b, control), "xds:///"+service, grpc.WithContextDialer(p.dial),
-		// What a connection takes is not what is measured, and 10,000 of them are
-		// to fit.
+		// The memory of connections is not measured, and 10,000 of them have to fit.
 		grpc.WithReadBufferSize(0), grpc.WithWriteBufferSize(0))
-	// No endpoint answers: the RPC is there to be picked for.
+	// No endpoint answers; the RPC makes the balancer pick.
 	go testpb.NewTestServiceClient(cc).EmptyCall(ctx, &testpb.Empty{})
 }
 

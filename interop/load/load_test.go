@@ -29,7 +29,7 @@ func TestEveryKindRuns(t *testing.T) {
 	t.Parallel()
 	l := Start(t, dial(t, testutils.StartBackend(t, "only")))
 	l.WaitForBackends(t, "only")
-	failures, done := l.take()
+	failures, done := l.finish()
 	if len(failures) > 0 {
 		t.Errorf("failures: %v", failures)
 	}
@@ -50,7 +50,7 @@ func TestEveryFailureCounts(t *testing.T) {
 	b.Fail(status.Error(codes.Aborted, "on purpose"))
 	// Twice the number of kinds in a row cannot all be of other kinds.
 	xdstest.NoError(t, b.Wait(testutils.Context(t), b.Count()+10*len(Kinds)))
-	failures, _ := l.take()
+	failures, _ := l.finish()
 	failed := map[string]bool{}
 	for _, f := range failures {
 		failed[f.Kind] = true
@@ -83,7 +83,7 @@ func TestHeldStream(t *testing.T) {
 			l.HoldStream(t, dial(t, b))
 			l.WaitForBackends(t, "only")
 			test.after(b)
-			failures, _ := l.take()
+			failures, _ := l.finish()
 			failed := slices.ContainsFunc(failures, func(f Failure) bool { return f.Kind == longLived })
 			if failed != test.fails {
 				t.Errorf("it failed: %v, want %v; all failures: %v", failed, test.fails, failures)
