@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
@@ -37,12 +38,12 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	if err = unmarshalJSON(fields, m); err == nil {
 		return nil
 	}
-	var faults structFaults
-	faults.message("", fields, m.ProtoReflect().New())
-	if faults.count == 0 {
-		return withoutPosition(err) // It is not the fault of one field.
+	var found structFaults
+	found.message("", fields, m.ProtoReflect().New())
+	if found.Total() == 0 {
+		return errors.New(withoutPosition(err)) // It is not the fault of one field.
 	}
-	return faults.err()
+	return errors.New(found.Join("; "))
 }
 
 // TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
@@ -89,27 +90,14 @@ const maxStructFaults = 20
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
 // protojson itself reports only the first fault, by its position in the JSON text that
 // was made of the Struct.
-type structFaults struct {
-	list  []error
-	count int
-}
+type structFaults struct{ faults.Faults }
 
-func (f *structFaults) add(path string, err error) {
-	if f.count++; f.count <= maxStructFaults {
-		f.list = append(f.list, fmt.Errorf("%s: %w", path, err))
+func (f *structFaults) add(path, problem string) {
+	if len(f.List) == maxStructFaults {
+		f.Omitted++
+		return
 	}
-}
-
-func (f *structFaults) err() error {
-	texts := make([]string, len(f.list))
-	for i, err := range f.list {
-		texts[i] = err.Error()
-	}
-	text := strings.Join(texts, "; ")
-	if more := f.count - len(f.list); more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return errors.New(text)
+	f.Add(faults.Fault{Path: path, Problem: problem})
 }
 
 // message looks at the fields of a message. m is an empty one.
@@ -120,7 +108,7 @@ func (f *structFaults) message(path string, value *structpb.Struct, m protorefle
 			field = m.Descriptor().Fields().ByTextName(key)
 		}
 		if field == nil {
-			f.add(path+key, fmt.Errorf("%s has no such field", m.Descriptor().FullName()))
+			f.add(path+key, string(m.Descriptor().FullName())+" has no such field")
 			continue
 		}
 		f.field(path+key, key, field, value.GetFields()[key], m)
@@ -168,4 +156,4 @@ var position = regexp.MustCompile(`^proto:\s*\p{Zs}*(syntax error )?(\(line \d+:
 
 // withoutPosition removes the position from an error of protojson: it is one in a text
 // that only this package has.
-func withoutPosition(err error) error { return errors.New(position.ReplaceAllString(err.Error(), "")) }
+func withoutPosition(err error) string { return position.ReplaceAllString(err.Error(), "") }
