@@ -174,7 +174,7 @@ func isUnder(t testing.TB, name string) bool {
 
 // in returns the new-style name of a resource (xRFC TP1).
 func in(authority, typeURL, id string) string {
-	return "xdstp://" + authority + "/" + strings.TrimPrefix(typeURL, typeurl.Prefix) + "/" + id
+	return "xdstp://" + authority + "/" + typeurl.Name(typeURL) + "/" + id
 }
 
 // backends starts a backend for each of the ids.

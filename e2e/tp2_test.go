@@ -57,7 +57,7 @@ func constrain(t testing.TB, typeURL string, keys ...dynparam.KeyConstraints) dy
 	t.Helper()
 	c, err := dynparam.New(keys...)
 	xdstest.NoError(t, err)
-	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{strings.TrimPrefix(typeURL, typeurl.Prefix): c})
+	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{typeurl.Name(typeURL): c})
 	xdstest.NoError(t, err)
 	return byType
 }

@@ -2,6 +2,8 @@
 // ask for, and of what wraps a resource on the wire. Only v3 of the xDS API is known.
 package typeurl
 
+import "strings"
+
 // Prefix starts every type URL; the full name of the message follows.
 const Prefix = "type.googleapis.com/"
 
@@ -17,3 +19,7 @@ const (
 // Wrapper is the type URL of a Resource of the discovery service, which carries another
 // resource with its name, version and dynamic parameters.
 const Wrapper = Prefix + "envoy.service.discovery.v3.Resource"
+
+// Name returns the full name of the message of a type URL. A name without a prefix is
+// returned as it is.
+func Name(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }

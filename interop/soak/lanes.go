@@ -3,7 +3,6 @@ package soak
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -135,7 +134,7 @@ func (h handout) String() string {
 func (h handout) resource() (dynparam.ByType, error) {
 	types := map[string]dynparam.Constraints{}
 	for typeURL, l := range h.lanes {
-		types[strings.TrimPrefix(typeURL, typeurl.Prefix)] = l.constraints()
+		types[typeurl.Name(typeURL)] = l.constraints()
 	}
 	return dynparam.NewByType(types)
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -38,7 +37,7 @@ func (n naming) name(typeURL, id string) string {
 	if n == "" {
 		return id
 	}
-	return xdsname.New(string(n), strings.TrimPrefix(typeURL, typeurl.Prefix), id)
+	return xdsname.New(string(n), typeurl.Name(typeURL), id)
 }
 
 // endpoints is the name of a cluster's ClusterLoadAssignment.
