@@ -68,20 +68,5 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // clientStatus maps the states to those of CSDS, which have the same names (gRFC
 // A88, "Cache Entry States, CSDS, and XdsClient Metrics").
 func clientStatus(s xdsclient.CacheState) adminv3.ClientResourceStatus {
-	switch s {
-	case xdsclient.StateRequested:
-		return adminv3.ClientResourceStatus_REQUESTED
-	case xdsclient.StateDoesNotExist:
-		return adminv3.ClientResourceStatus_DOES_NOT_EXIST
-	case xdsclient.StateACKed:
-		return adminv3.ClientResourceStatus_ACKED
-	case xdsclient.StateNACKed:
-		return adminv3.ClientResourceStatus_NACKED
-	case xdsclient.StateReceivedError:
-		return adminv3.ClientResourceStatus_RECEIVED_ERROR
-	case xdsclient.StateTimeout:
-		return adminv3.ClientResourceStatus_TIMEOUT
-	default:
-		return adminv3.ClientResourceStatus_UNKNOWN
-	}
+	return adminv3.ClientResourceStatus(adminv3.ClientResourceStatus_value[s.String()])
 }
