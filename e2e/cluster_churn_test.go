@@ -124,7 +124,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 		close(over)
 		backends.Wait()
 
-		// What is drawn last is what counts.
+		// The last update counts.
 		last := c.steady[0]
 		m.set(xdsmsg.SimpleEndpoints(name, last.Addr()))
 		l.await(t, last)

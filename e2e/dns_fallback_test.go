@@ -32,7 +32,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// zone is the DNS of the process: what it does not have does not exist.
+// zone is the DNS of the process. Names that are not in it do not exist.
 var zone *dnsserver.Server
 
 // underZone runs the tests with zone as the system's DNS.

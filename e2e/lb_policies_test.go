@@ -295,7 +295,7 @@ func keyedEndpoints(name string, backends ...*testutils.Backend) *endpointpb.Clu
 	return m
 }
 
-// gRFC A42, "Hash Policies": RPCs of which the policies make one hash go to one
+// gRFC A42, "Hash Policies": RPCs with the same hash go to one
 // endpoint, whatever their kind, from the first one on.
 func TestHashPoliciesMakeRPCsSticky(t *testing.T) {
 	t.Parallel()

@@ -88,8 +88,8 @@ func asks(typeURL, added string, others ...string) xdstest.Match {
 	return xdstest.ForNames(typeURL, append(others, added)...)
 }
 
-// keepSilent has the control plane say nothing of what it does not have, over delta
-// as over SotW. Otherwise RPCs that need it would fail at once over delta.
+// keepSilent makes the control plane send nothing for missing resources over delta, as over
+// SotW. Otherwise RPCs that need them would fail at once over delta.
 func (m *mesh) keepSilent() {
 	m.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
 		resp.RemovedResources, resp.RemovedResourceNames = nil, nil
@@ -144,7 +144,7 @@ const (
 	slowLink = "slow-link"
 )
 
-// overLinks runs a test of which no RPC fails with control planes on loopback, and behind a
+// overLinks runs a test in which no RPC fails with control planes on loopback, and behind a
 // link with latency: there a request of the client and a response of the control plane can
 // cross. newMesh finds the link in the name of the test.
 func overLinks(t *testing.T, f func(t *testing.T)) {

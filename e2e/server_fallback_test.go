@@ -34,8 +34,8 @@ func (p pair) dial(target string) *grpc.ClientConn {
 	return dialWith(t, target, p.high.bootstrap(testutils.FurtherServer(p.low.Addr(), p.low.features...)))
 }
 
-// gRFC A71: with the primary down at the start, RPCs go by the secondary's
-// resources; when it is back they go by its own again, and none fails.
+// gRFC A71: with the primary down at the start, RPCs use the secondary's resources; when it
+// is up they use the primary's, and none fails.
 func TestRPCsFallBackAndReturn(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
 		p := newPair(t, "cluster-high", "cluster-low")

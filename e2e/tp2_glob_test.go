@@ -105,7 +105,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	seen.await(t, "c3{shards=5}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
 }
 
-// answers is a watcher that keeps what is said of a collection as a whole, and of how many
+// answers is a watcher that records the events of a collection as a whole, and of how many
 // members before.
 type answers struct {
 	members int

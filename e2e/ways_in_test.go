@@ -353,7 +353,7 @@ func TestBootstrapAppearsAndTheChannelLeavesDNS(t *testing.T) {
 	})
 }
 
-// A variable that is taken away is as good as none: DNS takes over from a bootstrap with
+// If the variable is unset, DNS takes over from a bootstrap with
 // faults, as for new channels.
 func TestInvalidBootstrapIsRemoved(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")

@@ -48,7 +48,7 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 
 // TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
 // xds.type.v3): the type that it stands for, as a type URL even if it has only
-// the name, and its fields, not nil. If the configuration is none, fields is nil.
+// the name, and its fields, not nil. If the configuration is no TypedStruct, fields is nil.
 func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, err error) {
 	var s interface {
 		proto.Message

@@ -221,7 +221,7 @@ func benchWorld(t testing.TB, n int) (control *gocp.Server, backend string) {
 	return control, backend
 }
 
-// leanBackend is a server that does as little as can be, since what it costs
+// leanBackend is a server that does as little as possible, since its cost
 // is part of every figure.
 func leanBackend(t testing.TB) (addr string) { return serveTest(t, lean{}) }
 

@@ -46,7 +46,7 @@ type order struct {
 	Method, Want string
 }
 
-// usage is what the process of a benchClient has used up to now, and what it
+// usage is what the process of a benchClient has used so far, and what it
 // holds. Heap and Goroutines are counted only if asked for.
 type usage struct {
 	CPU                          time.Duration
@@ -242,7 +242,7 @@ func (p *benchProgram) await(o order) (usage, error) {
 // patience ends what hangs.
 const patience = time.Minute
 
-// who makes an RPC and returns who answered it.
+// who makes an RPC and returns the backend that answered.
 func who(cc *grpc.ClientConn, method string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

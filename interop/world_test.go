@@ -114,7 +114,7 @@ func dynxdsBuilder(t testing.TB, control *gocp.Server) grpcresolver.Builder {
 }
 
 // dial returns a channel that is closed when the test ends. b resolves its
-// target, or what is registered with gRPC if b is nil.
+// target, or the resolver registered with gRPC if b is nil.
 func dial(t testing.TB, b grpcresolver.Builder, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -174,7 +174,7 @@ func (p *pipes) count() int {
 	return p.dials
 }
 
-// expect returns what is closed when the address is dialled.
+// expect returns a channel that is closed when the address is dialled.
 func (p *pipes) expect(addr string) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -90,7 +90,7 @@ func TestWaitForReadyOutlastsAResolverError(t *testing.T) {
 		r.Fail(errors.New("the reason"))
 		wantStatus(t, ended(t, failing), codes.Unavailable, "the reason")
 
-		// The error is still told to whoever gives up waiting.
+		// An RPC that stops waiting still gets the error.
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		wantStatus(t, call(ctx, cc, streaming, grpc.WaitForReady(true)), codes.DeadlineExceeded, "the reason")

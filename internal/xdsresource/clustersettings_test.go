@@ -129,8 +129,7 @@ func TestOutlierDetection(t *testing.T) {
 	})
 }
 
-// gRFC A85, "CDS Resource Validation": the names of metrics, of which those that
-// are not known are ignored.
+// gRFC A85, "CDS Resource Validation": the names of metrics. Unknown ones are ignored.
 func TestEndpointMetricsToReport(t *testing.T) {
 	t.Parallel()
 	keys := func(keys ...string) map[string]struct{} {

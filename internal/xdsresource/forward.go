@@ -133,7 +133,7 @@ func (d *routeDecoder) forwardToOne(at *faults.Path, cluster string) *Forward {
 }
 
 // weightedClusters decodes a WeightedCluster. It ignores the deprecated total_weight and
-// goes by the weights of the entries.
+// adds up the weights of the entries.
 func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedCluster, headers *HeaderMutations) *Forward {
 	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
 	var total uint64

@@ -207,7 +207,7 @@ func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v pro
 	}
 }
 
-// packed goes through a message in an Any, if it is one of which not all is used.
+// packed goes through a message in an Any, unless all its fields are used.
 func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	name := a.MessageName()
 	if typeURL, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
@@ -225,7 +225,7 @@ func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	}
 }
 
-// entries goes through a map: of configurations, or one of which only some keys are
+// entries goes through a map of configurations, or one with only some keys
 // used.
 func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	used, listed := usedKeys[f.FullName()]

@@ -194,8 +194,7 @@ func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32V
 	d.setPolicy(at, policyLeastRequest, config)
 }
 
-// clientWRR is gRFC A58. What is not set is left to the defaults of gRPC's
-// policy.
+// clientWRR is gRFC A58. Unset fields keep the defaults of gRPC's policy.
 func (d policyDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeightedRoundRobin) {
 	config := map[string]any{}
 	if oob := pb.GetEnableOobLoadReport(); oob != nil {

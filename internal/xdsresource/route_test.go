@@ -216,7 +216,7 @@ func TestMirrorHeaders(t *testing.T) {
 	xdstest.Equal(t, "metadata", metadata.MD{"a": {"1"}}, md)
 }
 
-// gRFC A28, "Response validation": these routes are as good as not there.
+// gRFC A28, "Response validation": these routes are ignored.
 func TestIgnoredRoutes(t *testing.T) {
 	t.Parallel()
 	for given, route := range map[string]*routepb.Route{

@@ -254,7 +254,7 @@ func (x *expectation) String() string {
 	return fmt.Sprintf("answered in a row by kind %v, by backend %v, before that by others %v", x.inARow, x.seen, x.others)
 }
 
-// backendOf is who answered, by the header of the response.
+// backendOf returns the backend that answered, by the header of the response.
 func backendOf(header metadata.MD) (string, error) {
 	id := header.Get(testutils.BackendIDHeader)
 	if len(id) != 1 {
