@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// clientConfig is what CSDS says of one client.
+// clientConfig returns the status of one client.
 func clientConfig(d *xdsclient.Dump, contents bool) *statusv3.ClientConfig {
 	config := &statusv3.ClientConfig{
 		Node:              d.Node,
@@ -23,7 +23,7 @@ func clientConfig(d *xdsclient.Dump, contents bool) *statusv3.ClientConfig {
 	return config
 }
 
-// resourceConfig is what CSDS says of one resource.
+// resourceConfig returns the status of one resource.
 func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
 	config := &statusv3.ClientConfig_GenericXdsConfig{
 		TypeUrl:      r.TypeURL,
@@ -47,9 +47,9 @@ func resourceConfig(r *xdsclient.ResourceDump, contents bool) *statusv3.ClientCo
 	return config
 }
 
-// entryName is the name of the entry. CSDS has no field for what tells the entries of
-// one name apart (xRFC TP2): the constraints that it is watched with, or, of the member
-// of a collection, the parameters of the variant. They are in the name, behind a space.
+// entryName returns the name of an entry. Entries of one name differ in the constraints
+// that it is watched with or, for a member of a collection, in the parameters of the
+// variant (xRFC TP2). CSDS has no field for these, so they follow the name and a space.
 func entryName(r *xdsclient.ResourceDump) string {
 	switch {
 	case r.Member && !r.Parameters.IsZero():
@@ -61,27 +61,12 @@ func entryName(r *xdsclient.ResourceDump) string {
 	}
 }
 
-// valid makes a server's text fit for a string of a protobuf message. One that is
-// not would make the whole answer fail.
+// valid makes a server's text valid UTF-8, without which the whole answer could not be
+// marshalled.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // clientStatus maps the states to those of CSDS, which have the same names (gRFC
 // A88, "Cache Entry States, CSDS, and XdsClient Metrics").
 func clientStatus(s xdsclient.CacheState) adminv3.ClientResourceStatus {
-	switch s {
-	case xdsclient.StateRequested:
-		return adminv3.ClientResourceStatus_REQUESTED
-	case xdsclient.StateDoesNotExist:
-		return adminv3.ClientResourceStatus_DOES_NOT_EXIST
-	case xdsclient.StateACKed:
-		return adminv3.ClientResourceStatus_ACKED
-	case xdsclient.StateNACKed:
-		return adminv3.ClientResourceStatus_NACKED
-	case xdsclient.StateReceivedError:
-		return adminv3.ClientResourceStatus_RECEIVED_ERROR
-	case xdsclient.StateTimeout:
-		return adminv3.ClientResourceStatus_TIMEOUT
-	default:
-		return adminv3.ClientResourceStatus_UNKNOWN
-	}
+	return adminv3.ClientResourceStatus(adminv3.ClientResourceStatus_value[s.String()])
 }

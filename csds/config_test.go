@@ -7,14 +7,17 @@ import (
 
 	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
-	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": "Those states map
 // directly to the states in the CSDS ClientResourceStatus enum."
@@ -37,16 +40,12 @@ func TestStatesHaveTheNamesOfCSDS(t *testing.T) {
 
 // xRFC TP2: one name may have several entries. Each says which constraints it is
 // watched with, or which variant it is.
-func TestEntriesOfOneNameAreToldApart(t *testing.T) {
+func TestEntriesOfOneNameAreDistinct(t *testing.T) {
 	t.Parallel()
 	constraints, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(5))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	parameters, err := dynparam.NewParameters(map[string]string{"shard": "3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for _, test := range []struct {
 		entry xdsclient.ResourceDump
 		want  string
@@ -79,9 +78,7 @@ func TestTextOfAServerIsMadeValid(t *testing.T) {
 			Details: `xDS Cluster "a": error OK from the management server: ` + "\uFFFD" + `; the control plane knows why`,
 		},
 	}
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	xdstest.Equal(t, "the entry", want, got, protocmp.Transform())
 	if _, err := proto.Marshal(got); err != nil {
 		t.Error(err)
 	}

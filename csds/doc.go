@@ -1,12 +1,12 @@
-// Package csds is the Client Status Discovery Service (gRFC A40): it tells, over
-// gRPC, which resources the xDS clients of this process hold, in which version,
-// and what is wrong with those that they do not. grpcdebug reads it.
+// Package csds is the Client Status Discovery Service (gRFC A40): it reports, over
+// gRPC, the resources of the xDS clients of this process, their versions and their
+// errors. grpcdebug reads it.
 //
-// It is not a control plane's CSDS, which speaks of other nodes, and it changes
+// It is not a control plane's CSDS, which reports on other nodes, and it changes
 // nothing. It holds no state: each answer is made from xdsclient.Clients and
-// XDSClient.Dump at the moment of the request, and goes to whoever may connect to
-// the gRPC server it is registered on. Resources can hold what is not for
-// everyone, so that should be a server for administrators.
+// XDSClient.Dump when the request arrives. Every client of the gRPC server that it is
+// registered on can read it, and resources can be confidential, so that should be a
+// server for administrators.
 //
 // # The answer
 //
@@ -14,7 +14,7 @@
 // bootstrap. Its generic_xds_configs list the watched resources in the order of
 // their type URLs and names; the deprecated xds_config stays empty.
 //
-//	node            what the client tells its management servers of itself
+//	node            the Node that the client sends to its management servers
 //	client_scope    the targets of the channels that use the client
 //	version_info,   of the last response that carried the resource and in which
 //	last_updated    it was valid, also if its bytes were those of the one before
@@ -24,10 +24,10 @@
 //	error_state     the error, its time, and the version of the response with
 //	                it; failed_configuration is not kept
 //
-// Which fields of a resource the client ignores has no place in the answer: see
+// The answer has no field for the fields that the client ignores: see
 // xdsclient.ResourceDump.Ignored, and the command "dynxds status".
 //
-// What is in use and what is wrong are two questions: unless the server has the
-// feature fail_on_data_errors, a resource that is NACKED, for example, is still in
-// use in its last good version (A88).
+// A resource can be in use and have an error: unless the server has the feature
+// fail_on_data_errors, a resource that is NACKED, for example, is still in use in its
+// last good version (A88).
 package csds

@@ -46,7 +46,7 @@ func cluster(name, text string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{Name: name, AltStatName: text}
 }
 
-// ear is a watcher that passes on what it hears.
+// ear is a watcher that forwards its events.
 type ear struct {
 	t     *testing.T
 	heard chan string
@@ -75,7 +75,7 @@ func kindOf(err error) string {
 	return fault.Kind.String()
 }
 
-// until waits for an event, whatever comes before.
+// until waits for an event and ignores others before it.
 func (e *ear) until(text string) {
 	e.t.Helper()
 	ctx := testutils.Context(e.t)
@@ -86,13 +86,15 @@ func (e *ear) until(text string) {
 				return
 			}
 		case <-ctx.Done():
-			e.t.Fatalf("the watcher did not hear %q", text)
+			e.t.Fatalf("the watcher got no event %q", text)
 		}
 	}
 }
 
+func newEar(t *testing.T) *ear { return &ear{t: t, heard: make(chan string, 64)} }
+
 func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
-	e := &ear{t: t, heard: make(chan string, 64)}
+	e := newEar(t)
 	t.Cleanup(c.Watch(clusters, name, e))
 	return e
 }
@@ -101,20 +103,18 @@ func watch(t *testing.T, c *xdsclient.XDSClient, name string) *ear {
 func constrain(t *testing.T, shards dynparam.Range) dynparam.Constraints {
 	t.Helper()
 	c, err := dynparam.New(dynparam.Require("shard", dynparam.InRanges(shards)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
 func watchVariant(t *testing.T, c *xdsclient.XDSClient, name string, constraints dynparam.Constraints) *ear {
-	e := &ear{t: t, heard: make(chan string, 64)}
+	e := newEar(t)
 	t.Cleanup(c.WatchLocator(clusters, name, constraints, e))
 	return e
 }
 
 // collectionEar is an ear for a collection, which says when the server has answered.
-type collectionEar struct{ ear }
+type collectionEar struct{ *ear }
 
 func (e *collectionEar) MemberChanged(_ xdsclient.Member, value any, err error, done func()) {
 	e.ResourceChanged(value, err, done)
@@ -136,35 +136,33 @@ func (e *collectionEar) AmbientError(_ xdsclient.Member, err error, done func())
 func newClient(t *testing.T, server *xdstest.Server, timeout time.Duration, opts ...testutils.BootstrapOption) *xdsclient.XDSClient {
 	t.Helper()
 	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name(), opts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	c, err := xdsclient.New(config, xdsclient.WithResourceTimeout(timeout),
 		xdsclient.WithBackoff(backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// start starts CSDS, a control plane, and a client of it that waits for resources for
+// hours.
+func start(t *testing.T, opts ...testutils.BootstrapOption) (statusv3.ClientStatusDiscoveryServiceClient, *xdstest.Server, *xdsclient.XDSClient) {
+	t.Helper()
+	server := xdstest.StartServer(t)
+	return serve(t), server, newClient(t, server, time.Hour, opts...)
 }
 
 // serve starts a gRPC server with CSDS on loopback and returns a client of it.
 func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	s := grpc.NewServer(grpc.WaitForHandlers(true))
-	if err := csds.Register(s); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, csds.Register(s))
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(listener) })
 	cc, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() {
 		cc.Close()
 		s.Stop()
@@ -176,9 +174,7 @@ func serve(t *testing.T) statusv3.ClientStatusDiscoveryServiceClient {
 func fetch(t *testing.T, service statusv3.ClientStatusDiscoveryServiceClient, req *statusv3.ClientStatusRequest) *statusv3.ClientStatusResponse {
 	t.Helper()
 	resp, err := service.FetchClientStatus(testutils.Context(t), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return resp
 }
 

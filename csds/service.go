@@ -15,14 +15,14 @@ import (
 )
 
 // Register registers the service, envoy.service.status.v3.ClientStatusDiscoveryService,
-// for all clients of the process, those to come included. It must be called
-// before the server serves.
+// for all clients of the process, including later ones. It must be called before the
+// server serves.
 //
-// It is an error, and s stays as it is, if s tells of its services, as a
-// *grpc.Server does, and has this one. gRPC's admin.Register adds the CSDS of
-// gRPC-Go's own xds if that is linked, which knows only its own clients. A second
-// registration would end the process; that is why this service is not in the list
-// of admin.Register, and why that has to be called first where both are.
+// It returns an error, and leaves s unchanged, if s already has the service and lists its
+// services, as a *grpc.Server does: gRPC would end the process. gRPC's admin.Register
+// adds the CSDS of gRPC-Go's own xds if that is linked, which knows only its own clients.
+// So this service is not one of those that admin.Register adds, and a program that uses
+// both has to call admin.Register first.
 func Register(s grpc.ServiceRegistrar) error {
 	name := statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName
 	if known, ok := s.(interface {

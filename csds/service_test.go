@@ -14,7 +14,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,8 +32,7 @@ import (
 // server sees of the client, and who uses it.
 func TestClientConfig(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"), cluster("b", "one"))
 	watch(t, client, "b").until("one")
 	watch(t, client, "a").until("one")
@@ -46,9 +44,7 @@ func TestClientConfig(t *testing.T) {
 	}
 
 	got := get()
-	if diff := cmp.Diff(client.Bootstrap().Node, got.GetNode(), protocmp.Transform()); diff != "" {
-		t.Errorf("node: %s", diff)
-	}
+	xdstest.Equal(t, "node", client.Bootstrap().Node, got.GetNode(), protocmp.Transform())
 	if scope := got.GetClientScope(); scope != "xds:///one, xds:///two" {
 		t.Errorf("client_scope is %q", scope)
 	}
@@ -70,8 +66,7 @@ func TestClientConfig(t *testing.T) {
 func TestEntriesOfVariants(t *testing.T) {
 	t.Parallel()
 	const member = "xdstp://auth/envoy.config.cluster.v3.Cluster/d/"
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour, testutils.Authority("auth", "", nil),
+	service, server, client := start(t, testutils.Authority("auth", "", nil),
 		testutils.ServerFeatures("dynamic_parameter_constraints", "delta"))
 	for _, shard := range []string{"1", "2"} {
 		server.SetVariant(t, map[string]string{"shard": shard}, cluster("a", "a"+shard), cluster(member+"c", "c"+shard))
@@ -80,7 +75,7 @@ func TestEntriesOfVariants(t *testing.T) {
 	watchVariant(t, client, "a", low).until("a1")
 	watchVariant(t, client, "a", high).until("a2")
 	watchVariant(t, client, "a", none).until("does not exist")
-	heard := &collectionEar{ear{t: t, heard: make(chan string, 64)}}
+	heard := &collectionEar{newEar(t)}
 	t.Cleanup(client.WatchCollectionLocator(clusters, member+"*", constrain(t, dynparam.AtMost(2)), heard))
 	heard.until("answered")
 
@@ -96,16 +91,13 @@ func TestEntriesOfVariants(t *testing.T) {
 		"a {shard in [0-1]}": "ACKED a1", "a {shard in [2-]}": "ACKED a2", "a {shard in [3-]}": "DOES_NOT_EXIST ",
 		member + "* {shard in [0-2]}": "ACKED ", member + "c {shard=1}": "ACKED c1", member + "c {shard=2}": "ACKED c2",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "entries", want, got)
 }
 
 // ClientStatusRequest.exclude_resource_contents: everything but xds_config.
 func TestExcludeResourceContents(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"))
 	watch(t, client, "a").until("one")
 
@@ -115,9 +107,7 @@ func TestExcludeResourceContents(t *testing.T) {
 	}
 	want.GetGenericXdsConfigs()[0].XdsConfig = nil
 	got := of(fetch(t, service, &statusv3.ClientStatusRequest{ExcludeResourceContents: true}), t.Name())
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Error(diff)
-	}
+	xdstest.Equal(t, "the client without contents", want, got, protocmp.Transform())
 }
 
 // gRFC A40, "Node Matching": INVALID_ARGUMENT for "an non-empty Node Matcher", from
@@ -130,48 +120,35 @@ func TestNodeMatchersAreRefused(t *testing.T) {
 		t.Errorf("FetchClientStatus: %v, want INVALID_ARGUMENT", err)
 	}
 	stream, err := service.StreamClientStatus(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(req); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, stream.Send(req))
 	if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("StreamClientStatus: %v, want INVALID_ARGUMENT", err)
 	}
 }
 
 // gRFC A40, "Background": one answer per request; "this is not a watch-style API".
-func TestStreamAnswersEachRequest(t *testing.T) {
+func TestStreamAnswersEachRequestOnce(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	server.Set(t, cluster("a", "one"))
 	a := watch(t, client, "a")
 	a.until("one")
 	stream, err := service.StreamClientStatus(testutils.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for i, want := range []string{"1", "1", "2"} {
 		if want == "2" {
 			server.Set(t, cluster("a", "two"))
 			a.until("two")
 		}
-		if err := stream.Send(&statusv3.ClientStatusRequest{}); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, stream.Send(&statusv3.ClientStatusRequest{}))
 		resp, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if got := of(resp, t.Name()).GetGenericXdsConfigs()[0].GetVersionInfo(); got != want {
 			t.Errorf("answer %d has version %q, want %q", i, got, want)
 		}
 	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, stream.CloseSend())
 	if resp, err := stream.Recv(); err != io.EOF {
 		t.Errorf("after the last request: %v, %v, want the end of the stream", resp, err)
 	}
@@ -200,14 +177,10 @@ func TestEveryClientOfTheProcess(t *testing.T) {
 		}
 	}
 	config, err := bootstrap.Parse("the test", server.Bootstrap(t.Name()+"/shared"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	acquire := func() func() {
 		_, release, err := xdsclient.Acquire(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return release
 	}
 
@@ -224,23 +197,20 @@ func TestEveryClientOfTheProcess(t *testing.T) {
 }
 
 // A server that has the service already, as after admin.Register with gRPC-Go's
-// xds, is told in an error; gRPC would end the process.
+// xds, is an error; gRPC would end the process.
 func TestRegisterTwice(t *testing.T) {
 	t.Parallel()
 	s := grpc.NewServer()
-	if err := csds.Register(s); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, csds.Register(s))
 	if err := csds.Register(s); err == nil || !strings.Contains(err.Error(), "ClientStatusDiscoveryService") {
 		t.Errorf("registered twice: %v, want an error that names the service", err)
 	}
 }
 
-// Answers made while everything changes are whole: what is ACKED has its contents.
+// Answers during updates are consistent: an ACKED resource has its contents.
 func TestFetchWhileUpdatesRun(t *testing.T) {
 	t.Parallel()
-	service, server := serve(t), xdstest.StartServer(t)
-	client := newClient(t, server, time.Hour)
+	service, server, client := start(t)
 	a := watch(t, client, "a")
 	ctx, cancel := context.WithCancel(testutils.Context(t))
 	defer cancel()
@@ -270,7 +240,7 @@ func TestFetchWhileUpdatesRun(t *testing.T) {
 	work.Go(func() {
 		for ctx.Err() == nil {
 			client.Attach("xds:///some", nil)()
-			stop := client.Watch(clusters, "b", &ear{t: t, heard: make(chan string, 64)})
+			stop := client.Watch(clusters, "b", newEar(t))
 			stop()
 		}
 	})

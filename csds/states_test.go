@@ -22,180 +22,107 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
+// given is what a test of a state starts from.
+type given struct {
+	t      *testing.T
+	server *xdstest.Server
+	client *xdsclient.XDSClient
+}
+
 // gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics": every state, over
 // gRPC, of a client whose control plane behaves so.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	const never, soon = time.Hour, 50 * time.Millisecond
-	type given struct {
-		t      *testing.T
-		server *xdstest.Server
-		client *xdsclient.XDSClient
+	const one, two, bad = "one", "two", "bad: no good"
+	acked, nacked, notThere, received := adminv3.ClientResourceStatus_ACKED, adminv3.ClientResourceStatus_NACKED,
+		adminv3.ClientResourceStatus_DOES_NOT_EXIST, adminv3.ClientResourceStatus_RECEIVED_ERROR
+	// sets takes texts and the events that follow them: it stores "a" with each text in turn, or
+	// deletes it for an empty one, and waits for the watcher's event.
+	sets := func(pairs ...string) func(given) {
+		return func(g given) {
+			var a *ear
+			for i := 0; i < len(pairs); i += 2 {
+				if text := pairs[i]; text == "" {
+					g.server.Delete(g.t, clusterURL, "a")
+				} else {
+					g.server.Set(g.t, cluster("a", text))
+				}
+				if a == nil {
+					a = watch(g.t, g.client, "a")
+				}
+				a.until(pairs[i+1])
+			}
+		}
 	}
-	tests := map[string]struct {
-		features []bootstrap.Feature
-		timeout  time.Duration
-		when     func(given)
-		then     *statusv3.ClientConfig_GenericXdsConfig
-		// details is what error_state.details says beside the rest.
-		details string
+	waits := func(kind string) func(given) {
+		return func(g given) { watch(g.t, g.client, "a").until(kind) }
+	}
+	for name, test := range map[string]struct {
+		feature bootstrap.Feature
+		// soon says that the client waits for the resource for a moment only.
+		soon bool
+		when func(given)
+		then adminv3.ClientResourceStatus
+		// version is that of the resource in use, whose text is "one"; empty: none is.
+		version string
+		// failed is the version of error_state, which is not there if details is empty;
+		// details is a part of its details.
+		failed, details string
 	}{
 		"REQUESTED: no answer yet": {
-			timeout: never,
 			when: func(g given) {
 				g.t.Cleanup(g.server.StallSends())
 				watch(g.t, g.client, "a")
 				g.server.MustWait(testutils.Context(g.t), g.t, xdstest.ForNames(clusterURL, "a"))
 			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{ClientStatus: adminv3.ClientResourceStatus_REQUESTED},
+			then: adminv3.ClientResourceStatus_REQUESTED,
 		},
-		"ACKED": {
-			timeout: never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"))
-				watch(g.t, g.client, "a").until("one")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_ACKED,
-				VersionInfo:  "1", XdsConfig: xdsmsg.Any(cluster("a", "one")),
-			},
-		},
+		"ACKED": {when: sets(one, "one"), then: acked, version: "1"},
 		// gRFC A40, "ADS Parsing Logic Update": what the response carried again is
 		// of its version.
 		"ACKED: a later version with the same bytes": {
-			timeout: never,
 			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"))
 				b := watch(g.t, g.client, "b")
-				watch(g.t, g.client, "a").until("one")
-				g.server.Set(g.t, cluster("b", "two"))
+				sets(one, "one")(g)
+				g.server.Set(g.t, cluster("b", two))
 				b.until("two")
 			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_ACKED,
-				VersionInfo:  "2", XdsConfig: xdsmsg.Any(cluster("a", "one")),
-			},
+			then: acked, version: "2",
 		},
-		"NACKED: nothing in use": {
-			timeout: never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "bad: no good"))
-				watch(g.t, g.client, "a").until("invalid")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_NACKED,
-				ErrorState:   &adminv3.UpdateFailureState{VersionInfo: "1"},
-			},
-			details: "no good",
-		},
+		"NACKED: nothing in use": {when: sets(bad, "invalid"), then: nacked, failed: "1", details: "no good"},
 		"NACKED: the last good version in use": {
-			timeout: never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"))
-				a := watch(g.t, g.client, "a")
-				a.until("one")
-				g.server.Set(g.t, cluster("a", "bad: no good"))
-				a.until("ambient invalid")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_NACKED,
-				VersionInfo:  "1", XdsConfig: xdsmsg.Any(cluster("a", "one")),
-				ErrorState: &adminv3.UpdateFailureState{VersionInfo: "2"},
-			},
-			details: "no good",
+			when: sets(one, "one", bad, "ambient invalid"), then: nacked, version: "1", failed: "2", details: "no good",
 		},
 		"NACKED: the last good version withdrawn (fail_on_data_errors)": {
-			features: []bootstrap.Feature{bootstrap.FeatureFailOnDataErrors},
-			timeout:  never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"))
-				a := watch(g.t, g.client, "a")
-				a.until("one")
-				g.server.Set(g.t, cluster("a", "bad: no good"))
-				a.until("invalid")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_NACKED,
-				ErrorState:   &adminv3.UpdateFailureState{VersionInfo: "2"},
-			},
-			details: "no good",
+			feature: bootstrap.FeatureFailOnDataErrors,
+			when:    sets(one, "one", bad, "invalid"), then: nacked, failed: "2", details: "no good",
 		},
 		// gRFC A40: "Accepted update will clean error states".
-		"ACKED: after a NACK": {
-			timeout: never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "bad: no good"))
-				a := watch(g.t, g.client, "a")
-				a.until("invalid")
-				g.server.Set(g.t, cluster("a", "one"))
-				a.until("one")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_ACKED,
-				VersionInfo:  "2", XdsConfig: xdsmsg.Any(cluster("a", "one")),
-			},
-		},
+		"ACKED: after a NACK": {when: sets(bad, "invalid", one, "one"), then: acked, version: "2"},
 		"DOES_NOT_EXIST: did not come in time": {
-			timeout: soon,
-			when:    func(g given) { watch(g.t, g.client, "a").until("does not exist") },
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_DOES_NOT_EXIST,
-				ErrorState:   &adminv3.UpdateFailureState{},
-			},
-			details: "did not send it within",
+			soon: true, when: waits("does not exist"), then: notThere, details: "did not send it within",
 		},
 		"DOES_NOT_EXIST: deleted": {
-			features: []bootstrap.Feature{bootstrap.FeatureFailOnDataErrors},
-			timeout:  never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"))
-				a := watch(g.t, g.client, "a")
-				a.until("one")
-				g.server.Delete(g.t, clusterURL, "a")
-				a.until("does not exist")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_DOES_NOT_EXIST,
-				ErrorState:   &adminv3.UpdateFailureState{VersionInfo: "2"},
-			},
-			details: "the server deleted it",
+			feature: bootstrap.FeatureFailOnDataErrors,
+			when:    sets(one, "one", "", "does not exist"), then: notThere, failed: "2", details: "the server deleted it",
 		},
 		"DOES_NOT_EXIST: deleted, but still in use": {
-			features: []bootstrap.Feature{bootstrap.FeatureIgnoreResourceDeletion},
-			timeout:  never,
-			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"))
-				a := watch(g.t, g.client, "a")
-				a.until("one")
-				g.server.Delete(g.t, clusterURL, "a")
-				a.until("ambient does not exist")
-			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_DOES_NOT_EXIST,
-				VersionInfo:  "1", XdsConfig: xdsmsg.Any(cluster("a", "one")),
-				ErrorState: &adminv3.UpdateFailureState{VersionInfo: "2"},
-			},
-			details: "the server deleted it",
+			feature: bootstrap.FeatureIgnoreResourceDeletion,
+			when:    sets(one, "one", "", "ambient does not exist"), then: notThere, version: "1", failed: "2", details: "the server deleted it",
 		},
 		// xRFC TP3, "Protocol Behavior".
 		"RECEIVED_ERROR: nothing in use": {
-			timeout: never,
 			when: func(g given) {
 				g.server.OnResponse(withError("a", codes.Internal, "oops"))
-				g.server.Set(g.t, cluster("b", "one"))
+				g.server.Set(g.t, cluster("b", one))
 				watch(g.t, g.client, "b")
-				watch(g.t, g.client, "a").until("server error")
+				waits("server error")(g)
 			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_RECEIVED_ERROR,
-				ErrorState:   &adminv3.UpdateFailureState{VersionInfo: "1"},
-			},
-			details: "oops",
+			then: received, failed: "1", details: "oops",
 		},
 		"RECEIVED_ERROR: the last good version in use": {
-			timeout: never,
 			when: func(g given) {
-				g.server.Set(g.t, cluster("a", "one"), cluster("b", "one"))
+				g.server.Set(g.t, cluster("a", one), cluster("b", one))
 				a, b := watch(g.t, g.client, "a"), watch(g.t, g.client, "b")
 				a.until("one")
 				b.until("one")
@@ -203,34 +130,25 @@ func TestStates(t *testing.T) {
 				g.server.Delete(g.t, clusterURL, "a")
 				a.until("ambient server error")
 			},
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_RECEIVED_ERROR,
-				VersionInfo:  "1", XdsConfig: xdsmsg.Any(cluster("a", "one")),
-				ErrorState: &adminv3.UpdateFailureState{VersionInfo: "2"},
-			},
-			details: "oops",
+			then: received, version: "1", failed: "2", details: "oops",
 		},
 		"TIMEOUT: did not come in time (resource_timer_is_transient_error)": {
-			features: []bootstrap.Feature{bootstrap.FeatureResourceTimerIsTransientError},
-			timeout:  soon,
-			when:     func(g given) { watch(g.t, g.client, "a").until("timeout") },
-			then: &statusv3.ClientConfig_GenericXdsConfig{
-				ClientStatus: adminv3.ClientResourceStatus_TIMEOUT,
-				ErrorState:   &adminv3.UpdateFailureState{},
-			},
-			details: "did not send it within",
+			feature: bootstrap.FeatureResourceTimerIsTransientError, soon: true, when: waits("timeout"),
+			then: adminv3.ClientResourceStatus_TIMEOUT, details: "did not send it within",
 		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	} {
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			service, server := serve(t), xdstest.StartServer(t)
 			started := time.Now()
-			var features []string
-			for _, f := range test.features {
-				features = append(features, string(f))
+			var opts []testutils.BootstrapOption
+			if test.feature != "" {
+				opts = append(opts, testutils.ServerFeatures(string(test.feature)))
 			}
-			client := newClient(t, server, test.timeout, testutils.ServerFeatures(features...))
+			timeout := time.Hour
+			if test.soon {
+				timeout = 50 * time.Millisecond
+			}
+			client := newClient(t, server, timeout, opts...)
 			test.when(given{t, server, client})
 			config := of(fetch(t, service, &statusv3.ClientStatusRequest{}), t.Name())
 			i := slices.IndexFunc(config.GetGenericXdsConfigs(), func(c *statusv3.ClientConfig_GenericXdsConfig) bool { return c.GetName() == "a" })
@@ -238,17 +156,21 @@ func TestStates(t *testing.T) {
 				t.Fatalf("the answer does not have the resource: %v", config)
 			}
 			got := config.GetGenericXdsConfigs()[i]
-			test.then.TypeUrl, test.then.Name = clusterURL, "a"
+			want := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: clusterURL, Name: "a", ClientStatus: test.then, VersionInfo: test.version}
+			if test.version != "" {
+				want.XdsConfig = xdsmsg.Any(cluster("a", one))
+			}
+			if test.details != "" {
+				want.ErrorState = &adminv3.UpdateFailureState{VersionInfo: test.failed}
+			}
 			ignore := []cmp.Option{
 				protocmp.Transform(),
 				protocmp.IgnoreFields(&statusv3.ClientConfig_GenericXdsConfig{}, "last_updated"),
 				protocmp.IgnoreFields(&adminv3.UpdateFailureState{}, "last_update_attempt", "details"),
 			}
-			if diff := cmp.Diff(test.then, got, ignore...); diff != "" {
-				t.Error(diff)
-			}
-			within(t, "last_updated", got.GetLastUpdated(), test.then.XdsConfig != nil, started)
-			within(t, "last_update_attempt", got.GetErrorState().GetLastUpdateAttempt(), test.then.ErrorState != nil, started)
+			xdstest.Equal(t, "the entry", want, got, ignore...)
+			within(t, "last_updated", got.GetLastUpdated(), want.XdsConfig != nil, started)
+			within(t, "last_update_attempt", got.GetErrorState().GetLastUpdateAttempt(), want.ErrorState != nil, started)
 			if details := got.GetErrorState().GetDetails(); !strings.Contains(details, test.details) {
 				t.Errorf("error_state.details is %q, want %q in it", details, test.details)
 			}

@@ -11,7 +11,9 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
+	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -25,7 +27,7 @@ const churnInterval = 10 * time.Millisecond
 
 // churn is a cluster whose endpoints, localities and priorities change all the
 // time, over backends of two kinds: steady ones are always there, passing ones
-// come and go. Whatever it draws, one steady backend is HEALTHY in it.
+// come and go. In whatever it draws, one steady backend is HEALTHY.
 type churn struct {
 	rand    *rand.Rand
 	steady  []*testutils.Backend
@@ -99,7 +101,6 @@ func (c *churn) comeAndGo(t *testing.T, seed uint64, over <-chan struct{}) {
 // always there.
 func TestChurnFailsNoRPC(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		seed := *churnSeed
 		if seed == 0 {
 			seed = rand.Uint64()
@@ -108,8 +109,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 		const name = "churning"
 		m.serve(service, name, c.steady...)
 		cc := m.dial("xds:///" + service)
-		l := startLoad(t, cc)
-		l.await(t, c.steady...)
+		l := loadOn(t, cc, c.steady...)
 
 		over := make(chan struct{})
 		var backends sync.WaitGroup
@@ -124,7 +124,7 @@ func TestChurnFailsNoRPC(t *testing.T) {
 		close(over)
 		backends.Wait()
 
-		// What is drawn last is what counts.
+		// The last update counts.
 		last := c.steady[0]
 		m.set(xdsmsg.SimpleEndpoints(name, last.Addr()))
 		l.await(t, last)
@@ -137,6 +137,48 @@ func TestChurnFailsNoRPC(t *testing.T) {
 			if b.Count() == 0 {
 				t.Errorf("backend %s got no RPC", b.ID())
 			}
+		}
+	})
+}
+
+// A cluster is deleted around the time when routes move away from it. The client, which
+// applies deletions at once (gRFC A88), is not sent the deletion while its routes name the
+// cluster. No RPC fails.
+func TestDeletedClusterServesUntilRoutesHaveMoved(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		move := func(m *mesh, after *testutils.Backend) {
+			m.set(append(clusterOf("new", after), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
+		}
+		for _, order := range []struct {
+			name string
+			// first is what happens before the old cluster is deleted, then what happens after.
+			first, then func(m *mesh, after *testutils.Backend)
+		}{
+			{"routes move first", move, func(*mesh, *testutils.Backend) {}},
+			{"routes move last", func(*mesh, *testutils.Backend) {}, move},
+		} {
+			xdstest.Parallel(t, order.name, func(t *testing.T) {
+				m := newMesh(t, failOnDataErrors)
+				m.Server = xdstest.StartServer(t, append(linkOf(t), testutils.ControlPlaneOptions(
+					controlplane.Options{RemovalDelay: time.Hour, NotFoundErrors: true}))...)
+				before, changed, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "changed"), testutils.StartBackend(t, "after")
+				m.serve(service, "old", before)
+				cc := m.dial("xds:///" + service)
+				l := loadOn(t, cc, before)
+
+				// Until its requests are read, the client is subscribed to the old cluster.
+				resume := m.StallReads()
+				order.first(m, after)
+				m.Delete(t, xdsmsg.ClusterType, "old")
+				// When this is in use, the client has applied what was sent before.
+				m.set(xdsmsg.SimpleEndpoints("old", changed.Addr()))
+				l.await(t, changed)
+				m.Delete(t, xdsmsg.EndpointType, "old")
+				order.then(m, after)
+				resume()
+				l.await(t, after)
+				l.stop(t)
+			})
 		}
 	})
 }

@@ -68,8 +68,7 @@ var clusterKinds = []struct {
 func TestEveryClusterTypeServes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, used := newMesh(t), testutils.StartBackend(t, "used")
 			seen := new(connections)
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
@@ -99,14 +98,10 @@ func TestEveryClusterTypeServes(t *testing.T) {
 // fails.
 func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
-		m := newMesh(t)
-		first := testutils.StartBackend(t, "first")
+		m, first := newMesh(t), testutils.StartBackend(t, "first")
 		m.serve(service, "c", first)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, first)
-		l := startLoad(t, cc)
-		l.await(t, first)
+		l := loadOn(t, cc, first)
 		// Away from EDS, and from each type to the next one; then the way back.
 		for _, i := range []int{1, 2, 3, 4, 3, 2, 1, 4, 0, 4} {
 			next := testutils.StartBackend(t, clusterKinds[i].name)
@@ -122,7 +117,6 @@ func TestClusterChangesItsTypeUnderLoad(t *testing.T) {
 // while RPCs run, and no RPC fails.
 func TestStrictDNSFollowsDNS(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 		name, target := inZone(t, a)
@@ -133,9 +127,7 @@ func TestStrictDNSFollowsDNS(t *testing.T) {
 		cluster.DnsRefreshRate = durationpb.New(time.Second)
 		m.set(append(chain(service, xdsmsg.PrefixRoute("", "c")), cluster)...)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, a)
-		l := startLoad(t, cc)
-		l.await(t, a)
+		l := loadOn(t, cc, a)
 		zone.SetA(name, "127.0.0.1", "127.0.0.2")
 		l.await(t, a, b)
 		zone.SetA(name, "127.0.0.2")
@@ -175,11 +167,10 @@ func TestLogicalDNSIsDualStack(t *testing.T) {
 
 // A name that DNS cannot resolve fails the RPCs to its cluster, and no others;
 // they succeed when it can, and go on if it then cannot.
-func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
+func TestDNSFailureFailsItsClusterOnly(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []clusterpb.Cluster_DiscoveryType{strictDNS, logicalDNS} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, kind.String(), func(t *testing.T) {
 			m := newMesh(t)
 			backend, other := testutils.StartBackend(t, "b"), testutils.StartBackend(t, "other")
 			name, target := inZone(t, backend)
@@ -197,9 +188,7 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 			if _, err := call(testutils.Context(t), cc, unary); status.Code(err) != codes.Unavailable {
 				t.Errorf("an RPC to a backend that is away ended with %v", err)
 			}
-			if err := backend.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, backend.Restart())
 			mustReach(t, cc, unary, backend) // at the address that it had
 		})
 	}
@@ -208,7 +197,6 @@ func TestDNSFailureIsThatOfTheClusterOnly(t *testing.T) {
 // The purpose of gRFC A37: EDS with DNS to fall back to.
 func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		seen := new(connections)
 		primary, secondary := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "secondary", grpc.StatsHandler(seen))
@@ -229,9 +217,7 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 			for _, k := range kinds {
 				mustReach(t, cc, k, secondary)
 			}
-			if err := primary.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, primary.Restart())
 			l := startLoad(t, cc)
 			l.await(t, primary)
 			l.stop(t)
@@ -252,15 +238,12 @@ func TestAggregateFallsBackFromEDSToDNSAndReturns(t *testing.T) {
 // Everything about an aggregate cluster changes while RPCs run, and no RPC fails.
 func TestAggregateChangesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		a, b, c := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b"), testutils.StartBackend(t, "c")
 		m.set(append(chain(service, xdsmsg.PrefixRoute("", "top")), xdsmsg.AggregateCluster("top", "ca", "cb"))...)
 		m.set(append(clusterOf("ca", a), clusterOf("cb", b)...)...)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, a)
-		l := startLoad(t, cc)
-		l.await(t, a)
+		l := loadOn(t, cc, a)
 		for _, step := range []struct {
 			resources []proto.Message
 			want      *testutils.Backend
@@ -282,7 +265,7 @@ func TestAggregateChangesUnderLoad(t *testing.T) {
 
 // A cycle is an error of the clusters that lead into it. Their RPCs see the way
 // round, and succeed when it is broken.
-func TestCycleIsAnErrorOfThatClusterOnly(t *testing.T) {
+func TestCycleFailsItsClustersOnly(t *testing.T) {
 	t.Parallel()
 	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.set(chain(service, xdsmsg.PathRoute(unaryMethod, "round"), xdsmsg.PrefixRoute("", "straight"))...)
@@ -312,15 +295,8 @@ func TestCircuitBreakingOfASharedCluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(testutils.Context(t))
 	defer cancel()
 	for i := range limit {
-		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
-		if err != nil {
+		if _, err := openStream(ctx, cc, grpc.WaitForReady(true)); err != nil {
 			t.Fatalf("stream %d of %d: %v", i+1, limit, err)
-		}
-		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stream.Recv(); err != nil {
-			t.Fatal(err)
 		}
 	}
 	mustFail(t, cc, name, "max_requests")

@@ -32,14 +32,14 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// zone is the DNS of the process: what it does not have does not exist.
+// zone is the DNS of the process. Names that are not in it do not exist.
 var zone *dnsserver.Server
 
 // underZone runs the tests with zone as the system's DNS.
 type underZone struct{ tests goleak.TestingM }
 
 func (m underZone) Run() int {
-	// Names are looked up again as soon as anybody asks.
+	// Look-ups are not rate-limited.
 	grpcdns.SetMinResolutionInterval(10 * time.Millisecond)
 	var err error
 	if zone, err = dnsserver.New(); err != nil {
@@ -59,9 +59,7 @@ func inZone(t *testing.T, backend *testutils.Backend, addresses ...string) (name
 	name = strings.ToLower(strings.ReplaceAll(t.Name(), "/", ".")) + ".test"
 	zone.SetA(name, append(addresses, "127.0.0.1")...)
 	_, port, err := net.SplitHostPort(backend.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return name, name + ":" + port
 }
 
@@ -142,11 +140,10 @@ func TestWithoutABootstrapDNSResolves(t *testing.T) {
 	})
 }
 
-// TestFromDNSToXDS: a channel starts while the control plane is away, moves to
-// it when it comes with the Listener, and does not return.
+// A channel that starts while the control plane is down uses DNS. It moves to xDS when the
+// control plane is up and has the Listener, and does not return to DNS.
 func TestFromDNSToXDS(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t, failOnDataErrors)
 		m.Stop()
 		one, two := testutils.StartBackend(t, "dns-1", failFirst()), testutils.StartBackend(t, "dns-2")
@@ -156,8 +153,7 @@ func TestFromDNSToXDS(t *testing.T) {
 		publish(name, `[{"serviceConfig":`+retryAndRoundRobin+`}]`)
 
 		cc := dial(t, "xds:///"+target, grpc.WithResolvers(builderWith(t, m, "unavailable")))
-		load := startLoad(t, cc)
-		load.await(t, one, two)
+		load := loadOn(t, cc, one, two)
 		if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeDNS || !strings.Contains(got.Reason, m.Addr()) {
 			t.Errorf("without a control plane: mode %v, %q", got.Mode, got.Reason)
 		}
@@ -173,18 +169,13 @@ func TestFromDNSToXDS(t *testing.T) {
 
 		before := one.Count() + two.Count()
 		m.Delete(t, xdsmsg.ListenerType, target)
-		for {
-			if _, err := call(testutils.Context(t), cc, unary); err != nil {
-				checkStatus(t, err, codes.Unavailable, "Listener", m.Addr())
-				break
-			}
-		}
+		untilFailed(t, cc, "Listener", m.Addr())
 		m.Stop()
 		mustFail(t, cc)
 		if n := one.Count() + two.Count() - before; n > 0 {
 			t.Errorf("%d RPCs went by DNS again", n)
 		}
-		// Nor does DNS go on being asked.
+		// DNS is not queried either.
 		queries := zone.Queries(name, dns.TypeA, "")
 		mustFail(t, cc)
 		if n := zone.Queries(name, dns.TypeA, "") - queries; n > 0 {
@@ -197,17 +188,13 @@ func TestFromDNSToXDS(t *testing.T) {
 func builderWith(t *testing.T, m *mesh, policy string) grpcresolver.Builder {
 	t.Helper()
 	b, err := resolver.NewBuilder(m.Bootstrap(t.Name(), testutils.ServerFeatures(m.features...), testutils.TopLevel("dns_fallback", policy)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return b
 }
 
-// TestTargetThatTheControlPlaneDoesNotKnow: one channel had its Listener, the
-// other comes after that was deleted.
-func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
+// One channel has its Listener, the other is dialled after that was deleted.
+func TestTargetUnknownToTheControlPlane(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t, failOnDataErrors)
 		byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
 		_, target := inZone(t, byDNS)
@@ -216,16 +203,10 @@ func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 		had := m.dial("xds:///" + target)
 		mustReach(t, had, unary, mesh)
 		m.Delete(t, xdsmsg.ListenerType, target)
-		for ctx := testutils.Context(t); ; {
-			if _, err := call(ctx, had, unary); err != nil {
-				checkStatus(t, err, codes.Unavailable, "Listener", target)
-				break
-			}
-		}
+		untilFailed(t, had, "Listener", target)
 
 		later := m.dial("xds:///" + target)
-		load := startLoad(t, later)
-		load.await(t, byDNS)
+		load := loadOn(t, later, byDNS)
 		mustFail(t, had, "Listener", target)
 
 		m.set(xdsmsg.DefaultListener(target, target))
@@ -235,8 +216,7 @@ func TestTargetThatTheControlPlaneDoesNotKnow(t *testing.T) {
 	})
 }
 
-// TestDefaultPolicyWaitsForAnUnreachableControlPlane: a control plane that is
-// away says nothing about the target.
+// By default an unreachable control plane is no reason to use DNS.
 func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -249,9 +229,8 @@ func TestDefaultPolicyWaitsForAnUnreachableControlPlane(t *testing.T) {
 	}
 }
 
-// TestDNSUnderHTTPSProxy: addresses that DNS gives are reached through the
-// proxy. The address is one that nobody has (RFC 5737), so that the proxy, and
-// it alone, can lead to the backend.
+// Addresses from DNS are reached through the proxy. The address belongs to no host
+// (RFC 5737), so that only the proxy can lead to the backend.
 func TestDNSUnderHTTPSProxy(t *testing.T) {
 	t.Parallel()
 	backend := testutils.StartBackend(t, "b1")

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -39,16 +40,13 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 		{"unavailable", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "unavailable")}, true},
 		{"never", []testutils.BootstrapOption{testutils.TopLevel("dns_fallback", "never")}, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "dns")
 			_, target := inZone(t, backend)
 			m.set(chain(target, toCluster("c"))...)
 			m.set(clusterOf("c", testutils.StartBackend(t, "mesh"))...)
 			b, err := resolver.NewBuilder(m.bootstrap(tc.opts...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			// That the control plane no longer has a Listener is known at once.
 			had := dial(t, "xds:///"+target, grpc.WithResolvers(b))
 			if _, err := call(testutils.Context(t), had, unary, grpc.WaitForReady(true)); err != nil {

@@ -1,8 +1,8 @@
 // Package e2e tests dynxds as a program uses it: gRPC channels over real connections,
 // with a control plane (xdstest.Server) and backends in the same process. There is
-// a file for each feature, and helpers in four: mesh_test.go (the control plane and its
-// links), rpc_test.go (channels and RPCs), traffic_test.go (constant load) and
-// tp2_test.go (variants and their constraints). It has no code of its own.
+// a file for each feature, and helpers in three: mesh_test.go (the control plane and its
+// links), rpc_test.go (channels, RPCs and constant load) and tp2_test.go (variants and their
+// constraints). It has no code of its own.
 //
 // Every test runs twice, over the SotW and the delta protocol (TestMain). A test in which
 // no RPC may fail runs over links with and without latency, too (overLinks).

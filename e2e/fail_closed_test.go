@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -25,9 +26,7 @@ import (
 func xdsCreds(t *testing.T) grpc.DialOption {
 	t.Helper()
 	creds, err := xds.NewClientCredentials(xds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return grpc.WithTransportCredentials(creds)
 }
 
@@ -65,8 +64,7 @@ var refusal = []string{"envoy.transport_sockets.tls", "envoy.extensions.transpor
 func TestNoPlaintextToAClusterThatAsksForTLS(t *testing.T) {
 	t.Parallel()
 	for _, tc := range clusterKinds {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, seen := newMesh(t), new(connections)
 			backend := testutils.StartBackend(t, "b1", grpc.StatsHandler(seen))
 			_, target := inZone(t, backend)
@@ -116,8 +114,7 @@ func TestTransportSocketsOfAClusterEndToEnd(t *testing.T) {
 			c.TransportSocketMatches = []*clusterpb.Cluster_TransportSocketMatch{match(rawSocket())}
 		}, nil},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			c := xdsmsg.EDSCluster("c", "")
 			tc.cluster(c)
@@ -165,12 +162,7 @@ func TestMemberOfAnAggregateThatAsksForTLS(t *testing.T) {
 // untilFails makes RPCs until one fails because its cluster asks for TLS.
 func untilFails(t *testing.T, cc *grpc.ClientConn) {
 	t.Helper()
-	until(t, cc, "failed", func(_ string, err error) bool {
-		if err != nil {
-			checkStatus(t, err, codes.Unavailable, refusal...)
-		}
-		return err != nil
-	})
+	untilFailed(t, cc, refusal...)
 }
 
 // A Cluster that begins to ask for TLS while RPCs run gets no other one after the first
@@ -199,8 +191,7 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 		{"aggregate to EDS", under, single},
 		{"aggregate to EDS without an answer", under, unanswered},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.keepSilent()
 			m.set(chain(service, toCluster("c"))...)
@@ -228,8 +219,7 @@ func TestAClusterBeginsToAskForTLS(t *testing.T) {
 // Copies, further attempts and sessions are not sent in plaintext either.
 func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 	t.Parallel()
-	t.Run("mirror", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "mirror", func(t *testing.T) {
 		m := newMesh(t)
 		open, secret := testutils.StartBackend(t, "open"), testutils.StartBackend(t, "secret")
 		route := toCluster("open")
@@ -241,15 +231,12 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 		for _, k := range kinds {
 			mustReach(t, cc, k, open)
 		}
-		if err := also.Wait(testutils.Context(t), len(kinds)); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, also.Wait(testutils.Context(t), len(kinds)))
 		if n := secret.Count(); n != 0 {
 			t.Errorf("%d copies went out in plaintext", n)
 		}
 	})
-	t.Run("retry", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "retry", func(t *testing.T) {
 		m, secret := newMesh(t), testutils.StartBackend(t, "secret")
 		route := toCluster("c")
 		route.GetRoute().RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable"}
@@ -259,8 +246,7 @@ func TestMirrorsRetriesAndSessionsAskForTLSToo(t *testing.T) {
 			t.Errorf("%d attempts went out in plaintext", n)
 		}
 	})
-	t.Run("session", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "session", func(t *testing.T) {
 		m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 		m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
 		serve := func(s *corepb.TransportSocket, endpoints *endpointpb.ClusterLoadAssignment) {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
@@ -21,14 +22,12 @@ import (
 
 var empty = new(testgrpc.Empty)
 
-func TestWrongBootstrapIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnInvalidBootstrap(t *testing.T) {
 	const faulty = `{"xds_servers": [{"server_uri": "", "channel_creds": [{"type": "carrier-pigeon"}]}], "node": {"id": 7}}`
 	faults := []string{"xds_servers[0].server_uri", "xds_servers[0].channel_creds", "carrier-pigeon", "node.id"}
 	t.Run("file", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "bootstrap.json")
-		if err := os.WriteFile(file, []byte(faulty), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(file, []byte(faulty), 0o600))
 		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
 		mustFail(t, dial(t, "xds:///"+service), append(faults, file, "xds:///"+service)...)
 	})
@@ -55,13 +54,13 @@ func TestWrongBootstrapIsReadByTheUser(t *testing.T) {
 	})
 }
 
-func TestDisabledServiceConfigIsReadByTheUser(t *testing.T) {
+func TestErrorOfADisabledServiceConfig(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	mustFail(t, m.dial("xds:///"+service, grpc.WithDisableServiceConfig()), "grpc.WithDisableServiceConfig")
 }
 
-func TestUnreachableServerIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnUnreachableServer(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.Stop()
@@ -82,7 +81,7 @@ func TestUnreachableServerIsReadByTheUser(t *testing.T) {
 	}
 }
 
-func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnInvalidResource(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.set(xdsmsg.DefaultListener(service, "")) // no route_config_name, hence no routes
@@ -93,13 +92,13 @@ func TestResourceThatDoesNotValidateIsReadByTheUser(t *testing.T) {
 	m.serve(service, "cluster", backend)
 	mustReach(t, cc, unary, backend)
 
-	// A bad update loses nothing that was good.
+	// An invalid update leaves the last valid one in use.
 	m.set(xdsmsg.DefaultListener(service, ""))
 	m.MustWait(testutils.Context(t), t, xdstest.NACKOf(xdsmsg.ListenerType))
 	mustReach(t, cc, unary, backend)
 }
 
-func TestUnknownClusterTypeIsReadByTheUser(t *testing.T) {
+func TestErrorOfAnUnknownClusterType(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "original")), &clusterpb.Cluster{
@@ -109,7 +108,7 @@ func TestUnknownClusterTypeIsReadByTheUser(t *testing.T) {
 	mustFail(t, m.dial("xds:///"+service), "Cluster", `"original"`, "ORIGINAL_DST", m.Addr(), t.Name())
 }
 
-func TestNoVirtualHostForTheAuthorityIsReadByTheUser(t *testing.T) {
+func TestErrorWithoutAVirtualHost(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.set(xdsmsg.DefaultListener(service, "routes"), xdsmsg.RouteConfig("routes", "other.example.com", xdsmsg.PrefixRoute("", "cluster")))
@@ -121,10 +120,9 @@ func TestNoVirtualHostForTheAuthorityIsReadByTheUser(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
-func TestNoRouteForTheMethodIsReadByTheUser(t *testing.T) {
+func TestErrorWithoutARoute(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.set(append(chain(service, xdsmsg.PathRoute(unaryMethod, "cluster")), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
@@ -132,35 +130,26 @@ func TestNoRouteForTheMethodIsReadByTheUser(t *testing.T) {
 	checkStatus(t, err, codes.Unavailable, "no route", emptyMethod, `"`+service+`"`)
 }
 
-func TestEndpointsThatCannotBeReachedAreReadByTheUser(t *testing.T) {
+func TestErrorOfUnreachableEndpoints(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	backend.Stop()
 	mustFail(t, m.dial("xds:///"+service), `"cluster"`, backend.Addr(), "connection refused")
 }
 
-// failOnDataErrors has a deletion withdraw what is in use (gRFC A88).
+// failOnDataErrors makes a deletion withdraw a resource in use (gRFC A88).
 const failOnDataErrors = "fail_on_data_errors"
 
 func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, failOnDataErrors)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	cc := m.dial("xds:///" + service)
 	mustReach(t, cc, unary, backend)
 
 	m.Delete(t, xdsmsg.ListenerType, service)
-	ctx := testutils.Context(t)
-	for {
-		_, err := call(ctx, cc, unary)
-		if err != nil {
-			checkStatus(t, err, codes.Unavailable, "Listener", `"`+service+`"`, m.Addr())
-			break
-		}
-	}
+	untilFailed(t, cc, "Listener", `"`+service+`"`, m.Addr())
 	m.set(xdsmsg.DefaultListener(service, service))
 	mustReach(t, cc, unary, backend)
 }
@@ -169,25 +158,20 @@ func TestDeletedListenerFailsRPCsUntilItReturns(t *testing.T) {
 // control plane deletes stays in use.
 func TestDeletionFailsNoRPC(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for _, deleted := range []struct{ what, typeURL, name string }{
 			{"listener", xdsmsg.ListenerType, service},
 			{"cluster", xdsmsg.ClusterType, "cluster"},
 		} {
-			t.Run(deleted.what, func(t *testing.T) {
-				t.Parallel()
-				m := newMesh(t)
-				backend := testutils.StartBackend(t, "b1")
+			xdstest.Parallel(t, deleted.what, func(t *testing.T) {
+				m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 				m.serve(service, "cluster", backend)
 				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, backend)
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, backend)
 				m.Skip()
 				m.Delete(t, deleted.typeURL, deleted.name)
 				m.MustWait(testutils.Context(t), t, xdstest.ACKOf(deleted.typeURL))
 
-				// The deletion has been taken in when an update that came after it is
-				// in use.
+				// When a later update is in use, the deletion has been applied.
 				after := testutils.StartBackend(t, "b2")
 				m.set(clusterOf("other", after)...)
 				m.set(xdsmsg.RouteConfig(service, service,
@@ -201,15 +185,12 @@ func TestDeletionFailsNoRPC(t *testing.T) {
 
 func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, failOnDataErrors)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t, failOnDataErrors), testutils.StartBackend(t, "b1")
 	m.set(chain(service, xdsmsg.PathRoute(emptyMethod, "doomed"), xdsmsg.PrefixRoute("", "cluster"))...)
 	m.set(append(clusterOf("doomed", backend), clusterOf("cluster", backend)...)...)
 	cc := m.dial("xds:///" + service)
 	ctx := testutils.Context(t)
-	if err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty)))
 	m.Delete(t, xdsmsg.ClusterType, "doomed")
 	for {
 		err := cc.Invoke(ctx, emptyMethod, empty, new(testgrpc.Empty))
@@ -221,13 +202,12 @@ func TestDeletedClusterFailsItsRPCsOnly(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 }
 
-// TestWaitingForTheFirstConfigurationEndsAtOnce: the control plane is there
-// and says nothing.
+// An RPC that waits for the first configuration, which the control plane does not send, ends
+// with its context or its channel.
 func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
-		t.Run(string(k), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, string(k), func(t *testing.T) {
 			m := newMesh(t)
 			m.keepSilent()
 			cc := m.dial("xds:///" + service)
@@ -263,8 +243,7 @@ func TestWaitingForTheFirstConfigurationEndsAtOnce(t *testing.T) {
 
 func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	builder := grpc.WithResolvers(m.builder())
 	first, second := dial(t, "xds:///"+service, builder), dial(t, "xds:///"+service, builder)
@@ -279,4 +258,67 @@ func TestClosingTheLastChannelEndsTheStream(t *testing.T) {
 	if err := m.WaitOpen(testutils.Context(t), 0); err != nil {
 		t.Error(err)
 	}
+}
+
+// gRFC A88, resolution_note: if no endpoint can be reached, the errors of RPCs include what
+// the client knows to be wrong with its configuration.
+func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	faulty := func(name string) proto.Message {
+		c := xdsmsg.EDSCluster(name, "")
+		c.LbPolicy = clusterpb.Cluster_MAGLEV
+		return c
+	}
+	for _, tc := range []struct {
+		name string
+		// around are the resources beside the EDS cluster "c" and its endpoints.
+		around []proto.Message
+		// bad have faults, and good are the same resources without. texts say what the
+		// faults are.
+		bad, good []proto.Message
+		texts     []string
+	}{
+		{"Cluster", nil, []proto.Message{faulty("c")}, []proto.Message{xdsmsg.EDSCluster("c", "")}, []string{`Cluster "c" is invalid`, "lb_policy"}},
+		{"RouteConfiguration", nil,
+			[]proto.Message{xdsmsg.RouteConfig(service, "", toCluster("c"))}, []proto.Message{xdsmsg.RouteConfig(service, service, toCluster("c"))},
+			[]string{"RouteConfiguration", "is invalid", "domains"}},
+		{"aggregate Cluster",
+			[]proto.Message{xdsmsg.RouteConfig(service, service, toCluster("a")), xdsmsg.AggregateCluster("a", "c")},
+			[]proto.Message{xdsmsg.AggregateCluster("a")}, []proto.Message{xdsmsg.AggregateCluster("a", "c")},
+			[]string{`Cluster "a" is invalid`, "clusters"}},
+	} {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
+			m.serve(service, "c", backend)
+			m.set(tc.around...)
+			cc := m.dial("xds:///" + service)
+			mustReach(t, cc, unary, backend)
+			backend.Stop()
+			node := []string{"connection refused", `"` + t.Name() + `"`}
+			untilTold(t, cc, node, "is invalid", "unreachable")
+
+			m.set(tc.bad...)
+			faults := append(tc.texts, node...)
+			untilTold(t, cc, faults, "unreachable")
+			m.Stop()
+			untilTold(t, cc, append(faults, "unreachable since", m.Addr()))
+			m.set(tc.good...)
+			m.restart()
+			untilTold(t, cc, node, "is invalid", "unreachable")
+		})
+	}
+}
+
+// The same, for a cluster without endpoints.
+func TestErrorsWithoutEndpointsIncludeFaultsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
+	m.serve(service, "c", backend)
+	cc := m.dial("xds:///" + service)
+	mustReach(t, cc, unary, backend)
+	m.set(xdsmsg.Endpoints("c"))
+	node := `"` + t.Name() + `"`
+	untilTold(t, cc, []string{"has no endpoint", node}, "unreachable")
+	m.Stop()
+	untilTold(t, cc, []string{"has no endpoint", node, "unreachable since", m.Addr()})
 }

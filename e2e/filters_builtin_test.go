@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"runtime"
 	"slices"
@@ -40,13 +39,15 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// faultsOf decodes a resource and returns what is wrong with it.
+// faultsOf decodes a resource and returns its faults.
 func faultsOf(t *testing.T, rt *xdsclient.ResourceType, resource proto.Message) []faults.Fault {
 	t.Helper()
 	_, _, err := rt.Decode(xdsmsg.Any(resource), xdsclient.DecodeOptions{})
@@ -91,8 +92,7 @@ func TestBuiltInFiltersByA39(t *testing.T) {
 		{"cors", &corspb.Cors{}, true, true, false, []proto.Message{&corspb.CorsPolicy{AllowMethods: "GET"}}, []proto.Message{&corspb.Cors{}}},
 		{"rbac", &rbacpb.RBAC{}, false, true, false, []proto.Message{&rbacpb.RBACPerRoute{}}, []proto.Message{&rbacpb.RBAC{}}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			chain := []*hcmpb.HttpFilter{xdsmsg.Filter("f", test.config)}
 			if !test.terminal {
 				chain = append(chain, xdsmsg.Router())
@@ -149,16 +149,14 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 		"xds.type.v3":  func(u string, v *structpb.Struct) proto.Message { return &xdspb.TypedStruct{TypeUrl: u, Value: v} },
 		"udpa.type.v1": func(u string, v *structpb.Struct) proto.Message { return &udpapb.TypedStruct{TypeUrl: u, Value: v} },
 		"without the prefix of type URLs": func(u string, v *structpb.Struct) proto.Message {
-			return &xdspb.TypedStruct{TypeUrl: strings.TrimPrefix(u, "type.googleapis.com/"), Value: v}
+			return &xdspb.TypedStruct{TypeUrl: strings.TrimPrefix(u, typeurl.Prefix), Value: v}
 		},
 	} {
 		// typed makes a TypedStruct of a message, with one more field if edit says so.
 		typed := func(m proto.Message, edit func(*structpb.Struct)) proto.Message {
 			text, err := protojson.Marshal(m)
 			value := new(structpb.Struct)
-			if err = errors.Join(err, protojson.Unmarshal(text, value)); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, errors.Join(err, protojson.Unmarshal(text, value)))
 			edit(value)
 			return pack(xdsmsg.Any(m).GetTypeUrl(), value)
 		}
@@ -209,8 +207,7 @@ func TestTypedStructsOfBuiltInFilters(t *testing.T) {
 // no concern to a gRPC client, whose RPCs go on.
 func TestCORSDoesNothing(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.serveFilters(backend, map[string]proto.Message{"envoy.filters.http.cors": &corspb.CorsPolicy{
 		AllowMethods: "GET,POST", AllowCredentials: wrapperspb.Bool(true), MaxAge: "86400",
 	}}, xdsmsg.Filter("envoy.filters.http.cors", &corspb.Cors{}))
@@ -252,10 +249,9 @@ func TestTheRouterIgnoresItsFields(t *testing.T) {
 
 // Built-in filters are added, removed, reordered and reconfigured while 100 RPCs
 // are in flight, half of them unary ones that wait in a filter and half streams.
-// None fails, and later RPCs meet the filters of the day.
+// None fails, and later RPCs run through the new filters.
 func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		backend := testutils.StartBackend(t, "b")
@@ -292,12 +288,10 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 				}
 			})
 		}
-		var streams []testgrpc.TestService_FullDuplexCallClient
+		var streams []duplex
 		for range 50 {
 			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			streams = append(streams, s)
 		}
 		for countingFilter.entered.Load() < entered+100 {
@@ -331,21 +325,11 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		}
 		l.stop(t)
 		for _, s := range streams {
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Recv(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, echo(s))
 			if md, err := s.Header(); err != nil || !slices.Equal(md["back"], []string{"0"}) {
 				t.Errorf("a stream over the updates: header %v, %v", md, err)
 			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Recv(); err != io.EOF {
-				t.Fatal(err)
-			}
+			end(t, s)
 		}
 		wg.Wait()
 	})

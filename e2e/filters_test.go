@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -84,10 +83,8 @@ func TestFaultEndToEnd(t *testing.T) {
 		{name: "headers ask for an abort", config: byHeader, md: []string{"x-envoy-fault-abort-request", "404"}, want: codes.Unimplemented},
 		{name: "headers ask for a delay past the deadline", config: byHeader, md: []string{"x-envoy-fault-delay-request", "3600000"}, timeout: 50 * time.Millisecond, want: codes.DeadlineExceeded},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			filter := xdsmsg.Filter("fault", test.config)
 			filter.Disabled = test.disabled
 			m.serveFilters(backend, test.overrides, filter)
@@ -117,8 +114,7 @@ func appendHeader(name, value string) *mutationpb.HeaderMutation {
 
 func TestHeaderMutationEndToEnd(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	m.serveFilters(backend,
 		map[string]proto.Message{"edit": &headerpb.HeaderMutationPerRoute{Mutations: &headerpb.Mutations{
 			RequestMutations: []*mutationpb.HeaderMutation{appendHeader("q", "route"), {Action: &mutationpb.HeaderMutation_Remove{Remove: "removed"}}},
@@ -155,10 +151,8 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 			ResponseHeadersToAdd:               []*corepb.HeaderValueOption{header("limited", "yes")},
 		}
 	}
-	eachKind(t, func(t *testing.T, k kind) {
-		t.Parallel()
-		m := newMesh(t)
-		backend := testutils.StartBackend(t, "b")
+	eachKindInParallel(t, func(t *testing.T, k kind) {
+		m, backend := newMesh(t), testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(100)))
 		cc := m.dial("xds:///" + service)
 		for range 3 {
@@ -171,8 +165,8 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		if !slices.Equal(r.trailer["limited"], []string{"yes"}) || backend.Count() != 3 {
 			t.Errorf("trailer %v, the backend saw %d RPCs", r.trailer, backend.Count())
 		}
-		// An update that leaves the bucket alone does not fill it; in shadow
-		// mode the RPC goes on.
+		// An update that does not change the bucket does not fill it; in shadow mode the
+		// RPC continues.
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(0)))
 		m.MustWait(testutils.Context(t), t, xdstest.ACKOf(xdsmsg.ListenerType))
 		for {
@@ -288,20 +282,16 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 		instances := func() (made, closed int64) {
 			return countingFilter.made.Load() - made0, countingFilter.closed.Load() - closed0
 		}
-		m := newMesh(t)
-		backend := testutils.StartBackend(t, "b")
+		m, backend := newMesh(t), testutils.StartBackend(t, "b")
 		m.serveFilters(backend, nil, countingEntry("a", "1"))
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, backend)
-		l := startLoad(t, cc)
+		l := loadOn(t, cc, backend)
 		ctx := testutils.Context(t)
 		client := testgrpc.NewTestServiceClient(cc)
-		open := func() (streams []testgrpc.TestService_FullDuplexCallClient) {
+		open := func() (streams []duplex) {
 			for range 20 {
 				s, err := client.FullDuplexCall(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				streams = append(streams, s)
 			}
 			return streams
@@ -320,9 +310,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			want := ""
 			for _, f := range filters {
 				config := new(xdspb.TypedStruct)
-				if err := f.GetTypedConfig().UnmarshalTo(config); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, f.GetTypedConfig().UnmarshalTo(config))
 				want += f.GetName() + "=" + config.GetValue().GetFields()["mark"].GetStringValue() + " "
 			}
 			for {
@@ -344,18 +332,8 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			t.Errorf("%d instances made, %d closed while streams are open, want 2 and 0", made, closed)
 		}
 		for _, s := range streams {
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Recv(); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.CloseSend(); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Recv(); err != io.EOF {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, echo(s))
+			end(t, s)
 		}
 		if _, closed := instances(); closed != 1 {
 			t.Errorf("%d instances closed after the streams have ended, want the one that was removed", closed)
@@ -374,8 +352,7 @@ func TestFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 // A channel that becomes idle gives its instances up, and has others when it
 // wakes.
 func TestAnIdleChannelClosesItsFilters(t *testing.T) {
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	made, closed := countingFilter.made.Load(), countingFilter.closed.Load()
 	m.serveFilters(backend, nil, countingEntry("a", "1"))
 	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(50*time.Millisecond))

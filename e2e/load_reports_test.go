@@ -87,12 +87,10 @@ func rpcs(t *testing.T, cc *grpc.ClientConn, n int, of ...kind) (failed uint64) 
 // hold opens n streams, each with an answer, that stay until end is called.
 func hold(t *testing.T, cc *grpc.ClientConn, n int) (end func()) {
 	t.Helper()
-	var streams []testgrpc.TestService_FullDuplexCallClient
+	var streams []duplex
 	for range n {
 		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(testutils.Context(t), grpc.WaitForReady(true))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if _, err := s.Header(); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +119,7 @@ func TestLoadReportsCountByLocality(t *testing.T) {
 	east.Weight = 3
 	m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue"), xdsmsg.Endpoints("blue-eds", east, west))...)
 	cc := m.dial("xds:///" + service)
-	// Both localities are to be connected before the shares are exact.
+	// The shares are exact only when both localities are connected.
 	ok, notFound := reachBoth(t, cc)
 	// No streams: when the server ends one with an error before it has read what the
 	// client sends, gRPC-Go 1.85 may tell the balancer that it has succeeded
@@ -242,8 +240,7 @@ func TestLoadReportsCarryBackendMetrics(t *testing.T) {
 		{"everything", []string{"cpu_utilization", "mem_utilization", "application_utilization", "named_metrics.*"},
 			[]string{"cpu_utilization", "mem_utilization", "application_utilization", "named_metrics.queue", "named_metrics.cache"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newLoadMesh(t)
 			m.set(append(chain(service, xdsmsg.PrefixRoute("", "blue")), reporting("blue", tc.metrics...), xdsmsg.Endpoints("blue-eds", xdsmsg.In("z", b(t).Addr())))...)
 			cc := m.dial("xds:///" + service)
@@ -304,9 +301,9 @@ func TestLoadReportsOverARestart(t *testing.T) {
 	}
 }
 
-// The load of a cluster that goes is reported to its end; turning reports on and off
-// moves no RPC.
-func TestLoadReportsOfClustersThatComeAndGo(t *testing.T) {
+// The load of a removed cluster is reported until its last RPC ends; turning reports off
+// affects no RPC.
+func TestLoadReportsOfRemovedClusters(t *testing.T) {
 	t.Parallel()
 	m, b := newLoadMesh(t), testutils.StartBackend(t, "b")
 	in := xdsmsg.In("z", b.Addr())

@@ -10,10 +10,13 @@ import (
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
@@ -85,8 +88,8 @@ func asks(typeURL, added string, others ...string) xdstest.Match {
 	return xdstest.ForNames(typeURL, append(others, added)...)
 }
 
-// keepSilent has the control plane say nothing of what it does not have, over delta
-// as over SotW. Otherwise RPCs that need it would fail at once over delta.
+// keepSilent makes the control plane send nothing for missing resources over delta, as over
+// SotW. Otherwise RPCs that need them would fail at once over delta.
 func (m *mesh) keepSilent() {
 	m.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
 		resp.RemovedResources, resp.RemovedResourceNames = nil, nil
@@ -122,9 +125,7 @@ func clusterOf(name string, backends ...*testutils.Backend) []proto.Message {
 func (m *mesh) builder() grpcresolver.Builder {
 	m.t.Helper()
 	b, err := resolver.NewBuilder(m.bootstrap())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, err)
 	return b
 }
 
@@ -143,12 +144,13 @@ const (
 	slowLink = "slow-link"
 )
 
-// overLinks runs a test of which no RPC fails with control planes on loopback, and behind a
+// overLinks runs a test in which no RPC fails with control planes on loopback, and behind a
 // link with latency: there a request of the client and a response of the control plane can
-// cross. newMesh tells which by the name of the test.
+// cross. newMesh finds the link in the name of the test.
 func overLinks(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
-	overLinksInTurn(t, f)
+	xdstest.Parallel(t, loopback, f)
+	xdstest.Parallel(t, slowLink, f)
 }
 
 // overLinksInTurn is overLinks for a test that is not parallel to others.
@@ -172,7 +174,7 @@ func isUnder(t testing.TB, name string) bool {
 
 // in returns the new-style name of a resource (xRFC TP1).
 func in(authority, typeURL, id string) string {
-	return "xdstp://" + authority + "/" + typeURL[len("type.googleapis.com/"):] + "/" + id
+	return "xdstp://" + authority + "/" + typeurl.Name(typeURL) + "/" + id
 }
 
 // backends starts a backend for each of the ids.
@@ -183,10 +185,17 @@ func backends(t testing.TB, ids ...string) (all []*testutils.Backend) {
 	return all
 }
 
+// cutOff breaks the streams and refuses others, and returns when n more were refused.
+func (m *mesh) cutOff(n int) {
+	m.t.Helper()
+	m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
+	attempts := m.Attempts()
+	m.BreakStreams(nil)
+	xdstest.NoError(m.t, m.WaitAttempts(testutils.Context(m.t), attempts+n))
+}
+
 // restart is Restart that fails the test instead of returning an error.
 func (m *mesh) restart() {
 	m.t.Helper()
-	if err := m.Restart(); err != nil {
-		m.t.Fatal(err)
-	}
+	xdstest.NoError(m.t, m.Restart())
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -68,7 +69,7 @@ func (m *meter) RegisterAsyncReporter(r estats.AsyncMetricReporter, _ ...estats.
 	}
 }
 
-// tell wakes who waits. The caller holds mu.
+// tell wakes the waiting goroutines. The caller holds mu.
 func (m *meter) tell() {
 	close(m.news)
 	m.news = make(chan struct{})
@@ -94,7 +95,7 @@ func (m *meter) collect() (map[string]int64, <-chan struct{}) {
 	return all, news
 }
 
-// await waits until the meter shows what is wanted.
+// await waits until the meter shows the wanted metrics.
 func (m *meter) await(ctx context.Context, t *testing.T, want map[string]int64) {
 	t.Helper()
 	for {
@@ -111,9 +112,9 @@ func (m *meter) await(ctx context.Context, t *testing.T, want map[string]int64) 
 	}
 }
 
-// gRFC A78, "XdsClient": given a channel with a stats plugin; when the control
-// plane serves it, breaks a resource, and goes away; then the plugin sees it, with
-// the channel's target, until the channel is closed.
+// gRFC A78, "XdsClient": when the control plane serves a channel, sends an invalid resource,
+// and stops, the channel's stats plugin sees each, with the channel's target, until the
+// channel is closed.
 func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 	ctx := testutils.Context(t)
 	m, backend, recorder := newMesh(t), testutils.StartBackend(t, "one"), newMeter()
@@ -139,15 +140,13 @@ func TestMetricsReachTheChannelsStatsHandler(t *testing.T) {
 	want["resources "+target+" #old nacked_but_cached "+listener] = 1
 	recorder.await(ctx, t, want)
 
-	// The control plane does not come back.
+	// The control plane stops.
 	m.Stop()
 	want["server_failure"+onServer] = 1
 	want["connected"+onServer] = 0
 	recorder.await(ctx, t, want)
 
-	if err := cc.Close(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, cc.Close())
 	for key := range want {
 		if strings.HasPrefix(key, "connected ") || strings.HasPrefix(key, "resources ") {
 			delete(want, key)

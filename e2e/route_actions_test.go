@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -64,10 +65,8 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 		return options{edit("all", name, add), edit("one", name, overwrite)}
 	}
 	for _, mostSpecificWins := range []bool{false, true} {
-		t.Run(fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+		xdstest.Parallel(t, fmt.Sprintf("most_specific_header_mutations_wins=%v", mostSpecificWins), func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			route := xdsmsg.WeightedRoute("", xdsmsg.Weighted{Cluster: "b", Weight: 1})
 			weight := route.GetRoute().GetWeightedClusters().GetClusters()[0]
 			rc := xdsmsg.RouteConfig(service, service, route)
@@ -137,10 +136,8 @@ func TestDirectResponseAndRedirectEndToEnd(t *testing.T) {
 func TestRetryEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"route", "virtual host"} {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+		xdstest.Parallel(t, level, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			policy := &routepb.RetryPolicy{
 				RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(2),
 				RetryBackOff: &routepb.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)},
@@ -195,9 +192,7 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	ctx := testutils.Context(t)
 	done := make(chan reply, 1)
 	go func() { done <- callFor(ctx, cc, unary) }()
-	if err := before.Wait(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, before.Wait(ctx, 2))
 	m.serveRoutes(routes("after"), after)
 	for id := ""; id != "after"; {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -210,28 +205,6 @@ func TestRetriesFollowTheRoutes(t *testing.T) {
 	close(held)
 	if r := <-done; r.err != nil || backendID(r.header) != "after" {
 		t.Errorf("answered by %q: %v", backendID(r.header), r.err)
-	}
-}
-
-func TestMirrorEndToEnd(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
-	route := toCluster("primary")
-	route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "shadow"}}
-	m.serveRoutes([]*routepb.Route{route}, primary, shadow)
-	cc := m.dial("xds:///" + service)
-	for i, k := range kinds {
-		mustReach(t, cc, k, primary)
-		if err := shadow.Wait(testutils.Context(t), i+1); err != nil {
-			t.Errorf("%s: %v", k, err)
-		}
-		if got := shadow.Last().Authority; got != service+"-shadow" {
-			t.Errorf("%s: the shadow's authority is %q", k, got)
-		}
-	}
-	if primary.Count() != len(kinds) {
-		t.Errorf("the primary got %d RPCs", primary.Count())
 	}
 }
 
@@ -257,6 +230,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 		{"of the route in place of the virtual host", policies{of(100, asIs)}, policies{
 			of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) { p.DisableShadowHostSuffixAppend = true }),
 		}, []string{service}},
+		{"of the route, with defaults", nil, policies{{Cluster: "shadow"}}, []string{service + "-shadow"}},
 		{"none of the RPCs", nil, policies{of(0, asIs)}, nil},
 		{"named by a header", nil, policies{of(100, func(p *routepb.RouteAction_RequestMirrorPolicy) {
 			p.Cluster, p.ClusterHeader = "", "mirror-to"
@@ -266,8 +240,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 			p.RequestHeadersMutations = []*mutationpb.HeaderMutation{{Action: &mutationpb.HeaderMutation_Append{Append: header("copy", "yes")}}}
 		})}, []string{"another", service + "-shadow"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t, "trusted_xds_server")
 			primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
 			var mu sync.Mutex
@@ -292,9 +265,7 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 				if r := callFor(ctx, cc, k); r.err != nil || backendID(r.header) != "primary" {
 					t.Fatalf("answered by %q: %v", backendID(r.header), r.err)
 				}
-				if err := shadow.Wait(ctx, before+len(tc.authorities)); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, shadow.Wait(ctx, before+len(tc.authorities)))
 				mu.Lock()
 				defer mu.Unlock()
 				var got []string
@@ -310,6 +281,9 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 					t.Errorf("copies to %q, want %q", got, tc.authorities)
 				}
 			})
+			if n := primary.Count(); n != len(kinds) {
+				t.Errorf("the primary got %d RPCs", n)
+			}
 		})
 	}
 }
@@ -317,7 +291,6 @@ func TestFormsOfMirrorPoliciesEndToEnd(t *testing.T) {
 // TestMirrorUnderLoad: shadows that fail, hang and die do not fail an RPC.
 func TestMirrorUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		primary, shadow := testutils.StartBackend(t, "primary"), testutils.StartBackend(t, "shadow")
 		route := toCluster("primary")
@@ -327,33 +300,26 @@ func TestMirrorUnderLoad(t *testing.T) {
 		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy, policy}
 		m.serveRoutes([]*routepb.Route{route}, primary, shadow)
 		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, primary)
-		l := startLoad(t, cc)
+		l := loadOn(t, cc, primary)
 		ctx := testutils.Context(t)
 		for _, step := range []func(){
 			func() {},
 			func() { shadow.Fail(status.Error(codes.Internal, "broken")) },
 			func() { shadow.Fail(nil); shadow.Stop() },
 			func() {
-				if err := shadow.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, shadow.Restart())
 			},
 		} {
 			step()
 			n := primary.Count()
-			if err := primary.Wait(ctx, n+500); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, primary.Wait(ctx, n+500))
 		}
 		if shadow.Count() == 0 {
 			t.Error("the shadow got nothing")
 		}
 		release := shadow.Hold()
 		defer release()
-		if err := primary.Wait(ctx, primary.Count()+1000); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, primary.Wait(ctx, primary.Count()+1000))
 		l.stop(t)
 	})
 }

@@ -19,11 +19,12 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
 // gRFC A28, "Response validation", and Envoy's RouteMatch: every kind of match, over
-// real RPCs. What matches goes to one cluster, what does not to another.
+// real RPCs. RPCs that match go to one cluster, the others to another.
 func TestMatchesEndToEnd(t *testing.T) {
 	t.Parallel()
 	type match = routepb.RouteMatch
@@ -100,8 +101,7 @@ func TestMatchesEndToEnd(t *testing.T) {
 		{name: "runtime_fraction of all", match: share(100), yes: []string{}},
 		{name: "runtime_fraction of none", match: share(0), no: []string{}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			m := newMesh(t)
 			hit, miss := testutils.StartBackend(t, "hit"), testutils.StartBackend(t, "miss")
 			m.serveRoutes([]*routepb.Route{xdsmsg.Route(tc.match, xdsmsg.ToCluster("hit")), toCluster("miss")}, hit, miss)
@@ -174,10 +174,9 @@ func TestVirtualHostsEndToEnd(t *testing.T) {
 // gRFC A28, "Response validation": an action that gRPC does not carry out fails the
 // RPCs that match its route, with UNAVAILABLE; a route to an optional plug-in that the
 // client does not have, or without a cluster specifier, is as if it was not there.
-func TestActionsThatGRPCDoesNotCarryOut(t *testing.T) {
+func TestUnsupportedActions(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	unroutable := func(prefix string, route *routepb.Route) *routepb.Route {
 		route.Match = xdsmsg.Prefix(prefix)
 		return route
@@ -206,8 +205,7 @@ func TestActionsThatGRPCDoesNotCarryOut(t *testing.T) {
 // application has set is kept if it is sooner.
 func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b")
 	bounded := func(method string, d *routepb.RouteAction_MaxStreamDuration) *routepb.Route {
 		route := xdsmsg.PathRoute("/grpc.testing.TestService/"+method, "b")
 		route.GetRoute().MaxStreamDuration = d
@@ -215,9 +213,7 @@ func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 	}
 	second, minute, hour := durationpb.New(time.Second), durationpb.New(time.Minute), durationpb.New(time.Hour)
 	manager := new(hcmpb.HttpConnectionManager)
-	if err := xdsmsg.DefaultListener(service, service).GetApiListener().GetApiListener().UnmarshalTo(manager); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, xdsmsg.DefaultListener(service, service).GetApiListener().GetApiListener().UnmarshalTo(manager))
 	manager.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: hour}
 	m.set(append(clusterOf("b", backend), xdsmsg.APIListener(service, manager), xdsmsg.RouteConfig(service, service,
 		bounded("UnaryCall", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: second, GrpcTimeoutHeaderMax: minute}),
@@ -242,9 +238,7 @@ func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 		sooner, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		_, err := call(sooner, cc, tc.kind)
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if in := time.Until(backend.Last().Deadline); in > 20*time.Second {
 			t.Errorf("%s RPC: deadline in %v, and the application has set 20s", tc.kind, in)
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -49,24 +50,19 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 		{"prefix_rewrite of a path_separated_prefix", separated, prefix("/grpc.testing.TestService"), "/v2.testing.TestService/EmptyCall"},
 		{"regex_rewrite", xdsmsg.Prefix("/"), regex(`^/v[0-9]+[.](.*)/(.*)$`, `/grpc.\1/\2`), "/v17.testing.TestService/EmptyCall"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b")
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b")
 			route := xdsmsg.Route(tc.match, xdsmsg.ToCluster("b"))
 			tc.rewrite(route.GetRoute())
 			m.serveRoutes([]*routepb.Route{route}, backend)
 			cc := m.dial("xds:///" + service)
-			if err := cc.Invoke(testutils.Context(t), tc.called, empty, new(testgrpc.Empty), grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, cc.Invoke(testutils.Context(t), tc.called, empty, new(testgrpc.Empty), grpc.WaitForReady(true)))
 			if got := backend.Last().Method; got != emptyMethod {
 				t.Errorf("the backend saw %q", got)
 			}
 		})
 	}
-	t.Run("what becomes no path fails", func(t *testing.T) {
-		t.Parallel()
+	xdstest.Parallel(t, "what becomes no path fails", func(t *testing.T) {
 		m := newMesh(t)
 		route := toCluster("b")
 		regex(`^/`, ``)(route.GetRoute())
@@ -112,10 +108,8 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 	t.Parallel()
 	for _, rewrite := range rewritingAuthority {
 		for want, features := range map[string][]string{service: nil, "rewritten": {"trusted_xds_server"}} {
-			t.Run(rewrite.name+" to "+want, func(t *testing.T) {
-				t.Parallel()
-				m := newMesh(t, features...)
-				backend := testutils.StartBackend(t, "b")
+			xdstest.Parallel(t, rewrite.name+" to "+want, func(t *testing.T) {
+				m, backend := newMesh(t, features...), testutils.StartBackend(t, "b")
 				route := toCluster("b")
 				rewrite.apply(route)
 				m.serveRewritten(route, backend)
@@ -142,9 +136,7 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 func certificateFor(t *testing.T, names ...string) (server, client credentials.TransportCredentials) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), DNSNames: names,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -152,13 +144,9 @@ func certificateFor(t *testing.T, names ...string) (server, client credentials.T
 		IsCA:        true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	trusted := x509.NewCertPool()
 	trusted.AddCert(cert)
 	pair := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
@@ -172,11 +160,9 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 	t.Parallel()
 	for _, rewrite := range rewritingAuthority {
 		for name, names := range map[string][]string{"in the certificate": {service, "rewritten"}, "not in it": {service}} {
-			t.Run(rewrite.name+", "+name, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, rewrite.name+", "+name, func(t *testing.T) {
 				server, client := certificateFor(t, names...)
-				m := newMesh(t, "trusted_xds_server")
-				backend := testutils.StartBackend(t, "b", grpc.Creds(server))
+				m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b", grpc.Creds(server))
 				route := toCluster("b")
 				rewrite.apply(route)
 				m.serveRewritten(route, backend)
@@ -204,8 +190,7 @@ func TestAuthorityRewriteDoesNotGetAroundTLS(t *testing.T) {
 // the hostname of the endpoint that was picked, whichever that is.
 func TestEachEndpointHasItsAuthority(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	all := backends(t, "a", "b", "nameless")
+	m, all := newMesh(t), backends(t, "a", "b", "nameless")
 	route := toCluster("c")
 	route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 	endpoints := draining("c", all)
@@ -224,9 +209,7 @@ func TestEachEndpointHasItsAuthority(t *testing.T) {
 		{"grpc.CallAuthority", []string{"trusted_xds_server"}, []grpc.CallOption{grpc.CallAuthority("mine")}, map[string]string{"a": "mine", "b": "mine", "nameless": "mine"}},
 	} {
 		b, err := resolver.NewBuilder(m.Bootstrap(t.Name()+test.name, testutils.ServerFeatures(test.features...)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc := dial(t, "xds:///"+service, grpc.WithResolvers(b))
 		for _, k := range kinds {
 			for got := map[string]string{}; len(got) < len(all); {
@@ -263,10 +246,8 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 		{"STRICT_DNS", strictDNS, "", func(name, _ string) string { return name }},
 		{"STRICT_DNS with a hostname", strictDNS, "own.example", func(string, string) string { return "own.example" }},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			m := newMesh(t, "trusted_xds_server")
-			backend := testutils.StartBackend(t, "b")
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
+			m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b")
 			name, target := inZone(t, backend)
 			zone.SetA(name, "127.0.0.9", "127.0.0.1") // at the first of which nobody listens
 			route := toCluster("c")

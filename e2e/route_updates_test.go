@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"io"
 	"testing"
 	"time"
 
@@ -10,10 +9,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -33,135 +32,91 @@ func TestRoutesByPathAndPrefix(t *testing.T) {
 	mustReach(t, cc, bidiStreaming, rest)
 }
 
-func TestInlineRouteConfiguration(t *testing.T) {
-	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
-	m.set(xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "cluster"))))
-	m.set(clusterOf("cluster", backend)...)
-	mustReach(t, m.dial("xds:///"+service), unary, backend)
-}
-
-// TestUpdatesUnderLoad: every kind of resource changes while RPCs run, and no
-// RPC fails.
+// No RPC fails when resources of any kind change, nor when the control plane restarts, or is
+// lost between a resource and one that it refers to.
 func TestUpdatesUnderLoad(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for _, update := range []struct {
 			name   string
-			change func(m *mesh, from, to *testutils.Backend)
+			change func(m *mesh, l *load, from, to *testutils.Backend)
 		}{
-			{"LDS names another RouteConfiguration", func(m *mesh, from, to *testutils.Backend) {
+			{"LDS names another RouteConfiguration", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.set(append(clusterOf("new", to),
 					xdsmsg.RouteConfig("other-routes", service, xdsmsg.PrefixRoute("", "new")),
 					xdsmsg.DefaultListener(service, "other-routes"))...)
 			}},
-			{"LDS moves the routes inline", func(m *mesh, from, to *testutils.Backend) {
+			{"LDS moves the routes inline", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.set(append(clusterOf("new", to),
 					xdsmsg.InlineListener(service, xdsmsg.RouteConfig("inline", service, xdsmsg.PrefixRoute("", "new"))))...)
 			}},
-			{"RDS moves to another cluster", func(m *mesh, from, to *testutils.Backend) {
+			{"RDS moves to another cluster", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.set(append(clusterOf("new", to), xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))...)
 			}},
-			{"RDS moves to a cluster that is configured later", func(m *mesh, from, to *testutils.Backend) {
+			{"RDS moves to a cluster that is configured later", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
 				m.set(clusterOf("new", to)...)
 			}},
-			{"CDS names another ClusterLoadAssignment", func(m *mesh, from, to *testutils.Backend) {
+			{"CDS names another ClusterLoadAssignment", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"), xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
 			}},
-			{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, from, to *testutils.Backend) {
+			{"CDS names a ClusterLoadAssignment that is configured later", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.keepSilent()
 				m.set(xdsmsg.EDSCluster("cluster", "other-endpoints"))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "other-endpoints"))
 				m.set(xdsmsg.SimpleEndpoints("other-endpoints", to.Addr()))
 			}},
-			{"EDS names another endpoint", func(m *mesh, from, to *testutils.Backend) {
+			{"EDS names another endpoint", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.set(xdsmsg.SimpleEndpoints("cluster", to.Addr()))
 			}},
-			{"EDS marks the old endpoint unhealthy", func(m *mesh, from, to *testutils.Backend) {
+			{"EDS marks the old endpoint unhealthy", func(m *mesh, l *load, from, to *testutils.Backend) {
 				m.set(xdsmsg.Endpoints("cluster", xdsmsg.Locality{Zone: "z", Weight: 1, Endpoints: []xdsmsg.Endpoint{
 					{Addr: from.Addr(), Health: corepb.HealthStatus_UNHEALTHY},
 					{Addr: to.Addr(), Health: corepb.HealthStatus_HEALTHY},
 				}}))
 			}},
-		} {
-			t.Run(update.name, func(t *testing.T) {
-				t.Parallel()
-				m := newMesh(t)
-				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-				m.serve(service, "cluster", before)
-				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, before)
-				l := startLoad(t, cc)
-				l.await(t, before)
-				update.change(m, before, after)
-				l.await(t, after)
-				l.stop(t)
-			})
-		}
-	})
-}
-
-func TestControlPlaneRestartsUnderLoad(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		t.Parallel()
-		m := newMesh(t)
-		before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
-		m.serve(service, "cluster", before)
-		cc := m.dial("xds:///" + service)
-		mustReach(t, cc, unary, before)
-		l := startLoad(t, cc)
-		m.Stop()
-		l.await(t, before)
-		m.set(clusterOf("cluster", after)...)
-		m.restart()
-		l.await(t, after)
-		l.stop(t)
-	})
-}
-
-// TestControlPlaneGoesBeforeItHasSaidAll: RPCs go on as they did if the control
-// plane is lost between a resource and one that it refers to.
-func TestControlPlaneGoesBeforeItHasSaidAll(t *testing.T) {
-	overLinks(t, func(t *testing.T) {
-		t.Parallel()
-		for name, change := range map[string]func(m *mesh){
-			"routes to a new cluster": func(m *mesh) {
+			{"the control plane restarts with another endpoint", func(m *mesh, l *load, from, to *testutils.Backend) {
+				m.Stop()
+				l.await(m.t, from)
+				m.set(clusterOf("cluster", to)...)
+				m.restart()
+			}},
+			{"RDS names a new cluster, and the control plane is lost", func(m *mesh, l *load, from, to *testutils.Backend) {
+				m.keepSilent()
 				m.set(xdsmsg.RouteConfig(service, service, xdsmsg.PrefixRoute("", "new")))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.ClusterType, "new", "cluster"))
-			},
-			"a cluster with a new ClusterLoadAssignment": func(m *mesh) {
+				comesBack(m, l, from, to)
+			}},
+			{"CDS names a new ClusterLoadAssignment, and the control plane is lost", func(m *mesh, l *load, from, to *testutils.Backend) {
+				m.keepSilent()
 				m.set(xdsmsg.EDSCluster("cluster", "new"))
 				m.MustWait(testutils.Context(m.t), m.t, asks(xdsmsg.EndpointType, "new"))
-			},
+				comesBack(m, l, from, to)
+			}},
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, update.name, func(t *testing.T) {
 				m := newMesh(t)
-				m.keepSilent()
 				before, after := testutils.StartBackend(t, "before"), testutils.StartBackend(t, "after")
 				m.serve(service, "cluster", before)
 				cc := m.dial("xds:///" + service)
-				mustReach(t, cc, unary, before)
-				l := startLoad(t, cc)
-				change(m)
-				m.RefuseStreams(status.Error(codes.Unavailable, "on purpose"))
-				attempts := m.Attempts()
-				m.BreakStreams(nil)
-				if err := m.WaitAttempts(testutils.Context(t), attempts+1); err != nil {
-					t.Fatal(err)
-				}
-				l.await(t, before)
-				m.set(clusterOf("new", after)...)
-				m.RefuseStreams(nil)
+				l := loadOn(t, cc, before)
+				update.change(m, l, before, after)
 				l.await(t, after)
 				l.stop(t)
 			})
 		}
 	})
+}
+
+// comesBack cuts the client off from the control plane, which returns with the cluster
+// "new". RPCs go on as they did until then.
+func comesBack(m *mesh, l *load, from, to *testutils.Backend) {
+	m.t.Helper()
+	m.cutOff(1)
+	l.await(m.t, from)
+	m.set(clusterOf("new", to)...)
+	m.RefuseStreams(nil)
 }
 
 func TestWeightedClusters(t *testing.T) {
@@ -226,8 +181,7 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 // TestMaxStreamDurationBoundsUnaryAndStreamingRPCs: gRFC A31.
 func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	bounded := xdsmsg.PrefixRoute("", "cluster")
 	bounded.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(100 * time.Millisecond)}
 	m.set(append(chain(service, bounded), clusterOf("cluster", backend)...)...)
@@ -244,7 +198,7 @@ func TestMaxStreamDurationBoundsUnaryAndStreamingRPCs(t *testing.T) {
 	}
 }
 
-func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
+func TestMissingClusterDoesNotBlockOtherRoutes(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	m.keepSilent()
@@ -264,40 +218,25 @@ func TestClusterOfOneRouteMissingDoesNotHoldUpTheOthers(t *testing.T) {
 // connection must neither fail nor hang with it.
 func TestConnectionsAreGivenUpUnderLongLivedStreams(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		a, b := testutils.StartBackend(t, "a"), testutils.StartBackend(t, "b")
 		m.serve(service, "cluster", a)
 		cc := m.dial("xds:///" + service)
 		mustReach(t, cc, unary, a)
 		ctx := testutils.Context(t)
-		hold := func() testgrpc.TestService_FullDuplexCallClient {
-			s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Recv(); err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-		var held []testgrpc.TestService_FullDuplexCallClient
+		var held []duplex
 		l := startLoad(t, cc)
 		for i := range 20 {
-			held = append(held, hold())
+			s, err := openStream(ctx, cc)
+			xdstest.NoError(t, err)
+			held = append(held, s)
 			backend := []*testutils.Backend{b, a}[i%2]
 			m.set(clusterOf("cluster", backend)...)
 			l.await(t, backend)
 		}
 		l.stop(t)
-		for i, s := range held {
-			s.CloseSend()
-			if _, err := s.Recv(); err != io.EOF {
-				t.Errorf("stream %d, held over the updates: %v", i, err)
-			}
+		for _, s := range held {
+			end(t, s)
 		}
 	})
 }

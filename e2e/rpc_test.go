@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -25,9 +28,7 @@ var dialInsecure = grpc.WithTransportCredentials(insecure.NewCredentials())
 func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient(target, append([]grpc.DialOption{dialInsecure}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -36,9 +37,7 @@ func dial(t testing.TB, target string, opts ...grpc.DialOption) *grpc.ClientConn
 func dialWith(t testing.TB, target string, bootstrap []byte) *grpc.ClientConn {
 	t.Helper()
 	b, err := resolver.NewBuilder(bootstrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return dial(t, target, grpc.WithResolvers(b))
 }
 
@@ -63,6 +62,13 @@ func eachKind(t *testing.T, test func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range kinds {
 		t.Run(string(k), func(t *testing.T) { test(t, k) })
+	}
+}
+
+func eachKindInParallel(t *testing.T, test func(t *testing.T, k kind)) {
+	t.Helper()
+	for _, k := range kinds {
+		xdstest.Parallel(t, string(k), func(t *testing.T) { test(t, k) })
 	}
 }
 
@@ -118,6 +124,36 @@ func call(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.CallOpt
 	}
 }
 
+// duplex is a stream that a test holds open.
+type duplex = testgrpc.TestService_FullDuplexCallClient
+
+// openStream opens a stream on which a message was answered.
+func openStream(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) (duplex, error) {
+	s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return s, echo(s)
+}
+
+// echo sends a message and receives the answer.
+func echo(s duplex) error {
+	if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+		return err
+	}
+	_, err := s.Recv()
+	return err
+}
+
+// end ends a stream from the client's side.
+func end(t testing.TB, s duplex) {
+	t.Helper()
+	xdstest.NoError(t, s.CloseSend())
+	if _, err := s.Recv(); err != io.EOF {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
 // finish reads n messages and the end of the stream.
 func finish(s grpc.ClientStream, n int, recv func() error) (string, error) {
 	for range n {
@@ -150,7 +186,7 @@ func callFor(ctx context.Context, cc *grpc.ClientConn, k kind, opts ...grpc.Call
 }
 
 // backendFor returns who answers an RPC with the metadata.
-func backendFor(ctx context.Context, t *testing.T, cc *grpc.ClientConn, k kind, md ...string) string {
+func backendFor(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k kind, md ...string) string {
 	t.Helper()
 	id, err := call(metadata.AppendToOutgoingContext(ctx, md...), cc, k, grpc.WaitForReady(true))
 	if err != nil {
@@ -225,6 +261,17 @@ func untilReached(t testing.TB, cc *grpc.ClientConn, backend *testutils.Backend)
 	}, grpc.WaitForReady(true))
 }
 
+// untilFailed makes RPCs until one fails with UNAVAILABLE, and checks the error.
+func untilFailed(t testing.TB, cc *grpc.ClientConn, texts ...string) {
+	t.Helper()
+	until(t, cc, "failed", func(_ string, err error) bool {
+		if err != nil {
+			checkStatus(t, err, codes.Unavailable, texts...)
+		}
+		return err != nil
+	})
+}
+
 // untilTold makes RPCs until the error of one has all the texts, and none of those in
 // without.
 func untilTold(t *testing.T, cc *grpc.ClientConn, texts []string, without ...string) {
@@ -249,3 +296,113 @@ func (noStats) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context 
 func (noStats) HandleRPC(context.Context, stats.RPCStats)                         {}
 func (noStats) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (noStats) HandleConn(context.Context, stats.ConnStats)                       {}
+
+// load is constant traffic of every kind on a channel.
+type load struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	failed atomic.Int64
+	total  atomic.Int64
+
+	mu      sync.Mutex
+	errs    []string
+	seen    map[string]int // RPCs by backend since the last reset
+	changed chan struct{}
+}
+
+// startLoad runs one loop for each of the kinds until the load is stopped.
+func startLoad(t testing.TB, cc *grpc.ClientConn) *load {
+	t.Helper()
+	if !isUnder(t, loopback) && !isUnder(t, slowLink) {
+		t.Fatal("a test of which no RPC fails has to run over links with and without latency: see overLinks")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{cancel: cancel, seen: map[string]int{}, changed: make(chan struct{})}
+	for _, k := range kinds {
+		l.wg.Go(func() {
+			for ctx.Err() == nil {
+				// The RPC's own context: stopping the load lets it end.
+				id, err := call(context.Background(), cc, k)
+				l.record(k, id, err)
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); l.wg.Wait() })
+	return l
+}
+
+// loadOn starts a load once the channel is connected, and waits until the backends answer
+// it.
+func loadOn(t testing.TB, cc *grpc.ClientConn, backends ...*testutils.Backend) *load {
+	t.Helper()
+	first := backendFor(testutils.Context(t), t, cc, unary)
+	if !slices.ContainsFunc(backends, func(b *testutils.Backend) bool { return b.ID() == first }) {
+		t.Errorf("the first RPC was answered by %q", first)
+	}
+	l := startLoad(t, cc)
+	l.await(t, backends...)
+	return l
+}
+
+func (l *load) record(k kind, id string, err error) {
+	l.total.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.failed.Add(1)
+		if len(l.errs) < 5 {
+			l.errs = append(l.errs, fmt.Sprintf("%s: %v", k, err))
+		}
+		return
+	}
+	l.seen[id]++
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// await returns when the backends, and no others, have answered the last RPCs.
+func (l *load) await(t testing.TB, backends ...*testutils.Backend) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	var want []string
+	for _, b := range backends {
+		want = append(want, b.ID())
+	}
+	slices.Sort(want)
+	for {
+		l.mu.Lock()
+		clear(l.seen)
+		var got []string
+		for n := 0; n < 40; {
+			changed := l.changed
+			l.mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				t.Fatalf("RPCs were not answered by %v alone; last by %v; failures: %v", want, got, l.errs)
+			}
+			l.mu.Lock()
+			n = 0
+			got = got[:0]
+			for id, count := range l.seen {
+				n += count
+				got = append(got, id)
+			}
+		}
+		l.mu.Unlock()
+		slices.Sort(got)
+		if slices.Equal(got, want) {
+			return
+		}
+	}
+}
+
+// stop ends the load and checks that no RPC failed.
+func (l *load) stop(t testing.TB) {
+	t.Helper()
+	l.cancel()
+	l.wg.Wait()
+	if n := l.failed.Load(); n > 0 {
+		t.Errorf("%d of %d RPCs failed, for example:\n%s", n, l.total.Load(), strings.Join(l.errs, "\n"))
+	}
+}

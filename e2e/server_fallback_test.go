@@ -34,17 +34,14 @@ func (p pair) dial(target string) *grpc.ClientConn {
 	return dialWith(t, target, p.high.bootstrap(testutils.FurtherServer(p.low.Addr(), p.low.features...)))
 }
 
-// gRFC A71: with the primary down at the start, RPCs go by the secondary's
-// resources; when it is back they go by its own again, and none fails.
+// gRFC A71: with the primary down at the start, RPCs use the secondary's resources; when it
+// is up they use the primary's, and none fails.
 func TestRPCsFallBackAndReturn(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster-high", "cluster-low")
 		p.high.Stop()
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromLow)
-		load := startLoad(t, cc)
-		load.await(t, p.fromLow)
+		load := loadOn(t, cc, p.fromLow)
 		p.high.restart()
 		load.await(t, p.fromHigh)
 		load.stop(t)
@@ -58,32 +55,23 @@ func TestRPCsFallBackAndReturn(t *testing.T) {
 // possible, failed RPCs are not).
 func TestRPCsFallBackAndReturnWithTheSameNames(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster", "cluster")
 		p.high.RefuseStreams(errors.New("not now"))
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromLow)
-		load := startLoad(t, cc)
+		load := loadOn(t, cc, p.fromLow)
 		p.high.RefuseStreams(nil)
 		load.await(t, p.fromHigh)
 		load.stop(t)
 	})
 }
 
-// gRFC A71: what is cached stays in use. The secondary is not asked.
+// gRFC A71: cached resources stay in use, and the secondary is not contacted.
 func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster", "cluster")
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromHigh)
-		load := startLoad(t, cc)
-		p.high.RefuseStreams(errors.New("not now"))
-		attempts := p.high.Attempts()
-		p.high.BreakStreams(nil)
-		if err := p.high.WaitAttempts(testutils.Context(t), attempts+2); err != nil {
-			t.Fatal(err)
-		}
+		load := loadOn(t, cc, p.fromHigh)
+		p.high.cutOff(2)
 		load.await(t, p.fromHigh)
 		load.stop(t)
 		if n := p.low.Attempts(); n != 0 {
@@ -97,14 +85,11 @@ func TestRPCsStayWhenThePrimaryIsLostLater(t *testing.T) {
 // unavailable before the new CDS resources can be obtained".
 func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		p := newPair(t, "cluster", "cluster-low")
 		cc := p.dial("xds:///" + service)
-		mustReach(t, cc, unary, p.fromHigh)
-		load := startLoad(t, cc)
-		load.await(t, p.fromHigh)
-		// The new route names a cluster; when the client asks for it, the primary
-		// is gone.
+		load := loadOn(t, cc, p.fromHigh)
+		// The new route names a cluster; when the client subscribes to it, the primary
+		// stops.
 		p.high.OnRequest(func(r xdstest.Request) error {
 			if asks(xdsmsg.ClusterType, "new", "cluster")(r) {
 				p.high.RefuseStreams(errors.New("gone"))
@@ -125,7 +110,7 @@ func TestPrimaryLostInTheMiddleOfAnUpdate(t *testing.T) {
 
 // gRFC A71: only when all control planes are unreachable do RPCs fail, with an
 // error that names each of them and why.
-func TestBothServersUnreachableIsReadByTheUser(t *testing.T) {
+func TestErrorOfTwoUnreachableServers(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "cluster", "cluster")
 	p.high.Stop()
@@ -138,4 +123,39 @@ func TestBothServersUnreachableIsReadByTheUser(t *testing.T) {
 	p.low.serve(service, "cluster", backend)
 	p.low.RefuseStreams(nil)
 	mustReach(t, cc, unary, backend)
+}
+
+// gRFC A71: fallback is per target. While the primary is down, a channel that has all its
+// resources keeps the primary's configuration, and one that is dialled then in the same
+// process uses the secondary's, even though both have a cluster of the same name. When the
+// primary is back, both use it. No RPC fails.
+func TestOneTargetFallsBackAndTheOtherStays(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		const other = "other.service"
+		p := newPair(t, "shared", "shared")
+		p.high.serve(other, "shared", p.fromHigh)
+		p.low.serve(other, "shared", p.fromLow)
+		stays := p.dial("xds:///" + service)
+		load := loadOn(t, stays, p.fromHigh)
+
+		p.high.cutOff(2)
+		falls := p.dial("xds:///" + other)
+		loadOfOther := loadOn(t, falls, p.fromLow)
+		// What the secondary says of the shared cluster is not for the channel that stays.
+		again := testutils.StartBackend(t, "low again")
+		p.low.set(clusterOf("shared", again)...)
+		loadOfOther.await(t, again)
+		load.await(t, p.fromHigh)
+		if n := p.low.Attempts(); n != 1 {
+			t.Errorf("%d streams were opened at the secondary, want 1", n)
+		}
+
+		p.high.RefuseStreams(nil)
+		loadOfOther.await(t, p.fromHigh)
+		loadOfOther.stop(t)
+		load.stop(t)
+		if err := p.low.WaitOpen(testutils.Context(t), 0); err != nil {
+			t.Errorf("the secondary is still in use: %v", err)
+		}
+	})
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -84,20 +85,17 @@ func (s *session) call(ctx context.Context, t testing.TB, cc *grpc.ClientConn, k
 	defer s.mu.Unlock()
 	for _, line := range r.header["set-cookie"] {
 		c, err := http.ParseSetCookie(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		s.cookie, s.set = c, s.set+1
 	}
 	return backendID(r.header)
 }
 
-// gRFC A55, over all kinds of RPC: a session stays with its endpoint, also when
-// that drains, and no RPC without session goes there then.
+// gRFC A55, over all kinds of RPC: a session stays with its endpoint, even while that
+// drains and gets no RPCs without a session.
 func TestSessionsEndToEnd(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, k kind) {
-		t.Parallel()
+	eachKindInParallel(t, func(t *testing.T, k kind) {
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c")
@@ -140,7 +138,7 @@ func TestSessionsEndToEnd(t *testing.T) {
 				t.Errorf("a new session begins with %s, which drains", got)
 			}
 		}
-		// The end: what has drained goes.
+		// The drained endpoints are removed.
 		m.set(draining("c", all[2:]))
 		for sessions["a"].call(ctx, t, cc, k) != "c" || sessions["b"].call(ctx, t, cc, k) != "c" {
 		}
@@ -171,9 +169,7 @@ func TestACookieJarKeepsASession(t *testing.T) {
 	seen := map[string]bool{}
 	for len(seen) < 3 {
 		jar, err := cookiejar.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		cc := m.dial("xds:///"+service, grpc.WithUnaryInterceptor(keepingCookies(jar)))
 		first := backendID(callFor(testutils.Context(t), cc, unary).header)
 		for range 9 {
@@ -256,7 +252,6 @@ func TestSessionsByPathAndRouteEndToEnd(t *testing.T) {
 // return, change their priority, and others come and go.
 func TestSessionsUnderUpdates(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newMesh(t)
 		ctx := testutils.Context(t)
 		all := backends(t, "a", "b", "c", "d")

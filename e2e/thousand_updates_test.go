@@ -67,8 +67,7 @@ func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 		if isUnder(t, slowLink) {
 			half /= 10 // each waits for its ACK
 		}
-		m := newMesh(t)
-		backend := testutils.StartBackend(t, "b1")
+		m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 		for i := range 7 {
 			m.set(clusterOf(fmt.Sprintf("cluster-%d", i), backend)...)
 		}
@@ -77,7 +76,7 @@ func TestRoutesChangeAThousandTimesUnderLoad(t *testing.T) {
 		mustReach(t, cc, unary, backend)
 		goroutines := runtime.NumGoroutine()
 		m.updateUnderLoad(cc, half, backend)
-		// Half of the updates is enough for what is made once.
+		// What is allocated only once has been after half of the updates.
 		before := m.atRest(cc, backend, goroutines, math.MaxInt64)
 		m.updateUnderLoad(cc, half, backend)
 		// The fake control plane keeps some 2 KB of requests for each update. One version

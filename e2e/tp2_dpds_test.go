@@ -15,6 +15,7 @@ import (
 
 	"github.com/dynxds/dynxds/controlplane"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -73,11 +74,10 @@ func (a apart) useProxy(value string) {
 }
 
 // TP2, "Non-Cacheability of DPDS" and "Server-Specified Constraints": the DPDS resource
-// of another authority comes from that one's server, and before anything else is asked
-// of the cache. Its updates move RPCs, and none fails.
+// of another authority comes from the server of that authority, before anything is
+// requested from the cache. Its updates move RPCs, and none fails.
 func TestDPDSOfAnotherAuthority(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		a := newApart(t)
 		direct, proxy := a.serve()
 		a.useProxy("true")
@@ -89,9 +89,7 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 			t.Errorf("the cache was asked before DPDS has answered: %v", early)
 		}
 		answer()
-		mustReach(t, cc, unary, proxy)
-		l := startLoad(t, cc)
-		l.await(t, proxy)
+		l := loadOn(t, cc, proxy)
 		a.useProxy("false")
 		l.await(t, direct)
 		a.origin.Stop() // what DPDS has said stays
@@ -115,7 +113,6 @@ func TestDPDSOfAnotherAuthority(t *testing.T) {
 // additional constraints". When it can be had, RPCs move, and none fails.
 func TestDPDSCannotBeObtained(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		failing := func(st *status.Status) func(*mesh) {
 			return func(m *mesh) {
 				m.Update(m.t, func(tx *controlplane.Tx) { tx.SetError(dynparam.MapTypeURL, dpdsElsewhere, st) })
@@ -143,8 +140,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 			}, nil},
 			{"silence until the resource timer", (*mesh).keepSilent, nil},
 		} {
-			t.Run(test.name, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, test.name, func(t *testing.T) {
 				a := newApart(t)
 				direct, proxy := a.serve()
 				test.given(a.origin)
@@ -157,8 +153,7 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 						}
 					}
 				}
-				l := startLoad(t, cc)
-				l.await(t, direct)
+				l := loadOn(t, cc, direct)
 				a.useProxy("true")
 				if test.cured != nil {
 					test.cured(a.origin)
@@ -175,7 +170,6 @@ func TestDPDSCannotBeObtained(t *testing.T) {
 // new one is there.
 func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		for name, prepare := range map[string]func(m *mesh){
 			"removals name the subscription": func(*mesh) {},
 			// As of other servers; the client may not take them for those of the new variant.
@@ -189,8 +183,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 				})
 			},
 		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, name, func(t *testing.T) {
 				m := newVariantMesh(t)
 				prepare(m)
 				all := backends(t, "even", "odd")
@@ -206,8 +199,7 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 				}
 				offer(0)
 				cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
-				mustReach(t, cc, unary, all[0])
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, all[0])
 				for i := range 10 {
 					l.await(t, all[i%2])
 					offer(i + 1)
@@ -225,7 +217,6 @@ func TestVariantIsDeletedWhileTheClientMoves(t *testing.T) {
 // soon after. No RPC fails, as the variant that DPDS says is there.
 func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		cluster, endpoints := in(tp2, xdsmsg.ClusterType, "c"), in(tp2, xdsmsg.EndpointType, "e")
 		routesOf := func(b *testutils.Backend) string { return in(tp2, xdsmsg.RouteType, b.ID()) }
 		// The variants of a type lead to a backend each.
@@ -235,8 +226,7 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 			xdsmsg.ClusterType:  func(b *testutils.Backend) proto.Message { return xdsmsg.EDSCluster(cluster, b.ID()) },
 			xdsmsg.EndpointType: func(b *testutils.Backend) proto.Message { return xdsmsg.SimpleEndpoints(endpoints, b.Addr()) },
 		} {
-			t.Run(typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, typeURL[strings.LastIndexByte(typeURL, '.')+1:], func(t *testing.T) {
 				m := newVariantMesh(t)
 				all := backends(t, "0", "1", "2")
 				for _, b := range all {
@@ -259,8 +249,7 @@ func TestDPDSMovesFasterThanMessagesTravel(t *testing.T) {
 				}
 				offer(0)
 				cc := dialWith(t, tp2Target, m.bootstrap(withDPDS()))
-				mustReach(t, cc, unary, all[0])
-				l := startLoad(t, cc)
+				l := loadOn(t, cc, all[0])
 				const moves = 100
 				for i := range moves {
 					offer(i + 1)

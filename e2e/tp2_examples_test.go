@@ -59,7 +59,7 @@ func TestTP2ShardingClusters(t *testing.T) {
 	m.set(xdsmsg.SimpleEndpoints("mine", mine.Addr()), xdsmsg.SimpleEndpoints("other", other.Addr()))
 	m.SetVariant(t, map[string]string{"shards": "60"}, xdsmsg.EDSCluster("mine", ""))
 	m.Update(t, func(tx *controlplane.Tx) {
-		// An error in place of what is not there: in SotW a server is silent otherwise.
+		// An error in place of a missing resource, of which SotW says nothing.
 		tx.SetVariantError(xdsmsg.ClusterType, "other", map[string]string{"shards": "0"}, status.New(codes.NotFound, "in none of your shards"))
 		tx.SetVariant(map[string]string{"shards": "30"}, xdsmsg.EDSCluster("other", ""))
 	})
@@ -104,7 +104,6 @@ func (m *mesh) tp2Endpoints() string {
 // gives one of them another one without failing an RPC.
 func TestTP2ShardingEndpoints(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newVariantMesh(t)
 		endpoints := m.tp2Endpoints()
 		subsets := backends(t, "123", "456", "789")
@@ -134,11 +133,10 @@ func TestTP2ShardingEndpoints(t *testing.T) {
 }
 
 // TP2, "Selecting Cluster Based on ACL": one client may go to the endpoints directly,
-// the other one goes through the proxy. Who is taken from the list moves, and what is
-// for nobody else is denied.
+// the other one goes through the proxy. A client that is removed from the list moves, and
+// resources for others are denied.
 func TestTP2SelectingClusterBasedOnACL(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newVariantMesh(t)
 		all := backends(t, "direct", "proxy")
 		direct, proxy := all[0], all[1]
@@ -281,7 +279,6 @@ func TestTP2DynamicRouteSelectionWithFourVariants(t *testing.T) {
 // any of the four steps.
 func TestTP2TransitionInFourSteps(t *testing.T) {
 	overLinks(t, func(t *testing.T) {
-		t.Parallel()
 		m := newVariantMesh(t)
 		m.set(xdsmsg.DefaultListener(service, "routes"))
 		all := backends(t, "prod", "prod v1", "prod v2", "test", "test v1", "test v2")
@@ -294,8 +291,7 @@ func TestTP2TransitionInFourSteps(t *testing.T) {
 		bootstrap := m.bootstrap()
 		constrainChannels(t, bootstrap, constrain(t, xdsmsg.RouteType, is("env", "prod")))
 		cc := dialWith(t, "xds:///"+service, bootstrap)
-		mustReach(t, cc, unary, all[0])
-		l := startLoad(t, cc)
+		l := loadOn(t, cc, all[0])
 
 		// 1. Clients send version=v1, which no variant has.
 		v1 := constrain(t, xdsmsg.RouteType, is("env", "prod"), is("version", "v1"))

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -82,13 +83,9 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 		m.SetVariant(t, map[string]string{"shards": shard}, xdsmsg.EDSCluster(in(tp2, xdsmsg.ClusterType, "shards/c"+shard), "e"))
 	}
 	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	w, release, err := dpdswrapper.Acquire(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer release()
 	defer dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	shards := func(ranges ...dynparam.Range) dynparam.ByType {
@@ -108,7 +105,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	seen.await(t, "c3{shards=5}", "c6{shards=6}", "c90{shards=90}", "c91{shards=91}")
 }
 
-// answers is a watcher that keeps what is said of a collection as a whole, and of how many
+// answers is a watcher that records the events of a collection as a whole, and of how many
 // members before.
 type answers struct {
 	members int
@@ -146,13 +143,9 @@ func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 		}
 	})
 	cfg, err := bootstrap.Parse("the test", m.bootstrap(testutils.Authority(tp2, "", nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	client, err := xdsclient.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer client.Close()
 	w := &answers{said: make(chan answered, 10)}
 	defer client.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "broken/*"), w)()

@@ -1,12 +1,14 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
@@ -54,13 +56,9 @@ func routesTo(name, cluster string) *routepb.RouteConfiguration {
 func constrain(t testing.TB, typeURL string, keys ...dynparam.KeyConstraints) dynparam.ByType {
 	t.Helper()
 	c, err := dynparam.New(keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{typeURL[len("type.googleapis.com/"):]: c})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	byType, err := dynparam.NewByType(map[string]dynparam.Constraints{typeurl.Name(typeURL): c})
+	xdstest.NoError(t, err)
 	return byType
 }
 
@@ -87,4 +85,40 @@ func constrainChannels(t testing.TB, bootstrap []byte, c dynparam.ByType) {
 func (m *mesh) awaitLocator(typeURL, name string, c dynparam.ByType) {
 	m.t.Helper()
 	m.MustWait(testutils.Context(m.t), m.t, xdstest.SubscribingTo(typeURL, controlplane.Locator{Name: name, Constraints: c.For(typeURL)}))
+}
+
+// A program asks for the clusters of the shards that it was assigned (xRFC TP2,
+// "Sharding Clusters").
+func ExampleSetConstraints() {
+	shards, err := dynparam.New(dynparam.Require("shards", dynparam.InRanges(
+		dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90})))
+	if err != nil {
+		panic(err) // a range the wrong way round, for example
+	}
+	clusters, err := dynparam.NewByType(map[string]dynparam.Constraints{"envoy.config.cluster.v3.Cluster": shards})
+	if err != nil {
+		panic(err)
+	}
+	if err := dynxds.SetConstraints(clusters); err != nil {
+		panic(err)
+	}
+	// When the shards are no longer this program's.
+	if err := dynxds.SetConstraints(dynparam.ByType{}); err != nil {
+		panic(err)
+	}
+	// Output:
+}
+
+func TestSetConstraintsForABootstrap(t *testing.T) {
+	t.Parallel()
+	var none dynparam.ByType
+	err := dynxds.SetConstraints(none, dynxds.WithBootstrap([]byte(`{"xds_servers": []}`)))
+	if err == nil || !strings.Contains(err.Error(), "xds_servers") {
+		t.Errorf("error %v, want one that names xds_servers", err)
+	}
+	err = dynxds.SetConstraints(none, dynxds.WithBootstrap(
+		[]byte(`{"xds_servers": [{"server_uri": "xds.example.com:443", "channel_creds": [{"type": "insecure"}]}]}`)))
+	if err != nil {
+		t.Error(err)
+	}
 }

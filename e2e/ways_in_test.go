@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -29,9 +30,7 @@ var ways = []struct {
 }{
 	{"blank import", func(t *testing.T, m *mesh) []grpc.DialOption {
 		file := filepath.Join(t.TempDir(), "bootstrap.json")
-		if err := os.WriteFile(file, m.bootstrap(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, os.WriteFile(file, m.bootstrap(), 0o600))
 		t.Setenv("GRPC_XDS_BOOTSTRAP", file)
 		return nil
 	}},
@@ -51,8 +50,7 @@ var ways = []struct {
 func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b1")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			opts := way.dial(t, m)
 			for _, name := range []string{service, service + ":8443"} {
 				m.serve(name, "cluster", backend)
@@ -69,8 +67,7 @@ func TestEveryWayInServesEveryKindOfRPC(t *testing.T) {
 }
 
 func TestAliasScheme(t *testing.T) {
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	t.Run("DialOptions", func(t *testing.T) {
 		cc := dial(t, "dynxds:///"+service, dynxds.DialOptions(dynxds.WithBootstrap(m.bootstrap()))...)
@@ -118,8 +115,7 @@ func TestWithAuthorityChoosesTheVirtualHost(t *testing.T) {
 
 func TestManyChannelsShareOneStream(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	builder := m.builder()
 	var wg sync.WaitGroup
 	for i := range 50 {
@@ -143,8 +139,7 @@ func TestManyChannelsShareOneStream(t *testing.T) {
 
 func TestIdleAndBack(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	cc := m.dial("xds:///"+service, grpc.WithIdleTimeout(100*time.Millisecond))
 	for range 3 {
@@ -202,8 +197,7 @@ func (r *recorder) HandleRPC(_ context.Context, s stats.RPCStats) {
 func TestUserInterceptorsAndStatsHandlers(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			m := newMesh(t)
-			backend := testutils.StartBackend(t, "b1")
+			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 			m.serve(service, "cluster", backend)
 			var stats recorder
 			chained := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -262,13 +256,10 @@ func runChild() (code int, ok bool) {
 // are reached directly, as with gRPC-Go's own xds.
 func TestUnderHTTPSProxy(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t)
-	backend := testutils.StartBackend(t, "b1")
+	m, backend := newMesh(t), testutils.StartBackend(t, "b1")
 	m.serve(service, "cluster", backend)
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	defer proxy.Close()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childVariable+"=xds:///"+service,
@@ -280,5 +271,108 @@ func TestUnderHTTPSProxy(t *testing.T) {
 	}
 	if backend.Count() != len(kinds) {
 		t.Errorf("the backend saw %d RPCs, want %d", backend.Count(), len(kinds))
+	}
+}
+
+// put makes data the content of a file at once.
+func put(t *testing.T, file string, data []byte) {
+	t.Helper()
+	next := file + ".next"
+	xdstest.NoError(t, os.WriteFile(next, data, 0o600))
+	xdstest.NoError(t, os.Rename(next, file))
+}
+
+// A channel that was opened before there was a bootstrap that can be used is served as
+// soon as there is one, new or corrected.
+func TestBootstrapAppearsAfterDialling(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		before string // the content of the file; empty: there is none
+		texts  []string
+		opts   func(t *testing.T) []grpc.DialOption
+	}{
+		{"no file", "", []string{"bootstrap.json", "GRPC_XDS_BOOTSTRAP"}, nil},
+		{"faulty file", `{"xds_servers": []}`, []string{"bootstrap.json", "xds_servers"}, nil},
+		{"DialOptions", "", []string{"bootstrap.json"}, func(*testing.T) []grpc.DialOption { return dynxds.DialOptions() }},
+		{"credentials/xds", "", []string{"bootstrap.json"}, func(t *testing.T) []grpc.DialOption { return []grpc.DialOption{xdsCreds(t)} }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, backend := newMesh(t), testutils.StartBackend(t, "b1")
+			m.serve(service, "c", backend)
+			file := filepath.Join(t.TempDir(), "bootstrap.json")
+			if tc.before != "" {
+				put(t, file, []byte(tc.before))
+			}
+			t.Setenv("GRPC_XDS_BOOTSTRAP", file)
+			var opts []grpc.DialOption
+			if tc.opts != nil {
+				opts = tc.opts(t)
+			}
+			cc := dial(t, "xds:///"+service, opts...)
+			mustFail(t, cc, tc.texts...)
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := call(testutils.Context(t), cc, unary, grpc.WaitForReady(true))
+				waiting <- err
+			}()
+			put(t, file, m.bootstrap())
+			if err := <-waiting; err != nil {
+				t.Error(err)
+			}
+			for _, k := range kinds {
+				mustReach(t, cc, k, backend)
+			}
+		})
+	}
+}
+
+// A channel that DNS resolves because there was no bootstrap moves to xDS, and no RPC
+// fails of that, whatever the bootstrap says of DNS.
+func TestBootstrapAppearsAndTheChannelLeavesDNS(t *testing.T) {
+	overLinksInTurn(t, func(t *testing.T) {
+		for _, fallback := range []string{"never", "not_found"} {
+			t.Run(fallback, func(t *testing.T) {
+				t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+				m := newMesh(t)
+				byDNS, mesh := testutils.StartBackend(t, "dns"), testutils.StartBackend(t, "mesh")
+				_, target := inZone(t, byDNS)
+				m.set(append(chain(target, toCluster("c")), clusterOf("c", mesh)...)...)
+				cc := dial(t, "xds:///"+target)
+				load := loadOn(t, cc, byDNS)
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
+				load.await(t, byDNS)
+				t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", string(m.bootstrap(testutils.TopLevel("dns_fallback", fallback))))
+				load.await(t, mesh)
+				load.stop(t)
+				if got := statusOf(t, "xds:///"+target); got.Mode != dynxds.ModeXDS {
+					t.Errorf("mode %v, %q", got.Mode, got.Reason)
+				}
+			})
+		}
+	})
+}
+
+// If the variable is unset, DNS takes over from a bootstrap with
+// faults, as for new channels.
+func TestInvalidBootstrapIsRemoved(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": "faulty"}`)
+	backend := testutils.StartBackend(t, "dns")
+	_, target := inZone(t, backend)
+	cc := dial(t, "xds:///"+target)
+	mustFail(t, cc, "xds_servers")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+	mustReach(t, cc, unary, backend)
+}
+
+// A channel that is closed while it has no bootstrap leaves nothing behind.
+func TestClosedWithoutABootstrap(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", filepath.Join(t.TempDir(), "bootstrap.json"))
+	for range 20 {
+		cc, err := grpc.NewClient("xds:///"+service, dialInsecure)
+		xdstest.NoError(t, err)
+		cc.Connect()
+		cc.Close()
 	}
 }

@@ -27,7 +27,7 @@ func (o *HostOverride) Cluster() string { return valueOf(&o.cluster) }
 // separated by commas, beginning with the one in use. Empty: none so far.
 func (o *HostOverride) Host() string { return valueOf(&o.host) }
 
-// SetCluster is for whoever routes the RPC.
+// SetCluster is for the router of the RPC.
 func (o *HostOverride) SetCluster(name string) { o.cluster.Store(&name) }
 
 // SetHost is for the picker. It keeps the pointer and does not allocate.

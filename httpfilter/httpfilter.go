@@ -1,6 +1,6 @@
 // Package httpfilter is the API for HTTP filters (gRFC A39): code that runs in
 // the path of every RPC of an xDS channel, in the order and with the
-// configuration that the control plane says. Anybody can write one.
+// configuration that the control plane sends. Any program can add its own.
 //
 // # A filter
 //
@@ -29,8 +29,8 @@
 //   - One [ClientInstance] for each instance name of a channel. It stays across
 //     updates of the configuration for as long as the name stands for the same
 //     type of filter, and is the place for state: counters, token buckets,
-//     caches. Its Close, if it has one, runs once, when the name is gone (or the
-//     channel idle or closed) and the last RPC that went through it has ended.
+//     caches. Its Close, if it has one, runs once, when the name was removed (or the
+//     channel is idle or closed) and the last RPC that went through it has ended.
 //   - One [Interceptor] for each distinct pair of configuration and override,
 //     made when a configuration is applied, never while an RPC waits.
 //
@@ -100,7 +100,7 @@ type ClientInstanceInfo struct {
 // the filter stay.
 //
 // If it has a method Close(), that runs exactly once, when no configuration
-// uses the instance any more and the last RPC that went through one of its
+// uses the instance and the last RPC that went through one of its
 // interceptors has ended. Only RPCs through chains with such instances are
 // counted, so leave Close away if there is nothing to close.
 type ClientInstance interface {
@@ -117,7 +117,7 @@ type ClientInstance interface {
 // it needs to know such filters to accept configurations made for both sides.
 type ServerFilter interface {
 	Filter
-	// RunsOnServers does nothing; it tells filters for servers from others.
+	// RunsOnServers does nothing; it marks filters for servers.
 	RunsOnServers()
 }
 

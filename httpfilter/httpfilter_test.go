@@ -20,6 +20,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 type config struct{ Name, Value string }
@@ -40,19 +42,14 @@ func adding(types ...string) httpfilter.HeaderFilter[config] {
 
 func packed(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdsmsg.Any(m)
 	return a
 }
 
 func fields(t *testing.T, m map[string]any) *structpb.Struct {
 	t.Helper()
 	s, err := structpb.NewStruct(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return s
 }
 
@@ -95,9 +92,7 @@ func TestHeaderFilter(t *testing.T) {
 	f := adding("type.googleapis.com/test.Adding")
 	parse := func(name, value string) httpfilter.Config {
 		c, err := f.ParseConfig(packed(t, &xdspb.TypedStruct{TypeUrl: f.Types[0], Value: fields(t, map[string]any{"name": name, "value": value})}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return c
 	}
 	for _, test := range []struct {
@@ -111,9 +106,7 @@ func TestHeaderFilter(t *testing.T) {
 		{"error", parse("k", ""), nil, true},
 	} {
 		i, err := f.NewClientInstance(httpfilter.ClientInstanceInfo{}).ClientInterceptor(parse("k", "top"), test.override)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		var end sent
 		_, err = httpfilter.NewNext(&end, i).NewStream(t.Context(), new(httpfilter.RPC))
 		if (err != nil) != test.fails {
@@ -187,7 +180,7 @@ func TestUnmarshalConfig(t *testing.T) {
 	}
 }
 
-// What is wrong in a TypedStruct is said by field, all of it at once.
+// The error for a TypedStruct lists all its faults by field.
 func TestFaultsOfTypedStructsHavePaths(t *testing.T) {
 	t.Parallel()
 	const url = "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault"

@@ -20,8 +20,8 @@ type Interceptor interface {
 	//
 	// Unary RPCs look like streaming ones: SendMsg with the request,
 	// CloseSend, and one RecvMsg for the response, nothing else. The backend
-	// gets to see a unary RPC when RecvMsg is called. A stream that was wrapped
-	// by nobody costs a unary RPC nothing.
+	// sees a unary RPC when RecvMsg is called. If no filter wraps the stream, a
+	// unary RPC pays nothing for it.
 	//
 	// NewStream and the methods of the stream have to return soon after ctx is
 	// done. A context that NewStream derives from ctx and cancels must not end

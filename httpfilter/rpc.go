@@ -37,17 +37,16 @@ type RPC struct {
 	// StreamDesc says which sides stream. It is nil for unary RPCs. It must not
 	// be changed.
 	StreamDesc *grpc.StreamDesc
-	// HostOverride asks for an endpoint, and learns which one was picked. nil: no
-	// filter is interested. The last filter that sets it has its way.
+	// HostOverride asks for an endpoint, and reports which one was picked. nil: no
+	// filter needs one. The last filter that sets it wins.
 	HostOverride *HostOverride
 
 	// added is a pointer because most RPCs have none, and every RPC has an RPC.
 	added *[]grpc.CallOption
 }
 
-// AddOptions adds call options, which go before those of the application where
-// both say something of the same thing. They take effect once for each time
-// that the RPC is sent, so more than once if it is retried.
+// AddOptions adds call options, which win over those of the application. They take effect
+// each time that the RPC is sent, so more than once if it is retried.
 func (r *RPC) AddOptions(opts ...grpc.CallOption) {
 	added := slices.Concat(r.AddedOptions(), opts)
 	r.added = &added

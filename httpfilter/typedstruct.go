@@ -15,6 +15,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // UnmarshalConfig reads a configuration into m: a message of m's own type, or
@@ -35,17 +38,17 @@ func UnmarshalConfig(config *anypb.Any, m proto.Message) error {
 	if err = unmarshalJSON(fields, m); err == nil {
 		return nil
 	}
-	var faults structFaults
-	faults.message("", fields, m.ProtoReflect().New())
-	if faults.count == 0 {
-		return withoutPosition(err) // It is not the fault of one field.
+	var found structFaults
+	found.message("", fields, m.ProtoReflect().New())
+	if found.Total() == 0 {
+		return errors.New(withoutPosition(err)) // It is not the fault of one field.
 	}
-	return faults.err()
+	return errors.New(found.Join("; "))
 }
 
 // TypedStruct reads a configuration that is a TypedStruct (udpa.type.v1 or
 // xds.type.v3): the type that it stands for, as a type URL even if it has only
-// the name, and its fields, not nil. If the configuration is none, fields is nil.
+// the name, and its fields, not nil. If the configuration is no TypedStruct, fields is nil.
 func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, err error) {
 	var s interface {
 		proto.Message
@@ -65,7 +68,7 @@ func TypedStruct(config *anypb.Any) (typeURL string, fields *structpb.Struct, er
 	}
 	typeURL, fields = s.GetTypeUrl(), s.GetValue()
 	if typeURL != "" && !strings.Contains(typeURL, "/") {
-		typeURL = "type.googleapis.com/" + typeURL
+		typeURL = typeurl.Prefix + typeURL
 	}
 	if fields == nil {
 		fields = new(structpb.Struct)
@@ -85,29 +88,16 @@ func unmarshalJSON(fields *structpb.Struct, m proto.Message) error {
 const maxStructFaults = 20
 
 // structFaults collects what is wrong with the fields of a TypedStruct, by path.
-// protojson itself only has the first fault, and where that is in a JSON text that
-// was made on the way.
-type structFaults struct {
-	list  []error
-	count int
-}
+// protojson itself reports only the first fault, by its position in the JSON text that
+// was made of the Struct.
+type structFaults struct{ faults.Faults }
 
-func (f *structFaults) add(path string, err error) {
-	if f.count++; f.count <= maxStructFaults {
-		f.list = append(f.list, fmt.Errorf("%s: %w", path, err))
+func (f *structFaults) add(path, problem string) {
+	if len(f.List) == maxStructFaults {
+		f.Omitted++
+		return
 	}
-}
-
-func (f *structFaults) err() error {
-	texts := make([]string, len(f.list))
-	for i, err := range f.list {
-		texts[i] = err.Error()
-	}
-	text := strings.Join(texts, "; ")
-	if more := f.count - len(f.list); more > 0 {
-		text += fmt.Sprintf("; and %d more", more)
-	}
-	return errors.New(text)
+	f.Add(faults.Fault{Path: path, Problem: problem})
 }
 
 // message looks at the fields of a message. m is an empty one.
@@ -118,7 +108,7 @@ func (f *structFaults) message(path string, value *structpb.Struct, m protorefle
 			field = m.Descriptor().Fields().ByTextName(key)
 		}
 		if field == nil {
-			f.add(path+key, fmt.Errorf("%s has no such field", m.Descriptor().FullName()))
+			f.add(path+key, string(m.Descriptor().FullName())+" has no such field")
 			continue
 		}
 		f.field(path+key, key, field, value.GetFields()[key], m)
@@ -164,6 +154,6 @@ func isPlainMessage(field protoreflect.FieldDescriptor) bool {
 // position is what protojson begins its errors with. It varies its spaces on purpose.
 var position = regexp.MustCompile(`^proto:\s*\p{Zs}*(syntax error )?(\(line \d+:\d+\): )?`)
 
-// withoutPosition is an error of protojson without the position in a text that
-// nobody has seen.
-func withoutPosition(err error) error { return errors.New(position.ReplaceAllString(err.Error(), "")) }
+// withoutPosition removes the position from an error of protojson: it is one in a text
+// that only this package has.
+func withoutPosition(err error) string { return position.ReplaceAllString(err.Error(), "") }

@@ -46,7 +46,7 @@ type order struct {
 	Method, Want string
 }
 
-// usage is what the process of a benchClient has used up to now, and what it
+// usage is what the process of a benchClient has used so far, and what it
 // holds. Heap and Goroutines are counted only if asked for.
 type usage struct {
 	CPU                          time.Duration
@@ -75,16 +75,10 @@ func startBenchClient(t testing.TB, bootstrap []byte) *benchClient {
 	cmd.Env = append(os.Environ(), childVariable+"="+benchChild, "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {
@@ -97,9 +91,7 @@ func startBenchClient(t testing.TB, bootstrap []byte) *benchClient {
 // do gives an order and returns the answer.
 func (c *benchClient) do(o order) usage {
 	c.t.Helper()
-	if err := c.enc.Encode(o); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, c.enc.Encode(o))
 	return c.answer()
 }
 
@@ -107,12 +99,10 @@ func (c *benchClient) answer() usage {
 	c.t.Helper()
 	line, err := c.lines.ReadBytes('\n')
 	if err != nil {
-		c.t.Fatalf("the client is gone: %v", err)
+		c.t.Fatalf("the client has ended: %v", err)
 	}
 	var u usage
-	if err := json.Unmarshal(line, &u); err != nil {
-		c.t.Fatal(err)
-	}
+	xdstest.NoError(c.t, json.Unmarshal(line, &u))
 	if u.Err != "" {
 		c.t.Fatalf("the client: %s", u.Err)
 	}
@@ -252,7 +242,7 @@ func (p *benchProgram) await(o order) (usage, error) {
 // patience ends what hangs.
 const patience = time.Minute
 
-// who makes an RPC and returns who answered it.
+// who makes an RPC and returns the backend that answered.
 func who(cc *grpc.ClientConn, method string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

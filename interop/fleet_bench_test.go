@@ -94,7 +94,7 @@ type fleet struct {
 	// first and second are the addresses of the backends of that name: the
 	// endpoints of every cluster, and of what a change leads to.
 	first, second []string
-	// pushes counts what was pushed, moved says which changes are made.
+	// pushes counts the updates, moved chooses the kind of change.
 	pushes int
 	moved  map[string]bool
 }
@@ -255,12 +255,10 @@ func (f *fleet) again(b *testing.B, nonce string) {
 	if f.server.Clients()[0].Protocol == controlplane.ProtocolDelta {
 		message = delta
 	}
-	if err := f.server.Send(message); err != nil {
-		b.Fatal(err)
-	}
+	xdstest.NoError(b, f.server.Send(message))
 }
 
-// delay measures the time from a change to the first RPC that goes by it.
+// delay measures the time from a change to the first RPC that follows it.
 func (f *fleet) delay(b *testing.B, client *benchClient, change fleetChange) {
 	if change.to == nil {
 		b.Skip("nothing changes")
@@ -335,9 +333,7 @@ func (f *fleet) backendAt(b *testing.B, addr, name string, n int) (addrs []strin
 	var serving sync.WaitGroup
 	for range n {
 		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			b.Fatal(err)
-		}
+		xdstest.NoError(b, err)
 		addrs = append(addrs, l.Addr().String())
 		serving.Go(func() { _ = server.Serve(l) })
 	}

@@ -3,14 +3,19 @@ package interop_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
-// language is gRPC in another language: a program that makes RPCs and says what came
+// language is gRPC in another language: a program that makes RPCs and reports what came
 // of them.
 type language struct {
 	name string
@@ -38,12 +43,8 @@ func installJS(t *testing.T) (dir string, command []string) {
 	dir = t.TempDir()
 	for _, name := range []string{"client.js", "package.json", "package-lock.json"} {
 		text, err := os.ReadFile(filepath.Join("js", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
+		xdstest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -71,15 +72,12 @@ func installPython(t *testing.T) (dir string, command []string) {
 func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startClient)) {
 	t.Parallel()
 	for _, l := range languages {
-		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, l.name, func(t *testing.T) {
 			dir, command := l.install(t)
 			test(t, l, func(t *testing.T, target string, bootstrap []byte, calls ...otherCall) *otherClient {
 				t.Helper()
 				list, err := json.Marshal(calls)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				cmd := exec.Command(command[0], append(command[1:len(command):len(command)], target, string(list))...)
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))
@@ -95,8 +93,7 @@ func eachLanguage(t *testing.T, test func(t *testing.T, l language, start startC
 func TestOtherLanguagesAgainstOurControlPlane(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, l language, start startClient) {
 		for _, name := range l.options {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, name, func(t *testing.T) {
 				s := startOurServer(t, ourOptions[name])
 				client := start(t, "xds:///"+service, s.bootstrapForOthers(), emptyCall)
 				for _, step := range s.ourSteps() {
@@ -105,6 +102,140 @@ func TestOtherLanguagesAgainstOurControlPlane(t *testing.T) {
 				}
 				s.checkAccepted(t)
 			})
+		}
+	})
+}
+
+// serviceWith is a service with endpoints, each "address version".
+func serviceWith(name string, endpoints ...string) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "---\nkind: Service\nname: %s\nendpoints:\n", name)
+	for _, e := range endpoints {
+		address, version, _ := strings.Cut(e, " ")
+		fmt.Fprintf(&text, "- {address: %q, tags: {version: %s}}\n", address, version)
+	}
+	return text.String()
+}
+
+// TestOtherLanguagesFollowADeletedService: given "dynxds serve" and a client that makes
+// RPCs, when, in one update, routes move to a service that is new and the one that
+// they led to is deleted, again and again, then no RPC fails.
+func TestOtherLanguagesFollowADeletedService(t *testing.T) {
+	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
+		echo, blue, green := testutils.StartBackend(t, "echo"), testutils.StartBackend(t, "blue"), testutils.StartBackend(t, "green")
+		to := func(name string, backend *testutils.Backend) string {
+			return serviceWith("echo", echo.Addr()+" v1") + serviceWith(name, backend.Addr()+" v1") + `---
+kind: MeshHTTPRoute
+name: move
+spec: {to: [{targetRef: {kind: MeshService, name: echo}, rules: [{backendRefs: [{kind: MeshService, name: ` + name + `}]}]}]}
+`
+		}
+		f := serveFolder(t, map[string]string{"mesh.yaml": to("blue", blue)})
+		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), emptyCall)
+		client.mustReach(t, "blue", "the beginning")
+		for round := range 5 {
+			f.reload("mesh.yaml", to("green", green), "published")
+			client.mustReach(t, "green", fmt.Sprintf("blue is deleted, round %d", round))
+			f.reload("mesh.yaml", to("blue", blue), "published")
+			client.mustReach(t, "blue", fmt.Sprintf("green is deleted, round %d", round))
+		}
+		client.mustNotHaveFailed(t, "services were deleted while routes moved")
+	})
+}
+
+// TestOtherLanguagesOutliveAnEmptiedFolder: given "dynxds serve" over a folder, when all
+// of its files go away, then clients keep what they have.
+func TestOtherLanguagesOutliveAnEmptiedFolder(t *testing.T) {
+	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
+		blue := testutils.StartBackend(t, "blue")
+		f := serveFolder(t, map[string]string{"mesh.yaml": serviceWith("echo", blue.Addr()+" v1")})
+		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), emptyCall)
+		client.mustReach(t, "blue", "the beginning")
+		xdstest.NoError(t, os.Remove(filepath.Join(f.dir, "mesh.yaml")))
+		f.lookAgain("the folder is faulty; clients keep the last good state", "published")
+		client.mustReach(t, "blue", "the folder was emptied")
+		// One that comes then is served as well.
+		start(t, "xds:///echo", f.bootstrap("frontend", "v2"), emptyCall).mustReach(t, "blue", "the folder was emptied, by a new client")
+		client.mustNotHaveFailed(t, "the folder was emptied")
+	})
+}
+
+// beyondGRPC has everything that clients of other implementations reject or misread: two
+// endpoints of echo that are host names, of which one has a subset to itself, and rules
+// with queryParams, methods and a redirect.
+func beyondGRPC(v1, v2, nowhere string) string {
+	return serviceWith("echo", v1+" v1", "host.invalid:1 v1", "other.invalid:1 v3") + serviceWith("next", v2+" v2", nowhere+" v3") + `---
+kind: MeshHTTPRoute
+name: everything
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: echo}
+    rules:
+    - matches: [{path: {exact: /grpc.testing.TestService/EmptyCall}, queryParams: [{name: a, value: b}]}]
+      backendRefs: [{kind: MeshServiceSubset, name: next, tags: {version: v2}}]
+    - matches: [{path: {exact: /grpc.testing.TestService/EmptyCall}, methods: [GET]}]
+      backendRefs: [{kind: MeshServiceSubset, name: next, tags: {version: v2}}]
+    - matches:
+      - {path: {exact: /grpc.testing.TestService/EmptyCall}, headers: [{name: exact, value: x}]}
+      - {path: {exact: /grpc.testing.TestService/EmptyCall}, headers: [{name: prefix, type: Prefix, value: x}]}
+      - {path: {exact: /grpc.testing.TestService/EmptyCall}, headers: [{name: regex, type: RegularExpression, value: "x+"}]}
+      - {path: {exact: /grpc.testing.TestService/EmptyCall}, headers: [{name: present, type: Present}]}
+      backendRefs: [{kind: MeshServiceSubset, name: next, tags: {version: v2}}]
+    - matches: [{path: {exact: /grpc.testing.TestService/UnaryCall}, methods: [POST]}]
+      backendRefs: [{kind: MeshServiceSubset, name: next, tags: {version: v2}}]
+    - matches: [{path: {exact: /grpc.testing.TestService/CacheableUnaryCall}}]
+      filters: [{requestRedirect: {hostname: elsewhere}}]
+    - matches: [{path: {exact: /grpc.testing.TestService/HalfDuplexCall}}]
+      backendRefs: [{kind: MeshServiceSubset, name: echo, tags: {version: v3}}]
+`
+}
+
+// beyondGRPCCalls are RPCs, and who answers them, by beyondGRPC.
+func beyondGRPCCalls() (calls []otherCall, want map[string]string) {
+	const prefix = "/grpc.testing.TestService/"
+	with := func(header, value string) map[string]string { return map[string]string{header: value} }
+	return []otherCall{
+			emptyCall,
+			{Name: "exact", Method: emptyCall.Method, Metadata: with("exact", "x")},
+			{Name: "not exact", Method: emptyCall.Method, Metadata: with("exact", "xy")},
+			{Name: "prefix", Method: emptyCall.Method, Metadata: with("prefix", "xy")},
+			{Name: "not prefix", Method: emptyCall.Method, Metadata: with("prefix", "yx")},
+			{Name: "regex", Method: emptyCall.Method, Metadata: with("regex", "xxx")},
+			{Name: "not regex", Method: emptyCall.Method, Metadata: with("regex", "xxy")},
+			{Name: "present", Method: emptyCall.Method, Metadata: with("present", "any")},
+			{Name: "method POST", Method: prefix + "UnaryCall"},
+			{Name: "redirect", Method: prefix + "CacheableUnaryCall"},
+			{Name: "host name", Method: prefix + "HalfDuplexCall"},
+		}, map[string]string{
+			emptyCall.Name: "v1", "exact": "v2", "not exact": "v1", "prefix": "v2", "not prefix": "v1", "regex": "v2",
+			"not regex": "v1", "present": "v2", "method POST": "v2", "redirect": "code 14", "host name": "code 14",
+		}
+}
+
+// TestOtherLanguagesAreNeverMisrouted: given a folder that "dynxds validate" finds
+// valid, with all that clients of other implementations reject or misread, and a bootstrap
+// for which nobody said a locality, then they accept what they get, and their RPCs go
+// where the policies say, or fail at once.
+func TestOtherLanguagesAreNeverMisrouted(t *testing.T) {
+	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
+		v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
+		f := serveFolder(t, map[string]string{"mesh.yaml": beyondGRPC(v1.Addr(), v2.Addr(), "127.0.0.1:1")})
+		out, err := exec.CommandContext(t.Context(), f.command, "validate", f.dir, "--authority", "mesh").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "gRPC clients other than those of dynxds:\n") ||
+			!strings.Contains(string(out), "Envoy, and gRPC clients in languages other than Go:\n") {
+			t.Errorf("dynxds validate: %v\n%s", err, out)
+		}
+		calls, want := beyondGRPCCalls()
+		client := start(t, "xds:///echo", f.bootstrap("frontend", "v1"), calls...)
+		for _, call := range calls {
+			client.mustBe(t, call.Name, want[call.Name], "the beginning: "+call.Name)
+		}
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		for _, rpc := range client.failed {
+			if want[rpc.Call] != rpc.outcome() {
+				t.Errorf("an RPC failed: %+v", rpc)
+			}
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 )
 
@@ -86,21 +87,15 @@ func (f *failing) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.Streamin
 // pingPong is a stream of ten messages in each direction, in turn.
 func pingPong(t testing.TB, client testpb.TestServiceClient) {
 	stream, err := client.FullDuplexCall(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	request := new(testpb.StreamingOutputCallRequest)
 	for range 10 {
-		if err := stream.Send(request); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, stream.Send(request))
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := stream.CloseSend(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, stream.CloseSend())
 	if _, err := stream.Recv(); err != io.EOF {
 		t.Fatal(err)
 	}

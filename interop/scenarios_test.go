@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -120,14 +121,10 @@ var scenarios = []scenario{
 			mustAnswer(ctx, t, client, "blue")
 			w.blue.GracefulStop()
 			mustAnswer(ctx, t, client, "green")
-			if err := w.blue.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, w.blue.Restart())
 			for {
 				id, err := answeredBy(ctx, client)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				if id == "blue" {
 					return
 				}
@@ -151,9 +148,7 @@ var scenarios = []scenario{
 			for user := range 20 {
 				ctx := metadata.AppendToOutgoingContext(ctx, "user", fmt.Sprint("user-", user))
 				id, err := answeredBy(ctx, client)
-				if err != nil {
-					t.Fatal(err)
-				}
+				xdstest.NoError(t, err)
 				seen[id] = true
 				for range 5 {
 					mustAnswer(ctx, t, client, id)
@@ -195,8 +190,7 @@ var scenarios = []scenario{
 func TestScenarios(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		for _, s := range scenarios {
-			t.Run(s.name+", "+mode.String(), func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, s.name+", "+mode.String(), func(t *testing.T) {
 				w := &world{
 					control: gocp.Start(t, mode),
 					blue:    testutils.StartBackend(t, "blue"),
@@ -228,9 +222,7 @@ func answeredBy(ctx context.Context, client testpb.TestServiceClient) (string, e
 func mustAnswer(ctx context.Context, t *testing.T, client testpb.TestServiceClient, want string) {
 	t.Helper()
 	got, err := answeredBy(ctx, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if got != want {
 		t.Errorf("%s answered, want %s", got, want)
 	}

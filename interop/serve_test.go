@@ -12,10 +12,15 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
 	testpb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	grpcresolver "google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -51,43 +56,33 @@ func serveFolder(t *testing.T, files map[string]string) *folder {
 	}
 	f.process = exec.Command(f.command, "serve", f.dir, "--authority", "mesh", "--listen", "127.0.0.1:0", "--poll", "1h", "--log-format", "json")
 	stderr, err := f.process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.process.Start(); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, f.process.Start())
 	t.Cleanup(f.drain)
 	f.log = bufio.NewScanner(stderr)
 	var serving struct{ Address string }
-	if err := json.Unmarshal([]byte(f.logged("serving")), &serving); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, json.Unmarshal([]byte(f.logged("serving")), &serving))
 	f.addr = serving.Address
 	return f
 }
 
 func (f *folder) write(name, text string) {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.NoError(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600))
 }
 
-// reload changes a file and has the folder looked at again. It returns when the log
-// says what came of it.
+// reload changes a file and makes the process read the folder. It returns when the log has
+// the message.
 func (f *folder) reload(name, text, message string) {
 	f.t.Helper()
 	f.write(name, text)
 	f.lookAgain(message)
 }
 
-// lookAgain has the folder looked at, and returns when the log says what came of it.
+// lookAgain makes the process read the folder, and returns when the log has a message.
 func (f *folder) lookAgain(messages ...string) {
 	f.t.Helper()
-	if err := f.process.Process.Signal(syscall.SIGHUP); err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.NoError(f.t, f.process.Process.Signal(syscall.SIGHUP))
 	f.logged(messages...)
 }
 
@@ -108,7 +103,7 @@ func (f *folder) logged(messages ...string) string {
 	return ""
 }
 
-// scan reads a line of the log. That a client rejects what it gets fails the test.
+// scan reads a line of the log. A NACK of a client fails the test.
 func (f *folder) scan() bool {
 	f.t.Helper()
 	more := f.log.Scan()
@@ -137,9 +132,7 @@ func (f *folder) bootstrap(service, version string, more ...string) []byte {
 	args := append([]string{"bootstrap", "--server", f.addr, "--id", service + "-" + version,
 		"--metadata", "service=" + service + ",version=" + version}, more...)
 	out, err := exec.CommandContext(f.t.Context(), f.command, args...).Output()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	xdstest.NoError(f.t, err)
 	return out
 }
 
@@ -162,7 +155,7 @@ spec:
 type servedClient struct {
 	t    *testing.T
 	rpcs testpb.TestServiceClient
-	// excused is what an error may say for the RPC to count for nothing. Empty: no
+	// excused is a text in errors of RPCs that do not count. Empty: no
 	// RPC may fail.
 	excused string
 }
@@ -184,8 +177,7 @@ func (c *servedClient) reaches(backend string) {
 	}
 }
 
-// servedClients are how the clients of TestGRPCGoWorksWithServe come by their
-// configuration.
+// servedClients are the kinds of clients of TestGRPCGoWorksWithServe.
 var servedClients = map[string]struct {
 	newBuilder func(bootstrap []byte) (grpcresolver.Builder, error)
 	target     string
@@ -206,10 +198,9 @@ const betweenClusters = "unknown cluster selected for RPC"
 
 var ofMesh = []string{"--authority", "mesh"}
 
-// TestGRPCGoWorksWithServe: given "dynxds serve" over a folder with policies of an owner
-// and of a consumer, and bootstraps of "dynxds bootstrap", then clients of gRPC-Go's xds
-// and of dynxds alike get what is for their nodes; when files change they follow, and
-// when these become faulty they stay.
+// Given "dynxds serve" over a folder with policies of an owner and of a consumer, and
+// bootstraps of "dynxds bootstrap", clients of gRPC-Go's xds and of dynxds get the resources
+// for their nodes. They follow changes of the files, and keep the last valid state.
 func TestGRPCGoWorksWithServe(t *testing.T) {
 	t.Parallel()
 	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
@@ -257,4 +248,45 @@ endpoints:
 	expect("v1", "v2")
 	f.reload("owner.yaml", toVersion("owner", everybody, "v1"), "published")
 	expect("v1", "v1")
+}
+
+// With the folder of TestOtherLanguagesAreNeverMisrouted, RPCs of gRPC-Go's xds and of dynxds
+// go the same ways; the errors of dynxds say where the redirect leads.
+func TestGRPCGoIsNeverMisrouted(t *testing.T) {
+	t.Parallel()
+	v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")
+	f := serveFolder(t, map[string]string{"mesh.yaml": beyondGRPC(v1.Addr(), v2.Addr(), "127.0.0.1:1")})
+	for name, newBuilder := range map[string]func(bootstrap []byte) (grpcresolver.Builder, error){
+		"gRPC-Go's xds": xds.NewXDSResolverWithConfigForTesting, "dynxds": resolver.NewBuilder,
+	} {
+		b, err := newBuilder(f.bootstrap("frontend", "v1"))
+		xdstest.NoError(t, err)
+		cc := dial(t, b, "xds:///echo")
+		calls, want := beyondGRPCCalls()
+		for _, call := range calls {
+			rpc := invoke(t, cc, call)
+			if rpc.outcome() != want[call.Name] && (name != "dynxds" || call.Name != "redirect") {
+				t.Errorf("%s: %+v, want %s", name, rpc, want[call.Name])
+			}
+			if name == "dynxds" && call.Name == "redirect" && !strings.Contains(rpc.Error, "elsewhere") {
+				t.Errorf("the error of a redirect is %+v, want where it leads", rpc)
+			}
+		}
+	}
+}
+
+// invoke makes one RPC.
+func invoke(t *testing.T, cc *grpc.ClientConn, call otherCall) otherRPC {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for key, value := range call.Metadata {
+		ctx = metadata.AppendToOutgoingContext(ctx, key, value)
+	}
+	rpc := otherRPC{Call: call.Name}
+	var header metadata.MD
+	if err := cc.Invoke(ctx, call.Method, &emptypb.Empty{}, &emptypb.Empty{}, grpc.Header(&header)); err != nil {
+		rpc.Code, rpc.Error = int(status.Code(err)), err.Error()
+	}
+	rpc.Backend = strings.Join(header.Get(testutils.BackendIDHeader), ",")
+	return rpc
 }

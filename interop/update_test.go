@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -23,15 +24,11 @@ type step struct {
 // updates has a list of steps for each type of resource. Every step changes
 // that type; the others change only where the first refers to something new.
 //
-// What is replaced stays in the snapshot beside what replaces it, until
-// nothing refers to it: to take a cluster away from clients that still use it
-// is the control plane's fault, and the RPCs' failure.
+// Replaced resources stay in the snapshot until nothing refers to them: RPCs fail if a
+// control plane removes a cluster that clients still use.
 var updates = map[string]func(w *world) []step{
 	"LDS": func(w *world) []step {
-		both := []proto.Message{
-			cluster("blue", "blue"), cluster("green", "green"),
-			w.endpoints("blue", w.blue), w.endpoints("green", w.green),
-		}
+		both := w.both()
 		return []step{
 			{"another RouteConfiguration", append(both[:4:4], listener("more-routes"), routes("more-routes", "green")), []string{"green"}},
 			{"routes inline", append(both[:4:4], xdsmsg.InlineListener(service, routes("", "blue"))), []string{"blue"}},
@@ -39,11 +36,7 @@ var updates = map[string]func(w *world) []step{
 		}
 	},
 	"RDS": func(w *world) []step {
-		both := []proto.Message{
-			listener("routes"),
-			cluster("blue", "blue"), cluster("green", "green"),
-			w.endpoints("blue", w.blue), w.endpoints("green", w.green),
-		}
+		both := append(w.both(), listener("routes"))
 		split := xdsmsg.RouteConfig("routes", service, xdsmsg.WeightedRoute("/",
 			xdsmsg.Weighted{Cluster: "blue", Weight: 50}, xdsmsg.Weighted{Cluster: "green", Weight: 50}))
 		return []step{
@@ -70,9 +63,8 @@ var updates = map[string]func(w *world) []step{
 	},
 }
 
-// TestUpdatesWhileRPCsRun: given a channel with RPCs of all kinds running, when
-// resources of one type change, then new RPCs go where the change says and no
-// RPC fails.
+// Given a channel with RPCs of all kinds running, when resources of one type change, then
+// new RPCs follow the change and no RPC fails.
 func TestUpdatesWhileRPCsRun(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		for typ, steps := range updates {
@@ -92,13 +84,11 @@ func TestUpdatesWhileRPCsRun(t *testing.T) {
 	}
 }
 
-// TestNACKLoopIsSlowedDown: given a server that answers each NACK at once with what was
-// NACKed, when a snapshot is faulty, then the client answers later and later, RPCs go on,
-// and the snapshot that mends it takes effect.
+// Given a server that answers each NACK at once with the same response, when a snapshot is
+// invalid, then the client backs off, RPCs go on, and a valid snapshot takes effect.
 func TestNACKLoopIsSlowedDown(t *testing.T) {
 	for _, mode := range []gocp.Mode{gocp.AnyNames, gocp.ADSMode} {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, mode.String(), func(t *testing.T) {
 			ctx := testutils.Context(t)
 			w := newWorld(t, mode, nil)
 			w.control.AllowRejections()
@@ -128,17 +118,14 @@ func TestNACKLoopIsSlowedDown(t *testing.T) {
 	}
 }
 
-// TestWhatNothingRefersToIsGivenUp: given a channel that was moved to another
-// cluster, when the old one's resources go, then it has stopped asking for
-// them and goes on to hear of the new one's.
-func TestWhatNothingRefersToIsGivenUp(t *testing.T) {
+// Given a channel that was moved to another cluster, when the old one's resources are
+// removed, then it has unsubscribed from them and receives updates from the new one.
+func TestUnreferencedResourcesAreUnsubscribed(t *testing.T) {
 	for _, mode := range gocp.Modes {
 		overLinks(t, mode.String(), func(t *testing.T, link *testutils.Link) {
 			ctx := testutils.Context(t)
 			w := newWorld(t, mode, link)
-			w.control.Set(t, listener("routes"), routes("routes", "green"),
-				cluster("blue", "blue"), cluster("green", "green"),
-				w.endpoints("blue", w.blue), w.endpoints("green", w.green))
+			w.control.Set(t, append(w.both(), listener("routes"), routes("routes", "green"))...)
 			w.load.WaitForBackends(t, "green")
 			w.waitFor(ctx, t, "Clusters to be green alone", func(r gocp.Request) bool {
 				return r.TypeURL == xdsmsg.ClusterType && slices.Equal(r.Names, []string{"green"})
@@ -150,6 +137,58 @@ func TestWhatNothingRefersToIsGivenUp(t *testing.T) {
 			w.control.Set(t, listener("routes"), routes("routes", "green"),
 				cluster("green", "green"), w.endpoints("green", w.green, w.blue))
 			w.load.WaitForBackends(t, "green", "blue")
+		})
+	}
+}
+
+// moved is the initial resources with everything changed.
+func (w *world) moved() []proto.Message {
+	return append(w.both(), listener("more-routes"), routes("more-routes", "green"))
+}
+
+// Given RPCs of all kinds running, when the control plane stops and restarts on its address,
+// then RPCs keep their configuration, updates from the new one take effect, and no RPC
+// fails.
+func TestRestartOfTheControlPlane(t *testing.T) {
+	for _, mode := range gocp.Modes {
+		for name, comesBack := range map[string]func(*testing.T, *world){
+			"with what it had before": func(t *testing.T, w *world) {
+				w.control.Restart(t, w.initial()...)
+				w.resubscribed(t)
+				w.load.WaitForBackends(t, "blue")
+				w.control.Set(t, w.moved()...)
+			},
+			// The client has this version, but of another content.
+			"with something else under the version it had before": func(t *testing.T, w *world) {
+				w.control.Restart(t, w.moved()...)
+			},
+			"with nothing to say at first": func(t *testing.T, w *world) {
+				w.control.Restart(t)
+				w.resubscribed(t)
+				w.load.WaitForBackends(t, "blue")
+				w.control.Set(t, w.moved()...)
+			},
+		} {
+			overLinks(t, name+", "+mode.String(), func(t *testing.T, link *testutils.Link) {
+				w := newWorld(t, mode, link)
+				w.control.Stop()
+				w.load.WaitForBackends(t, "blue")
+				comesBack(t, w)
+				w.load.WaitForBackends(t, "green")
+				w.load.Stop(t)
+			})
+		}
+	}
+}
+
+// resubscribed returns when the client has asked the restarted server for a
+// resource of every type.
+func (w *world) resubscribed(t *testing.T) {
+	t.Helper()
+	ctx := testutils.Context(t)
+	for _, typeURL := range []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType} {
+		w.waitFor(ctx, t, typeURL+" to be asked for again", func(r gocp.Request) bool {
+			return r.Stream > 1 && r.TypeURL == typeURL && len(r.Names) > 0
 		})
 	}
 }

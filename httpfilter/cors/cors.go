@@ -1,7 +1,6 @@
-// Package cors makes Envoy's CORS filter known. CORS is between browsers and
-// servers, and of no concern to a gRPC client: its RPCs go on as if the filter were
-// not there. Without the filter, one CORS policy among the routes of a mesh would
-// have the client refuse them all.
+// Package cors registers Envoy's CORS filter, which does nothing: CORS is between browsers
+// and servers. If the filter were unknown, a client would reject every RouteConfiguration
+// with a CORS policy.
 package cors
 
 import (

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func percent(n uint32) *typepb.FractionalPercent { return &typepb.FractionalPercent{Numerator: n} }
@@ -47,14 +49,9 @@ func grpcAbort(n uint32) *faultpb.FaultAbort {
 
 func parsed(t *testing.T, pb *faultpb.HTTPFault) httpfilter.Config {
 	t.Helper()
-	a, err := anypb.New(pb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdsmsg.Any(pb)
 	c, err := filter{}.ParseConfig(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -69,9 +66,7 @@ func (e *through) Send(ctx context.Context, _ *httpfilter.RPC) (grpc.ClientStrea
 func run(ctx context.Context, t *testing.T, f filter, pb *faultpb.HTTPFault, end *through) error {
 	t.Helper()
 	i, err := f.ClientInterceptor(parsed(t, pb), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if i == nil {
 		return nil
 	}
@@ -176,8 +171,7 @@ func TestHeaderMatching(t *testing.T) {
 		{"share of nothing", percent(50), []string{abortGRPCHeader, "3", abortShareHeader, "0"}, codes.InvalidArgument, [2]int{}},
 		{"share that is none", percent(100), []string{abortGRPCHeader, "3", abortShareHeader, "half"}, codes.InvalidArgument, [2]int{1000, 1000}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			ctx := metadata.AppendToOutgoingContext(t.Context(), test.md...)
 			f, aborted := filter{new(atomic.Int64)}, 0
 			for range 1000 {
@@ -256,10 +250,7 @@ func TestValidation(t *testing.T) {
 		"delay.percentage.denominator": {Delay: headerDelay(&typepb.FractionalPercent{Denominator: 7})},
 		"abort.percentage.denominator": {Abort: headerAbort(&typepb.FractionalPercent{Denominator: 7})},
 	} {
-		a, err := anypb.New(pb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := xdsmsg.Any(pb)
 		for _, parse := range []func(*anypb.Any) (httpfilter.Config, error){filter{}.ParseConfig, filter{}.ParseOverride} {
 			if _, err := parse(a); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)

@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"strings"
 
 	mutationpb "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/headeredit"
+	"github.com/dynxds/dynxds/internal/matching"
 )
 
 // The types of the filter's configurations.
@@ -105,13 +105,13 @@ func mutation(side headeredit.Side, pb *mutationpb.HeaderMutation) (headeredit.E
 // removeOnMatch removes all headers whose names match, those that cannot be
 // edited excepted.
 func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredit.Edit, error) {
-	matches, err := matcher(pb)
+	m, err := matcher(pb)
 	if err != nil {
 		return nil, err
 	}
 	return func(md metadata.MD) {
 		for name := range md {
-			if _, err := headeredit.Name(side, name); err == nil && matches(name) {
+			if _, err := headeredit.Name(side, name); err == nil && m.Matches(name) {
 				delete(md, name)
 			}
 		}
@@ -119,34 +119,23 @@ func removeOnMatch(side headeredit.Side, pb *matcherpb.StringMatcher) (headeredi
 }
 
 // matcher reads a StringMatcher for names of headers, which are in lower case.
-func matcher(pb *matcherpb.StringMatcher) (func(string) bool, error) {
-	fold := func(s string) string {
-		if pb.GetIgnoreCase() {
-			return strings.ToLower(s)
-		}
-		return s
-	}
-	switch m := pb.GetMatchPattern().(type) {
+func matcher(pb *matcherpb.StringMatcher) (m matching.String, err error) {
+	fold := pb.GetIgnoreCase()
+	switch pattern := pb.GetMatchPattern().(type) {
 	case *matcherpb.StringMatcher_Exact:
-		want := fold(m.Exact)
-		return func(s string) bool { return s == want }, nil
+		return matching.NewString(matching.StringExact, pattern.Exact, fold), nil
 	case *matcherpb.StringMatcher_Prefix:
-		want := fold(m.Prefix)
-		return func(s string) bool { return strings.HasPrefix(s, want) }, nil
+		return matching.NewString(matching.StringPrefix, pattern.Prefix, fold), nil
 	case *matcherpb.StringMatcher_Suffix:
-		want := fold(m.Suffix)
-		return func(s string) bool { return strings.HasSuffix(s, want) }, nil
+		return matching.NewString(matching.StringSuffix, pattern.Suffix, fold), nil
 	case *matcherpb.StringMatcher_Contains:
-		want := fold(m.Contains)
-		return func(s string) bool { return strings.Contains(s, want) }, nil
+		return matching.NewString(matching.StringContains, pattern.Contains, fold), nil
 	case *matcherpb.StringMatcher_SafeRegex:
-		re, err := regexp.Compile(`^(?:` + m.SafeRegex.GetRegex() + `)$`)
-		if err != nil {
-			return nil, err
-		}
-		return re.MatchString, nil
+		m.Kind = matching.StringRegex
+		m.Regex, err = regexp.Compile(`^(?:` + pattern.SafeRegex.GetRegex() + `)$`)
+		return m, err
 	default:
-		return nil, fmt.Errorf("key_matcher must be set to a kind of match that this client knows")
+		return m, fmt.Errorf("key_matcher must be set to a kind of match that this client knows")
 	}
 }
 

@@ -7,18 +7,17 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func packed(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdsmsg.Any(m)
 	return a
 }
 
@@ -39,15 +38,11 @@ func TestOrder(t *testing.T) {
 	top, err := filter{}.ParseConfig(packed(t, &filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
 		RequestMutations: []*mutationpb.HeaderMutation{set("a", "top"), set("b", "top"), set("b", "top again")},
 	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	override, err := filter{}.ParseOverride(packed(t, &filterpb.HeaderMutationPerRoute{Mutations: &filterpb.Mutations{
 		RequestMutations: []*mutationpb.HeaderMutation{set("a", "route"), set(":path", "/ignored")},
 	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	for _, test := range []struct {
 		name     string
 		override any
@@ -57,23 +52,17 @@ func TestOrder(t *testing.T) {
 		{"with an override", override, metadata.MD{"a": {"route"}, "b": {"top again"}}},
 	} {
 		i, err := filter{}.ClientInterceptor(top, test.override)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		md := metadata.MD{}
 		i.(*config).request.Apply(md)
-		if diff := cmp.Diff(test.want, md); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		xdstest.Equal(t, test.name, test.want, md)
 	}
 }
 
 func TestNothingToDoLeavesTheFilterOut(t *testing.T) {
 	t.Parallel()
 	top, err := filter{}.ParseConfig(packed(t, new(filterpb.HeaderMutation)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if i, err := (filter{}).ClientInterceptor(top, nil); i != nil || err != nil {
 		t.Errorf("%v, %v", i, err)
 	}
@@ -106,17 +95,13 @@ func TestRemoveOnMatch(t *testing.T) {
 		c, err := filter{}.ParseConfig(packed(t, &filterpb.HeaderMutation{Mutations: &filterpb.Mutations{
 			ResponseMutations: []*mutationpb.HeaderMutation{removeOn(test.matcher)},
 		}}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		md := metadata.Pairs("x-a", "", "x-ab", "", "y-x-a", "", "grpc-x-a", "")
 		c.(*config).response.Apply(md)
 		want := metadata.MD{}
 		for _, k := range test.want {
 			want.Set(k, "")
 		}
-		if diff := cmp.Diff(want, md); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		xdstest.Equal(t, name, want, md)
 	}
 }

@@ -12,11 +12,12 @@ import (
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	limitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestBucket(t *testing.T) {
@@ -76,14 +77,9 @@ func valid() *limitpb.LocalRateLimit {
 
 func parsed(t *testing.T, pb *limitpb.LocalRateLimit) httpfilter.Config {
 	t.Helper()
-	a, err := anypb.New(pb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := xdsmsg.Any(pb)
 	c, err := filter{}.ParseConfig(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return c
 }
 
@@ -97,9 +93,7 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 			o = parsed(t, override)
 		}
 		i, err := in.ClientInterceptor(parsed(t, top), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		return i.(*interceptor).bucket
 	}
 	other := valid()
@@ -125,7 +119,7 @@ func TestBucketsStayWithTheInstance(t *testing.T) {
 	}
 }
 
-func TestAFilterThatIsNotEnabledIsLeftOut(t *testing.T) {
+func TestDisabledFilterIsLeftOut(t *testing.T) {
 	t.Parallel()
 	pb := valid()
 	pb.FilterEnabled = nil
@@ -146,10 +140,7 @@ func TestValidation(t *testing.T) {
 	} {
 		pb := valid()
 		change(pb)
-		a, err := anypb.New(pb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := xdsmsg.Any(pb)
 		if _, err := (filter{}).ParseOverride(a); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -1,6 +1,5 @@
-// Package rbac makes the RBAC filter (gRFC A41) known. It is for servers:
-// a client does not run it, but a RouteConfiguration for both sides may
-// override it.
+// Package rbac registers the RBAC filter (gRFC A41). Only servers run it, but a
+// RouteConfiguration that clients share with servers may override its configuration.
 package rbac
 
 import (
@@ -19,8 +18,8 @@ const (
 
 func init() { httpfilter.Register(filter{}) }
 
-// filter implements httpfilter.ServerFilter and httpfilter.OverrideParser. Of a
-// configuration it checks the type and nothing else.
+// filter implements httpfilter.ServerFilter and httpfilter.OverrideParser. It checks only
+// the type of a configuration.
 type filter struct{}
 
 // TypeURLs implements httpfilter.Filter.

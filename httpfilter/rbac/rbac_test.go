@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 var (
@@ -21,10 +22,7 @@ func TestTypesOfConfigurations(t *testing.T) {
 		t.Error("RBAC is for servers")
 	}
 	typedStruct := func(typeURL string) *anypb.Any {
-		config, err := anypb.New(&xdspb.TypedStruct{TypeUrl: typeURL, Value: new(structpb.Struct)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: typeURL, Value: new(structpb.Struct)})
 		return config
 	}
 	for _, test := range []struct {

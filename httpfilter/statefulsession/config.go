@@ -22,8 +22,7 @@ const (
 	cookieTypeURL   = "type.googleapis.com/envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState"
 )
 
-// config is both kinds of configuration. The name is empty if there are to be
-// no sessions.
+// config is a configuration of either kind. The name is empty if there are no sessions.
 type config struct {
 	name, path string
 	ttl        time.Duration

@@ -50,7 +50,7 @@ func (c *config) find(lines []string) (value string, ok bool) {
 
 // decode reads the value of a cookie.
 func decode(value string) (session, error) {
-	// Whoever keeps the cookie may have lost the padding.
+	// A client that stores the cookie may drop the padding.
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(value, "="))
 	if err != nil {
 		return session{}, errors.New("it is not in base64")

@@ -2,11 +2,11 @@
 // envoy.extensions.filters.http.stateful_session.v3 (gRFCs A55, A60, A61, A75):
 // it keeps the RPCs of a session with one endpoint, by a cookie.
 //
-// The response of an RPC without the cookie brings one (metadata "set-cookie"),
+// The response of an RPC without the cookie sets one (metadata "set-cookie"),
 // which names the endpoint and its cluster. An RPC that has it (metadata
 // "cookie") goes to that cluster, if its route has it, and to that endpoint, if
-// the cluster's common_lb_config.override_host_status allows. Else it goes where
-// the load-balancing policy says, and its response brings another cookie.
+// the cluster's common_lb_config.override_host_status allows. Otherwise the
+// load-balancing policy picks, and the response sets another cookie.
 //
 // The filter does not keep cookies: the application does, one for each session.
 // It picks no endpoint either: the balancer does, by httpfilter.HostOverride.

@@ -103,8 +103,8 @@ func (f *Faults) AddAll(other *Faults) {
 // Full reports whether further faults are only counted.
 func (f *Faults) Full() bool { return len(f.List) >= MaxListed }
 
-// Total returns the number of faults, listed or not. A reader that goes by whether a
-// part was at fault compares it before and after, since a full list does not grow.
+// Total returns the number of faults, listed or not. A reader that has to know whether a
+// part has faults compares Total before and after, since a full list does not grow.
 func (f *Faults) Total() int { return len(f.List) + f.Omitted }
 
 // Err returns f as an error, its list ordered by file and line, or nil if there are no

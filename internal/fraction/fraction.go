@@ -15,7 +15,7 @@ import (
 // Fraction is a share of RPCs.
 type Fraction struct{ Numerator, Denominator uint32 }
 
-// Parse reads a FractionalPercent. nil is none of the RPCs.
+// Parse reads a FractionalPercent. nil means 0%.
 func Parse(pb *typepb.FractionalPercent) (Fraction, error) {
 	f := Fraction{Numerator: pb.GetNumerator(), Denominator: 100}
 	switch pb.GetDenominator() {

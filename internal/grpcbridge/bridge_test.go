@@ -18,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestRPCBeforeTheFirstConfigurationWaitsAndWakesTheChannel(t *testing.T) {
@@ -89,7 +90,7 @@ func TestWaitForReadyOutlastsAResolverError(t *testing.T) {
 		r.Fail(errors.New("the reason"))
 		wantStatus(t, ended(t, failing), codes.Unavailable, "the reason")
 
-		// The error is still told to whoever gives up waiting.
+		// An RPC that stops waiting still gets the error.
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		wantStatus(t, call(ctx, cc, streaming, grpc.WaitForReady(true)), codes.DeadlineExceeded, "the reason")
@@ -147,9 +148,7 @@ func TestIdleAndBack(t *testing.T) {
 	done := background(t.Context(), cc, false)
 	r := b.next(t)
 	r.Publish(&first)
-	if err := ended(t, done); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, ended(t, done))
 	select {
 	case <-r.closed:
 	case <-time.After(patience):
@@ -163,9 +162,7 @@ func TestIdleAndBack(t *testing.T) {
 	}
 	done = background(t.Context(), cc, false)
 	b.next(t).Publish(&second)
-	if err := ended(t, done); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, ended(t, done))
 	if len(first.ran()) != 1 || len(second.ran()) != 1 {
 		t.Errorf("the runners ran %v and %v, want one RPC each", first.ran(), second.ran())
 	}
@@ -182,9 +179,7 @@ func TestAnRPCThatWaitsWhileTheChannelGoesIdleWakesItAgain(t *testing.T) {
 		r.Publish(new(fakeRunner))
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			return
 		case r = <-b.built: // Idle again before the RPC got there.
 		case <-time.After(patience):
@@ -213,8 +208,7 @@ func TestAForeignResolverIsLeftAlone(t *testing.T) {
 		"installed": nil,
 		"explicit":  grpcbridge.DialOptions(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, streaming bool) {
 				err := call(t.Context(), dial(t, foreignBuilder{}, opts...), streaming)
 				wantStatus(t, err, codes.Unavailable, "foreign resolver at work")
@@ -232,9 +226,7 @@ func TestDialOptionsServeAChannelThatInstallDoesNotReach(t *testing.T) {
 		done := background(t.Context(), cc, streaming)
 		runner := new(fakeRunner)
 		b.next(t).Publish(runner)
-		if err := ended(t, done); err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, ended(t, done))
 		if n := len(runner.ran()); n != 1 {
 			t.Errorf("the runner ran %d RPCs, want 1", n)
 		}
@@ -258,8 +250,7 @@ func TestAnRPCIsRunOnceHoweverOftenTheInterceptorsArePresent(t *testing.T) {
 		{"installed and explicit", scheme, grpcbridge.DialOptions()},
 		{"explicit twice", "unreached", append(grpcbridge.DialOptions(), grpcbridge.DialOptions()...)},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			b := newFakeBuilder()
 			b.scheme = test.scheme
 			ended := errors.New("the end of the chain")
@@ -299,9 +290,7 @@ func TestInstalledInterceptorsAreInnermostAlsoBesideDialOptions(t *testing.T) {
 	cc.Connect()
 	runner := new(fakeRunner)
 	b.next(t).Publish(runner)
-	if err := call(t.Context(), cc, false); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, call(t.Context(), cc, false))
 	if len(seen) != 1 || len(runner.ran()) != 1 || runner.ran()[0] != "/s/Renamed" {
 		t.Errorf("the application's interceptor saw %v, the runner ran %v", seen, runner.ran())
 	}

@@ -16,18 +16,18 @@ import (
 // immutable and safe for concurrent use. It calls Finish for an RPC that it
 // ends without having called the invoker or streamer.
 //
-// A Runner that takes no more RPCs returns ErrRetired and has done nothing; the
-// RPC is then run by the Runner of the day. A Runner retires after another one,
-// or a failure, was published in its place, or the Channel was detached.
+// A retired Runner does nothing and returns ErrRetired; the RPC is then run by the
+// current Runner. A Runner retires after another one, or a failure, was published in
+// its place, or the Channel was detached.
 type Runner interface {
 	Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error
 	Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error)
 }
 
 // ErrRetired is what a Runner returns for an RPC that it does not run.
-var ErrRetired = errors.New("dynxds: this configuration takes no more RPCs")
+var ErrRetired = errors.New("dynxds: this configuration was replaced")
 
-// phase is where a Channel is in its life.
+// phase is a phase in the life of a Channel.
 type phase int
 
 const (
@@ -38,7 +38,7 @@ const (
 	// failed: there is no configuration, for a known reason. RPCs fail with
 	// it unless they wait for ready.
 	failed
-	// detached: the resolver is gone, since the channel is idle or closed.
+	// detached: the resolver is closed, since the channel is idle or closed.
 	// A detached Channel stays detached; RPCs look for its successor.
 	detached
 )
@@ -97,17 +97,16 @@ func Attach(rcc resolver.ClientConn) (*Channel, error) {
 	return ch, nil
 }
 
-// AttachFailed tells the RPCs of the channel behind rcc that its resolver
-// could not be built. gRPC builds the resolver again when the channel has been
-// idle in between; until then RPCs fail with err.
+// AttachFailed fails the RPCs of the channel behind rcc with err, since its resolver
+// could not be built. gRPC builds the resolver again after the channel was idle.
 func AttachFailed(rcc resolver.ClientConn, err error) {
 	ch, attachErr := Attach(rcc)
 	if attachErr != nil {
 		return // Nobody can wait on a channel that cannot be found.
 	}
 	ch.Fail(err)
-	// gRPC closes no resolver that it does not have, so nobody else will say
-	// when this Channel ends.
+	// There is no resolver that gRPC would close, so this Channel has to find its
+	// end itself.
 	go func() {
 		defer ch.Detach()
 		for {
@@ -133,12 +132,11 @@ func (ch *Channel) Awaited() bool {
 	return ch.waiters > 0
 }
 
-// Publish makes all RPCs from now on, those that wait included, run by r.
+// Publish has r run all RPCs from now on, including those that wait.
 func (ch *Channel) Publish(r Runner) { ch.replace(&state{phase: configured, runner: r}) }
 
-// Fail says that there is no configuration and why: RPCs from now on, those
-// that wait included, fail with UNAVAILABLE and the text of err, unless they
-// wait for ready.
+// Fail makes RPCs fail with UNAVAILABLE and the text of err, including those that wait,
+// unless they are wait-for-ready RPCs.
 func (ch *Channel) Fail(err error) { ch.replace(&state{phase: failed, err: err}) }
 
 // Detach ends the Channel. RPCs that wait go on to wait for the channel's
@@ -183,8 +181,8 @@ func (ch *Channel) owned() bool {
 	return ch.attached
 }
 
-// leave undoes join. A Channel that has neither resolver nor waiter is removed: else
-// a channel that never gets a resolver would be kept for ever.
+// leave undoes join. A Channel with neither a resolver nor a waiter is removed, so that
+// channels that never get a resolver are not kept.
 func (ch *Channel) leave() {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

@@ -12,9 +12,9 @@ const defaultMaxAttempts = 5
 
 // MaxAttempts returns how many attempts an RPC on the channel may have,
 // whatever its retry policy says: 1 after grpc.WithDisableRetry, the number
-// given to grpc.WithMaxCallAttempts, or else 5. gRPC tells nobody what options
-// a channel was dialled with, so they are read from where it keeps them; should
-// a future gRPC keep them elsewhere, the answer is 5.
+// given to grpc.WithMaxCallAttempts, or else 5. gRPC has no API for the options
+// of a channel, so they are read from where it keeps them; if a future gRPC keeps
+// them elsewhere, the answer is 5.
 func MaxAttempts(cc *grpc.ClientConn) int {
 	if cc == nil {
 		return defaultMaxAttempts

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // TestMaxAttempts: gRFC A6, "Limits on Retries and Hedges" and "Disabling
@@ -26,9 +27,7 @@ func TestMaxAttempts(t *testing.T) {
 		{"disabled", []grpc.DialOption{grpc.WithDisableRetry()}, 1},
 	} {
 		cc, err := grpc.NewClient("passthrough:///x", append(test.opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		xdstest.NoError(t, err)
 		if got := grpcbridge.MaxAttempts(cc); got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}
@@ -52,7 +51,7 @@ func (r retired) Stream(context.Context, *grpc.StreamDesc, *grpc.ClientConn, str
 	return nil, grpcbridge.ErrRetired
 }
 
-func TestAnRPCGoesOnFromARunnerThatRetires(t *testing.T) {
+func TestRPCMovesOnFromARetiredRunner(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, streaming bool) {
 		b := newFakeBuilder()

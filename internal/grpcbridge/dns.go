@@ -14,6 +14,6 @@ var minResolutionInterval time.Duration
 
 // MinResolutionInterval returns the least time from one look-up of a name in DNS to
 // the next: 30 s, unless the program has called dns.SetMinResolutionInterval. gRPC has
-// a setter for it and nothing that reads it. If a future gRPC has it no longer, it is
-// 0, and names are looked up as often as connections fail.
+// a setter for it but no getter. If a future gRPC lacks it, the result is 0, and names
+// are looked up as often as connections fail.
 func MinResolutionInterval() time.Duration { return minResolutionInterval }

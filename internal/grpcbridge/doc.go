@@ -3,8 +3,8 @@
 // gRPC-Go lets only its own packages choose a route per RPC: the hook is in an
 // internal package. An interceptor can do all that the hook does, but an
 // interceptor is given a *grpc.ClientConn and a resolver a
-// resolver.ClientConn, and neither leads to the other through public API.
-// This package is the one place that knows better. It
+// resolver.ClientConn, and public API leads from neither to the other. This
+// package is the one place that depends on gRPC's internals. It
 //
 //   - installs the interceptors on every channel with a target of ours
 //     (hook.go), or hands them out for use as dial options;

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/grpcbridge"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const scheme = "bridgetest"
@@ -118,9 +119,7 @@ func dial(t *testing.T, b grpcresolver.Builder, opts ...grpc.DialOption) *grpc.C
 		grpc.WithResolvers(b),
 	}, opts...)
 	cc, err := grpc.NewClient(b.Scheme()+":///service.example.com", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -168,8 +167,7 @@ func wantStatus(t *testing.T, err error, code codes.Code, texts ...string) {
 // eachKind runs the test for a unary and for a streaming RPC.
 func eachKind(t *testing.T, test func(t *testing.T, streaming bool)) {
 	for _, streaming := range []bool{false, true} {
-		t.Run(map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, map[bool]string{false: "unary", true: "streaming"}[streaming], func(t *testing.T) {
 			test(t, streaming)
 		})
 	}

@@ -83,8 +83,8 @@ func (i *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	}
 }
 
-// Finish does for an RPC that ends before gRPC saw it what gRPC does for
-// those that it saw: it tells the application's grpc.OnFinish options.
+// Finish calls the application's grpc.OnFinish options for an RPC that ends before gRPC
+// has seen it.
 func Finish(opts []grpc.CallOption, err error) {
 	for _, o := range opts {
 		if f, ok := o.(grpc.OnFinishCallOption); ok {
@@ -156,17 +156,17 @@ func (i *interceptors) await(ctx context.Context, cc *grpc.ClientConn, opts []gr
 // errClosing is what gRPC itself fails the RPCs of a closed channel with.
 var errClosing = status.Error(codes.Canceled, "grpc: the client connection is closing")
 
-// await waits until the Channel can say what becomes of an RPC. again means
-// that the RPC has to look for the channel's next Channel.
+// await waits until the Channel has a Runner or an error for an RPC. again means that the
+// RPC has to look up the next Channel of its gRPC channel.
 func (ch *Channel) await(ctx context.Context, failFast bool) (r Runner, again bool, err error) {
 	if !ch.owned() {
-		// Connect has built no resolver, so nobody would end this wait.
+		// Connect has built no resolver, so nothing would end this wait.
 		switch ch.cc.GetState() {
 		case connectivity.Shutdown:
 			return nil, false, errClosing
 		case connectivity.Idle:
-			// The channel is about to close: it no longer leaves idleness, and
-			// does not say so yet. Or it has gone idle again since.
+			// The channel is about to close: it no longer leaves idleness, but
+			// its state does not show that yet. Or it is idle again.
 			if !ch.cc.WaitForStateChange(ctx, connectivity.Idle) {
 				return nil, false, ch.gaveUp(ctx, nil)
 			}

@@ -11,7 +11,7 @@ import (
 // embeds one is one.
 type Builder interface {
 	resolver.Builder
-	// BridgedToDynxds does nothing; it tells our builders from others.
+	// BridgedToDynxds does nothing; it marks our builders.
 	BridgedToDynxds()
 }
 

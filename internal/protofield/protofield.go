@@ -1,7 +1,6 @@
 // Package protofield reads a protobuf message on the wire field by field, without
-// copying or decoding what is in them. It is for messages of which little matters, or
-// little has changed: what a response has is compared with what is known before any of
-// it is decoded.
+// copying or decoding their values. It is for messages with few fields that matter, or few
+// that have changed: a response is compared with the cache before any of it is decoded.
 //
 // It is not a decoder: it knows no message, does not look into fields, and does not
 // merge fields that occur more than once.

@@ -12,7 +12,7 @@ import (
 )
 
 // EDSCluster is a Cluster of type EDS with policy ROUND_ROBIN. An empty
-// serviceName leaves the field unset: the endpoints go by the cluster's name.
+// serviceName leaves the field unset: the endpoints have the cluster's name.
 func EDSCluster(name, serviceName string) *clusterpb.Cluster {
 	return &clusterpb.Cluster{
 		Name:                 name,
@@ -46,7 +46,7 @@ func AggregateCluster(name string, underlying ...string) *clusterpb.Cluster {
 
 // Endpoint is one LbEndpoint.
 type Endpoint struct {
-	// Addr is "host:port". What is not of that form is sent as the address,
+	// Addr is "host:port". Text of another form is sent as the address,
 	// with port 0.
 	Addr   string
 	Health corepb.HealthStatus

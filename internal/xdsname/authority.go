@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// New returns the name of a resource that an authority has, in canonical form. The
-// authority, the type and the id are given decoded; the authority may be empty.
+// New returns the canonical name of a resource of an authority. The authority, which may
+// be empty, the type and the id are given decoded.
 func New(authority, typeName, id string) string {
 	var b strings.Builder
 	b.Grow(len(Prefix+"///") + len(authority) + len(typeName) + len(id))
@@ -23,16 +23,16 @@ func writeAuthority(b *strings.Builder, authority string) {
 	b.WriteByte('/')
 }
 
-// AuthorityPrefix returns how the names of an authority begin in canonical form, such as
-// "xdstp://a/".
+// AuthorityPrefix returns the prefix that the canonical names of an authority share, such
+// as "xdstp://a/".
 func AuthorityPrefix(authority string) string {
 	var b strings.Builder
 	writeAuthority(&b, authority)
 	return b.String()
 }
 
-// EncodeID percent-encodes what goes into the id of a name, as far as RFC 3986 asks for
-// it (section 3.3). A slash stays one.
+// EncodeID percent-encodes the id of a name, as far as RFC 3986, section 3.3, requires.
+// Slashes are kept.
 func EncodeID(id string) string {
 	var b strings.Builder
 	encodePart(&b, partID, id)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whoever writes a name, and whoever compares its authority, agrees with Parse. In an
+// The functions that write a name or compare authorities agree with Parse. In an
 // authority "!" is written as it is; url.PathEscape makes %21 of it.
 func TestNamesOfAnAuthority(t *testing.T) {
 	t.Parallel()

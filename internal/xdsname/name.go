@@ -1,8 +1,8 @@
 // Package xdsname parses, writes and compares the names of resources, old-style ones and
-// those of xRFC TP1 ("xdstp:"), and of resource types. Whoever reads names that people or
-// servers wrote uses it, and whoever makes names: the bootstrap, constraints by type, the
-// cache, the resolver, the control plane and meshroute, so that all agree on when two
-// names are the same. It does not know what a name stands for, nor which servers have it.
+// those of xRFC TP1 ("xdstp:"), and of resource types. Every package that reads or makes
+// names uses it (the bootstrap, constraints by type, the cache, the resolver, the control
+// plane, meshroute), so that all agree on when two names are the same. It does not know
+// what a name stands for, nor which servers have the resource.
 package xdsname
 
 import (
@@ -10,18 +10,21 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Prefix starts the resource names of xRFC TP1. Every other name is an old-style one and
-// is what it is: opaque.
+// Prefix starts the resource names of xRFC TP1. Every other name is an old-style one,
+// which is opaque.
 const Prefix = "xdstp:"
 
 // MaxLength bounds a resource name, in bytes.
 const MaxLength = 8 << 10
 
-// Name is a resource name that is fit to be asked for.
+// Name is a valid resource name, which a client can subscribe to.
 //
 // A new-style name is a URI,
 //
@@ -31,10 +34,9 @@ const MaxLength = 8 << 10
 // order (xRFC TP1, "Normalization"; gRFC A47, "Resource Cache"). Text is the
 // spelling that stands for all of them: parts are percent-decoded and encoded
 // again with no more escapes than RFC 3986 asks for, parameters are sorted by
-// key, and of several with one key the last counts. It is the key of the cache,
-// and it is what servers are asked for, as by other gRPC clients: TP1 has servers
-// compare by parts, and a relay in between caches one resource, not one for each
-// spelling.
+// key, and of several with one key the last counts. It is the key of the cache and
+// what requests carry, as in other gRPC clients: TP1 has servers compare by parts,
+// and a relay in between caches one resource, not one for each spelling.
 type Name struct {
 	Text string
 	// NewStyle says that the name is one of xRFC TP1. Only such a name has what follows,
@@ -62,8 +64,8 @@ func CollectionOf(name string) string {
 	return collection
 }
 
-// Canonical returns the canonical form of a name. What cannot be a name is returned as
-// it is: nobody can ask for it.
+// Canonical returns the canonical form of a name. Text that is not a name is returned
+// unchanged.
 func Canonical(name string) string {
 	if n, err := Parse(name); err == nil {
 		return n.Text
@@ -155,9 +157,8 @@ func splitParts(name string) (nameParts, error) {
 	return p, nil
 }
 
-// refuseDirectives says why a name cannot be used that has processing
-// directives. They belong to locators; the name of a resource has none (xRFC
-// TP1, "URI-based xDS resource names").
+// refuseDirectives returns the error for a name with processing directives. These belong
+// to locators; the name of a resource has none (xRFC TP1, "URI-based xDS resource names").
 func refuseDirectives(directives string) error {
 	for directive := range strings.SplitSeq(directives, ",") {
 		switch key, _, _ := strings.Cut(directive, "="); key {
@@ -173,8 +174,7 @@ func refuseDirectives(directives string) error {
 	return errors.New("the name of a resource has no # and no directives")
 }
 
-// namePart says which part of a name some text is, and so which characters stand
-// for themselves in it.
+// namePart is a part of a name. It decides which characters stand for themselves.
 type namePart int
 
 const (
@@ -268,7 +268,7 @@ func upperHex(c byte) (byte, bool) {
 	}
 }
 
-// runeLength is how many bytes a character has that begins with c; 1 if none
+// runeLength returns the length in bytes of a character that starts with c; 1 if none
 // does.
 func runeLength(c byte) int {
 	switch {
@@ -393,12 +393,5 @@ func encodePart(b *strings.Builder, part namePart, text string) {
 // Quote quotes part of a name for an error, without repeating all of a long one.
 func Quote(text string) string {
 	const limit = 100
-	if len(text) <= limit {
-		return fmt.Sprintf("%q", text)
-	}
-	end := limit
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return fmt.Sprintf("%q", text[:end]+"…")
+	return strconv.Quote(faults.Shorten(text, limit))
 }

@@ -10,8 +10,8 @@ import (
 // TP2, "Server-Specified Constraints").
 const ConstraintsMap = "envoy.config.dynamic_parameters.v3.DynamicParameterConstraintsMap"
 
-// resourceTypes are the resource types of xDS, those that this client does not ask for
-// included: a program may.
+// resourceTypes are the resource types of xDS, including those that this client does not
+// subscribe to, since a program may.
 var resourceTypes = []string{
 	"envoy.config.cluster.v3.Cluster",
 	"envoy.config.cluster.v3.ClusterCollection",
@@ -28,16 +28,15 @@ var resourceTypes = []string{
 	"envoy.service.runtime.v3.Runtime",
 }
 
-// CheckType finds a type name in constraints by type that cannot work: what is the type of no
-// resource. known says that the name is that of a type of xDS. Any other name may be that of
-// a type that the program watches resources of by itself (xdsclient.ResourceType), and is
-// no fault unless
+// CheckType checks a type name in constraints by type. known says that it is a resource type
+// of xDS. Any other name may be a type that the program defines (xdsclient.ResourceType), and
+// is an error only if
 //
-//   - it is in the package of a type of xDS, which has no such resource;
-//   - it is in a package of Envoy's, or in none, and the message is called like a type of
-//     xDS, which is in another package.
+//   - it is in the package of an xDS type, but is no resource type of that package;
+//   - it is in a package of Envoy, or in none, and has the message name of an xDS type that
+//     is in another package.
 //
-// The error says what was found, and suggests what is meant.
+// The error says what was found and suggests the name that was probably meant.
 func CheckType(name string) (known bool, err error) {
 	if name == ConstraintsMap {
 		return true, fmt.Errorf("found %s, which is asked for without constraints (xRFC TP2, \"Non-Cacheability of DPDS\")", Quote(name))
@@ -78,8 +77,8 @@ func splitType(name string) (pkg, message string) {
 	return name[:max(i, 0)], name[i+1:]
 }
 
-// CheckConstraintsMap finds a name that cannot be that of the resource with the constraints
-// of an authority. The error says what was found.
+// CheckConstraintsMap checks the name of the DPDS resource of an authority. The error says
+// what was found.
 func CheckConstraintsMap(name string) error {
 	n, err := Parse(name)
 	switch {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -17,25 +18,25 @@ import (
 func manyRoutes(n int, match func(i int) *routepb.RouteMatch) *routepb.RouteConfiguration {
 	routes := make([]*routepb.Route, 0, n+1)
 	for i := range n {
-		routes = append(routes, routeTo(match(i), clusterAction(fmt.Sprintf("cluster-%d", i%100))))
+		routes = append(routes, xdsmsg.Route(match(i), xdsmsg.ToCluster(fmt.Sprintf("cluster-%d", i%100))))
 	}
-	return routeConfig(append(routes, toCluster("/", "default"))...)
+	return routeConfig(append(routes, xdsmsg.PrefixRoute("/", "default"))...)
 }
 
 var matchKinds = []struct {
 	name  string
 	match func(i int) *routepb.RouteMatch
 }{
-	{"exact", func(i int) *routepb.RouteMatch { return pathMatch(methodOf(i)) }},
-	{"prefix", func(i int) *routepb.RouteMatch { return prefixMatch(fmt.Sprintf("/package.Service%d/", i)) }},
+	{"exact", func(i int) *routepb.RouteMatch { return xdsmsg.Path(methodOf(i)) }},
+	{"prefix", func(i int) *routepb.RouteMatch { return xdsmsg.Prefix(fmt.Sprintf("/package.Service%d/", i)) }},
 	{"regex", func(i int) *routepb.RouteMatch { return regexMatch(fmt.Sprintf(`/package\.Service%d/(Me|Ve).*`, i)) }},
 	{"headers", func(i int) *routepb.RouteMatch {
-		m := pathMatch(methodOf(i))
+		m := xdsmsg.Path(methodOf(i))
 		m.Headers = []*routepb.HeaderMatcher{exact("version", "2")}
 		return m
 	}},
 	{"tenants", func(i int) *routepb.RouteMatch {
-		m := prefixMatch("/")
+		m := xdsmsg.Prefix("/")
 		m.Headers = []*routepb.HeaderMatcher{exact("tenant", fmt.Sprint(i))}
 		return m
 	}},
@@ -43,9 +44,9 @@ var matchKinds = []struct {
 		service := fmt.Sprintf("/package.Service%d", i)
 		switch i % 5 {
 		case 0:
-			return pathMatch(methodOf(i))
+			return xdsmsg.Path(methodOf(i))
 		case 1:
-			return prefixMatch(service + "/")
+			return xdsmsg.Prefix(service + "/")
 		case 2:
 			return regexMatch(service + "/(Me|Ve).*")
 		case 3:
@@ -63,7 +64,7 @@ func methodOf(i int) string { return fmt.Sprintf("/package.Service%d/Method", i)
 func BenchmarkDecodeRoutes(b *testing.B) {
 	for _, kind := range matchKinds {
 		b.Run(kind.name+"/10000", func(b *testing.B) {
-			resource := mustAny(b, manyRoutes(10_000, kind.match))
+			resource := xdsmsg.Any(manyRoutes(10_000, kind.match))
 			b.ReportAllocs()
 			var value any
 			var err error
@@ -85,8 +86,8 @@ func BenchmarkPatchRoutes(b *testing.B) {
 		b.Run(fmt.Sprintf("exact/%d", n), func(b *testing.B) {
 			pb := manyRoutes(n, matchKinds[0].match)
 			last := mustDecode[RouteConfiguration](b, RouteConfigurationType, pb)
-			pb.VirtualHosts[0].Routes[n/2] = routeTo(pathMatch(methodOf(n/2)), clusterAction("default"))
-			resource := mustAny(b, pb)
+			pb.VirtualHosts[0].Routes[n/2] = xdsmsg.Route(xdsmsg.Path(methodOf(n/2)), xdsmsg.ToCluster("default"))
+			resource := xdsmsg.Any(pb)
 			options := xdsclient.DecodeOptions{Last: func(string) any { return last }}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -167,7 +168,7 @@ func BenchmarkDecodeEndpoints(b *testing.B) {
 		}
 		localities = append(localities, locality(fmt.Sprint(z), 0, 1, endpoints...))
 	}
-	resource := mustAny(b, assignment(localities...))
+	resource := xdsmsg.Any(assignment(localities...))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := EndpointsType.Decode(resource, xdsclient.DecodeOptions{}); err != nil {

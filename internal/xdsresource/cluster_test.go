@@ -1,28 +1,32 @@
+//lint:file-ignore SA1019 Control planes still send the deprecated fields.
+
 package xdsresource
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	maglevpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
-	"github.com/google/go-cmp/cmp"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 func edsCluster(edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
-	c := &clusterpb.Cluster{
-		Name:                 "blue",
-		ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: clusterpb.Cluster_EDS},
-		EdsClusterConfig:     &clusterpb.Cluster_EdsClusterConfig{EdsConfig: ads()},
-	}
+	c := xdsmsg.EDSCluster("blue", "")
 	for _, edit := range edits {
 		edit(c)
 	}
@@ -39,19 +43,19 @@ func policies(configs ...*anypb.Any) *clusterpb.LoadBalancingPolicy {
 	return pb
 }
 
-func wrrLocality(t testing.TB, child *clusterpb.LoadBalancingPolicy) *anypb.Any {
-	return mustAny(t, &wrrpb.WrrLocality{EndpointPickingPolicy: child})
+func wrrLocality(child *clusterpb.LoadBalancingPolicy) *anypb.Any {
+	return xdsmsg.Any(&wrrpb.WrrLocality{EndpointPickingPolicy: child})
 }
 
-func nestedWRR(t testing.TB, depth int) *clusterpb.LoadBalancingPolicy {
-	p := policies(mustAny(t, &roundrobinpb.RoundRobin{}))
+func nestedWRR(depth int) *clusterpb.LoadBalancingPolicy {
+	p := policies(xdsmsg.Any(&roundrobinpb.RoundRobin{}))
 	for range depth - 1 {
-		p = policies(wrrLocality(t, p))
+		p = policies(wrrLocality(p))
 	}
 	return p
 }
 
-// passedOver is what is said of an entry of load_balancing_policy.
+// passedOver is the note about a skipped entry of load_balancing_policy.
 func passedOver(i int, typeURL string) xdsclient.Ignored {
 	return xdsclient.Ignored{
 		Path:   fmt.Sprintf("load_balancing_policy.policies[%d].typed_extension_config.typed_config", i),
@@ -62,7 +66,7 @@ func passedOver(i int, typeURL string) xdsclient.Ignored {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	rr := mustAny(t, &roundrobinpb.RoundRobin{})
+	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
 	lb := func(p *clusterpb.LoadBalancingPolicy) func(*clusterpb.Cluster) {
 		return func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = p }
 	}
@@ -89,11 +93,11 @@ func TestCluster(t *testing.T) {
 			"load_balancing_policy round robin", edsCluster(lb(policies(rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
 		}, {
-			"load_balancing_policy round robin in WrrLocality", edsCluster(lb(policies(wrrLocality(t, policies(rr))))),
+			"load_balancing_policy round robin in WrrLocality", edsCluster(lb(policies(wrrLocality(policies(rr))))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		}, {
 			"load_balancing_policy behind unknown ones",
-			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, mustAny(t, &maglevpb.Maglev{}), rr))),
+			edsCluster(lb(policies(nil, &anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&maglevpb.Maglev{}), rr))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true, Ignored: []xdsclient.Ignored{
 				passedOver(0, ""), passedOver(1, unknownURL), passedOver(2, "type.googleapis.com/envoy.extensions.load_balancing_policies.maglev.v3.Maglev"),
 			}},
@@ -102,19 +106,16 @@ func TestCluster(t *testing.T) {
 			edsCluster(lb(policies(rr)), func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_MAGLEV }),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin", AcrossLocalities: true},
 		}, {
-			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(t, 16))),
+			"16 policies within each other (gRFC A52)", edsCluster(lb(nestedWRR(16))),
 			Cluster{Name: "blue", EDSServiceName: "blue", LBPolicy: "round_robin"},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			if tc.want.MaxRequests == 0 {
 				tc.want.MaxRequests = DefaultMaxRequests
 			}
 			tc.want.Sessions = DefaultSessions
-			if diff := cmp.Diff(&tc.want, mustDecode[Cluster](t, ClusterType, tc.resource)); diff != "" {
-				t.Errorf("Cluster (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, tc.resource))
 		})
 	}
 }
@@ -163,13 +164,13 @@ func TestClusterFaults(t *testing.T) {
 			[]fault{{lbPath + ".policies", `no known load balancing policy among ["" "" "" "" "" …]` + knows}},
 		}, {
 			"a known policy at fault before a good one (gRFC A52)",
-			lb(policies(wrrLocality(t, policies(unknown)), mustAny(t, &roundrobinpb.RoundRobin{}))),
+			lb(policies(wrrLocality(policies(unknown)), xdsmsg.Any(&roundrobinpb.RoundRobin{}))),
 			[]fault{{lbPath + typedConfig + ".endpoint_picking_policy.policies", `no known load balancing policy among ["` + unknownURL + `"]` + knows}},
 		}, {
-			"17 policies within each other (gRFC A52)", lb(nestedWRR(t, 17)),
+			"17 policies within each other (gRFC A52)", lb(nestedWRR(17)),
 			[]fault{{lbPath + strings.Repeat(typedConfig+".endpoint_picking_policy", 16), "has more than 16 policies within each other"}},
 		}, {
-			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = ads() }),
+			"load reports to elsewhere", edsCluster(func(c *clusterpb.Cluster) { c.LrsServer = xdsmsg.ADS() }),
 			[]fault{{"lrs_server", "must be self, is ads"}},
 		}, {
 			"several faults", &clusterpb.Cluster{LbPolicy: clusterpb.Cluster_MAGLEV, LrsServer: filePath()},
@@ -186,7 +187,7 @@ func TestClusterFaults(t *testing.T) {
 func TestClusterWithUnreadablePolicy(t *testing.T) {
 	t.Parallel()
 	for _, m := range []proto.Message{&roundrobinpb.RoundRobin{}, &wrrpb.WrrLocality{}} {
-		config := mustAny(t, m)
+		config := xdsmsg.Any(m)
 		config.Value = []byte{0xff}
 		faults := decodeFaults(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(config) }))
 		want := "cannot be read as " + string(m.ProtoReflect().Descriptor().FullName())
@@ -194,4 +195,173 @@ func TestClusterWithUnreadablePolicy(t *testing.T) {
 			t.Errorf("faults = %v, want one that starts with %q", faults, want)
 		}
 	}
+}
+
+func inlineCluster(kind clusterpb.Cluster_DiscoveryType, load *endpointpb.ClusterLoadAssignment, edits ...func(*clusterpb.Cluster)) *clusterpb.Cluster {
+	c := &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_Type{Type: kind}, LoadAssignment: load}
+	for _, edit := range edits {
+		edit(c)
+	}
+	return c
+}
+
+// bare is a locality without name and weight, as in files for Envoy.
+func bare(priority uint32, endpoints ...*endpointpb.LbEndpoint) *endpointpb.LocalityLbEndpoints {
+	return &endpointpb.LocalityLbEndpoints{Priority: priority, LbEndpoints: endpoints}
+}
+
+func TestClusterWithInlineEndpoints(t *testing.T) {
+	t.Parallel()
+	id := func(zone string) LocalityID { return LocalityID{Region: "r", Zone: zone, SubZone: "s"} }
+	one := func(address string) []Endpoint { return []Endpoint{{Address: address, Weight: 1}} }
+	dropping := assignment(bare(0, host("10.0.0.1")))
+	dropping.Policy = &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{
+		{Category: "spare", DropPercentage: &typepb.FractionalPercent{Numerator: 25}},
+	}}
+	family := func(f clusterpb.Cluster_DnsLookupFamily) func(*clusterpb.Cluster) {
+		return func(c *clusterpb.Cluster) { c.DnsLookupFamily = f }
+	}
+	hostnamed := host("name.test")
+	hostnamed.GetEndpoint().Hostname = "other.test"
+	hostnamed.LoadBalancingWeight = nil
+	for _, tc := range []struct {
+		given    string
+		resource *clusterpb.Cluster
+		want     Cluster
+	}{
+		{
+			"STATIC, as files for Envoy have it: localities weigh as much as their endpoints",
+			inlineCluster(clusterpb.Cluster_STATIC, assignment(bare(0, host("10.0.0.1"), withWeight(host("::1"), 4)), bare(1, host("10.0.0.2")))),
+			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{Weight: 5, Endpoints: []Endpoint{{Address: "10.0.0.1:80", Weight: 1}, {Address: "[::1]:80", Weight: 4}}},
+				{Priority: 1, Weight: 1, Endpoints: one("10.0.0.2:80")},
+			}}},
+		}, {
+			"STATIC with weights of localities: those without are not used (gRFC A27)",
+			inlineCluster(clusterpb.Cluster_STATIC, assignment(locality("a", 0, 3, host("10.0.0.1")), bare(0, host("10.0.0.2")))),
+			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{ID: id("a"), Weight: 3, Endpoints: one("10.0.0.1:80")},
+			}}},
+		}, {
+			"STATIC with drops", inlineCluster(clusterpb.Cluster_STATIC, dropping),
+			Cluster{Kind: ClusterStatic, Inline: &Endpoints{
+				Name: "blue", Drops: []Drop{{"spare", Million / 4}}, Localities: []Locality{{Weight: 1, Endpoints: one("10.0.0.1:80")}},
+			}},
+		}, {
+			"STATIC without endpoints", inlineCluster(clusterpb.Cluster_STATIC, assignment()),
+			Cluster{Kind: ClusterStatic, Inline: &Endpoints{Name: "blue", Localities: []Locality{}}},
+		}, {
+			"STRICT_DNS, as files for Envoy have it",
+			inlineCluster(clusterpb.Cluster_STRICT_DNS, assignment(bare(0, host("a.test"), withWeight(host("b.test"), 4)))),
+			Cluster{Kind: ClusterStrictDNS, RefreshRate: 5 * time.Second, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{Endpoints: []Endpoint{{Address: "a.test:80", Weight: 1}, {Address: "b.test:80", Weight: 4}}},
+			}}},
+		}, {
+			"STRICT_DNS with everything",
+			inlineCluster(clusterpb.Cluster_STRICT_DNS, assignment(locality("a", 0, 3, host("10.0.0.1"))), family(clusterpb.Cluster_V6_ONLY),
+				func(c *clusterpb.Cluster) { c.DnsRefreshRate = durationpb.New(time.Minute) }),
+			Cluster{Kind: ClusterStrictDNS, RefreshRate: time.Minute, AddressFamily: FamilyV6, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{ID: id("a"), Weight: 3, Endpoints: one("10.0.0.1:80")},
+			}}},
+		}, {
+			"LOGICAL_DNS: the locality is nameless (gRFC A37), the hostname is the name with its port (gRFC A81)",
+			inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(locality("a", 7, 0, hostnamed)), family(clusterpb.Cluster_V4_ONLY)),
+			Cluster{Kind: ClusterLogicalDNS, AddressFamily: FamilyV4, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{Weight: 1, Endpoints: []Endpoint{{Address: "name.test:80", Hostname: "name.test:80", Weight: 1}}},
+			}}},
+		}, {
+			"LOGICAL_DNS that prefers IPv4",
+			inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(bare(0, host("name.test"))), family(clusterpb.Cluster_V4_PREFERRED)),
+			Cluster{Kind: ClusterLogicalDNS, AddressFamily: FamilyV4Preferred, Inline: &Endpoints{Name: "blue", Localities: []Locality{
+				{Weight: 1, Endpoints: []Endpoint{{Address: "name.test:80", Hostname: "name.test:80", Weight: 1}}},
+			}}},
+		},
+	} {
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			tc.want.Name, tc.want.LBPolicy, tc.want.MaxRequests, tc.want.Sessions = "blue", "round_robin", DefaultMaxRequests, DefaultSessions
+			xdstest.Equal(t, "Cluster", &tc.want, mustDecode[Cluster](t, ClusterType, tc.resource))
+		})
+	}
+}
+
+// gRFC A75, "Aggregate Cluster Changes": whatever policy the aggregate cluster
+// has is ignored.
+func TestAggregateCluster(t *testing.T) {
+	t.Parallel()
+	c := xdsmsg.AggregateCluster("blue", "a", "b", "a")
+	c.LbPolicy = clusterpb.Cluster_CLUSTER_PROVIDED
+	c.LrsServer = xdsmsg.ADS()
+	want := &Cluster{Name: "blue", Kind: ClusterAggregate, Underlying: []string{"a", "b", "a"}}
+	xdstest.Equal(t, "Cluster", want, mustDecode[Cluster](t, ClusterType, c))
+}
+
+// gRFC A37, "Validation", and what Envoy demands of the types that gRPC does not
+// have.
+func TestFaultsOfInlineEndpointsAndAggregates(t *testing.T) {
+	t.Parallel()
+	const (
+		static  = clusterpb.Cluster_STATIC
+		strict  = clusterpb.Cluster_STRICT_DNS
+		logical = clusterpb.Cluster_LOGICAL_DNS
+		socket  = "load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address"
+		noName  = `is not an IP address; clusters of type STRICT_DNS and LOGICAL_DNS take host names`
+	)
+	resolved := host("10.0.0.1")
+	resolved.GetEndpoint().GetAddress().GetSocketAddress().ResolverName = "special"
+	named := tcp("name.test", 0)
+	named.GetSocketAddress().PortSpecifier = &corepb.SocketAddress_NamedPort{NamedPort: "http"}
+	unreadable := xdsmsg.AggregateCluster("blue", "a")
+	unreadable.GetClusterType().TypedConfig.Value = []byte{0xff}
+	refresh := func(d *durationpb.Duration) *clusterpb.Cluster {
+		return inlineCluster(strict, assignment(bare(0, host("a.test"))), func(c *clusterpb.Cluster) { c.DnsRefreshRate = d })
+	}
+	checkAllFaults(t, ClusterType, []faultTest{
+		{"STATIC without load_assignment", inlineCluster(static, nil), []fault{{"load_assignment", "must be set in a cluster of type STATIC"}}},
+		{"STRICT_DNS without load_assignment", inlineCluster(strict, nil), []fault{{"load_assignment", "must be set in a cluster of type STRICT_DNS"}}},
+		{"LOGICAL_DNS without load_assignment", inlineCluster(logical, nil), []fault{{"load_assignment", "must be set in a cluster of type LOGICAL_DNS"}}},
+		{"STATIC with a host name", inlineCluster(static, assignment(bare(0, host("a.test")))), []fault{{socket + ".address", `"a.test" ` + noName}}},
+		{"a custom resolver", inlineCluster(static, assignment(bare(0, resolved))),
+			[]fault{{socket + ".resolver_name", `must be empty, is "special": this client resolves names with DNS`}}},
+		{"the same place twice", inlineCluster(static, assignment(bare(0, host("10.0.0.1")), bare(0, host("10.0.0.2")))),
+			[]fault{{"load_assignment.endpoints[1].locality", "is the same as that of endpoints[0], in the same priority 0"}}},
+		{"a gap in the priorities", inlineCluster(strict, assignment(bare(0, host("a")), bare(2, host("b")))),
+			[]fault{{"load_assignment.endpoints", "no locality has priority 1 although one has priority 2; priorities must have no gaps"}}},
+		{"too much weight in one locality, and so in the priority",
+			inlineCluster(static, assignment(bare(0, withWeight(host("10.0.0.1"), math.MaxUint32), host("10.0.0.2")))),
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "the endpoints have a weight of 4294967296 together, more than 4294967295"}}},
+		{"a drop without category", inlineCluster(logical, &endpointpb.ClusterLoadAssignment{
+			Endpoints: []*endpointpb.LocalityLbEndpoints{bare(0, host("a"))},
+			Policy:    &endpointpb.ClusterLoadAssignment_Policy{DropOverloads: []*endpointpb.ClusterLoadAssignment_Policy_DropOverload{{}}},
+		}), []fault{{"load_assignment.policy.drop_overloads[0].category", "must not be empty"}}},
+		{"LOGICAL_DNS without locality", inlineCluster(logical, assignment()),
+			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
+		{"LOGICAL_DNS with two localities", inlineCluster(logical, assignment(bare(0, host("a")), bare(1, host("b")))),
+			[]fault{{"load_assignment.endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
+		{"LOGICAL_DNS without endpoint", inlineCluster(logical, assignment(bare(0))),
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 0"}}},
+		{"LOGICAL_DNS with two endpoints", inlineCluster(logical, assignment(bare(0, host("a"), host("b")))),
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints", "must have exactly one entry in a cluster of type LOGICAL_DNS, has 2"}}},
+		{"LOGICAL_DNS whose endpoint is not set", inlineCluster(logical, assignment(bare(0, &endpointpb.LbEndpoint{}))),
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0]", "host_identifier must be endpoint, is not set"}}},
+		{"LOGICAL_DNS without address", inlineCluster(logical, assignment(bare(0, lbEndpoint(nil)))),
+			[]fault{{"load_assignment.endpoints[0].lb_endpoints[0].endpoint.address", "must be socket_address, is not set"}}},
+		{"LOGICAL_DNS with no host and a named port", inlineCluster(logical, assignment(bare(0, lbEndpoint(named)))),
+			[]fault{{socket, "port_specifier must be port_value, is named_port"}}},
+		{"LOGICAL_DNS with an empty host and without port", inlineCluster(logical, assignment(bare(0, lbEndpoint(tcp("", 0))))),
+			[]fault{{socket + ".address", "must not be empty"}, {socket + ".port_value", "must be from 1 to 65535, is 0"}}},
+		{"a lookup family from the future", inlineCluster(logical, assignment(bare(0, host("a"))), func(c *clusterpb.Cluster) { c.DnsLookupFamily = 77 }),
+			[]fault{{"dns_lookup_family", "unknown family 77; this client knows AUTO, ALL, V4_ONLY, V6_ONLY and V4_PREFERRED"}}},
+		{"a refresh rate of 1ms", refresh(durationpb.New(time.Millisecond)), []fault{{"dns_refresh_rate", "must be more than 1ms, is 1ms"}}},
+		{"a negative refresh rate", refresh(durationpb.New(-time.Second)), []fault{{"dns_refresh_rate", "is negative: -1s"}}},
+		{"an aggregate of nothing", xdsmsg.AggregateCluster("blue"), []fault{{"cluster_type.typed_config.clusters", "must have at least one entry"}}},
+		{"an aggregate of a nameless cluster", xdsmsg.AggregateCluster("blue", "a", ""), []fault{{"cluster_type.typed_config.clusters[1]", "must not be empty"}}},
+		{"an aggregate of another type", &clusterpb.Cluster{Name: "blue", ClusterDiscoveryType: &clusterpb.Cluster_ClusterType{
+			ClusterType: &clusterpb.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
+		}}, []fault{{"cluster_type", `unknown cluster type "envoy.clusters.aggregate" ("` + unknownURL + `"); ` + knownTypes}}},
+	})
+	xdstest.Parallel(t, "an aggregate that cannot be read", func(t *testing.T) {
+		if faults := decodeFaults(t, ClusterType, unreadable); len(faults) != 1 || faults[0].Path != "cluster_type.typed_config" {
+			t.Errorf("faults = %v, want one of cluster_type.typed_config", faults)
+		}
+	})
 }

@@ -54,8 +54,8 @@ func decode[M proto.Message, T any](
 	return name, value, nil
 }
 
-// nameOnWire returns field 1, which is the name in all four resource types, of a message
-// that need not be readable as a whole. It returns "" if there is none.
+// nameOnWire returns field 1 of a message, which is the name in all four resource types,
+// even if the message as a whole is malformed. It returns "" if there is no name.
 func nameOnWire(b []byte) string {
 	name := ""
 	for len(b) > 0 {

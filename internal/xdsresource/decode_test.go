@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,18 +10,27 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	dynparamspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 var allTypes = []*xdsclient.ResourceType{ListenerType, RouteConfigurationType, ClusterType, EndpointsType}
 
-func TestResourceTypesSayWhatTheTransportHasToKnow(t *testing.T) {
+func TestResourceTypes(t *testing.T) {
 	t.Parallel()
 	// The xDS protocol documentation, "Deleting Resources": only Listener and
 	// Cluster responses carry the full state.
@@ -35,9 +45,8 @@ func TestResourceTypesSayWhatTheTransportHasToKnow(t *testing.T) {
 		{ClusterType, &clusterpb.Cluster{}, "Cluster", true},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, "ClusterLoadAssignment", false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			if got := mustAny(t, tc.message).TypeUrl; got != tc.rt.TypeURL {
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
+			if got := xdsmsg.Any(tc.message).TypeUrl; got != tc.rt.TypeURL {
 				t.Errorf("TypeURL = %q, want %q", tc.rt.TypeURL, got)
 			}
 			if tc.rt.Name != tc.name || tc.rt.FullStateInSotW != tc.fullState {
@@ -55,8 +64,7 @@ func TestDecodeRejectsAnotherType(t *testing.T) {
 			"none":  {},
 			"nil":   nil,
 		} {
-			t.Run(rt.Name+"/"+what, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, rt.Name+"/"+what, func(t *testing.T) {
 				name, value, err := rt.Decode(resource, xdsclient.DecodeOptions{})
 				want := `has type "` + resource.GetTypeUrl() + `", want "` + rt.TypeURL + `"`
 				if name != "" || value != nil || err == nil || err.Error() != want {
@@ -67,7 +75,7 @@ func TestDecodeRejectsAnotherType(t *testing.T) {
 	}
 }
 
-func TestDecodeReturnsTheNameOfAResourceThatCannotBeRead(t *testing.T) {
+func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
 	t.Parallel()
 	name := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "the-name")
 	for _, tc := range []struct {
@@ -83,8 +91,7 @@ func TestDecodeReturnsTheNameOfAResourceThatCannotBeRead(t *testing.T) {
 		{"a name that is not a string", []byte{0x08, 0x01, 0xff}, ""},
 	} {
 		for _, rt := range allTypes {
-			t.Run(rt.Name+"/"+tc.given, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, rt.Name+"/"+tc.given, func(t *testing.T) {
 				got, value, err := rt.Decode(&anypb.Any{TypeUrl: rt.TypeURL, Value: tc.bytes}, xdsclient.DecodeOptions{})
 				if got != tc.want || value != nil {
 					t.Errorf("Decode = %q, %v; want %q and no value", got, value, tc.want)
@@ -108,9 +115,8 @@ func TestDecodeReturnsTheNameOfAResourceWithFaults(t *testing.T) {
 		{ClusterType, &clusterpb.Cluster{Name: "n"}},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{}}}},
 	} {
-		t.Run(tc.rt.Name, func(t *testing.T) {
-			t.Parallel()
-			name, value, err := tc.rt.Decode(mustAny(t, tc.resource), xdsclient.DecodeOptions{})
+		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
+			name, value, err := tc.rt.Decode(xdsmsg.Any(tc.resource), xdsclient.DecodeOptions{})
 			if name != "n" || value != nil || err == nil {
 				t.Errorf(`Decode = %q, %v, %v; want "n", no value and an error`, name, value, err)
 			}
@@ -130,8 +136,7 @@ func TestDecodeNeedsAName(t *testing.T) {
 		{ClusterType, &clusterpb.Cluster{}, fault{"name", "must not be empty"}},
 		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, fault{"cluster_name", "must not be empty"}},
 	} {
-		t.Run(tc.rt.Name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
 			faults := decodeFaults(t, tc.rt, tc.resource)
 			if len(faults) == 0 || faults[0] != tc.want {
 				t.Errorf("faults = %v, want the first to be %v", faults, tc.want)
@@ -158,8 +163,7 @@ func TestDuration(t *testing.T) {
 		{given: "mixed signs", pb: &durationpb.Duration{Seconds: 1, Nanos: -1}, fault: "d: is not a valid duration: seconds: 1, nanos: -1"},
 		{given: "over 10,000 years", pb: &durationpb.Duration{Seconds: 4e11}, fault: "d: is not a valid duration: seconds: 400000000000, nanos: 0"},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
 			v := new(validator)
 			got := v.duration(at, tc.pb)
 			fault := ""
@@ -173,7 +177,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestFaultsSaysAll(t *testing.T) {
+func TestFaultsListsAll(t *testing.T) {
 	t.Parallel()
 	v := new(validator)
 	v.fault(nil, "is odd")
@@ -200,4 +204,127 @@ func TestFaultsAreBounded(t *testing.T) {
 	if got := v.err().Error(); !strings.HasSuffix(got, "; and 150 more") {
 		t.Errorf("Error() ends in %q, want it to say that there are 150 more", got[len(got)-20:])
 	}
+}
+
+// dpds packs constraints on one key of one type.
+func dpds(t testing.TB, typeName string, constraints ...*discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint) *anypb.Any {
+	t.Helper()
+	a, err := dynwire.MarshalMap(&dynparamspb.DynamicParameterConstraintsMap{
+		ResourceTypeConstraints: map[string]*discoverypb.DynamicParameterConstraints{
+			typeName: {KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{
+				"listener_type": {Constraints: constraints},
+			}},
+		},
+	})
+	xdstest.NoError(t, err)
+	return a
+}
+
+func direct() *discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint {
+	return &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint{
+		Constraint: &discoverypb.DynamicParameterConstraints_KeyConstraints_Constraint_Value{Value: "direct"},
+	}
+}
+
+// TP2, "Server-Specified Constraints" and "DPDS Example".
+func TestDynamicParameterConstraintsMap(t *testing.T) {
+	t.Parallel()
+	resource := dpds(t, "envoy.config.listener.v3.Listener", direct())
+	name, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
+	xdstest.NoError(t, err)
+	if name != "" {
+		t.Errorf("name %q, want none: the message has none", name)
+	}
+	constraints := value.(*DynamicParameterConstraintsMap).Constraints
+	if got, want := constraints.For(typeurl.Listener).String(), "{listener_type=direct}"; got != want {
+		t.Errorf("constraints for Listener are %s, want %s", got, want)
+	}
+	if got := constraints.For(typeurl.Cluster); !got.IsZero() {
+		t.Errorf("constraints for Cluster are %v, want none", got)
+	}
+}
+
+func TestDynamicParameterConstraintsMapWithFaults(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		resource *anypb.Any
+		want     []faults.Fault
+	}{
+		{"a type that is none and a key without constraints", dpds(t, "*"), []faults.Fault{
+			{Path: `resource_type_constraints["*"]`, Problem: `expected the name of a resource type such as "envoy.config.cluster.v3.Cluster", found "*"`},
+			{Path: `resource_type_constraints["*"].key_constraints["listener_type"].constraints`, Problem: "expected a list with at least one constraint, found an empty list"},
+		}},
+		{"bytes that are no message", &anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}, nil},
+		{"another type", &anypb.Any{TypeUrl: typeurl.Cluster}, nil},
+	} {
+		xdstest.Parallel(t, tt.name, func(t *testing.T) {
+			_, value, err := DynamicParameterConstraintsType.Decode(tt.resource, xdsclient.DecodeOptions{})
+			if err == nil || value != nil {
+				t.Fatalf("Decode = %v, %v, want an error and no value", value, err)
+			}
+			var faults *dynparam.Faults
+			if errors.As(err, &faults) != (tt.want != nil) {
+				t.Fatalf("error %v has the wrong type %T", err, err)
+			}
+			if faults != nil {
+				xdstest.Equal(t, "faults", tt.want, faults.List)
+			}
+		})
+	}
+}
+
+// Constraints for a type that is no resource type choose nothing: they are ignored, and
+// listed as such. TP2's own text has two of them ("Sharding Endpoints" and "Selecting
+// Cluster Based on ACL").
+func TestIgnoredConstraintsOfADynamicParameterConstraintsMap(t *testing.T) {
+	t.Parallel()
+	for typeName, want := range map[string][]xdsclient.Ignored{
+		"envoy.config.route.v3.RouteConfiguration": nil,
+		"acme.v1.Thing": nil, // the program may have such a type
+		"envoy.config.cluster.v3.RouteConfiguration": {{
+			Path:     `resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]`,
+			Severity: xdsclient.SeverityWarning, Places: 1,
+			Reason: `found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?`,
+		}},
+		xdsname.ConstraintsMap: {{
+			Path:     `resource_type_constraints["` + xdsname.ConstraintsMap + `"]`,
+			Severity: xdsclient.SeverityWarning, Places: 1,
+			Reason: `found "` + xdsname.ConstraintsMap + `", which is asked for without constraints (xRFC TP2, "Non-Cacheability of DPDS")`,
+		}},
+	} {
+		resource := dpds(t, typeName, direct())
+		got, err := IgnoredFields(resource)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: ignored (-want +got):\n%s, %v", typeName, diff, err)
+		}
+		_, value, err := DynamicParameterConstraintsType.Decode(resource, xdsclient.DecodeOptions{})
+		xdstest.NoError(t, err)
+		if said := DynamicParameterConstraintsType.Ignored(resource, value); len(said) != len(want) || len(want) > 0 && said[0] != xdsclient.Ignored(want[0]) {
+			t.Errorf("%s: the type says that %v is ignored, want %v", typeName, said, want)
+		}
+	}
+	if _, err := IgnoredFields(&anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: []byte{0xff}}); err == nil {
+		t.Error("what cannot be read has no error")
+	}
+}
+
+func FuzzDynamicParameterConstraintsMap(f *testing.F) {
+	f.Add(dpds(f, "envoy.config.listener.v3.Listener", direct()).Value)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, value, err := DynamicParameterConstraintsType.Decode(
+			&anypb.Any{TypeUrl: DynamicParameterConstraintsTypeURL, Value: b}, xdsclient.DecodeOptions{})
+		if (value == nil) != (err != nil) {
+			t.Fatalf("Decode = %v, %v: want either", value, err)
+		}
+		if err != nil {
+			return
+		}
+		// What was accepted is accepted again in canonical form, and means the same.
+		constraints := value.(*DynamicParameterConstraintsMap).Constraints
+		again, err := dynparam.ByTypeFromProto(constraints.ToProto())
+		if err != nil || !again.Equal(constraints) {
+			t.Fatalf("%v became %v, %v", constraints.ToProto(), again.ToProto(), err)
+		}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
 // The linear matcher: which route an RPC takes as gRFC A28 and Envoy's RouteMatch
@@ -183,13 +184,13 @@ func randomMatch(r *rand.Rand) *routepb.RouteMatch {
 	case 0:
 		m = regexMatch(randomPath(r) + oneOf(r, ".*b", "[ab]*", "(?i)a.*", "", "b?", "(A|B)/.*", "+"))
 	case 1, 2:
-		m = pathMatch(randomPath(r))
+		m = xdsmsg.Path(randomPath(r))
 	case 3:
 		m = separatedMatch(strings.TrimRight(randomPath(r), "/") + "/a")
 	default:
-		m = prefixMatch(randomPath(r)[:1])
+		m = xdsmsg.Prefix(randomPath(r)[:1])
 		if path := randomPath(r); r.IntN(10) > 0 {
-			m = prefixMatch(path)
+			m = xdsmsg.Prefix(path)
 		}
 	}
 	if r.IntN(4) == 0 {
@@ -271,7 +272,7 @@ func TestRouteTableAgreesWithALinearMatcher(t *testing.T) {
 		r := rand.New(rand.NewPCG(*differentialSeed, uint64(table)))
 		var routes []*routepb.Route
 		for i := range r.IntN([]int{60, 60, 300}[table%3]) {
-			routes = append(routes, routeTo(randomMatch(r), clusterAction(fmt.Sprint(i))))
+			routes = append(routes, xdsmsg.Route(randomMatch(r), xdsmsg.ToCluster(fmt.Sprint(i))))
 		}
 		vh := decodeRoutes(t, routes...)
 		for range rpcsPerTable {

@@ -19,7 +19,7 @@ type AddressFamily int
 
 const (
 	// FamilyAny: all (AUTO, ALL). Envoy's AUTO does not use IPv4 if there is IPv6;
-	// gRPC uses both, so that a name works even if one of the two is not routed.
+	// gRPC uses both, so that a name works even if only one of the two is routed.
 	FamilyAny AddressFamily = iota
 	// FamilyV4: IPv4 only.
 	FamilyV4
@@ -174,7 +174,7 @@ func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAs
 // defaultRefreshRate is that of Envoy (Cluster.dns_refresh_rate).
 const defaultRefreshRate = 5 * time.Second
 
-// dns decodes how names are to be resolved.
+// dns decodes how names are resolved.
 func (d clusterDecoder) dns(pb *clusterpb.Cluster, c *Cluster) {
 	switch family := pb.GetDnsLookupFamily(); family {
 	case clusterpb.Cluster_AUTO, clusterpb.Cluster_ALL:

@@ -11,7 +11,7 @@ import (
 const Million = matching.Million
 
 // Drop is one entry of ClusterLoadAssignment.policy.drop_overloads: a share of
-// the RPCs that is to fail at once, to spare the backends.
+// the RPCs that fail at once, to spare the backends.
 type Drop struct {
 	// Category names the reason.
 	Category string
@@ -19,8 +19,8 @@ type Drop struct {
 	PerMillion uint32
 }
 
-// drops decodes drop_overloads, in their order. A share of more than all is
-// all (gRFC A27).
+// drops decodes drop_overloads, in their order. A share above 100% is
+// 100% (gRFC A27).
 func (v *validator) drops(at *faults.Path, pbs []*endpointpb.ClusterLoadAssignment_Policy_DropOverload) []Drop {
 	var drops []Drop
 	for i, pb := range pbs {

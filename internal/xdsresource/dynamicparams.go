@@ -32,9 +32,9 @@ type DynamicParameterConstraintsMap struct {
 	Constraints dynparam.ByType
 }
 
-// ignoredConstraints lists the constraints of a DPDS resource that choose nothing, as they
-// are for what is the type of no resource. A type that the program may have of its own is
-// not among them; see xdsname.CheckType.
+// ignoredConstraints lists the constraints of a DPDS resource that choose nothing, since
+// their type is not a resource type. A type that the program may have defined is not
+// among them; see xdsname.CheckType.
 func ignoredConstraints(resource *anypb.Any) ([]xdsclient.Ignored, error) {
 	m, err := dynwire.UnmarshalMap(resource)
 	if err != nil {

@@ -15,7 +15,7 @@ type Faults struct{ faults.Faults }
 // Error returns all faults on one line, since it becomes part of a NACK.
 func (f *Faults) Error() string { return f.Join("; ") }
 
-// report collects what is to be said of one resource.
+// report collects the faults of one resource, and what is ignored of it.
 type report struct {
 	faults Faults
 	// ignored is what is left out of the value.

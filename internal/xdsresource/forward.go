@@ -73,8 +73,7 @@ type Unroutable struct {
 	Reason string
 }
 
-// forwarding decodes a RouteAction. It reports false if the route is to be
-// ignored.
+// forwarding decodes a RouteAction. It reports false if the route is ignored.
 func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, route *Route) bool {
 	route.MaxStreamDuration = d.maxStreamDuration(at.Field("max_stream_duration"), pb.GetMaxStreamDuration())
 	route.HashPolicies = d.hashPolicies(at, pb.GetHashPolicy())
@@ -93,8 +92,8 @@ func (d *routeDecoder) forwarding(at *faults.Path, pb *routepb.RouteAction, rout
 }
 
 // forward decodes the destination of a RouteAction; headers are those of its
-// route. It returns nil if the route is to be ignored (gRFC A28: its
-// cluster_specifier is not set or not supported), and also after a fault.
+// route. It returns nil if the route is ignored (gRFC A28: its cluster_specifier is not
+// set or not supported), and after a fault.
 func (d *routeDecoder) forward(at *faults.Path, pb *routepb.RouteAction, headers *HeaderMutations) *Forward {
 	switch specifier := pb.GetClusterSpecifier().(type) {
 	case *routepb.RouteAction_Cluster:
@@ -134,7 +133,7 @@ func (d *routeDecoder) forwardToOne(at *faults.Path, cluster string) *Forward {
 }
 
 // weightedClusters decodes a WeightedCluster. It ignores the deprecated total_weight and
-// goes by the weights of the entries.
+// adds up the weights of the entries.
 func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedCluster, headers *HeaderMutations) *Forward {
 	f := &Forward{Clusters: make([]WeightedCluster, 0, len(pb.GetClusters()))}
 	var total uint64
@@ -142,7 +141,7 @@ func (d *routeDecoder) weightedClusters(at *faults.Path, pb *routepb.WeightedClu
 		at := at.Item("clusters", i)
 		weight := entry.GetWeight().GetValue()
 		if weight == 0 {
-			// The cluster gets no RPC. But gRFC A39, "Filter Config Overrides", has
+			// The cluster gets no RPC, but gRFC A39, "Filter Config Overrides", has
 			// each typed_per_filter_config validated.
 			d.overrides.filterOverrides(at, entry.GetTypedPerFilterConfig())
 			continue

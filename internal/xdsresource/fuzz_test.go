@@ -15,12 +15,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // richRoutes uses every kind of match and action that is decoded.
 func richRoutes() *routepb.RouteConfiguration {
-	withAll := caseInsensitive(prefixMatch("/a.B/"))
+	withAll := caseInsensitive(xdsmsg.Prefix("/a.B/"))
 	withAll.Headers = []*routepb.HeaderMatcher{inverted(exact("a", "b")), inRange("n", 1, 9), present("p", true)}
 	withAll.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
 	withQuery := separatedMatch("/q")
@@ -32,7 +33,7 @@ func richRoutes() *routepb.RouteConfiguration {
 		a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "internal", RetryBackOff: backoff(durationpb.New(1), durationpb.New(2))}
 		a.MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(1)}
 	})
-	mirrored := routeWith(pathMatch("/a.B/m"), func(a *routepb.RouteAction) {
+	mirrored := routeWith(xdsmsg.Path("/a.B/m"), func(a *routepb.RouteAction) {
 		mirror := mirrorTo("m")
 		mirror.RuntimeFraction = runtimeFraction(1, typepb.FractionalPercent_MILLION)
 		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{mirror}
@@ -44,24 +45,24 @@ func richRoutes() *routepb.RouteConfiguration {
 		PortRedirect: 80, PathRewriteSpecifier: &routepb.RedirectAction_PathRedirect{PathRedirect: "/x"},
 	}
 	config := routeConfig(
-		routeTo(withAll, weightedAction(weighted{"a", 1}, weighted{"b", 2})),
-		routeTo(withQuery, clusterHeader("n")),
+		xdsmsg.Route(withAll, weightedAction(weighted{"a", 1}, weighted{"b", 2})),
+		xdsmsg.Route(withQuery, clusterHeader("n")),
 		rewritten,
 		mirrored,
 		respond(&routepb.DirectResponseAction{Status: 404, Body: inline("gone")}),
-		&routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_Redirect{Redirect: redirect}},
+		&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_Redirect{Redirect: redirect}},
 	)
 	config.ResponseHeadersToRemove = []string{"a", "b"}
 	config.MostSpecificHeaderMutationsWins = true
 	config.VirtualHosts = append(config.VirtualHosts,
-		&routepb.VirtualHost{Domains: []string{"*.b", "a.*", "c"}, Routes: []*routepb.Route{toCluster("/", "e"), byTenant("/", "x")}})
+		&routepb.VirtualHost{Domains: []string{"*.b", "a.*", "c"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "e"), byTenant("/", "x")}})
 	return config
 }
 
 // fuzz feeds bytes to a decoder and checks what holds for all of them.
 func fuzz[T any](f *testing.F, rt *xdsclient.ResourceType, seeds []proto.Message, use func(*testing.T, *T)) {
 	for _, seed := range seeds {
-		f.Add(mustAny(f, seed).Value)
+		f.Add(xdsmsg.Any(seed).Value)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		resource := &anypb.Any{TypeUrl: rt.TypeURL, Value: b}
@@ -115,7 +116,7 @@ func checkRoutes(t *testing.T, rc *RouteConfiguration) {
 	}
 }
 
-// use does what is done for an RPC that takes a route.
+// use does everything that is done with the route of an RPC.
 func use(t *testing.T, route *Route, rpc *matching.RPC) {
 	route.Hash(rpc, 1)
 	for i := range route.Mirrors {
@@ -160,10 +161,10 @@ func edit(m *HeaderMutations, rpc *matching.RPC) {
 }
 
 func FuzzListener(f *testing.F) {
-	byRDS, inline := validManager(f), validManager(f)
+	byRDS, inline := validManager(), validManager()
 	byRDS.HttpFilters = append([]*hcmpb.HttpFilter{plain("p")}, byRDS.HttpFilters...)
 	inline.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: richRoutes()}
-	seeds := []proto.Message{apiListener(f, byRDS), apiListener(f, inline)}
+	seeds := []proto.Message{apiListener(byRDS), apiListener(inline)}
 	fuzz(f, ListenerType, seeds, func(t *testing.T, l *Listener) {
 		if (l.RouteConfigName == "") == (l.RouteConfig == nil) {
 			t.Errorf("RouteConfigName, RouteConfig = %q, %v, want one of them", l.RouteConfigName, l.RouteConfig)
@@ -182,11 +183,11 @@ func FuzzRouteConfiguration(f *testing.F) {
 }
 
 func FuzzCluster(f *testing.F) {
-	rr := mustAny(f, &roundrobinpb.RoundRobin{})
-	nested := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(wrrLocality(f, policies(rr)), rr) })
+	rr := xdsmsg.Any(&roundrobinpb.RoundRobin{})
+	nested := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(wrrLocality(policies(rr)), rr) })
 	load := assignment(locality("a", 0, 1, host("::1"), withWeight(host("10.0.0.1"), 3)))
 	seeds := []proto.Message{
-		edsCluster(), nested, aggregateOf(f, "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
+		edsCluster(), nested, xdsmsg.AggregateCluster("blue", "a", "b"), inlineCluster(clusterpb.Cluster_STATIC, load),
 		inlineCluster(clusterpb.Cluster_STRICT_DNS, load),
 		inlineCluster(clusterpb.Cluster_LOGICAL_DNS, assignment(locality("a", 0, 1, host("name.test")))),
 	}
@@ -256,7 +257,7 @@ func metadataOf(rpc *matching.RPC) metadata.MD {
 }
 
 func byTenant(prefix, tenant string) *routepb.Route {
-	match := prefixMatch(prefix)
+	match := xdsmsg.Prefix(prefix)
 	match.Headers = []*routepb.HeaderMatcher{exact("tenant", tenant)}
-	return routeTo(match, clusterAction("c"))
+	return xdsmsg.Route(match, xdsmsg.ToCluster("c"))
 }

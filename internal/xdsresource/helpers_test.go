@@ -8,28 +8,19 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-func mustAny(t testing.TB, m proto.Message) *anypb.Any {
-	t.Helper()
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatalf("anypb.New(%T): %v", m, err)
-	}
-	return a
-}
-
 // mustDecode decodes a resource that has to be valid.
 func mustDecode[T any](t testing.TB, rt *xdsclient.ResourceType, m proto.Message) *T {
 	t.Helper()
-	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
 	if err != nil {
 		t.Fatalf("Decode(%s) = %v, want no error", rt.Name, err)
 	}
@@ -43,35 +34,33 @@ var trusted = xdsclient.DecodeOptions{
 // mustDecodeRoutes decodes a RouteConfiguration from a server that is trusted.
 func mustDecodeRoutes(t testing.TB, config *routepb.RouteConfiguration) *RouteConfiguration {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(mustAny(t, config), trusted)
+	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(config), trusted)
 	if err != nil {
 		t.Fatalf("Decode = %v, want no error", err)
 	}
 	return value.(*RouteConfiguration)
 }
 
-// note is what a resource is said to go without: the field and the reason.
+// note is an ignored field and the reason.
 type note struct{ Path, Reason string }
 
-// checkIgnored compares what was left out of a resource.
+// checkIgnored compares the ignored fields of a resource.
 func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 	t.Helper()
 	notes := make([]note, len(got))
 	for i, part := range got {
 		notes[i] = note{part.Path, part.Reason}
 	}
-	if diff := cmp.Diff(want, notes, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("Ignored (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Ignored", want, notes, cmpopts.EquateEmpty())
 }
 
 // fault is one of Faults.
 type fault struct{ Path, Problem string }
 
-// decodeFaults decodes a resource and returns what is wrong with it.
+// decodeFaults decodes a resource and returns its faults.
 func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
 	t.Helper()
-	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
 	if err == nil {
 		return nil
 	}
@@ -91,34 +80,38 @@ func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []f
 	return list
 }
 
-// checkFaults decodes a resource and compares what is wrong with it.
+// checkFaults decodes a resource and compares its faults.
 func checkFaults(t *testing.T, rt *xdsclient.ResourceType, m proto.Message, want []fault) {
 	t.Helper()
-	if diff := cmp.Diff(want, decodeFaults(t, rt, m)); diff != "" {
-		t.Errorf("faults differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "faults", want, decodeFaults(t, rt, m))
 }
 
-// faultTest is a resource and what is wrong with it.
-type faultTest struct {
-	given    string
-	resource proto.Message
-	want     []fault
+// row is a case of a table: an input and the wanted result.
+type row[G, W any] struct {
+	name  string
+	given G
+	want  W
 }
 
-// checkAllFaults is checkFaults for each of the tests.
-func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
+type rows[G, W any] []row[G, W]
+
+// checkEach runs a test for each row, which compares the result of got with the wanted one.
+func checkEach[G, W any](t *testing.T, what string, got func(t *testing.T, given G) W, table rows[G, W]) {
 	t.Helper()
-	for _, tc := range tests {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			checkFaults(t, rt, tc.resource, tc.want)
+	for _, r := range table {
+		xdstest.Parallel(t, r.name, func(t *testing.T) {
+			xdstest.Equal(t, what, r.want, got(t, r.given))
 		})
 	}
 }
 
-func ads() *corepb.ConfigSource {
-	return &corepb.ConfigSource{ConfigSourceSpecifier: &corepb.ConfigSource_Ads{}}
+// faultTest is a resource and its faults.
+type faultTest = row[proto.Message, []fault]
+
+// checkAllFaults is checkFaults for each of the tests.
+func checkAllFaults(t *testing.T, rt *xdsclient.ResourceType, tests []faultTest) {
+	t.Helper()
+	checkEach(t, "faults", func(t *testing.T, m proto.Message) []fault { return decodeFaults(t, rt, m) }, tests)
 }
 
 func self() *corepb.ConfigSource {

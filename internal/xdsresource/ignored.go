@@ -88,21 +88,22 @@ func newMessage(typeURL string) proto.Message {
 // once, however many places have it.
 type ignoredList struct {
 	found []xdsclient.Ignored
-	// known has the index in found, by path without indexes and what is the same.
+	// known has the index in found, by path without indexes and group.
 	known map[string]int
 }
 
 // maxIgnored bounds the list of what is left out of a resource.
 const maxIgnored = 100
 
-// add notes what is ignored at a path. same stands for what is to be said of it.
-func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, same, reason string) {
-	key := at.WithoutIndexes() + "\x00" + same
+// add notes that the field at a path is ignored. Entries of a field and group are counted
+// as one.
+func (l *ignoredList) add(at *faults.Path, severity xdsclient.Severity, group, reason string) {
+	key := at.WithoutIndexes() + "\x00" + group
 	if i, ok := l.known[key]; ok {
 		l.found[i].Places++
 		return
 	}
-	// What matters has room in any case: there are few such fields.
+	// Warnings always have room: there are few such fields.
 	if len(l.found) >= maxIgnored && severity != xdsclient.SeverityWarning || len(l.found) >= 2*maxIgnored {
 		return
 	}
@@ -206,7 +207,7 @@ func (w *fieldWalk) value(at *faults.Path, f protoreflect.FieldDescriptor, v pro
 	}
 }
 
-// packed goes through a message in an Any, if it is one of which not all is used.
+// packed goes through a message in an Any, unless all its fields are used.
 func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	name := a.MessageName()
 	if typeURL, fields, err := httpfilter.TypedStruct(a); err == nil && fields != nil {
@@ -224,7 +225,7 @@ func (w *fieldWalk) packed(at *faults.Path, a *anypb.Any) {
 	}
 }
 
-// entries goes through a map: of configurations, or one of which only some keys are
+// entries goes through a map of configurations, or one with only some keys
 // used.
 func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	used, listed := usedKeys[f.FullName()]

@@ -28,6 +28,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
@@ -35,10 +37,10 @@ func TestIgnoredFields(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"
 	listener := func(edit func(*listenerpb.Listener, *hcmpb.HttpConnectionManager)) *listenerpb.Listener {
-		hcm := validManager(t)
+		hcm := validManager()
 		l := &listenerpb.Listener{Name: "l"}
 		edit(l, hcm)
-		l.ApiListener = &listenerpb.ApiListener{ApiListener: mustAny(t, hcm)}
+		l.ApiListener = &listenerpb.ApiListener{ApiListener: xdsmsg.Any(hcm)}
 		return l
 	}
 	for _, tc := range []struct {
@@ -59,7 +61,7 @@ func TestIgnoredFields(t *testing.T) {
 				m.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{
 					MaxStreamDuration: durationpb.New(1), IdleTimeout: durationpb.New(1),
 				}
-				config := routeConfig(toCluster("/", "a"))
+				config := routeConfig(xdsmsg.PrefixRoute("/", "a"))
 				config.ValidateClusters = wrapperspb.Bool(true)
 				m.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: config}
 			}),
@@ -71,9 +73,9 @@ func TestIgnoredFields(t *testing.T) {
 		}, {
 			"one field in many routes",
 			routeConfig(
-				toCluster("/a", "a"),
-				routeWith(prefixMatch("/b"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
-				routeWith(prefixMatch("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
+				xdsmsg.PrefixRoute("/a", "a"),
+				routeWith(xdsmsg.Prefix("/b"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
+				routeWith(xdsmsg.Prefix("/c"), func(a *routepb.RouteAction) { a.Timeout = durationpb.New(1) }),
 				&routepb.Route{Match: &routepb.RouteMatch{Cookies: []*routepb.CookieMatcher{{}}}, StatPrefix: "x"},
 			),
 			[]note{
@@ -102,7 +104,7 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		}, {
 			"policies within policies",
-			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(t, policies(mustAny(t, &ringhashpb.RingHash{
+			&clusterpb.Cluster{LoadBalancingPolicy: policies(wrrLocality(policies(xdsmsg.Any(&ringhashpb.RingHash{
 				MinimumRingSize: wrapperspb.UInt64(1), UseHostnameForHashing: true,
 			}))))},
 			[]note{{
@@ -127,12 +129,9 @@ func TestIgnoredFields(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			got, err := IgnoredFields(mustAny(t, tc.resource))
-			if err != nil {
-				t.Fatal(err)
-			}
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			got, err := IgnoredFields(xdsmsg.Any(tc.resource))
+			xdstest.NoError(t, err)
 			checkIgnored(t, got, tc.want...)
 		})
 	}
@@ -141,23 +140,21 @@ func TestIgnoredFields(t *testing.T) {
 // ignoredOf decodes a resource and returns what its type says is ignored of it.
 func ignoredOf(t *testing.T, typ *xdsclient.ResourceType, m proto.Message) []xdsclient.Ignored {
 	t.Helper()
-	resource := mustAny(t, m)
+	resource := xdsmsg.Any(m)
 	_, value, err := typ.Decode(resource, xdsclient.DecodeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return typ.Ignored(resource, value)
 }
 
 const firstRoute = "virtual_hosts[0].routes[0]"
 
-// A field is said once for a resource, however many routes have it and whether it is
-// the decoder that leaves it out or nobody who acts on it.
-func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
+// An ignored field is listed once for a resource, however many routes have it, whether the
+// decoder skips it or never reads it.
+func TestIgnoredFieldsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	var routes []*routepb.Route
 	for i := range 117 {
-		routes = append(routes, routeWith(prefixMatch(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
+		routes = append(routes, routeWith(xdsmsg.Prefix(fmt.Sprint("/", i)), func(a *routepb.RouteAction) {
 			a.RetryPolicy = &routepb.RetryPolicy{RetryOn: "unavailable,5xx" + strings.Repeat(",reset", i%2), PerTryTimeout: durationpb.New(1)}
 		}))
 	}
@@ -172,9 +169,7 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 		},
 		{Path: "virtual_hosts[0].routes[116].request_headers_to_remove[1]", Reason: `header "te": gRPC fills this header in`, Places: 1},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Ignored (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Ignored", want, got)
 	if got, want := got[1].String(), want[1].Path+": "+want[1].Reason+" (at 117 places)"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
@@ -185,7 +180,7 @@ func TestIgnoredFieldsAreSaidOnce(t *testing.T) {
 func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 	t.Parallel()
 	with := func(edit func(*routepb.RouteAction)) *routepb.RouteConfiguration {
-		return routeConfig(routeWith(prefixMatch("/"), edit))
+		return routeConfig(routeWith(xdsmsg.Prefix("/"), edit))
 	}
 	const at = firstRoute + ".route."
 	for name, tc := range map[string]struct {
@@ -214,27 +209,24 @@ func TestIgnoredFieldsWithATwinThatIsApplied(t *testing.T) {
 		for _, part := range ignoredOf(t, RouteConfigurationType, tc.resource) {
 			got = append(got, part.Path)
 		}
-		if diff := cmp.Diff(tc.want, got); diff != "" {
-			t.Errorf("%s: Ignored (-want +got):\n%s", name, diff)
-		}
+		xdstest.Equal(t, fmt.Sprintf("%s: Ignored", name), tc.want, got)
 	}
 }
 
-// What decides how a connection is secured and where RPCs go comes first, as a
-// warning; and the order is always the same.
+// Fields that affect security or routing come first, as warnings, and the order is stable.
 func TestIgnoredFieldsThatMatter(t *testing.T) {
 	t.Parallel()
 	any := &anypb.Any{TypeUrl: unknownURL}
-	matching := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+	matching := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 		a.Timeout = durationpb.New(1)
 		a.MetadataMatch = &corepb.Metadata{}
 	})
 	matching.StatPrefix = "x"
 	matching.Match.Cookies = []*routepb.CookieMatcher{{Name: "c"}}
 	matching.TypedPerFilterConfig = map[string]*anypb.Any{
-		"b": mustAny(t, &routepb.FilterConfig{Config: any, IsOptional: true}), "a": mustAny(t, &routepb.FilterConfig{Config: any, IsOptional: true}),
+		"b": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}), "a": xdsmsg.Any(&routepb.FilterConfig{Config: any, IsOptional: true}),
 	}
-	plugin := routeConfig(matching, routeWith(prefixMatch("/p"), func(a *routepb.RouteAction) {
+	plugin := routeConfig(matching, routeWith(xdsmsg.Prefix("/p"), func(a *routepb.RouteAction) {
 		a.ClusterSpecifier = &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}
 	}))
 	plugin.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{Extension: &corepb.TypedExtensionConfig{Name: "p", TypedConfig: any}, IsOptional: true}}
@@ -319,20 +311,20 @@ func TestIgnoredTransportSockets(t *testing.T) {
 	}
 }
 
-// A filter of no concern to a client is known, and what it is asked for is said.
+// A filter that does nothing in a client is known, and its configuration listed as ignored.
 func TestIgnoredFilters(t *testing.T) {
 	t.Parallel()
 	const reason = "CORS is for browsers; a gRPC client does nothing for it"
-	policy := mustAny(t, &corspb.CorsPolicy{AllowMethods: "GET"})
-	hcm := validManager(t)
-	hcm.HttpFilters = append([]*hcmpb.HttpFilter{httpFilter("cors", mustAny(t, &corspb.Cors{}))}, hcm.HttpFilters...)
-	route, other := toCluster("/a", "a"), toCluster("/b", "b")
+	policy := xdsmsg.Any(&corspb.CorsPolicy{AllowMethods: "GET"})
+	hcm := validManager()
+	hcm.HttpFilters = append([]*hcmpb.HttpFilter{httpFilter("cors", xdsmsg.Any(&corspb.Cors{}))}, hcm.HttpFilters...)
+	route, other := xdsmsg.PrefixRoute("/a", "a"), xdsmsg.PrefixRoute("/b", "b")
 	route.TypedPerFilterConfig = map[string]*anypb.Any{"cors": policy}
 	other.TypedPerFilterConfig = route.TypedPerFilterConfig
-	wrapper := toCluster("/c", "c")
+	wrapper := xdsmsg.PrefixRoute("/c", "c")
 	wrapper.TypedPerFilterConfig = map[string]*anypb.Any{
-		"wrapped": mustAny(t, &routepb.FilterConfig{Config: policy}),
-		"typed":   mustAny(t, &xdspb.TypedStruct{TypeUrl: policy.GetTypeUrl()}),
+		"wrapped": xdsmsg.Any(&routepb.FilterConfig{Config: policy}),
+		"typed":   xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: policy.GetTypeUrl()}),
 	}
 	config := routeConfig(route, other, wrapper)
 	const c = "virtual_hosts[0].routes[2]"
@@ -340,23 +332,23 @@ func TestIgnoredFilters(t *testing.T) {
 		resource proto.Message
 		want     []xdsclient.Ignored
 	}{
-		{apiListener(t, hcm), []xdsclient.Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
+		{apiListener(hcm), []xdsclient.Ignored{{Path: hcmPath + ".http_filters[0].typed_config", Reason: reason, Places: 1}}},
 		{config, []xdsclient.Ignored{
 			{Path: firstRoute + `.typed_per_filter_config["cors"]`, Reason: reason, Places: 2},
 			{Path: c + `.typed_per_filter_config["typed"]`, Reason: reason, Places: 1},
 			{Path: c + `.typed_per_filter_config["wrapped"].config`, Reason: reason, Places: 1},
 		}},
 	} {
-		got, err := IgnoredFields(mustAny(t, tc.resource))
+		got, err := IgnoredFields(xdsmsg.Any(tc.resource))
 		if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
 			t.Errorf("Ignored (-want +got):\n%s, %v", diff, err)
 		}
 	}
 }
 
-func TestIgnoredFieldsThatNobodyKnows(t *testing.T) {
+func TestIgnoredUnknownFields(t *testing.T) {
 	t.Parallel()
-	resource := mustAny(t, &clusterpb.Cluster{Name: "c"})
+	resource := xdsmsg.Any(&clusterpb.Cluster{Name: "c"})
 	for number := range protowire.Number(200) {
 		resource.Value = protowire.AppendVarint(protowire.AppendTag(resource.Value, 5000+number, protowire.VarintType), 1)
 	}
@@ -366,7 +358,7 @@ func TestIgnoredFieldsThatNobodyKnows(t *testing.T) {
 	}
 }
 
-func TestIgnoredFieldsOfWhatCannotBeRead(t *testing.T) {
+func TestIgnoredFieldsOfAMalformedResource(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
 		unknownURL:      `no resource type with type URL "` + unknownURL + `"`,
@@ -394,17 +386,17 @@ func TestUsedFieldsExist(t *testing.T) {
 	}
 }
 
-// What a resource type says for dumps and the log is both: fields nobody acts on,
-// and what the decoder left out.
-func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
+// The ignored fields of a resource type, for dumps and the log, are those that are never
+// read and those that the decoder skips.
+func TestResourceTypesListIgnoredFields(t *testing.T) {
 	t.Parallel()
 	const is = "this client does not act on the field"
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.ServerName = "x"
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{{Name: "f", IsOptional: true, ConfigType: &hcmpb.HttpFilter_TypedConfig{
 		TypedConfig: &anypb.Any{TypeUrl: unknownURL},
 	}}}, hcm.HttpFilters...)
-	hashed := routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+	hashed := routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 		a.HashPolicy = []*routepb.RouteAction_HashPolicy{hashState("other")}
 		a.Timeout = durationpb.New(1)
 	})
@@ -413,7 +405,7 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 		resource proto.Message
 		want     []note
 	}{
-		{ListenerType, apiListener(t, hcm), []note{
+		{ListenerType, apiListener(hcm), []note{
 			{hcmPath + ".server_name", is},
 			{hcmPath + ".http_filters[0]", `filter "f": this client has no filter for type "` + unknownURL + `"; is_optional is set`},
 		}},
@@ -425,7 +417,7 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 			ClusterType,
 			edsCluster(func(c *clusterpb.Cluster) {
 				c.AltStatName = "x"
-				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, mustAny(t, &ringhashpb.RingHash{}))
+				c.LoadBalancingPolicy = policies(&anypb.Any{TypeUrl: unknownURL}, xdsmsg.Any(&ringhashpb.RingHash{}))
 			}),
 			[]note{{"alt_stat_name", is}, note{passedOver(0, unknownURL).Path, passedOver(0, unknownURL).Reason}},
 		},
@@ -433,13 +425,10 @@ func TestResourceTypesSayWhatIsIgnored(t *testing.T) {
 			ClusterName: "c", Policy: &endpointpb.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(1)},
 		}, []note{{"policy.overprovisioning_factor", is}}},
 	} {
-		t.Run(tc.typ.Name, func(t *testing.T) {
-			t.Parallel()
-			resource := mustAny(t, tc.resource)
+		xdstest.Parallel(t, tc.typ.Name, func(t *testing.T) {
+			resource := xdsmsg.Any(tc.resource)
 			_, value, err := tc.typ.Decode(resource, xdsclient.DecodeOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			checkIgnored(t, tc.typ.Ignored(resource, value), tc.want...)
 		})
 	}

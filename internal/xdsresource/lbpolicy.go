@@ -3,10 +3,7 @@ package xdsresource
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
-	udpapb "github.com/cncf/xds/go/udpa/type/v1"
-	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	clientwrrpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	leastrequestpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
@@ -26,7 +23,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/typeurl"
 )
 
 // The policies that Cluster.LBPolicy names beside those registered with gRPC.
@@ -158,12 +157,13 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 			}
 			d.ringHash(at, pb)
 		}
-	case udpaStructTypeURL:
-		pb := new(udpapb.TypedStruct)
-		return !d.unmarshal(at, config, udpaStructTypeURL, pb) || d.customPolicy(at, pb)
-	case xdsStructTypeURL:
-		pb := new(xdspb.TypedStruct)
-		return !d.unmarshal(at, config, xdsStructTypeURL, pb) || d.customPolicy(at, pb)
+	case udpaStructTypeURL, xdsStructTypeURL:
+		typeURL, fields, err := httpfilter.TypedStruct(config)
+		if err != nil {
+			d.fault(at, "%v", err)
+			return true
+		}
+		return d.customPolicy(at.Field("value"), typeURL, fields)
 	default:
 		return false
 	}
@@ -172,19 +172,12 @@ func (d policyDecoder) knownPolicy(at *faults.Path, config *anypb.Any, depth int
 
 // customPolicy uses the policy that a TypedStruct names, with its configuration unchanged.
 // It reports false if there is no policy of that name.
-func (d policyDecoder) customPolicy(at *faults.Path, pb interface {
-	GetTypeUrl() string
-	GetValue() *structpb.Struct
-}) bool {
-	name := pb.GetTypeUrl()[strings.LastIndexByte(pb.GetTypeUrl(), '/')+1:]
+func (d policyDecoder) customPolicy(at *faults.Path, typeURL string, config *structpb.Struct) bool {
+	name := typeurl.Name(typeURL)
 	if name != PolicyRingHash && name != PolicyRandom && balancer.Get(name) == nil {
 		return false
 	}
-	config := pb.GetValue().AsMap()
-	if config == nil {
-		config = map[string]any{}
-	}
-	d.setPolicy(at.Field("value"), name, config)
+	d.setPolicy(at, name, config.AsMap())
 	return true
 }
 
@@ -201,8 +194,7 @@ func (d policyDecoder) leastRequest(at *faults.Path, choices *wrapperspb.UInt32V
 	d.setPolicy(at, policyLeastRequest, config)
 }
 
-// clientWRR is gRFC A58. What is not set is left to the defaults of gRPC's
-// policy.
+// clientWRR is gRFC A58. Unset fields keep the defaults of gRPC's policy.
 func (d policyDecoder) clientWRR(at *faults.Path, pb *clientwrrpb.ClientSideWeightedRoundRobin) {
 	config := map[string]any{}
 	if oob := pb.GetEnableOobLoadReport(); oob != nil {

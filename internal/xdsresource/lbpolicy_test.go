@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,11 +14,13 @@ import (
 	randompb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringhashpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinpb "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // policy is the part of a Cluster that lb_policy and load_balancing_policy make.
@@ -31,9 +34,7 @@ func policyOf(c *Cluster) policy { return policy{c.LBPolicy, c.LBConfig, c.Acros
 func structOf(t testing.TB, fields map[string]any) *structpb.Struct {
 	t.Helper()
 	s, err := structpb.NewStruct(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return s
 }
 
@@ -76,18 +77,15 @@ func TestLoadBalancingPolicy(t *testing.T) {
 		{"a TypedStruct of a name that is not registered is skipped", custom("type.googleapis.com/myorg.Unknown"),
 			policy{"round_robin", "", true}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			behind := mustAny(t, &roundrobinpb.RoundRobin{})
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			behind := xdsmsg.Any(&roundrobinpb.RoundRobin{})
 			for _, within := range []bool{false, true} {
-				list, want := policies(mustAny(t, tc.pb), behind), tc.want
+				list, want := policies(xdsmsg.Any(tc.pb), behind), tc.want
 				if within {
-					list, want.Across = policies(wrrLocality(t, list)), false
+					list, want.Across = policies(wrrLocality(list)), false
 				}
 				c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = list })
-				if diff := cmp.Diff(want, policyOf(mustDecode[Cluster](t, ClusterType, c))); diff != "" {
-					t.Errorf("policy, in WrrLocality %v (-want +got):\n%s", within, diff)
-				}
+				xdstest.Equal(t, fmt.Sprintf("policy, in WrrLocality %v", within), want, policyOf(mustDecode[Cluster](t, ClusterType, c)))
 			}
 		})
 	}
@@ -95,11 +93,9 @@ func TestLoadBalancingPolicy(t *testing.T) {
 
 func TestLBPolicy(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		given string
-		edit  func(*clusterpb.Cluster)
-		want  policy
-	}{
+	checkEach(t, "policy", func(t *testing.T, edit func(*clusterpb.Cluster)) policy {
+		return policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(edit)))
+	}, rows[func(*clusterpb.Cluster), policy]{
 		{"ROUND_ROBIN", func(c *clusterpb.Cluster) {}, policy{"round_robin", "", false}},
 		{"RANDOM", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_RANDOM }, policy{PolicyRandom, "", false}},
 		{"LEAST_REQUEST", func(c *clusterpb.Cluster) { c.LbPolicy = clusterpb.Cluster_LEAST_REQUEST },
@@ -114,28 +110,20 @@ func TestLBPolicy(t *testing.T) {
 			c.LbPolicy = clusterpb.Cluster_RING_HASH
 			c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(3)}}
 		}, policy{PolicyRingHash, `{"maxRingSize":8388608,"minRingSize":3}`, true}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			if diff := cmp.Diff(tc.want, policyOf(mustDecode[Cluster](t, ClusterType, edsCluster(tc.edit)))); diff != "" {
-				t.Errorf("policy (-want +got):\n%s", diff)
-			}
-		})
-	}
+	})
 }
 
-func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
+func TestInvalidPolicyConfigurations(t *testing.T) {
 	t.Parallel()
 	const at = "load_balancing_policy.policies[0].typed_extension_config.typed_config"
 	const ringFault = `is not a configuration of load balancing policy "ring_hash_experimental": `
 	ring := func(least, most uint64) *ringhashpb.RingHash {
 		return &ringhashpb.RingHash{MinimumRingSize: wrapperspb.UInt64(least), MaximumRingSize: wrapperspb.UInt64(most)}
 	}
-	for _, tc := range []struct {
-		given string
-		pb    proto.Message
-		want  []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, pb proto.Message) []fault {
+		c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(xdsmsg.Any(pb)) })
+		return decodeFaults(t, ClusterType, c)
+	}, rows[proto.Message, []fault]{
 		{"one choice (gRFC A48)", &leastrequestpb.LeastRequest{ChoiceCount: wrapperspb.UInt32(1)},
 			[]fault{{at + ".choice_count", "must be at least 2, is 1"}}},
 		{"another hash function (gRFC A42)", &ringhashpb.RingHash{HashFunction: ringhashpb.RingHash_MURMUR_HASH_2},
@@ -153,13 +141,7 @@ func TestPoliciesThatRefuseTheirConfiguration(t *testing.T) {
 			[]fault{{at + ".blackout_period", "is negative: -1ns"}}},
 		{"a period over 10,000 years", &clientwrrpb.ClientSideWeightedRoundRobin{WeightUpdatePeriod: &durationpb.Duration{Seconds: 4e11}},
 			[]fault{{at + ".weight_update_period", "is not a valid duration: seconds: 400000000000, nanos: 0"}}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			c := edsCluster(func(c *clusterpb.Cluster) { c.LoadBalancingPolicy = policies(mustAny(t, tc.pb)) })
-			checkFaults(t, ClusterType, c, tc.want)
-		})
-	}
+	})
 	murmur := edsCluster(func(c *clusterpb.Cluster) {
 		c.LbPolicy = clusterpb.Cluster_RING_HASH
 		c.LbConfig = &clusterpb.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterpb.Cluster_RingHashLbConfig{

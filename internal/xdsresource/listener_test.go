@@ -21,6 +21,8 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	_ "github.com/dynxds/dynxds/httpfilter/router"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 const (
@@ -94,10 +96,6 @@ func httpFilter(name string, config *anypb.Any) *hcmpb.HttpFilter {
 	return &hcmpb.HttpFilter{Name: name, ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: config}}
 }
 
-func routerFilter(t testing.TB) *hcmpb.HttpFilter {
-	return httpFilter("router", mustAny(t, &routerpb.Router{}))
-}
-
 func plain(name string) *hcmpb.HttpFilter {
 	return httpFilter(name, &anypb.Any{TypeUrl: plainFilterURL})
 }
@@ -111,29 +109,28 @@ func rds(source *corepb.ConfigSource, name string) *hcmpb.HttpConnectionManager_
 	return &hcmpb.HttpConnectionManager_Rds{Rds: &hcmpb.Rds{ConfigSource: source, RouteConfigName: name}}
 }
 
-func validManager(t testing.TB) *hcmpb.HttpConnectionManager {
+func validManager() *hcmpb.HttpConnectionManager {
 	return &hcmpb.HttpConnectionManager{
-		RouteSpecifier: rds(ads(), "routes"),
-		HttpFilters:    []*hcmpb.HttpFilter{routerFilter(t)},
+		RouteSpecifier: rds(xdsmsg.ADS(), "routes"),
+		HttpFilters:    []*hcmpb.HttpFilter{xdsmsg.Router()},
 	}
 }
 
-func apiListener(t testing.TB, hcm proto.Message) *listenerpb.Listener {
+func apiListener(hcm proto.Message) *listenerpb.Listener {
 	return &listenerpb.Listener{
 		Name:        "echo.example.com",
-		ApiListener: &listenerpb.ApiListener{ApiListener: mustAny(t, hcm)},
+		ApiListener: &listenerpb.ApiListener{ApiListener: xdsmsg.Any(hcm)},
 	}
 }
 
 func TestListenerByRDS(t *testing.T) {
 	t.Parallel()
-	for what, source := range map[string]*corepb.ConfigSource{"ads": ads(), "self": self()} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			hcm := validManager(t)
+	for what, source := range map[string]*corepb.ConfigSource{"ads": xdsmsg.ADS(), "self": self()} {
+		xdstest.Parallel(t, what, func(t *testing.T) {
+			hcm := validManager()
 			hcm.RouteSpecifier = rds(source, "routes")
 			hcm.CommonHttpProtocolOptions = &corepb.HttpProtocolOptions{MaxStreamDuration: durationpb.New(3 * time.Second)}
-			l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+			l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 			if l.Name != "echo.example.com" || l.RouteConfigName != "routes" || l.RouteConfig != nil {
 				t.Errorf("Name, RouteConfigName, RouteConfig = %q, %q, %v", l.Name, l.RouteConfigName, l.RouteConfig)
 			}
@@ -149,11 +146,11 @@ func TestListenerByRDS(t *testing.T) {
 
 func TestListenerWithInlineRoutes(t *testing.T) {
 	t.Parallel()
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.RouteSpecifier = &hcmpb.HttpConnectionManager_RouteConfig{RouteConfig: &routepb.RouteConfiguration{
-		VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"*"}, Routes: []*routepb.Route{toCluster("/", "blue")}}},
+		VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"*"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "blue")}}},
 	}}
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	if l.RouteConfigName != "" || l.RouteConfig == nil {
 		t.Fatalf("RouteConfigName, RouteConfig = %q, %v, want inline routes (which need no name)", l.RouteConfigName, l.RouteConfig)
 	}
@@ -165,9 +162,9 @@ func TestListenerWithInlineRoutes(t *testing.T) {
 func TestListenerFaults(t *testing.T) {
 	t.Parallel()
 	manager := func(edit func(*hcmpb.HttpConnectionManager)) *listenerpb.Listener {
-		hcm := validManager(t)
+		hcm := validManager()
 		edit(hcm)
-		return apiListener(t, hcm)
+		return apiListener(hcm)
 	}
 	checkAllFaults(t, ListenerType, []faultTest{
 		{
@@ -180,7 +177,7 @@ func TestListenerFaults(t *testing.T) {
 			[]fault{{hcmPath, `has type "", want "` + httpConnectionManagerTypeURL + `"`}},
 		}, {
 			"an API listener of another type",
-			apiListener(t, &routerpb.Router{}),
+			apiListener(&routerpb.Router{}),
 			[]fault{{hcmPath, `has type "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router", want "` + httpConnectionManagerTypeURL + `"`}},
 		}, {
 			"trusted hops (gRFC A41)",
@@ -237,7 +234,7 @@ func TestListenerFaults(t *testing.T) {
 			[]fault{{hcmPath + ".common_http_protocol_options.max_stream_duration", "is negative: -1s"}},
 		}, {
 			"faults all over",
-			&listenerpb.Listener{ApiListener: &listenerpb.ApiListener{ApiListener: mustAny(t, &hcmpb.HttpConnectionManager{XffNumTrustedHops: 1})}},
+			&listenerpb.Listener{ApiListener: &listenerpb.ApiListener{ApiListener: xdsmsg.Any(&hcmpb.HttpConnectionManager{XffNumTrustedHops: 1})}},
 			[]fault{
 				{"name", "must not be empty"},
 				{hcmPath + ".xff_num_trusted_hops", "must be 0, is 1"},
@@ -255,13 +252,13 @@ func TestHTTPFiltersOfAListenerForServers(t *testing.T) {
 	chain := func(filters ...*hcmpb.HttpFilter) *listenerpb.FilterChain {
 		return &listenerpb.FilterChain{Filters: []*listenerpb.Filter{
 			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: unknownURL}}},
-			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: mustAny(t, &hcmpb.HttpConnectionManager{HttpFilters: filters})}},
+			{ConfigType: &listenerpb.Filter_TypedConfig{TypedConfig: xdsmsg.Any(&hcmpb.HttpConnectionManager{HttpFilters: filters})}},
 		}}
 	}
 	server := httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL})
 	checkFaults(t, ListenerType, &listenerpb.Listener{
 		Name:               "l",
-		FilterChains:       []*listenerpb.FilterChain{chain(server, routerFilter(t)), chain(plain("plain"), routerFilter(t))},
+		FilterChains:       []*listenerpb.FilterChain{chain(server, xdsmsg.Router()), chain(plain("plain"), xdsmsg.Router())},
 		DefaultFilterChain: chain(server),
 	}, []fault{
 		{"api_listener", "must be set: a client needs an API listener; a Listener with an address and filter_chains is for servers"},
@@ -288,12 +285,12 @@ func TestHTTPFilterFaults(t *testing.T) {
 	config := func(i string) string { return hcmPath + ".http_filters[" + i + "].typed_config" }
 	noFilter := `: this client has no filter for type "` + unknownURL + `", and is_optional is not set`
 	unknown := func(name string) *hcmpb.HttpFilter { return httpFilter(name, &anypb.Any{TypeUrl: unknownURL}) }
-	router := routerFilter(t)
-	for _, tc := range []struct {
-		given   string
-		filters []*hcmpb.HttpFilter
-		want    []fault
-	}{
+	router := xdsmsg.Router()
+	checkEach(t, "faults", func(t *testing.T, filters []*hcmpb.HttpFilter) []fault {
+		hcm := validManager()
+		hcm.HttpFilters = filters
+		return decodeFaults(t, ListenerType, apiListener(hcm))
+	}, rows[[]*hcmpb.HttpFilter, []fault]{
 		{"no filter", nil, []fault{{hcmPath + ".http_filters", "must have at least one filter"}}},
 		{
 			"two filters of one name",
@@ -353,9 +350,9 @@ func TestHTTPFilterFaults(t *testing.T) {
 		{
 			"TypedStructs of an unknown type",
 			[]*hcmpb.HttpFilter{
-				httpFilter("a", mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL})),
-				httpFilter("b", mustAny(t, &udpapb.TypedStruct{TypeUrl: unknownURL})),
-				optional(httpFilter("c", mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL}))),
+				httpFilter("a", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: unknownURL})),
+				httpFilter("b", xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: unknownURL})),
+				optional(httpFilter("c", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: unknownURL}))),
 				router,
 			},
 			[]fault{{config("0"), `filter "a"` + noFilter}, {config("1"), `filter "b"` + noFilter}},
@@ -371,26 +368,19 @@ func TestHTTPFilterFaults(t *testing.T) {
 				{hcmPath + ".http_filters[2]", `filter "router" is not terminal; the last filter must be a terminal one, such as the router`},
 			},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			hcm := validManager(t)
-			hcm.HttpFilters = tc.filters
-			checkFaults(t, ListenerType, apiListener(t, hcm), tc.want)
-		})
-	}
+	})
 }
 
-func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
+func TestHTTPFilterOfATypedStruct(t *testing.T) {
 	t.Parallel()
 	fields := &structpb.Struct{Fields: map[string]*structpb.Value{"k": structpb.NewBoolValue(true)}}
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = []*hcmpb.HttpFilter{
-		httpFilter("new", mustAny(t, &xdspb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
-		httpFilter("old", mustAny(t, &udpapb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
-		routerFilter(t),
+		httpFilter("new", xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
+		httpFilter("old", xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: plainFilterURL, Value: fields})),
+		xdsmsg.Router(),
 	}
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	if len(l.Filters) != 3 {
 		t.Fatalf("%d filters, want 3", len(l.Filters))
 	}
@@ -401,15 +391,15 @@ func TestHTTPFilterTypedStructIsLookedInto(t *testing.T) {
 	}
 }
 
-func TestHTTPFilterTypedStructThatCannotBeRead(t *testing.T) {
+func TestHTTPFilterOfAMalformedTypedStruct(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{xdsStructTypeURL, udpaStructTypeURL} {
-		hcm := validManager(t)
+		hcm := validManager()
 		hcm.HttpFilters = []*hcmpb.HttpFilter{
 			optional(httpFilter("a", &anypb.Any{TypeUrl: url, Value: []byte{0xff}})),
-			routerFilter(t),
+			xdsmsg.Router(),
 		}
-		faults := decodeFaults(t, ListenerType, apiListener(t, hcm))
+		faults := decodeFaults(t, ListenerType, apiListener(hcm))
 		if len(faults) != 1 || !strings.HasPrefix(faults[0].Problem, `filter "a": cannot be read as `) {
 			t.Errorf("faults = %v, want one: it cannot be read as a TypedStruct", faults)
 		}

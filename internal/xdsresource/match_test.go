@@ -15,6 +15,8 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func caseInsensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
@@ -27,6 +29,23 @@ func caseSensitive(m *routepb.RouteMatch) *routepb.RouteMatch {
 	return m
 }
 
+// checkMatches checks for which RPCs a virtual host has a route.
+func checkMatches[V any](t *testing.T, vh *VirtualHost, rpc func(V) matching.RPC, yes, no []V) {
+	t.Helper()
+	for _, v := range yes {
+		if vh.Route(rpc(v)) == nil {
+			t.Errorf("%#v does not match", v)
+		}
+	}
+	for _, v := range no {
+		if vh.Route(rpc(v)) != nil {
+			t.Errorf("%#v matches", v)
+		}
+	}
+}
+
+func byMethod(method string) matching.RPC { return matching.RPC{Method: method} }
+
 // gRFC A28, "Response validation" and "Picking", and Envoy's RouteMatch.
 func TestPathMatch(t *testing.T) {
 	t.Parallel()
@@ -36,13 +55,13 @@ func TestPathMatch(t *testing.T) {
 		yes   []string
 		no    []string
 	}{
-		{"the empty prefix", prefixMatch(""), []string{"", "/", "/a/b"}, nil},
-		{"a prefix", prefixMatch("/a.B/"), []string{"/a.B/", "/a.B/m"}, []string{"/a.B", "/a.b/m", "/x/a.B/"}},
-		{"a prefix, case_sensitive", caseSensitive(prefixMatch("/A")), []string{"/A"}, []string{"/a"}},
-		{"a prefix, not case_sensitive", caseInsensitive(prefixMatch("/a.B/")), []string{"/A.b/", "/a.B/m"}, []string{"/a.B", "/aXB/m"}},
-		{"a path", pathMatch("/a.B/m"), []string{"/a.B/m"}, []string{"/a.B/", "/a.B/mm", "/a.b/m"}},
-		{"a path, not case_sensitive", caseInsensitive(pathMatch("/a.B/m")), []string{"/a.B/m", "/A.B/M"}, []string{"/a.B/mm", "/a.B/", "/"}},
-		{"only ASCII letters are folded", caseInsensitive(pathMatch("/É")), []string{"/É"}, []string{"/é"}},
+		{"the empty prefix", xdsmsg.Prefix(""), []string{"", "/", "/a/b"}, nil},
+		{"a prefix", xdsmsg.Prefix("/a.B/"), []string{"/a.B/", "/a.B/m"}, []string{"/a.B", "/a.b/m", "/x/a.B/"}},
+		{"a prefix, case_sensitive", caseSensitive(xdsmsg.Prefix("/A")), []string{"/A"}, []string{"/a"}},
+		{"a prefix, not case_sensitive", caseInsensitive(xdsmsg.Prefix("/a.B/")), []string{"/A.b/", "/a.B/m"}, []string{"/a.B", "/aXB/m"}},
+		{"a path", xdsmsg.Path("/a.B/m"), []string{"/a.B/m"}, []string{"/a.B/", "/a.B/mm", "/a.b/m"}},
+		{"a path, not case_sensitive", caseInsensitive(xdsmsg.Path("/a.B/m")), []string{"/a.B/m", "/A.B/M"}, []string{"/a.B/mm", "/a.B/", "/"}},
+		{"only ASCII letters are folded", caseInsensitive(xdsmsg.Path("/É")), []string{"/É"}, []string{"/é"}},
 		{"a regex is for the whole path", regexMatch("/a|/b.*"), []string{"/a", "/b", "/bc"}, []string{"/ac", "x/a", "x/b"}},
 		{"a regex with anchors", regexMatch("^/a$"), []string{"/a"}, []string{"/a\n", "/a/"}},
 		{"a regex that has its own case", regexMatch("(?i)/A"), []string{"/a", "/A"}, []string{"/b"}},
@@ -50,8 +69,8 @@ func TestPathMatch(t *testing.T) {
 		{"a regex for U+FFFD, which is also what is not UTF-8", regexMatch("/\uFFFD.*"), []string{"/\uFFFD", "/\xffb"}, []string{"/b"}},
 		{"a separated prefix", separatedMatch("/a.B"), []string{"/a.B", "/a.B/", "/a.B/m", "/a.B?q"}, []string{"/a.Bc", "/a", "/a.b/m", "/x/a.B"}},
 		{"a separated prefix, not case_sensitive", caseInsensitive(separatedMatch("/a.B")), []string{"/A.b", "/A.B/m"}, []string{"/A.BC", "/a"}},
-		{"a query is not part of a prefix", prefixMatch("/a?"), nil, []string{"/a?q=1", "/a"}},
-		{"a query is not part of a path", pathMatch("/a"), []string{"/a", "/a?q=1", "/a#f", "/a#f?q", "/a?q#f"}, []string{"/a/?q"}},
+		{"a query is not part of a prefix", xdsmsg.Prefix("/a?"), nil, []string{"/a?q=1", "/a"}},
+		{"a query is not part of a path", xdsmsg.Path("/a"), []string{"/a", "/a?q=1", "/a#f", "/a#f?q", "/a?q#f"}, []string{"/a/?q"}},
 		{"a query is not part of what a regex matches", regexMatch("/[a-z]"), []string{"/a?q=1"}, []string{"/ab?q"}},
 		{"grpc, tls_context: ignored (gRFC A28)", &routepb.RouteMatch{
 			PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: "/"},
@@ -59,19 +78,9 @@ func TestPathMatch(t *testing.T) {
 			TlsContext:    &routepb.RouteMatch_TlsContextMatchOptions{Presented: wrapperspb.Bool(true)},
 		}, []string{"/a/b"}, nil},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			vh := decodeRoutes(t, routeTo(tc.match, clusterAction("a")))
-			for _, method := range tc.yes {
-				if vh.Route(matching.RPC{Method: method}) == nil {
-					t.Errorf("%q does not match", method)
-				}
-			}
-			for _, method := range tc.no {
-				if vh.Route(matching.RPC{Method: method}) != nil {
-					t.Errorf("%q matches", method)
-				}
-			}
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			vh := decodeRoutes(t, xdsmsg.Route(tc.match, xdsmsg.ToCluster("a")))
+			checkMatches(t, vh, byMethod, tc.yes, tc.no)
 		})
 	}
 }
@@ -83,7 +92,7 @@ func separatedMatch(prefix string) *routepb.RouteMatch {
 func TestPathSeparatedPrefixFaults(t *testing.T) {
 	t.Parallel()
 	for _, prefix := range []string{"", "/", "/a/", "/a?b", "/a#b"} {
-		checkFaults(t, RouteConfigurationType, routeConfig(routeTo(separatedMatch(prefix), clusterAction("a"))), []fault{{
+		checkFaults(t, RouteConfigurationType, routeConfig(xdsmsg.Route(separatedMatch(prefix), xdsmsg.ToCluster("a"))), []fault{{
 			"virtual_hosts[0].routes[0].match.path_separated_prefix", faults.Quote(prefix) + " must not be empty, end in / or have ? or # in it",
 		}})
 	}
@@ -124,31 +133,21 @@ func TestQueryMatch(t *testing.T) {
 		{"neither", queries{{Name: "q"}}, []string{"/m?q"}, []string{"/m?a", "/m"}},
 		{"all have to match", queries{queryPresent("a", true), queryPresent("b", true)}, []string{"/m?b&a"}, []string{"/m?a", "/m?b"}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			match := pathMatch("/m")
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			match := xdsmsg.Path("/m")
 			match.QueryParameters = tc.match
-			vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
-			for _, method := range tc.yes {
-				if vh.Route(matching.RPC{Method: method}) == nil {
-					t.Errorf("%q does not match", method)
-				}
-			}
-			for _, method := range tc.no {
-				if vh.Route(matching.RPC{Method: method}) != nil {
-					t.Errorf("%q matches", method)
-				}
-			}
+			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
+			checkMatches(t, vh, byMethod, tc.yes, tc.no)
 		})
 	}
 }
 
 func TestQueryFaults(t *testing.T) {
 	t.Parallel()
-	match := prefixMatch("/")
+	match := xdsmsg.Prefix("/")
 	match.QueryParameters = []*routepb.QueryParameterMatcher{queryPresent("", true), stringQuery("q", &matcherpb.StringMatcher{})}
 	const at = "virtual_hosts[0].routes[0].match.query_parameters"
-	checkFaults(t, RouteConfigurationType, routeConfig(routeTo(match, clusterAction("a"))), []fault{
+	checkFaults(t, RouteConfigurationType, routeConfig(xdsmsg.Route(match, xdsmsg.ToCluster("a"))), []fault{
 		{at + "[0].name", "must not be empty"},
 		{at + "[1].string_match", "match_pattern must be exact, prefix, suffix, contains or safe_regex, is not set"},
 	})
@@ -171,21 +170,25 @@ func TestHeadersThatGRPCFillsIn(t *testing.T) {
 		{"content-type", "application/grpc", matching.RPC{}},
 		{"content-type", "application/grpc+json", matching.RPC{ContentType: "application/grpc+json"}},
 	} {
-		t.Run(tc.header+"="+tc.value, func(t *testing.T) {
-			t.Parallel()
-			is, isNot := prefixMatch(""), prefixMatch("")
+		xdstest.Parallel(t, tc.header+"="+tc.value, func(t *testing.T) {
+			is, isNot := xdsmsg.Prefix(""), xdsmsg.Prefix("")
 			is.Headers = []*routepb.HeaderMatcher{exact(tc.header, tc.value)}
 			isNot.Headers = []*routepb.HeaderMatcher{present(tc.header, false)}
-			vh := decodeRoutes(t, routeTo(isNot, clusterAction("b")), routeTo(is, clusterAction("a")))
+			vh := decodeRoutes(t, xdsmsg.Route(isNot, xdsmsg.ToCluster("b")), xdsmsg.Route(is, xdsmsg.ToCluster("a")))
 			tc.rpc.Metadata = func() metadata.MD { t.Error("asked for metadata"); return nil }
 			if got := vh.Route(tc.rpc); got != vh.Routes[1] {
 				t.Errorf("got %v, want the route for the header", got)
 			}
 		})
 	}
-	missing := prefixMatch("")
+	get := xdsmsg.Prefix("")
+	get.Headers = []*routepb.HeaderMatcher{exact(":method", "GET")}
+	if vh := decodeRoutes(t, xdsmsg.Route(get, xdsmsg.ToCluster("a"))); vh.Route(matching.RPC{}) != nil {
+		t.Error("an RPC has the method GET")
+	}
+	missing := xdsmsg.Prefix("")
 	missing.Headers = []*routepb.HeaderMatcher{present(":authority", false), present(":unknown", false)}
-	if vh := decodeRoutes(t, routeTo(missing, clusterAction("a"))); vh.Route(matching.RPC{}) == nil {
+	if vh := decodeRoutes(t, xdsmsg.Route(missing, xdsmsg.ToCluster("a"))); vh.Route(matching.RPC{}) == nil {
 		t.Error("an RPC without authority has the header :authority, or :unknown")
 	}
 }
@@ -269,33 +272,22 @@ func TestHeaderMatch(t *testing.T) {
 		{"a binary header is never there, asked for as such", present("h-bin", false), []metadata.MD{{"h-bin": {"x"}}}, nil},
 		{"content-type as gRPC sends it", exact("content-type", "application/grpc"), []metadata.MD{nil, {"content-type": {"x"}}}, nil},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			match := prefixMatch("/")
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			match := xdsmsg.Prefix("/")
 			match.Headers = []*routepb.HeaderMatcher{tc.match}
-			vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
-			ask := func(md metadata.MD) bool {
-				return vh.Route(matching.RPC{Method: "/s/m", Metadata: func() metadata.MD { return md }}) != nil
-			}
-			for _, md := range tc.yes {
-				if !ask(md) {
-					t.Errorf("%v does not match", md)
-				}
-			}
-			for _, md := range tc.no {
-				if ask(md) {
-					t.Errorf("%v matches", md)
-				}
-			}
+			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
+			checkMatches(t, vh, func(md metadata.MD) matching.RPC {
+				return matching.RPC{Method: "/s/m", Metadata: func() metadata.MD { return md }}
+			}, tc.yes, tc.no)
 		})
 	}
 }
 
 func TestHeadersAllHaveToMatch(t *testing.T) {
 	t.Parallel()
-	match := prefixMatch("/")
+	match := xdsmsg.Prefix("/")
 	match.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "2")}
-	vh := decodeRoutes(t, routeTo(match, clusterAction("x")))
+	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("x")))
 	for _, tc := range []struct {
 		md   metadata.MD
 		want bool
@@ -312,9 +304,9 @@ func TestHeadersAllHaveToMatch(t *testing.T) {
 
 func TestContentTypeOfTheRPC(t *testing.T) {
 	t.Parallel()
-	match := prefixMatch("/")
+	match := xdsmsg.Prefix("/")
 	match.Headers = []*routepb.HeaderMatcher{exact("content-type", "application/grpc+json")}
-	vh := decodeRoutes(t, routeTo(match, clusterAction("x")))
+	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("x")))
 	if vh.Route(matching.RPC{Method: "/", ContentType: "application/grpc+json"}) == nil || vh.Route(matching.RPC{Method: "/"}) != nil {
 		t.Error("content-type is not compared with that of the RPC")
 	}
@@ -324,11 +316,11 @@ func TestHeaderFaults(t *testing.T) {
 	t.Parallel()
 	const at = "virtual_hosts[0].routes[0].match.headers[0]"
 	str := func(m *matcherpb.StringMatcher) *routepb.HeaderMatcher { return stringHeader("h", m) }
-	for _, tc := range []struct {
-		given string
-		match *routepb.HeaderMatcher
-		want  []fault
-	}{
+	checkEach(t, "faults", func(t *testing.T, header *routepb.HeaderMatcher) []fault {
+		match := xdsmsg.Prefix("/")
+		match.Headers = []*routepb.HeaderMatcher{header}
+		return decodeFaults(t, RouteConfigurationType, routeConfig(xdsmsg.Route(match, xdsmsg.ToCluster("a"))))
+	}, rows[*routepb.HeaderMatcher, []fault]{
 		{"no name", exact("", "v"), []fault{{at + ".name", "must not be empty"}}},
 		{"no kind", &routepb.HeaderMatcher{Name: "h"}, []fault{{at, "header_match_specifier must be set to a kind of match that this client knows"}}},
 		{"a range upside down", inRange("h", 2, 1), []fault{{at + ".range_match", "end 1 is below start 2"}}},
@@ -350,14 +342,7 @@ func TestHeaderFaults(t *testing.T) {
 			str(&matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{}}}),
 			[]fault{{at + ".string_match.safe_regex.regex", "must not be empty"}},
 		},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			match := prefixMatch("/")
-			match.Headers = []*routepb.HeaderMatcher{tc.match}
-			checkFaults(t, RouteConfigurationType, routeConfig(routeTo(match, clusterAction("a"))), tc.want)
-		})
-	}
+	})
 }
 
 func runtimeFraction(n uint32, of typepb.FractionalPercent_DenominatorType) *corepb.RuntimeFractionalPercent {
@@ -378,11 +363,10 @@ func TestRuntimeFraction(t *testing.T) {
 		{"all", runtimeFraction(100, typepb.FractionalPercent_HUNDRED), matching.Million},
 		{"more than all", runtimeFraction(math.MaxUint32, typepb.FractionalPercent_HUNDRED), matching.Million},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			match := prefixMatch("/")
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			match := xdsmsg.Prefix("/")
 			match.RuntimeFraction = tc.fraction
-			vh := decodeRoutes(t, routeTo(match, clusterAction("some")), toCluster("/", "rest"))
+			vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("some")), xdsmsg.PrefixRoute("/", "rest"))
 			if got := *vh.Routes[0].Match.FractionPerMillion; got != tc.want {
 				t.Fatalf("FractionPerMillion = %d, want %d", got, tc.want)
 			}
@@ -402,9 +386,9 @@ func TestRuntimeFraction(t *testing.T) {
 
 func TestRuntimeFractionDrawsByItself(t *testing.T) {
 	t.Parallel()
-	match := prefixMatch("/")
+	match := xdsmsg.Prefix("/")
 	match.RuntimeFraction = runtimeFraction(50, typepb.FractionalPercent_HUNDRED)
-	vh := decodeRoutes(t, routeTo(match, clusterAction("some")))
+	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("some")))
 	const draws = 100_000
 	n := 0
 	for range draws {
@@ -420,16 +404,16 @@ func TestRuntimeFractionDrawsByItself(t *testing.T) {
 
 func TestRouteAsksForNoMoreThanItNeeds(t *testing.T) {
 	t.Parallel()
-	withHeader := prefixMatch("/h/")
+	withHeader := xdsmsg.Prefix("/h/")
 	withHeader.Headers = []*routepb.HeaderMatcher{exact("a", "1"), exact("b", "1")}
-	withFraction := prefixMatch("/f/")
+	withFraction := xdsmsg.Prefix("/f/")
 	withFraction.Headers = []*routepb.HeaderMatcher{exact("a", "1")}
 	withFraction.RuntimeFraction = runtimeFraction(100, typepb.FractionalPercent_HUNDRED)
-	contentType := prefixMatch("/c/")
+	contentType := xdsmsg.Prefix("/c/")
 	contentType.Headers = []*routepb.HeaderMatcher{exact("content-type", "x"), present("x-bin", true)}
 	vh := decodeRoutes(t,
-		routeTo(withHeader, clusterAction("a")), routeTo(withHeader, clusterAction("a")),
-		routeTo(withFraction, clusterAction("a")), routeTo(contentType, clusterAction("a")), toCluster("/", "a"))
+		xdsmsg.Route(withHeader, xdsmsg.ToCluster("a")), xdsmsg.Route(withHeader, xdsmsg.ToCluster("a")),
+		xdsmsg.Route(withFraction, xdsmsg.ToCluster("a")), xdsmsg.Route(contentType, xdsmsg.ToCluster("a")), xdsmsg.PrefixRoute("/", "a"))
 	for _, tc := range []struct {
 		method         string
 		md             metadata.MD

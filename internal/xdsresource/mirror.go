@@ -74,8 +74,8 @@ func (d *routeDecoder) mirror(at *faults.Path, pb *routepb.RouteAction_RequestMi
 	return m
 }
 
-// clusterOrHeader reads a cluster's name or the header that names it, of which
-// exactly one is to be set. field is that of the name.
+// clusterOrHeader reads a cluster's name or the header that names it; exactly one must be
+// set. field is the field of the name.
 func (d *routeDecoder) clusterOrHeader(at *faults.Path, field, name, header string) (cluster, headerName string) {
 	switch {
 	case name != "" && header != "":

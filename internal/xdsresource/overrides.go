@@ -56,8 +56,8 @@ func (d *overrideDecoder) filterOverrides(at *faults.Path, configs map[string]*a
 	return overrides
 }
 
-// filterOverride decodes one entry. It reports false if there is a fault, or
-// if the entry is to be ignored.
+// filterOverride decodes one entry. It reports false after a fault, and for an entry that
+// is ignored.
 func (d *overrideDecoder) filterOverride(at *faults.Path, name string, config *anypb.Any) (FilterOverride, bool) {
 	key := config.GetTypeUrl() + "\x00" + string(config.GetValue())
 	if o, ok := d.known[key]; ok {

@@ -7,22 +7,21 @@ import (
 	xdspb "github.com/cncf/xds/go/xds/type/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/httpfilter"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func override(value string) *anypb.Any {
 	return &anypb.Any{TypeUrl: overrideURL, Value: []byte(value)}
 }
 
-func wrapped(t testing.TB, c *routepb.FilterConfig) *anypb.Any { return mustAny(t, c) }
-
 // configWithOverrides has one entry at one level of a RouteConfiguration.
 func configWithOverrides(level, name string, value *anypb.Any) *routepb.RouteConfiguration {
 	configs := map[string]*anypb.Any{name: value}
-	route := routeTo(prefixMatch("/"), weightedAction(weighted{"a", 1}))
+	route := xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 1}))
 	config := routeConfig(route)
 	switch level {
 	case "VirtualHost":
@@ -69,42 +68,42 @@ func TestFilterOverrides(t *testing.T) {
 		field, fault, ignored string
 	}{
 		{given: "a config; whether any chain has the name does not matter", value: override("x"), want: parsed(overridableFilter{}, "x")},
-		{given: "in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
+		{given: "in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: override("x")}), want: parsed(overridableFilter{}, "x")},
 		{given: "a filter that only servers have", value: &anypb.Any{TypeUrl: serverFilterURL}, want: parsed(serverFilter{}, serverFilterURL)},
-		{given: "an xds.type.v3.TypedStruct", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
-		{given: "a udpa.type.v1.TypedStruct", value: mustAny(t, &udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
+		{given: "an xds.type.v3.TypedStruct", value: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, xdsStructTypeURL)},
+		{given: "a udpa.type.v1.TypedStruct", value: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: serverFilterURL}), want: parsed(serverFilter{}, udpaStructTypeURL)},
 		{
 			given: "a TypedStruct in a FilterConfig",
-			value: wrapped(t, &routepb.FilterConfig{Config: mustAny(t, &xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
+			value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: serverFilterURL})}),
 			want:  parsed(serverFilter{}, xdsStructTypeURL),
 		},
-		{given: "disabled", value: wrapped(t, &routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
+		{given: "disabled", value: xdsmsg.Any(&routepb.FilterConfig{Disabled: true, Config: unknown}), want: FilterOverrides{"f": {Disabled: true}}},
 		{given: "an unknown type", value: unknown, fault: noFilter + ", and is_optional is not set"},
-		{given: "an unknown type in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: unknown}), field: ".config", fault: noFilter + ", and is_optional is not set"},
+		{given: "an unknown type in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: unknown}), field: ".config", fault: noFilter + ", and is_optional is not set"},
 		{
-			given: "an unknown type that is optional", value: wrapped(t, &routepb.FilterConfig{Config: unknown, IsOptional: true}),
+			given: "an unknown type that is optional", value: xdsmsg.Any(&routepb.FilterConfig{Config: unknown, IsOptional: true}),
 			field: ".config", ignored: noFilter + "; is_optional is set",
 		},
 		{
 			given: "a TypedStruct of an unknown type that is optional",
-			value: wrapped(t, &routepb.FilterConfig{Config: mustAny(t, &udpapb.TypedStruct{TypeUrl: unknownURL}), IsOptional: true}),
+			value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&udpapb.TypedStruct{TypeUrl: unknownURL}), IsOptional: true}),
 			field: ".config", ignored: noFilter + "; is_optional is set",
 		},
 		{
-			given: "a TypedStruct of an unknown type", value: mustAny(t, &xdspb.TypedStruct{TypeUrl: unknownURL}),
+			given: "a TypedStruct of an unknown type", value: xdsmsg.Any(&xdspb.TypedStruct{TypeUrl: unknownURL}),
 			fault: noFilter + ", and is_optional is not set",
 		},
 		{
-			given: "a FilterConfig without config", value: wrapped(t, &routepb.FilterConfig{}), field: ".config",
+			given: "a FilterConfig without config", value: xdsmsg.Any(&routepb.FilterConfig{}), field: ".config",
 			fault: `filter "f": there is no filter for type "", and is_optional is not set`,
 		},
 		{
-			given: "a FilterConfig in a FilterConfig", value: wrapped(t, &routepb.FilterConfig{Config: wrapped(t, &routepb.FilterConfig{})}), field: ".config",
+			given: "a FilterConfig in a FilterConfig", value: xdsmsg.Any(&routepb.FilterConfig{Config: xdsmsg.Any(&routepb.FilterConfig{})}), field: ".config",
 			fault: `filter "f": there is no filter for type "` + filterConfigTypeURL + `", and is_optional is not set`,
 		},
 		{given: "fields at fault", value: override("bad"), fault: `filter "f": overridable: bad configuration`},
 		{
-			given: "fields at fault, although it is optional", value: wrapped(t, &routepb.FilterConfig{Config: override("bad"), IsOptional: true}),
+			given: "fields at fault, although it is optional", value: xdsmsg.Any(&routepb.FilterConfig{Config: override("bad"), IsOptional: true}),
 			field: ".config", fault: `filter "f": overridable: bad configuration`,
 		},
 		{given: "the top-level type of a filter with another one for overrides", value: &anypb.Any{TypeUrl: overridableURL}, fault: `filter "f": overridable: this is no override`},
@@ -114,8 +113,7 @@ func TestFilterOverrides(t *testing.T) {
 		},
 	} {
 		for level, at := range overrideLevels {
-			t.Run(level+"/"+tc.given, func(t *testing.T) {
-				t.Parallel()
+			xdstest.Parallel(t, level+"/"+tc.given, func(t *testing.T) {
 				config := configWithOverrides(level, "f", tc.value)
 				at += `.typed_per_filter_config["f"]` + tc.field
 				if tc.fault != "" {
@@ -139,7 +137,7 @@ func TestFilterOverrides(t *testing.T) {
 func TestOverridesOfClustersOfWeight0(t *testing.T) {
 	t.Parallel()
 	of := func(value *anypb.Any) *routepb.RouteConfiguration {
-		route := routeTo(prefixMatch("/"), weightedAction(weighted{"a", 1}, weighted{"idle", 0}))
+		route := xdsmsg.Route(xdsmsg.Prefix("/"), weightedAction(weighted{"a", 1}, weighted{"idle", 0}))
 		route.GetRoute().GetWeightedClusters().Clusters[1].TypedPerFilterConfig = map[string]*anypb.Any{"f": value}
 		return routeConfig(route)
 	}
@@ -166,20 +164,18 @@ func TestFaultsOfOverridesComeInOrder(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	const at = "virtual_hosts[0].typed_per_filter_config"
-	if diff := cmp.Diff([]string{at + `["a"]`, at + `["c"]`, at + `["d"]`}, paths); diff != "" {
-		t.Errorf("paths (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "paths", []string{at + `["a"]`, at + `["c"]`, at + `["d"]`}, paths)
 }
 
 // HttpFilter.disabled; Envoy's documentation has it that terminal filters cannot
 // be disabled.
 func TestHTTPFilterThatIsDisabled(t *testing.T) {
 	t.Parallel()
-	off, router := plain("off"), routerFilter(t)
+	off, router := plain("off"), xdsmsg.Router()
 	off.Disabled, router.Disabled = true, true
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = []*hcmpb.HttpFilter{plain("on"), off, router}
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	for i, want := range []bool{false, true, false} {
 		if got := l.Filters[i].Disabled; got != want {
 			t.Errorf("filter %q: Disabled is %v, want %v", l.Filters[i].Name, got, want)
@@ -192,18 +188,18 @@ func TestHTTPFilterThatIsDisabled(t *testing.T) {
 // filters that the other side has.
 func TestHTTPFilterOfTheWrongKind(t *testing.T) {
 	t.Parallel()
-	hcm := validManager(t)
+	hcm := validManager()
 	hcm.HttpFilters = append([]*hcmpb.HttpFilter{
 		httpFilter("override", override("x")),
 		httpFilter("server", &anypb.Any{TypeUrl: serverFilterURL}),
 		optional(httpFilter("optional", &anypb.Any{TypeUrl: serverFilterURL})),
 	}, hcm.HttpFilters...)
-	checkFaults(t, ListenerType, apiListener(t, hcm), []fault{
+	checkFaults(t, ListenerType, apiListener(hcm), []fault{
 		{hcmPath + ".http_filters[0].typed_config", `filter "override": overridable: this is an override`},
 		{hcmPath + ".http_filters[1].typed_config", `filter "server": this client has no filter for type "` + serverFilterURL + `", and is_optional is not set`},
 	})
 	hcm.HttpFilters = hcm.HttpFilters[2:]
-	l := mustDecode[Listener](t, ListenerType, apiListener(t, hcm))
+	l := mustDecode[Listener](t, ListenerType, apiListener(hcm))
 	checkIgnored(t, l.Ignored, note{
 		hcmPath + ".http_filters[0]", `filter "optional": this client has no filter for type "` + serverFilterURL + `"; is_optional is set`,
 	})

@@ -65,7 +65,7 @@ func ParseRingHash(config string) (RingHash, error) {
 	return c, nil
 }
 
-// isHashHeader is whether metadata may have the key, with text as its value.
+// isHashHeader reports whether name is a valid metadata key whose value is text.
 func isHashHeader(name string) bool {
 	return !strings.HasSuffix(name, "-bin") && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 }

@@ -26,7 +26,7 @@ type RouteConfiguration struct {
 	Ignored []xdsclient.Ignored
 
 	compiled *domainTable
-	// raw is what it was decoded from, if it is a resource of its own. regexCost is the
+	// raw are the bytes that it was decoded from, if it is a resource of its own. regexCost is the
 	// total cost of its regular expressions. See patch.
 	raw       []byte
 	regexCost int
@@ -47,13 +47,13 @@ type VirtualHost struct {
 	compiled *routeTable
 }
 
-// Route is one route: what it matches and what becomes of the RPC. Everything
-// behind it is shared between RPCs and must not be changed.
+// Route is one route: what it matches, and what becomes of the RPC. RPCs share it and
+// everything it refers to, so nothing of it may be changed.
 type Route struct {
 	// Name is Route.name, for logs; often empty.
 	Name  string
 	Match matching.Route
-	// Action says what becomes of a matching RPC.
+	// Action is what a matching RPC does.
 	Action Action
 	// MaxStreamDuration bounds matching RPCs. nil: the Listener's bound
 	// applies; 0: no bound. Source: gRFC A31.

@@ -20,30 +20,12 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
-
-func prefixMatch(prefix string) *routepb.RouteMatch {
-	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Prefix{Prefix: prefix}}
-}
-
-func pathMatch(path string) *routepb.RouteMatch {
-	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_Path{Path: path}}
-}
 
 func regexMatch(pattern string) *routepb.RouteMatch {
 	return &routepb.RouteMatch{PathSpecifier: &routepb.RouteMatch_SafeRegex{SafeRegex: &matcherpb.RegexMatcher{Regex: pattern}}}
-}
-
-func clusterAction(cluster string) *routepb.RouteAction {
-	return &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: cluster}}
-}
-
-func routeTo(match *routepb.RouteMatch, action *routepb.RouteAction) *routepb.Route {
-	return &routepb.Route{Match: match, Action: &routepb.Route_Route{Route: action}}
-}
-
-func toCluster(prefix, cluster string) *routepb.Route {
-	return routeTo(prefixMatch(prefix), clusterAction(cluster))
 }
 
 type weighted struct {
@@ -60,10 +42,7 @@ func weightedAction(entries ...weighted) *routepb.RouteAction {
 }
 
 func routeConfig(routes ...*routepb.Route) *routepb.RouteConfiguration {
-	return &routepb.RouteConfiguration{
-		Name:         "routes",
-		VirtualHosts: []*routepb.VirtualHost{{Name: "vh", Domains: []string{"*"}, Routes: routes}},
-	}
+	return xdsmsg.RouteConfig("routes", "*", routes...)
 }
 
 func decodeRoutes(t testing.TB, routes ...*routepb.Route) *VirtualHost {
@@ -86,39 +65,30 @@ func TestRouteActions(t *testing.T) {
 	unweighted := weightedAction(weighted{"a", 3})
 	unweighted.GetWeightedClusters().Clusters = append(unweighted.GetWeightedClusters().Clusters, &routepb.WeightedCluster_ClusterWeight{})
 	const refused = ", which a gRPC client does not carry out"
-	for _, tc := range []struct {
-		given string
-		route *routepb.Route
-		want  Action
-	}{
-		{"one cluster", toCluster("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}},
+	checkEach(t, "Action", func(t *testing.T, route *routepb.Route) Action {
+		route.Name = "n"
+		route.Match = xdsmsg.Prefix("/")
+		vh := decodeRoutes(t, route)
+		if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
+			t.Fatalf("routes = %v, want one called n", vh.Routes)
+		}
+		return vh.Routes[0].Action
+	}, rows[*routepb.Route, Action]{
+		{"one cluster", xdsmsg.PrefixRoute("/", "a"), &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}},
 		{
 			"weighted clusters, some of weight 0, and the deprecated total_weight",
-			routeTo(prefixMatch("/"), total),
+			xdsmsg.Route(xdsmsg.Prefix("/"), total),
 			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: math.MaxUint32 - 1}}, TotalWeight: math.MaxUint32},
 		},
 		{
 			"a weighted cluster without weight or name",
-			routeTo(prefixMatch("/"), unweighted),
+			xdsmsg.Route(xdsmsg.Prefix("/"), unweighted),
 			&Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 3}}, TotalWeight: 3},
 		},
 		{"filter_action", &routepb.Route{Action: &routepb.Route_FilterAction{}}, &Unroutable{"the route's action is filter_action" + refused}},
 		{"non_forwarding_action", &routepb.Route{Action: &routepb.Route_NonForwardingAction{}}, &Unroutable{"the route's action is non_forwarding_action" + refused}},
 		{"no action", &routepb.Route{}, &Unroutable{"the route has no action"}},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			tc.route.Name = "n"
-			tc.route.Match = prefixMatch("/")
-			vh := decodeRoutes(t, tc.route)
-			if len(vh.Routes) != 1 || vh.Routes[0].Name != "n" {
-				t.Fatalf("routes = %v, want one called n", vh.Routes)
-			}
-			if diff := cmp.Diff(tc.want, vh.Routes[0].Action); diff != "" {
-				t.Errorf("Action (-want +got):\n%s", diff)
-			}
-		})
-	}
+	})
 }
 
 func clusterHeader(name string) *routepb.RouteAction {
@@ -131,11 +101,9 @@ func TestClusterHeader(t *testing.T) {
 	t.Parallel()
 	weightedByHeader := weightedAction(weighted{"a", 1}, weighted{"", 2})
 	weightedByHeader.GetWeightedClusters().Clusters[1].ClusterHeader = "X-Cluster"
-	vh := decodeRoutes(t, routeTo(prefixMatch("/w"), weightedByHeader), routeTo(prefixMatch("/a"), clusterHeader(":authority")),
-		routeTo(prefixMatch("/b"), clusterHeader("x-bin")), routeTo(prefixMatch("/"), clusterHeader("X-Cluster")))
-	if diff := cmp.Diff([]string{"a"}, vh.Clusters()); diff != "" {
-		t.Errorf("Clusters (-want +got):\n%s", diff)
-	}
+	vh := decodeRoutes(t, xdsmsg.Route(xdsmsg.Prefix("/w"), weightedByHeader), xdsmsg.Route(xdsmsg.Prefix("/a"), clusterHeader(":authority")),
+		xdsmsg.Route(xdsmsg.Prefix("/b"), clusterHeader("x-bin")), xdsmsg.Route(xdsmsg.Prefix("/"), clusterHeader("X-Cluster")))
+	xdstest.Equal(t, "Clusters", []string{"a"}, vh.Clusters())
 	md := metadata.Pairs("x-cluster", "first", "x-cluster", "second", "x-bin", "b")
 	for _, tc := range []struct {
 		method string
@@ -176,13 +144,13 @@ func TestMirrors(t *testing.T) {
 	renamed.HostRewriteLiteral = "shadow"
 	byHeader := &routepb.RouteAction_RequestMirrorPolicy{ClusterHeader: "X-Mirror"}
 	config := routeConfig(
-		routeWith(prefixMatch("/route"), func(a *routepb.RouteAction) { a.RequestMirrorPolicies = policies{half, asIs, renamed, byHeader} }),
-		toCluster("/host", "a"),
-		&routepb.Route{Match: prefixMatch("/"), Action: &routepb.Route_NonForwardingAction{}},
+		routeWith(xdsmsg.Prefix("/route"), func(a *routepb.RouteAction) { a.RequestMirrorPolicies = policies{half, asIs, renamed, byHeader} }),
+		xdsmsg.PrefixRoute("/host", "a"),
+		&routepb.Route{Match: xdsmsg.Prefix("/"), Action: &routepb.Route_NonForwardingAction{}},
 	)
 	config.RequestMirrorPolicies = policies{mirrorTo("config")}
 	config.VirtualHosts[0].RequestMirrorPolicies = policies{mirrorTo("host")}
-	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{toCluster("/", "a")}})
+	config.VirtualHosts = append(config.VirtualHosts, &routepb.VirtualHost{Domains: []string{"x"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "a")}})
 	hosts := mustDecodeRoutes(t, config).VirtualHosts
 	perMillion := uint32(500_000)
 	for i, want := range [][]Mirror{
@@ -200,9 +168,7 @@ func TestMirrors(t *testing.T) {
 			t.Errorf("route %d (-want +got):\n%s", i, cmp.Diff(want, got))
 		}
 	}
-	if diff := cmp.Diff([]string{"a", "half", "as-is", "renamed", "host"}, hosts[0].Clusters()); diff != "" {
-		t.Errorf("Clusters (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "Clusters", []string{"a", "half", "as-is", "renamed", "host"}, hosts[0].Clusters())
 
 	rpc := matching.RPC{Metadata: func() metadata.MD { return metadata.Pairs("x-mirror", "m", "x-mirror", "n") }}
 	mirrors := hosts[0].Routes[0].Mirrors
@@ -236,7 +202,7 @@ func TestMirrorHeaders(t *testing.T) {
 		add(option("c", "4", appendOrAdd)), remove("c"), add(option(":path", "/", appendOrAdd)),
 		{Action: &mutationpb.HeaderMutation_RemoveOnMatch_{}}, {},
 	}
-	rc := mustDecodeRoutes(t, routeConfig(routeWith(prefixMatch("/"), func(a *routepb.RouteAction) {
+	rc := mustDecodeRoutes(t, routeConfig(routeWith(xdsmsg.Prefix("/"), func(a *routepb.RouteAction) {
 		a.RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{policy}
 	})))
 	const at = "virtual_hosts[0].routes[0].route.request_mirror_policies[0].request_headers_mutations"
@@ -247,22 +213,19 @@ func TestMirrorHeaders(t *testing.T) {
 	)
 	md := metadata.Pairs("b", "x")
 	rc.VirtualHosts[0].Routes[0].Mirrors[0].Headers.Apply(md)
-	if diff := cmp.Diff(metadata.MD{"a": {"1"}}, md); diff != "" {
-		t.Errorf("metadata (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "metadata", metadata.MD{"a": {"1"}}, md)
 }
 
-// gRFC A28, "Response validation": these routes are as good as not there.
-func TestRoutesThatAreIgnored(t *testing.T) {
+// gRFC A28, "Response validation": these routes are ignored.
+func TestIgnoredRoutes(t *testing.T) {
 	t.Parallel()
 	for given, route := range map[string]*routepb.Route{
-		"no cluster_specifier":              routeTo(prefixMatch("/"), &routepb.RouteAction{}),
-		"inline_cluster_specifier_plugin":   routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
-		"optional cluster_specifier_plugin": routeTo(prefixMatch("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
+		"no cluster_specifier":              xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{}),
+		"inline_cluster_specifier_plugin":   xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_InlineClusterSpecifierPlugin{}}),
+		"optional cluster_specifier_plugin": xdsmsg.Route(xdsmsg.Prefix("/"), &routepb.RouteAction{ClusterSpecifier: &routepb.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "p"}}),
 	} {
-		t.Run(given, func(t *testing.T) {
-			t.Parallel()
-			config := routeConfig(route, toCluster("/", "fallback"))
+		xdstest.Parallel(t, given, func(t *testing.T) {
+			config := routeConfig(route, xdsmsg.PrefixRoute("/", "fallback"))
 			config.ClusterSpecifierPlugins = []*routepb.ClusterSpecifierPlugin{{
 				Extension:  &corepb.TypedExtensionConfig{Name: "p", TypedConfig: &anypb.Any{TypeUrl: unknownURL}},
 				IsOptional: true,
@@ -272,9 +235,7 @@ func TestRoutesThatAreIgnored(t *testing.T) {
 				t.Errorf("Ignored = %v, want the route", rc.Ignored)
 			}
 			vh := rc.VirtualHosts[0]
-			if diff := cmp.Diff([]string{"fallback"}, vh.Clusters()); diff != "" {
-				t.Errorf("Clusters (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "Clusters", []string{"fallback"}, vh.Clusters())
 			if got := vh.Route(matching.RPC{Method: "/s/m"}); len(vh.Routes) != 1 || got != vh.Routes[0] {
 				t.Errorf("Route = %v of %d routes, want the fallback alone", got, len(vh.Routes))
 			}
@@ -287,11 +248,11 @@ func TestMaxStreamDuration(t *testing.T) {
 	t.Parallel()
 	seconds := func(n int64) *durationpb.Duration { return &durationpb.Duration{Seconds: n} }
 	is := func(n int64) *time.Duration { d := time.Duration(n) * time.Second; return &d }
-	for _, tc := range []struct {
-		given string
-		pb    *routepb.RouteAction_MaxStreamDuration
-		want  *time.Duration
-	}{
+	checkEach(t, "MaxStreamDuration", func(t *testing.T, pb *routepb.RouteAction_MaxStreamDuration) *time.Duration {
+		route := xdsmsg.PrefixRoute("/", "a")
+		route.GetRoute().MaxStreamDuration = pb
+		return decodeRoutes(t, route).Routes[0].MaxStreamDuration
+	}, rows[*routepb.RouteAction_MaxStreamDuration, *time.Duration]{
 		{"unset", nil, nil},
 		{"both unset", &routepb.RouteAction_MaxStreamDuration{}, nil},
 		{"only an offset", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderOffset: seconds(1)}, nil},
@@ -300,31 +261,22 @@ func TestMaxStreamDuration(t *testing.T) {
 		{"grpc_timeout_header_max", &routepb.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
 		{"both", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(3)}, is(3)},
 		{"both, header 0", &routepb.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(2), GrpcTimeoutHeaderMax: seconds(0)}, is(0)},
-	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			route := toCluster("/", "a")
-			route.GetRoute().MaxStreamDuration = tc.pb
-			if diff := cmp.Diff(tc.want, decodeRoutes(t, route).Routes[0].MaxStreamDuration); diff != "" {
-				t.Errorf("MaxStreamDuration (-want +got):\n%s", diff)
-			}
-		})
-	}
+	})
 }
 
 func TestRouteConfigurationFaults(t *testing.T) {
 	t.Parallel()
 	const route0 = "virtual_hosts[0].routes[0]"
 	match := func(edit func(*routepb.RouteMatch)) *routepb.RouteConfiguration {
-		route := toCluster("/", "a")
+		route := xdsmsg.PrefixRoute("/", "a")
 		edit(route.Match)
 		return routeConfig(route)
 	}
 	action := func(a *routepb.RouteAction) *routepb.RouteConfiguration {
-		return routeConfig(routeTo(prefixMatch("/"), a))
+		return routeConfig(xdsmsg.Route(xdsmsg.Prefix("/"), a))
 	}
 	checkAllFaults(t, RouteConfigurationType, []faultTest{
-		{"no match", routeConfig(routeTo(nil, clusterAction("a"))), []fault{{route0 + ".match", "must be set"}}},
+		{"no match", routeConfig(xdsmsg.Route(nil, xdsmsg.ToCluster("a"))), []fault{{route0 + ".match", "must be set"}}},
 		{
 			"no path_specifier", match(func(m *routepb.RouteMatch) { m.PathSpecifier = nil }),
 			[]fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is not set"}},
@@ -333,16 +285,16 @@ func TestRouteConfigurationFaults(t *testing.T) {
 			match(func(m *routepb.RouteMatch) { m.PathSpecifier = &routepb.RouteMatch_PathMatchPolicy{} }),
 			[]fault{{route0 + ".match", "path_specifier must be prefix, path, path_separated_prefix or safe_regex, is path_match_policy"}},
 		}, {
-			"an invalid regex", routeConfig(routeTo(regexMatch("a)|(b"), clusterAction("a"))),
+			"an invalid regex", routeConfig(xdsmsg.Route(regexMatch("a)|(b"), xdsmsg.ToCluster("a"))),
 			[]fault{{route0 + ".match.safe_regex.regex", "\"a)|(b\" is not a valid regular expression (RE2 syntax): error parsing regexp: unexpected ): `a)|(b`"}},
 		}, {
-			"an empty regex", routeConfig(routeTo(regexMatch(""), clusterAction("a"))),
+			"an empty regex", routeConfig(xdsmsg.Route(regexMatch(""), xdsmsg.ToCluster("a"))),
 			[]fault{{route0 + ".match.safe_regex.regex", "must not be empty"}},
 		}, {
-			"a regex that explodes", routeConfig(routeTo(regexMatch("(abcdefghij){1000}"), clusterAction("a")), routeTo(regexMatch("((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"), clusterAction("a"))),
+			"a regex that explodes", routeConfig(xdsmsg.Route(regexMatch("(abcdefghij){1000}"), xdsmsg.ToCluster("a")), xdsmsg.Route(regexMatch("((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}"), xdsmsg.ToCluster("a"))),
 			[]fault{{"virtual_hosts[0].routes[1].match.safe_regex.regex", `"((abcdefghij){60}){10}x{900}(abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstu){1000}" is too large a regular expression; repetitions multiply`}},
 		}, {
-			"a regex of many bytes", routeConfig(routeTo(regexMatch(strings.Repeat("a", 8193)), clusterAction("a"))),
+			"a regex of many bytes", routeConfig(xdsmsg.Route(regexMatch(strings.Repeat("a", 8193)), xdsmsg.ToCluster("a"))),
 			[]fault{{route0 + ".match.safe_regex.regex", "has 8193 bytes, more than 8192"}},
 		}, {
 			"a runtime_fraction without default_value",
@@ -378,7 +330,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 				{route0 + ".route.request_mirror_policies[1].runtime_fraction.default_value", "must be set; this client has no runtime to look up runtime_key in"},
 			},
 		},
-		{"a cluster without name", action(clusterAction("")), []fault{{route0 + ".route.cluster", "must not be empty"}}},
+		{"a cluster without name", action(xdsmsg.ToCluster("")), []fault{{route0 + ".route.cluster", "must not be empty"}}},
 		{"no weighted cluster", action(weightedAction()), []fault{{route0 + ".route.weighted_clusters.clusters", "must have an entry with a weight above 0"}}},
 		{
 			"weighted clusters of weight 0", action(weightedAction(weighted{"a", 0}, weighted{"b", 0})),
@@ -415,7 +367,7 @@ func TestRouteConfigurationFaults(t *testing.T) {
 		}, {
 			"faults in several virtual hosts and routes",
 			&routepb.RouteConfiguration{VirtualHosts: []*routepb.VirtualHost{
-				{Routes: []*routepb.Route{{}, toCluster("/", "a"), toCluster("/", "")}},
+				{Routes: []*routepb.Route{{}, xdsmsg.PrefixRoute("/", "a"), xdsmsg.PrefixRoute("/", "")}},
 				{Domains: []string{"a"}},
 				{Domains: []string{"A"}},
 			}},
@@ -437,8 +389,8 @@ func TestRegexesAreBoundedTogether(t *testing.T) {
 	var distinct, same []*routepb.Route
 	for i := range 40 {
 		const large = "(abcdefghijklmnopqrstuvwxyzabcdefghijklmnop){900}"
-		distinct = append(distinct, routeTo(regexMatch(strings.Repeat("x", i)+large), clusterAction("a")))
-		same = append(same, routeTo(regexMatch(large), clusterAction("a")))
+		distinct = append(distinct, xdsmsg.Route(regexMatch(strings.Repeat("x", i)+large), xdsmsg.ToCluster("a")))
+		same = append(same, xdsmsg.Route(regexMatch(large), xdsmsg.ToCluster("a")))
 	}
 	checkFaults(t, RouteConfigurationType, routeConfig(same...), nil)
 	faults := decodeFaults(t, RouteConfigurationType, routeConfig(distinct...))
@@ -449,7 +401,7 @@ func TestRegexesAreBoundedTogether(t *testing.T) {
 
 func TestRoutesToOneClusterShareTheirAction(t *testing.T) {
 	t.Parallel()
-	vh := decodeRoutes(t, toCluster("/a", "x"), toCluster("/b", "y"), toCluster("/c", "x"))
+	vh := decodeRoutes(t, xdsmsg.PrefixRoute("/a", "x"), xdsmsg.PrefixRoute("/b", "y"), xdsmsg.PrefixRoute("/c", "x"))
 	if vh.Routes[0].Action != vh.Routes[2].Action || vh.Routes[0].Action == vh.Routes[1].Action {
 		t.Error("routes to the same cluster do not share one Forward, or routes to different ones do")
 	}
@@ -461,18 +413,14 @@ func TestClusters(t *testing.T) {
 		Name: "r",
 		VirtualHosts: []*routepb.VirtualHost{
 			{Domains: []string{"a"}, Routes: []*routepb.Route{
-				toCluster("/1", "b"),
-				routeTo(prefixMatch("/2"), weightedAction(weighted{"a", 1}, weighted{"zero", 0}, weighted{"b", 2})),
-				{Match: prefixMatch("/3")},
-				toCluster("/4", "b"),
+				xdsmsg.PrefixRoute("/1", "b"),
+				xdsmsg.Route(xdsmsg.Prefix("/2"), weightedAction(weighted{"a", 1}, weighted{"zero", 0}, weighted{"b", 2})),
+				{Match: xdsmsg.Prefix("/3")},
+				xdsmsg.PrefixRoute("/4", "b"),
 			}},
-			{Domains: []string{"b"}, Routes: []*routepb.Route{toCluster("/", "c"), toCluster("/", "a")}},
+			{Domains: []string{"b"}, Routes: []*routepb.Route{xdsmsg.PrefixRoute("/", "c"), xdsmsg.PrefixRoute("/", "a")}},
 		},
 	})
-	if diff := cmp.Diff([]string{"b", "a"}, rc.VirtualHosts[0].Clusters()); diff != "" {
-		t.Errorf("VirtualHost.Clusters (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"b", "a", "c"}, rc.Clusters()); diff != "" {
-		t.Errorf("RouteConfiguration.Clusters (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "VirtualHost.Clusters", []string{"b", "a"}, rc.VirtualHosts[0].Clusters())
+	xdstest.Equal(t, "RouteConfiguration.Clusters", []string{"b", "a", "c"}, rc.Clusters())
 }

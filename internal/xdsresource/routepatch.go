@@ -84,8 +84,8 @@ func (p *routePatch) hosts(rc *RouteConfiguration, raw []byte) ([]*VirtualHost, 
 	}
 }
 
-// above reads what a RouteConfiguration says for all its virtual hosts. It returns nil
-// if there is something wrong with it.
+// above decodes the settings of a RouteConfiguration for all its virtual hosts. It returns
+// nil if they cannot be read.
 func (p *routePatch) above(raw []byte) *routeDecoder {
 	rest, hosts := without(raw, fieldVirtualHosts)
 	pb := new(routepb.RouteConfiguration)

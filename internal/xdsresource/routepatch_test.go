@@ -9,19 +9,20 @@ import (
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/typeurl"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
 // decodeAfter decodes a RouteConfiguration whose last version was last.
 func decodeAfter(t testing.TB, last *RouteConfiguration, pb *routepb.RouteConfiguration) (*RouteConfiguration, error) {
 	t.Helper()
-	_, value, err := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{Last: func(name string) any {
+	_, value, err := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{Last: func(name string) any {
 		if last == nil || name != last.Name {
 			return nil
 		}
@@ -38,7 +39,7 @@ func twoHosts() *routepb.RouteConfiguration {
 	for i, n := range []int{20, 1} {
 		vh := &routepb.VirtualHost{Name: fmt.Sprint("host", i), Domains: []string{fmt.Sprintf("%d.example.com", i)}}
 		for j := range n {
-			vh.Routes = append(vh.Routes, routeTo(pathMatch(methodOf(j)), clusterAction(fmt.Sprint("cluster", j%2))))
+			vh.Routes = append(vh.Routes, xdsmsg.Route(xdsmsg.Path(methodOf(j)), xdsmsg.ToCluster(fmt.Sprint("cluster", j%2))))
 		}
 		pb.VirtualHosts = append(pb.VirtualHosts, vh)
 	}
@@ -61,37 +62,37 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 	}{
 		{"nothing", func(*routepb.RouteConfiguration) {}, 20, true},
 		{"another cluster that is known", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes[7] = routeTo(pathMatch(methodOf(7)), clusterAction("cluster0"))
+			host(pb).Routes[7] = xdsmsg.Route(xdsmsg.Path(methodOf(7)), xdsmsg.ToCluster("cluster0"))
 		}, 19, true},
 		{"another cluster that is new", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes[7] = routeTo(pathMatch(methodOf(7)), clusterAction("new"))
+			host(pb).Routes[7] = xdsmsg.Route(xdsmsg.Path(methodOf(7)), xdsmsg.ToCluster("new"))
 		}, 19, false},
 		{"the last route to a cluster", func(pb *routepb.RouteConfiguration) {
 			for i := 1; i < 20; i += 2 {
-				host(pb).Routes[i] = routeTo(pathMatch(methodOf(i)), clusterAction("cluster0"))
+				host(pb).Routes[i] = xdsmsg.Route(xdsmsg.Path(methodOf(i)), xdsmsg.ToCluster("cluster0"))
 			}
 		}, 10, false},
 		{"another match", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes[7].Match = prefixMatch("/other")
+			host(pb).Routes[7].Match = xdsmsg.Prefix("/other")
 		}, 19, true},
 		{"the first and the last", func(pb *routepb.RouteConfiguration) {
 			host(pb).Routes[0].Name, host(pb).Routes[19].Name = "a", "b"
 		}, 18, true},
 		{"inserted at the front", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes = slices.Insert(host(pb).Routes, 0, toCluster("/x", "cluster0"), toCluster("/y", "cluster0"))
+			host(pb).Routes = slices.Insert(host(pb).Routes, 0, xdsmsg.PrefixRoute("/x", "cluster0"), xdsmsg.PrefixRoute("/y", "cluster0"))
 		}, 20, true},
 		{"inserted in between", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes = slices.Insert(host(pb).Routes, 5, toCluster("/x", "cluster0"))
+			host(pb).Routes = slices.Insert(host(pb).Routes, 5, xdsmsg.PrefixRoute("/x", "cluster0"))
 		}, 20, true},
 		{"appended", func(pb *routepb.RouteConfiguration) {
-			host(pb).Routes = append(host(pb).Routes, toCluster("/", "cluster1"))
+			host(pb).Routes = append(host(pb).Routes, xdsmsg.PrefixRoute("/", "cluster1"))
 		}, 20, true},
 		{"removed from the front", func(pb *routepb.RouteConfiguration) { host(pb).Routes = host(pb).Routes[3:] }, 17, true},
 		{"removed in between", func(pb *routepb.RouteConfiguration) { host(pb).Routes = slices.Delete(host(pb).Routes, 4, 6) }, 18, true},
 		{"removed from the end", func(pb *routepb.RouteConfiguration) { host(pb).Routes = host(pb).Routes[:18] }, 18, true},
 		{"all removed", func(pb *routepb.RouteConfiguration) { host(pb).Routes = nil }, 0, false},
 		{"another virtual host", func(pb *routepb.RouteConfiguration) {
-			pb.VirtualHosts[1].Routes[0] = toCluster("/", "cluster1")
+			pb.VirtualHosts[1].Routes[0] = xdsmsg.PrefixRoute("/", "cluster1")
 		}, 20, true},
 
 		{"a domain", func(pb *routepb.RouteConfiguration) { host(pb).Domains = append(host(pb).Domains, "x") }, 0, false},
@@ -108,15 +109,12 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 			host(pb).Routes[3].Action = &routepb.Route_Route{Route: &routepb.RouteAction{}}
 		}, 0, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, tc.name, func(t *testing.T) {
 			last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
 			pb := twoHosts()
 			tc.edit(pb)
 			got, err := decodeAfter(t, last, pb)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			checkSameRouting(t, got, mustDecode[RouteConfiguration](t, RouteConfigurationType, pb))
 			kept := 0
 			for _, route := range got.VirtualHosts[0].Routes {
@@ -136,21 +134,21 @@ func TestUnchangedRoutesAreNotDecodedAgain(t *testing.T) {
 
 // Given a RouteConfiguration that the client has, when an update is faulty, then the
 // faults are those of decoding the whole, and name the places in the whole.
-func TestFaultsInUpdatesAreThoseOfTheWhole(t *testing.T) {
+func TestFaultsOfPatchedUpdates(t *testing.T) {
 	t.Parallel()
 	last := mustDecode[RouteConfiguration](t, RouteConfigurationType, twoHosts())
 	for _, edit := range []func(pb *routepb.RouteConfiguration){
 		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].Match = nil },
 		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[0].Routes[3].Match = regexMatch("(") },
 		func(pb *routepb.RouteConfiguration) {
-			pb.VirtualHosts[0].Routes[3], pb.VirtualHosts[0].Routes[9] = toCluster("/", ""), toCluster("/", "")
+			pb.VirtualHosts[0].Routes[3], pb.VirtualHosts[0].Routes[9] = xdsmsg.PrefixRoute("/", ""), xdsmsg.PrefixRoute("/", "")
 		},
 		func(pb *routepb.RouteConfiguration) { pb.VirtualHosts[1].Domains = pb.VirtualHosts[0].Domains },
 	} {
 		pb := twoHosts()
 		edit(pb)
 		got, err := decodeAfter(t, last, pb)
-		_, _, want := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{})
+		_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 		if got != nil || err == nil || want == nil || err.Error() != want.Error() {
 			t.Errorf("Decode = %v, %v, want the error %v", got, err, want)
 		}
@@ -158,7 +156,7 @@ func TestFaultsInUpdatesAreThoseOfTheWhole(t *testing.T) {
 }
 
 // Given a bound on all regular expressions of a resource, when updates bring one after
-// the other, then they count together, and those that are gone do not.
+// the other, then they count together, and removed ones do not count.
 func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	t.Parallel()
 	large := func(i int) *routepb.RouteMatch {
@@ -170,19 +168,19 @@ func TestRegularExpressionsOfUpdatesCountTogether(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 100; n++ {
-		host.Routes = append(host.Routes, routeTo(large(n), clusterAction("a")))
+		host.Routes = append(host.Routes, xdsmsg.Route(large(n), xdsmsg.ToCluster("a")))
 		var rc *RouteConfiguration
 		if rc, err = decodeAfter(t, last, pb); err == nil {
 			last = rc
 		}
 	}
-	_, _, want := RouteConfigurationType.Decode(mustAny(t, pb), xdsclient.DecodeOptions{})
+	_, _, want := RouteConfigurationType.Decode(xdsmsg.Any(pb), xdsclient.DecodeOptions{})
 	if n < 10 || err == nil || want == nil || err.Error() != want.Error() {
 		t.Fatalf("the error of %d large expressions is %v, want %v", n, err, want)
 	}
 	host.Routes = host.Routes[:1]
 	for i := range 30 {
-		host.Routes[0] = routeTo(large(1000+i), clusterAction("a"))
+		host.Routes[0] = xdsmsg.Route(large(1000+i), xdsmsg.ToCluster("a"))
 		if last, err = decodeAfter(t, last, pb); err != nil {
 			t.Fatalf("after %d expressions that are gone: %v", i, err)
 		}
@@ -207,9 +205,7 @@ func TestPatchedRoutesAgreeWithDecodedOnes(t *testing.T) {
 			pb = proto.CloneOf(pb)
 			randomEdit(r, pb.VirtualHosts[0])
 			got, err := decodeAfter(t, last, pb)
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			if len(got.VirtualHosts[0].Routes) > 0 && slices.Contains(last.VirtualHosts[0].Routes, got.VirtualHosts[0].Routes[0]) {
 				patched++
 			}
@@ -227,7 +223,7 @@ func TestPatchedRoutesAgreeWithDecodedOnes(t *testing.T) {
 }
 
 func randomRoute(r *rand.Rand) *routepb.Route {
-	return routeTo(randomMatch(r), clusterAction(fmt.Sprint("cluster", r.IntN(10))))
+	return xdsmsg.Route(randomMatch(r), xdsmsg.ToCluster(fmt.Sprint("cluster", r.IntN(10))))
 }
 
 func randomEdit(r *rand.Rand, host *routepb.VirtualHost) {
@@ -254,17 +250,13 @@ func randomEdit(r *rand.Rand, host *routepb.VirtualHost) {
 func checkSameRouting(t *testing.T, got, want *RouteConfiguration) {
 	t.Helper()
 	sorted := func(names []string) []string { return slices.Sorted(slices.Values(names)) }
-	if diff := cmp.Diff(sorted(want.Clusters()), sorted(got.Clusters())); diff != "" {
-		t.Errorf("the clusters differ (-want +got):\n%s", diff)
-	}
+	xdstest.Equal(t, "the clusters", sorted(want.Clusters()), sorted(got.Clusters()))
 	if len(got.VirtualHosts) != len(want.VirtualHosts) {
 		t.Fatalf("%d virtual hosts, want %d", len(got.VirtualHosts), len(want.VirtualHosts))
 	}
 	for i, w := range want.VirtualHosts {
 		g := got.VirtualHosts[i]
-		if diff := cmp.Diff(sorted(w.Clusters()), sorted(g.Clusters())); diff != "" {
-			t.Errorf("the clusters of virtual host %d differ (-want +got):\n%s", i, diff)
-		}
+		xdstest.Equal(t, fmt.Sprintf("the clusters of virtual host %d", i), sorted(w.Clusters()), sorted(g.Clusters()))
 		if g.Name != w.Name || !reflect.DeepEqual(g.Domains, w.Domains) || !reflect.DeepEqual(g.Overrides, w.Overrides) || !reflect.DeepEqual(g.Routes, w.Routes) {
 			t.Errorf("virtual host %d is not what it decodes to", i)
 		}
@@ -291,15 +283,11 @@ func checkSameRoutes(t *testing.T, r *rand.Rand, vh *VirtualHost, routes []*rout
 // second has the outcome that it has alone.
 func FuzzPatch(f *testing.F) {
 	plain, err := proto.Marshal(twoHosts())
-	if err != nil {
-		f.Fatal(err)
-	}
+	xdstest.NoError(f, err)
 	edited := twoHosts()
-	edited.VirtualHosts[0].Routes[3] = toCluster("/", "new")
+	edited.VirtualHosts[0].Routes[3] = xdsmsg.PrefixRoute("/", "new")
 	other, err := proto.Marshal(edited)
-	if err != nil {
-		f.Fatal(err)
-	}
+	xdstest.NoError(f, err)
 	f.Add(plain, other)
 	f.Add(plain, plain[:len(plain)-3])
 	f.Add(plain, append(slices.Clone(plain), 0x10, 1))

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -8,17 +9,175 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/dynxds/dynxds/internal/matching"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
+
+// decodeDomains decodes a RouteConfiguration with a virtual host for each
+// domain, called like it.
+func decodeDomains(t testing.TB, domains ...string) *RouteConfiguration {
+	t.Helper()
+	pb := &routepb.RouteConfiguration{Name: "r"}
+	for _, d := range domains {
+		pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Name: d, Domains: []string{d}})
+	}
+	return mustDecode[RouteConfiguration](t, RouteConfigurationType, pb)
+}
+
+// Envoy's VirtualHost.domains: the search order, and what a wildcard is.
+func TestVirtualHostByAuthority(t *testing.T) {
+	t.Parallel()
+	all := []string{"*", "*.com", "*.example.com", "*-api.example.com", "echo.*", "echo.ex*", "echo.example.com", "Mixed.Example.ORG", "host:80"}
+	for _, tc := range []struct {
+		given     string
+		domains   []string
+		authority string
+		want      string
+	}{
+		{"exact before all else", all, "echo.example.com", "echo.example.com"},
+		{"exact, in another case", all, "ECHO.example.COM", "echo.example.com"},
+		{"exact, configured in another case", all, "mixed.example.org", "Mixed.Example.ORG"},
+		{"the longest suffix", all, "v1-api.example.com", "*-api.example.com"},
+		{"a suffix before a prefix", all, "echo.example2.com", "*.com"},
+		{"a shorter suffix", all, "v1.example.com", "*.example.com"},
+		{"the shortest suffix", all, "x.com", "*.com"},
+		{"the longest prefix", all, "echo.example.net", "echo.ex*"},
+		{"a shorter prefix", all, "echo.net", "echo.*"},
+		{"the catch-all", all, "other", "*"},
+		{"the catch-all for nothing", all, "", "*"},
+		{"a wildcard stands for at least one character, at the start", []string{"*.com", "*"}, ".com", "*"},
+		{"a wildcard stands for at least one character, at the end", []string{"echo.*", "*"}, "echo.", "*"},
+		{"a port is part of the authority", all, "host:80", "host:80"},
+		{"a port is not stripped", []string{"host"}, "host:80", ""},
+		{"no match", []string{"a", "*.b", "c.*"}, "b", ""},
+		{"a longer authority", []string{"a.b"}, "xa.b", ""},
+	} {
+		xdstest.Parallel(t, tc.given, func(t *testing.T) {
+			got := ""
+			if vh := decodeDomains(t, tc.domains...).VirtualHost(tc.authority); vh != nil {
+				got = vh.Name
+			}
+			if got != tc.want {
+				t.Errorf("VirtualHost(%q) = %q, want %q", tc.authority, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDomainFaults(t *testing.T) {
+	t.Parallel()
+	const stars = " must have at most one *, as its first or last character"
+	const second = "virtual_hosts[1].domains[0]"
+	checkEach(t, "faults", func(t *testing.T, domains []string) []fault {
+		pb := &routepb.RouteConfiguration{Name: "r"}
+		for _, d := range domains {
+			pb.VirtualHosts = append(pb.VirtualHosts, &routepb.VirtualHost{Domains: []string{d}})
+		}
+		return decodeFaults(t, RouteConfigurationType, pb)
+	}, rows[[]string, []fault]{
+		{"an empty domain", []string{"a", ""}, []fault{{second, "must not be empty"}}},
+		{"a wildcard inside", []string{"a", "a.*.b"}, []fault{{second, `"a.*.b"` + stars}}},
+		{"a wildcard at both ends", []string{"a", "*.b.*"}, []fault{{second, `"*.b.*"` + stars}}},
+		{"two wildcards", []string{"a", "**"}, []fault{{second, `"**"` + stars}}},
+		{"two wildcards at the start", []string{"a", "**.b"}, []fault{{second, `"**.b"` + stars}}},
+		{"a duplicate", []string{"a.b", "a.b"}, []fault{{second, `"a.b" is already a domain of virtual_hosts[0]`}}},
+		{"a duplicate in another case", []string{"a.b", "A.B"}, []fault{{second, `"A.B" is already a domain of virtual_hosts[0]`}}},
+		{"two catch-alls", []string{"*", "*"}, []fault{{second, `"*" is already a domain of virtual_hosts[0]`}}},
+		{"different wildcards of one text", []string{"*a", "a*", "a"}, nil},
+	})
+}
+
+func TestDuplicateDomainWithinOneVirtualHost(t *testing.T) {
+	t.Parallel()
+	checkFaults(t, RouteConfigurationType,
+		&routepb.RouteConfiguration{Name: "r", VirtualHosts: []*routepb.VirtualHost{{Domains: []string{"a", "b", "a"}}}},
+		[]fault{{"virtual_hosts[0].domains[2]", `"a" is already a domain of virtual_hosts[0]`}})
+}
+
+// linearVirtualHost compares an authority with one domain after the other.
+func linearVirtualHost(domains []string, authority string) string {
+	rank := func(domain string) int {
+		switch text := strings.Trim(domain, "*"); {
+		case domain == authority:
+			return 1_000
+		case domain == "*":
+			return 1
+		case domain[0] == '*' && len(authority) > len(text) && strings.HasSuffix(authority, text):
+			return 500 + len(text)
+		case domain[len(domain)-1] == '*' && len(authority) > len(text) && strings.HasPrefix(authority, text):
+			return 100 + len(text)
+		}
+		return 0
+	}
+	best := ""
+	for _, d := range domains {
+		if rank(d) > 0 && (best == "" || rank(d) > rank(best)) {
+			best = d
+		}
+	}
+	return best
+}
+
+func TestVirtualHostAgreesWithALinearSearch(t *testing.T) {
+	t.Parallel()
+	word := func(r *rand.Rand, least int) string {
+		b := make([]byte, least+r.IntN(5))
+		for i := range b {
+			b[i] = "ab."[r.IntN(3)]
+		}
+		return string(b)
+	}
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(2, seed))
+		known := map[string]bool{}
+		var domains []string
+		for range r.IntN(30) {
+			d := []string{"*", "", ""}[r.IntN(3)] + word(r, 1)
+			if d[0] != '*' && r.IntN(2) == 0 {
+				d += "*"
+			}
+			if r.IntN(20) == 0 {
+				d = "*"
+			}
+			if !known[d] {
+				known[d] = true
+				domains = append(domains, d)
+			}
+		}
+		rc := decodeDomains(t, domains...)
+		for range 200 {
+			authority, got := word(r, 0), ""
+			if vh := rc.VirtualHost(authority); vh != nil {
+				got = vh.Name
+			}
+			if want := linearVirtualHost(domains, authority); got != want {
+				t.Fatalf("%q among %q: got %q, want %q", authority, domains, got, want)
+			}
+		}
+	}
+}
+
+func TestVirtualHostDoesNotAllocate(t *testing.T) {
+	rc := decodeDomains(t, "*", "*.example.com", "echo.*", "a")
+	allocs := testing.AllocsPerRun(100, func() {
+		if rc.VirtualHost("echo.example.net").Name != "echo.*" || rc.VirtualHost("x.example.com") == nil {
+			t.Error("wrong virtual host")
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations, want 0", allocs)
+	}
+}
 
 // gRFC A28, "Picking": the first match wins, even over an exact one behind it.
 func TestFirstMatchWins(t *testing.T) {
 	t.Parallel()
 	vh := decodeRoutes(t,
-		toCluster("/MyService", "first"),
-		routeTo(pathMatch("/MyService/MyMethod"), clusterAction("second")),
-		routeTo(pathMatch("/Other/M"), clusterAction("third")),
-		toCluster("/Other", "fourth"),
-		routeTo(pathMatch("/Other/M"), clusterAction("fifth")),
+		xdsmsg.PrefixRoute("/MyService", "first"),
+		xdsmsg.Route(xdsmsg.Path("/MyService/MyMethod"), xdsmsg.ToCluster("second")),
+		xdsmsg.Route(xdsmsg.Path("/Other/M"), xdsmsg.ToCluster("third")),
+		xdsmsg.PrefixRoute("/Other", "fourth"),
+		xdsmsg.Route(xdsmsg.Path("/Other/M"), xdsmsg.ToCluster("fifth")),
 	)
 	for method, want := range map[string]int{"/MyService/MyMethod": 0, "/Other/M": 2, "/Other/N": 3} {
 		if got := vh.Route(matching.RPC{Method: method}); got != vh.Routes[want] {
@@ -30,7 +189,7 @@ func TestFirstMatchWins(t *testing.T) {
 	}
 }
 
-func TestVirtualHostPutTogetherByHand(t *testing.T) {
+func TestVirtualHostThatWasNotDecoded(t *testing.T) {
 	t.Parallel()
 	route := &Route{Action: &Forward{Clusters: []WeightedCluster{{Name: "a", Weight: 1}}, TotalWeight: 1}}
 	rc := &RouteConfiguration{VirtualHosts: []*VirtualHost{{Domains: []string{"a.b"}, Routes: []*Route{route}}}}
@@ -49,11 +208,11 @@ func TestDeeplyNestedPrefixes(t *testing.T) {
 	for _, fold := range []bool{false, true} {
 		var routes []*routepb.Route
 		for n := 40; n >= 0; n-- {
-			match := prefixMatch("/" + strings.Repeat("a", n))
+			match := xdsmsg.Prefix("/" + strings.Repeat("a", n))
 			if fold && n%2 == 0 {
 				match = caseInsensitive(match)
 			}
-			routes = append(routes, routeTo(match, clusterAction("c")))
+			routes = append(routes, xdsmsg.Route(match, xdsmsg.ToCluster("c")))
 		}
 		vh := decodeRoutes(t, routes...)
 		for n := range 41 {
@@ -65,16 +224,16 @@ func TestDeeplyNestedPrefixes(t *testing.T) {
 }
 
 func TestRouteDoesNotAllocate(t *testing.T) {
-	byHeader := prefixMatch("/other/")
+	byHeader := xdsmsg.Prefix("/other/")
 	byHeader.Headers = []*routepb.HeaderMatcher{exact("h", "x")}
-	byContentType := prefixMatch("/s/")
+	byContentType := xdsmsg.Prefix("/s/")
 	byContentType.Headers = []*routepb.HeaderMatcher{exact("content-type", "x")}
 	vh := decodeRoutes(t,
-		routeTo(byHeader, clusterAction("a")),
-		routeTo(byContentType, clusterAction("a")),
-		routeTo(regexMatch("/s/.*x"), clusterAction("a")),
-		routeTo(caseInsensitive(pathMatch("/S/n")), clusterAction("a")),
-		routeTo(pathMatch("/s/m"), clusterAction("a")))
+		xdsmsg.Route(byHeader, xdsmsg.ToCluster("a")),
+		xdsmsg.Route(byContentType, xdsmsg.ToCluster("a")),
+		xdsmsg.Route(regexMatch("/s/.*x"), xdsmsg.ToCluster("a")),
+		xdsmsg.Route(caseInsensitive(xdsmsg.Path("/S/n")), xdsmsg.ToCluster("a")),
+		xdsmsg.Route(xdsmsg.Path("/s/m"), xdsmsg.ToCluster("a")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "h", "x")
 	allocs := testing.AllocsPerRun(100, func() {
 		if vh.Route(matching.RPC{Method: "/s/m", Context: ctx}) != vh.Routes[4] {
@@ -88,9 +247,9 @@ func TestRouteDoesNotAllocate(t *testing.T) {
 
 func TestRouteByMetadataOfTheContext(t *testing.T) {
 	t.Parallel()
-	match := prefixMatch("/")
+	match := xdsmsg.Prefix("/")
 	match.Headers = []*routepb.HeaderMatcher{exact("h", "x,y")}
-	vh := decodeRoutes(t, routeTo(match, clusterAction("a")))
+	vh := decodeRoutes(t, xdsmsg.Route(match, xdsmsg.ToCluster("a")))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "H", "x", "h", "y")
 	if vh.Route(matching.RPC{Method: "/", Context: ctx}) == nil {
 		t.Error("no route although the context has the header")

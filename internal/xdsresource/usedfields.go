@@ -55,14 +55,14 @@ var usedKeys = map[protoreflect.FullName]fieldNames{
 var usedFields = map[protoreflect.FullName]fieldNames{
 	"envoy.config.listener.v3.Listener":    {"name", "api_listener"},
 	"envoy.config.listener.v3.ApiListener": {"api_listener"},
-	// A name for statistics, which is there as Envoy wants one, asks for nothing.
+	// Envoy requires a name for statistics; it asks for nothing.
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
 		"stat_prefix", "rds", "route_config", "common_http_protocol_options", "http_filters",
 		"xff_num_trusted_hops", "original_ip_detection_extensions",
 	},
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter": {"name", "typed_config", "config_discovery", "is_optional", "disabled"},
 	"envoy.extensions.filters.network.http_connection_manager.v3.Rds":        {"config_source", "route_config_name"},
-	// What is asked for is always of v3.
+	// This client always asks for v3.
 	"envoy.config.core.v3.ConfigSource":         {"ads", "self", "path", "path_config_source", "api_config_source", "resource_api_version"},
 	"envoy.config.core.v3.TypedExtensionConfig": {"name", "typed_config"},
 	"envoy.config.core.v3.HttpProtocolOptions":  {"max_stream_duration"},
@@ -78,7 +78,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"name", "match", "route", "redirect", "direct_response", "filter_action", "non_forwarding_action",
 		"typed_per_filter_config",
 	}, headerEditFields...),
-	// An RPC is always one of gRPC, so grpc holds.
+	// Every RPC is a gRPC request, so grpc always holds.
 	"envoy.config.route.v3.RouteMatch": {
 		"prefix", "path", "safe_regex", "path_separated_prefix", "case_sensitive", "runtime_fraction", "headers",
 		"query_parameters", "grpc",
@@ -106,7 +106,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"regex_rewrite", "response_code", "strip_query",
 	},
 
-	// gRPC speaks HTTP/2 anyhow, so that http2_protocol_options is there is true.
+	// gRPC always speaks HTTP/2, as http2_protocol_options asks.
 	"envoy.config.core.v3.Http2ProtocolOptions": {},
 	"envoy.config.cluster.v3.Cluster": {
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",

@@ -128,8 +128,8 @@ func (v *validator) runtimeFraction(at *faults.Path, pb *corepb.RuntimeFractiona
 	return &share
 }
 
-// adsOrSelf checks where another resource is to come from: gRPC gets all resources over
-// the ADS stream that it has (gRFC A27).
+// adsOrSelf checks the source of another resource: gRPC gets all resources over its ADS
+// stream (gRFC A27).
 func (v *validator) adsOrSelf(at *faults.Path, source *corepb.ConfigSource) {
 	switch source.GetConfigSourceSpecifier().(type) {
 	case *corepb.ConfigSource_Ads, *corepb.ConfigSource_Self:

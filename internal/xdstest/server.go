@@ -1,6 +1,7 @@
 // Package xdstest has what the tests of this module need beside package testutils: a
 // control plane that records its requests and has fault switches (Server), backends on
-// several addresses (Forward), and a log that tests read (Log).
+// several addresses (Forward), a log that tests read (Log), and the checks that every test
+// makes (NoError, Equal).
 //
 // Nothing here sleeps. A test waits for the event, under a context: Recorder.Wait for a
 // request of the client, Log.Wait for a line.

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/dynxds/dynxds/internal/loopback"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -36,8 +37,8 @@ const (
 	AnyNames Mode = iota
 	// ADSMode answers only a request that names every resource of its type in
 	// the snapshot, in the order of the types that the protocol asks for. It
-	// lets go of the watch of a request that it does not answer: the client
-	// hears nothing more of that type before it asks again.
+	// drops the watch of a request that it does not answer: the client gets
+	// nothing of that type until its next request.
 	ADSMode
 	// Delta is AnyNames with a bootstrap that asks for the incremental variant.
 	Delta
@@ -104,9 +105,7 @@ func Start(t testing.TB, mode Mode) *Server { return StartOver(t, mode, nil) }
 func StartOver(t testing.TB, mode Mode, link *testutils.Link) *Server {
 	t.Helper()
 	addr, err := loopback.Reserve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(addr.Release)
 	s := &Server{mode: mode, addr: addr, link: link, news: make(chan struct{})}
 	s.Restart(t)
@@ -150,19 +149,17 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart stops the server and starts another one on the same address. It has
-// no memory of the one before. From its first request on it serves the
-// resources, under the version that was used last: as a server does that counts
-// its versions from 1. Given none, it leaves every request open until Set.
+// Restart stops the server and starts a new one without its state on the same address. From
+// its first request on it serves the resources, under the version that was used last, as a
+// server does that counts its versions from 1. Given none, it leaves every request open
+// until Set.
 func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 	t.Helper()
 	s.Stop()
 	s.life.Lock()
 	defer s.life.Unlock()
 	listener, err := s.addr.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if s.link != nil {
 		listener = s.link.Listener(listener)
 	}
@@ -187,7 +184,7 @@ func (s *Server) Restart(t testing.TB, resources ...proto.Message) {
 		_ = server.Serve(listener)
 	})
 	s.stop = func() {
-		// The streams first: their clients shall see them break, not end.
+		// The streams first, so that their clients see them break.
 		server.Stop()
 		cancel()
 		serving.Wait()
@@ -223,15 +220,11 @@ func (s *Server) publish(t testing.TB, resources []proto.Message) {
 	version, cache := fmt.Sprint(s.version), s.cache
 	s.mu.Unlock()
 	snapshot, err := cachev3.NewSnapshot(version, byType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cache.SetSnapshot(t.Context(), NodeID, snapshot); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
+	xdstest.NoError(t, cache.SetSnapshot(t.Context(), NodeID, snapshot))
 }
 
-// AllowRejections says that the test has the server send what a client rejects.
+// AllowRejections is for tests in which the server sends resources that clients reject.
 func (s *Server) AllowRejections() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

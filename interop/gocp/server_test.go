@@ -6,7 +6,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/testutils"
 )
@@ -28,9 +28,7 @@ type stream = discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesCl
 func subscribe(ctx context.Context, t *testing.T, cc *grpc.ClientConn, version string, clusters ...string) stream {
 	t.Helper()
 	s, err := discoverypb.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	if err := s.Send(&discoverypb.DiscoveryRequest{
 		Node: &corepb.Node{Id: gocp.NodeID}, TypeUrl: xdsmsg.ClusterType, ResourceNames: clusters, VersionInfo: version,
 	}); err != nil {
@@ -43,22 +41,17 @@ func subscribe(ctx context.Context, t *testing.T, cc *grpc.ClientConn, version s
 func receive(t *testing.T, s stream) (version string, resources int) {
 	t.Helper()
 	r, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return r.GetVersionInfo(), len(r.GetResources())
 }
 
 func TestServerServesAndRestarts(t *testing.T) {
 	for _, mode := range gocp.Modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, mode.String(), func(t *testing.T) {
 			ctx := testutils.Context(t)
 			s := gocp.Start(t, mode)
 			cc, err := grpc.NewClient("passthrough:///"+s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			xdstest.NoError(t, err)
 			t.Cleanup(func() { cc.Close() })
 
 			first := subscribe(ctx, t, cc, "", "a")
@@ -82,9 +75,7 @@ func TestServerServesAndRestarts(t *testing.T) {
 				{Stream: 1, TypeURL: xdsmsg.ClusterType, Names: []string{"a"}},
 				{Stream: 2, TypeURL: xdsmsg.ClusterType, Names: []string{"a"}, Version: "1"},
 			}
-			if diff := cmp.Diff(want, s.Requests(), cmpopts.IgnoreFields(gocp.Request{}, "Node")); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			xdstest.Equal(t, "requests", want, s.Requests(), cmpopts.IgnoreFields(gocp.Request{}, "Node"))
 			if n := s.Streams(); n != 2 {
 				t.Errorf("%d streams, want 2", n)
 			}
@@ -99,15 +90,11 @@ func TestADSModeWaitsForAllNames(t *testing.T) {
 	ctx := testutils.Context(t)
 	s := gocp.Start(t, gocp.ADSMode)
 	cc, err := grpc.NewClient("passthrough:///"+s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	s.Set(t, xdsmsg.EDSCluster("a", ""), xdsmsg.EDSCluster("b", ""))
 	stream := subscribe(ctx, t, cc, "", "a")
-	if err := stream.Send(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"a", "b"}}); err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, stream.Send(&discoverypb.DiscoveryRequest{TypeUrl: xdsmsg.ClusterType, ResourceNames: []string{"a", "b"}}))
 	if _, n := receive(t, stream); n != 2 {
 		t.Errorf("the first response has %d clusters, want 2: the request for one is not answered", n)
 	}

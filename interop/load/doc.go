@@ -4,5 +4,5 @@
 // It is for the tests of this module. It measures no speed: the RPCs are paced,
 // so that the load is there all the time without taking the machine from what
 // is tested. The RPCs go to grpc.testing.TestService of testutils.Backend,
-// which says in a header who answered.
+// whose responses name it in a header.
 package load

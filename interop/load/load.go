@@ -19,11 +19,9 @@ import (
 const (
 	// pace is the time between two RPCs of one kind.
 	pace = 2 * time.Millisecond
-	// patience is the deadline of an RPC, and of a Wait. It is there to end
-	// what hangs.
+	// patience is the deadline of an RPC, and of a Wait. It ends what hangs.
 	patience = 30 * time.Second
-	// streak is how many RPCs of each kind in a row WaitForBackends wants to
-	// see.
+	// streak is how many RPCs of each kind in a row satisfy WaitForBackends.
 	streak = 20
 	// maxReported bounds the failures that a test prints.
 	maxReported = 10
@@ -41,7 +39,7 @@ type Failure struct {
 // Load is the RPCs running on one channel. It is safe for concurrent use.
 type Load struct {
 	client testpb.TestServiceClient
-	ending chan struct{} // closed: begin no RPC any more
+	ending chan struct{} // closed: no further RPC begins
 	end    func()
 	work   sync.WaitGroup
 
@@ -74,7 +72,7 @@ func Start(t testing.TB, cc grpc.ClientConnInterface) *Load {
 // has failed. It may be called more than once.
 func (l *Load) Stop(t testing.TB) {
 	t.Helper()
-	failures, done := l.take()
+	failures, done := l.finish()
 	for i, f := range failures {
 		if i == maxReported {
 			break
@@ -86,9 +84,9 @@ func (l *Load) Stop(t testing.TB) {
 	}
 }
 
-// take ends the load and returns the failures that nobody was told of yet, and
-// how many RPCs of each kind succeeded.
-func (l *Load) take() (failures []Failure, done map[string]int) {
+// finish ends the load and returns the failures that were not reported yet, and how many
+// RPCs of each kind succeeded.
+func (l *Load) finish() (failures []Failure, done map[string]int) {
 	l.end()
 	l.work.Wait()
 	l.mu.Lock()
@@ -99,7 +97,7 @@ func (l *Load) take() (failures []Failure, done map[string]int) {
 
 // WaitForBackends returns when the last 20 RPCs of every kind, of those that
 // ended since the call, were answered by these backends and no other, each of
-// them at least once. It fails the test if that does not come to be.
+// them at least once. It fails the test if that does not happen.
 func (l *Load) WaitForBackends(t testing.TB, ids ...string) {
 	t.Helper()
 	x := newExpectation(ids)
@@ -168,13 +166,13 @@ func (l *Load) proceed(ticker *time.Ticker) bool {
 	}
 }
 
-// HoldStream adds a stream that lives until Stop: it exchanges messages all the
-// time, with the backend it began on whatever becomes of the configuration. It
-// returns when the first message is back.
+// HoldStream adds a stream that lives until Stop and exchanges messages all the time with
+// the backend that it began on, whatever the configuration. It returns after the first
+// exchange.
 //
 // On Start's own channel it is the harder test: the stream keeps open the
-// connection that an update gives up, and gRPC-Go 1.85 by itself has RPCs that
-// come to such a connection wait for the end of that stream or of their
+// connection that an update closes, and in gRPC-Go 1.85 by itself RPCs on such a
+// connection wait for the end of that stream or of their
 // deadline (http2Client.NewStream after GracefulClose).
 func (l *Load) HoldStream(t testing.TB, cc grpc.ClientConnInterface) {
 	t.Helper()
@@ -256,7 +254,7 @@ func (x *expectation) String() string {
 	return fmt.Sprintf("answered in a row by kind %v, by backend %v, before that by others %v", x.inARow, x.seen, x.others)
 }
 
-// backendOf is who answered, by the header of the response.
+// backendOf returns the backend that answered, by the header of the response.
 func backendOf(header metadata.MD) (string, error) {
 	id := header.Get(testutils.BackendIDHeader)
 	if len(id) != 1 {

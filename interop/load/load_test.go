@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -19,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func dial(t *testing.T, b *testutils.Backend) *grpc.ClientConn {
 	t.Helper()
 	cc, err := grpc.NewClient("passthrough:///"+b.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	t.Cleanup(func() { cc.Close() })
 	return cc
 }
@@ -30,7 +29,7 @@ func TestEveryKindRuns(t *testing.T) {
 	t.Parallel()
 	l := Start(t, dial(t, testutils.StartBackend(t, "only")))
 	l.WaitForBackends(t, "only")
-	failures, done := l.take()
+	failures, done := l.finish()
 	if len(failures) > 0 {
 		t.Errorf("failures: %v", failures)
 	}
@@ -50,10 +49,8 @@ func TestEveryFailureCounts(t *testing.T) {
 	l.WaitForBackends(t, "only")
 	b.Fail(status.Error(codes.Aborted, "on purpose"))
 	// Twice the number of kinds in a row cannot all be of other kinds.
-	if err := b.Wait(testutils.Context(t), b.Count()+10*len(Kinds)); err != nil {
-		t.Fatal(err)
-	}
-	failures, _ := l.take()
+	xdstest.NoError(t, b.Wait(testutils.Context(t), b.Count()+10*len(Kinds)))
+	failures, _ := l.finish()
 	failed := map[string]bool{}
 	for _, f := range failures {
 		failed[f.Kind] = true
@@ -80,14 +77,13 @@ func TestHeldStream(t *testing.T) {
 		{"that is left alone", func(*testutils.Backend) {}, false},
 		{"whose backend goes", (*testutils.Backend).Stop, true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			b := testutils.StartBackend(t, "only")
 			l := Start(t, dial(t, b))
 			l.HoldStream(t, dial(t, b))
 			l.WaitForBackends(t, "only")
 			test.after(b)
-			failures, _ := l.take()
+			failures, _ := l.finish()
 			failed := slices.ContainsFunc(failures, func(f Failure) bool { return f.Kind == longLived })
 			if failed != test.fails {
 				t.Errorf("it failed: %v, want %v; all failures: %v", failed, test.fails, failures)
@@ -125,8 +121,7 @@ func TestExpectation(t *testing.T) {
 			}
 		}}, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			x := newExpectation(test.ids)
 			for _, f := range test.seen {
 				f(x)

@@ -6,12 +6,12 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// client is a kind of client of a mesh. The name is its node's id, too.
+// client is a kind of client of a mesh. The name is also the id of its node.
 type client struct {
 	name string
 	dpds dpdsUse
-	// features are those of the first control plane, further whether there is
-	// another one to fall back to.
+	// features are those of the first control plane; further says that there is another
+	// one to fall back to.
 	features []string
 	further  bool
 }
@@ -26,7 +26,7 @@ var clients = []client{
 	{name: "delta with DPDS of another server", dpds: dropsDPDS, features: []string{"delta", constrains}},
 }
 
-// constrains is the feature of servers that know of constraints.
+// constrains is the feature of servers that support constraints.
 const constrains = "dynamic_parameter_constraints"
 
 // lanedClients are those that use DPDS.

@@ -18,9 +18,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// dpdsOps is what happens to the constraints that DPDS hands out. None of it
-// happens in a round of lies: a client that moves asks for variants again, and a
-// lie about these takes away what it had.
+// dpdsOps are the operations on the constraints of DPDS. None is done in a round with
+// lies: a client that moves subscribes again, and a lie in the response withdraws what it
+// had.
 var dpdsOps = []op{
 	{"DPDS changes the constraints of one type", 8, func(r *run) bool {
 		typeURL, l := lanedTypes[r.IntN(len(lanedTypes))], allLanes[r.IntN(len(allLanes))]
@@ -30,7 +30,7 @@ var dpdsOps = []op{
 		l := r.drawLanes()
 		return r.hand(r.drawClient(), func(h *handout) { h.lanes = l })
 	}},
-	{"DPDS changes the constraints, and all that they choose from", 3, func(r *run) bool {
+	{"DPDS changes the constraints, and all variants change", 3, func(r *run) bool {
 		who, l, placements := r.drawClient(), r.drawLanes(), r.placements()
 		if r.lying {
 			return false
@@ -49,26 +49,26 @@ var dpdsOps = []op{
 		code := []codes.Code{codes.NotFound, codes.PermissionDenied}[r.IntN(2)]
 		return r.refuse(r.drawClient(), code)
 	}},
-	{"DPDS cannot tell a client its constraints", 2, func(r *run) bool {
+	{"DPDS fails for a client", 2, func(r *run) bool {
 		code := []codes.Code{codes.Internal, codes.Unavailable}[r.IntN(2)]
 		return r.refuse(r.drawClient(), code)
 	}},
-	{"a DPDS resource goes, and comes back", 3, func(r *run) bool {
+	{"a DPDS resource is deleted, and restored", 3, func(r *run) bool {
 		return r.doubt(r.drawUse(), dpdsGone, func(*xdstest.Server) {}, func(*xdstest.Server) {})
 	}},
 	{"the control plane of DPDS restarts", 2, func(r *run) bool {
 		return r.faultOf(r.policy, (*xdstest.Server).Stop, func(f *xdstest.Server) { r.must(f.Restart()) })
 	}},
-	{"DPDS is swallowed", 2, dpdsLie(silence)},
+	{"DPDS responses are dropped", 2, dpdsLie(silence)},
 	{"DPDS is garbage", 3, dpdsLie(eachResource(inside(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })))},
-	{"DPDS has constraints with faults", 3, dpdsLie(eachResource(inside(faultyConstraints)))},
+	{"DPDS sends invalid constraints", 3, dpdsLie(eachResource(inside(faultyConstraints)))},
 	{"DPDS contradicts itself", 2, dpdsLie(contradiction)},
-	{"DPDS says that nothing is left", 2, dpdsLie(nothingLeft)},
+	{"DPDS sends no resources", 2, dpdsLie(nothingLeft)},
 }
 
-func (r *run) drawClient() client { return lanedClients[r.IntN(len(lanedClients))] }
+func (d draw) drawClient() client { return lanedClients[d.IntN(len(lanedClients))] }
 
-func (r *run) drawUse() dpdsUse { return []dpdsUse{keepsDPDS, dropsDPDS}[r.IntN(2)] }
+func (d draw) drawUse() dpdsUse { return []dpdsUse{keepsDPDS, dropsDPDS}[d.IntN(2)] }
 
 // drawLanes draws the lane of each type, or none.
 func (d draw) drawLanes() map[string]lane {
@@ -79,12 +79,12 @@ func (d draw) drawLanes() map[string]lane {
 	return drawn
 }
 
-// hand has DPDS say something else to a client.
-func (r *run) hand(who client, f func(*handout)) bool {
-	if r.lying {
+// hand changes the handout of a client.
+func (p *publisher) hand(who client, f func(*handout)) bool {
+	if p.lying {
 		return false
 	}
-	return r.change(func(c *config) {
+	return p.change(func(c *config) {
 		h := handout{lanes: maps.Clone(c.handouts[who.name].lanes)}
 		if h.lanes == nil {
 			h.lanes = map[string]lane{}
@@ -94,18 +94,18 @@ func (r *run) hand(who client, f func(*handout)) bool {
 	})
 }
 
-// refuse has DPDS say an error to a client in place of its constraints. A client
-// that then has none is left with that; for the others nobody can say later what
-// they heard last, so it ends.
-func (r *run) refuse(who client, code codes.Code) bool {
-	if !r.hand(who, func(h *handout) { h.instead = code }) {
+// refuse gives a client an error in place of its constraints. A client that then has none
+// stays so. For the others the error ends later, since the model does not know which
+// constraints they received last.
+func (d *disruptor) refuse(who client, code codes.Code) bool {
+	if !d.hand(who, func(h *handout) { h.instead = code }) {
 		return false
 	}
-	if who.dpds == dropsDPDS && r.newest.handouts[who.name].withdrawn() {
+	if who.dpds == dropsDPDS && d.newest.handouts[who.name].withdrawn() {
 		return true
 	}
-	r.later(func() {
-		r.change(func(c *config) {
+	d.later(func() {
+		d.change(func(c *config) {
 			h := c.handouts[who.name]
 			h.instead = codes.OK
 			c.handouts[who.name] = h
@@ -114,21 +114,21 @@ func (r *run) refuse(who client, code codes.Code) bool {
 	return true
 }
 
-// doubt is a fault in which a DPDS resource is not there, or not to be trusted.
-func (r *run) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.Server)) bool {
-	if r.lying {
+// doubt is a fault in which a DPDS resource is missing or distorted.
+func (d *disruptor) doubt(use dpdsUse, state dpdsState, do, undo func(*xdstest.Server)) bool {
+	if d.lying {
 		return false
 	}
 	become := func(s dpdsState) {
-		r.change(func(c *config) { c.dpds[use.resource()] = s })
+		d.change(func(c *config) { c.dpds[use.resource()] = s })
 	}
-	return r.faultOf(r.dpdsServer(use), func(f *xdstest.Server) {
+	return d.faultOf(d.dpdsServer(use), func(f *xdstest.Server) {
 		become(state)
 		do(f)
 	}, func(f *xdstest.Server) {
 		undo(f)
 		become(dpdsServed)
-		// What was lied about is not said again by itself.
+		// The server does not resend correct resources by itself.
 		f.BreakStreams(errors.New("on purpose"))
 	})
 }
@@ -141,8 +141,7 @@ func (m *mesh) dpdsServer(use dpdsUse) *xdstest.Server {
 	return m.control
 }
 
-// dpdsLie applies a distortion to what DPDS says, and to nothing else, for a
-// while.
+// dpdsLie distorts DPDS responses, and no others, for a while.
 func dpdsLie(d distortion) func(*run) bool {
 	return func(r *run) bool {
 		return r.doubt(r.drawUse(), dpdsDoubtful, d.only(dynparam.MapTypeURL).begin, stopDistorting)
@@ -202,13 +201,12 @@ func faultyConstraints(a *anypb.Any) {
 	a.Value = spoiled.Value
 }
 
-// checkDPDS says what is wrong with what a client at rest holds of its DPDS
-// resource.
+// checkDPDS checks the DPDS resource of a client at rest.
 func (c *config) checkDPDS(who client, held *xdsclient.ResourceDump) error {
 	h := c.handouts[who.name]
 	if h.instead != codes.OK {
 		if held.State != xdsclient.StateReceivedError || held.Cached() {
-			return fmt.Errorf("it is told %v instead of constraints, and the state of its DPDS resource is %v", h, held.State)
+			return fmt.Errorf("it gets %v instead of constraints, and the state of its DPDS resource is %v", h, held.State)
 		}
 		return nil
 	}
@@ -221,7 +219,7 @@ func (c *config) checkDPDS(who client, held *xdsclient.ResourceDump) error {
 		return err
 	}
 	if held.State != xdsclient.StateACKed || held.Failure != nil || !bytes.Equal(want.Value, held.Any().GetValue()) {
-		return fmt.Errorf("its DPDS resource is %v, and not that it is told %v: %+v", held.State, h, held.Failure)
+		return fmt.Errorf("its DPDS resource is %v, want that with %v: %+v", held.State, h, held.Failure)
 	}
 	return nil
 }

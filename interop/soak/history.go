@@ -9,9 +9,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
-// history is which configurations RPCs may have gone by: the one that all
-// clients were last known to have, and those published since. It is safe for
-// concurrent use.
+// history has the configurations that RPCs may have followed: the one that all clients
+// were last known to have, and those published since. It is safe for concurrent use.
 type history struct {
 	mu      sync.Mutex
 	entries []*entry
@@ -19,8 +18,7 @@ type history struct {
 
 type entry struct {
 	*config
-	// retired is when every client was known to have a newer one, zero if that
-	// is not so yet.
+	// retired is when every client was known to have a newer one, or zero.
 	retired time.Time
 }
 
@@ -30,8 +28,8 @@ func (h *history) publish(c *config) {
 	h.entries = append(h.entries, &entry{config: c})
 }
 
-// settle retires all but the newest, which every client now has, and forgets
-// what no RPC that is still under way can have gone by.
+// settle retires all but the newest, which every client now has, and forgets those that
+// no RPC in progress can have followed.
 func (h *history) settle(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,8 +43,8 @@ func (h *history) settle(now time.Time) {
 	}
 }
 
-// since returns the configurations that an RPC may have gone by that began at
-// the given time, and has ended.
+// since returns the configurations that a finished RPC may have followed that began at
+// the given time.
 func (h *history) since(began time.Time) []*config {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,8 +60,8 @@ func (h *history) since(began time.Time) []*config {
 // live returns the configurations that clients may have now.
 func (h *history) live() []*config { return h.since(time.Now()) }
 
-// routes is the resource that a version's routes are in. All configurations of a
-// version have them in the same.
+// routes is the resource with the routes of a version, which is the same in all
+// configurations of the version.
 func (h *history) routes(version int) key {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,22 +73,21 @@ func (h *history) routes(version int) key {
 	return key{}
 }
 
-// allowed says what is wrong with an RPC that a client's routes sent somewhere,
-// if anything is.
+// allowed checks where an RPC of a client went.
 //
-// A client may have the routes of one configuration and the endpoints of
-// another one for a while: they are resources of their own, and so is what DPDS
-// hands out, by which it asks for either in a lane. And an RPC whose cluster is
-// gone when its endpoint is picked gets another one by the newer routes, while
-// the response headers are those of the older.
+// A client may have the routes of one configuration and the endpoints of another one
+// for a while: they are resources of their own, and so is the DPDS resource with the
+// lanes for both. And if the cluster of an RPC was removed when its endpoint is picked,
+// the newer routes choose another one, while the response headers are still those of the
+// older.
 func allowed(live []*config, who client, o outcome) error {
 	version, backend := o.version(), o.backend()
 	lanes := func(c *config) []lane { return lanesOf(live, who, c.routesType()) }
 	if !slices.ContainsFunc(live, func(c *config) bool { return c.version == version }) {
-		return fmt.Errorf("it went by version %d, which is none of those that clients may have: %v", version, live)
+		return fmt.Errorf("it followed version %d, which no client may have: %v", version, live)
 	}
 	if !slices.ContainsFunc(live, func(c *config) bool { return c.version == version && slices.Contains(lanes(c), o.lane()) }) {
-		return fmt.Errorf("it went by the routes of lane %q of version %d, which the client may not have: %v", o.lane(), version, live)
+		return fmt.Errorf("it followed the routes of lane %q of version %d, which the client may not have: %v", o.lane(), version, live)
 	}
 	endpoints := lanesOf(live, who, xdsmsg.EndpointType)
 	for _, routing := range live {
@@ -103,7 +100,7 @@ func allowed(live []*config, who client, o outcome) error {
 			}
 		}
 	}
-	return fmt.Errorf("it went by version %d, which does not lead to backend %d: %v", version, backend, live)
+	return fmt.Errorf("it followed version %d, which does not lead to backend %d: %v", version, backend, live)
 }
 
 // leads reports whether any of the clusters has the backend in one of the lanes

@@ -8,10 +8,14 @@ import (
 	"testing"
 	"time"
 
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -49,13 +53,12 @@ func TestWhereAnRPCMayGo(t *testing.T) {
 		{2, 2, ""}, // blue was gone
 		{2, 3, "does not lead to backend 3"},
 		{3, 0, "does not lead to backend 0"},
-		{1, 0, "none of those"},
-		{4, 0, "none of those"},
-		{-1, 0, "none of those"},
+		{1, 0, "no client may have"},
+		{4, 0, "no client may have"},
+		{-1, 0, "no client may have"},
 		{2, -1, "does not lead to"},
 	} {
-		t.Run(fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, fmt.Sprintf("version %d, backend %d", test.version, test.backend), func(t *testing.T) {
 			checkFault(t, allowed(live, client{}, answered(test.version, unlaned, test.backend)), test.fault)
 		})
 	}
@@ -78,10 +81,10 @@ func TestHistory(t *testing.T) {
 		return all
 	}
 	if got := versions(h.since(now.Add(time.Second))); !slices.Equal(got, []int{2, 3}) {
-		t.Errorf("an RPC that began after the settling may have gone by %v, want 2 and 3", got)
+		t.Errorf("an RPC that began after the settling may have followed %v, want 2 and 3", got)
 	}
 	if got := versions(h.since(now.Add(-time.Second))); !slices.Equal(got, []int{1, 2, 3}) {
-		t.Errorf("an RPC that began before the settling may have gone by %v, want 1, 2 and 3", got)
+		t.Errorf("an RPC that began before the settling may have followed %v, want 1, 2 and 3", got)
 	}
 	h.settle(now.Add(3 * patience))
 	if got := versions(h.since(time.Time{})); !slices.Equal(got, []int{2, 3}) {
@@ -89,9 +92,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestWhatExcusesAFailure: only that the RPC's own backend broke the connection
-// it was on.
-func TestWhatExcusesAFailure(t *testing.T) {
+// An RPC may fail only if its own backend broke the connection that it was on.
+func TestExcusedFailures(t *testing.T) {
 	t.Parallel()
 	m := &mesh{backends: []*backend{
 		{Backend: testutils.StartBackend(t, "0")}, {Backend: testutils.StartBackend(t, "1")},
@@ -115,8 +117,7 @@ func TestWhatExcusesAFailure(t *testing.T) {
 		{"with another status", m.addr(0), -time.Second, time.Second, status.Error(codes.Internal, "odd"), "odd"},
 		{"hanging", m.addr(0), -time.Second, patience, status.Error(codes.DeadlineExceeded, "hang"), "hang"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			checkFault(t, m.verdict(client{}, outcome{
 				method: method, began: crash.Add(test.began), ended: crash.Add(test.end), peer: test.peer, err: test.err,
 			}, &history{}), test.fault)
@@ -124,8 +125,7 @@ func TestWhatExcusesAFailure(t *testing.T) {
 	}
 }
 
-// TestOrderOfVersions: once an RPC went by a version of a resource, none that begins
-// later goes by an older one.
+// Once an RPC followed a version of a resource, none that begins later follows an older one.
 func TestOrderOfVersions(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -148,14 +148,14 @@ func TestOrderOfVersions(t *testing.T) {
 	}{
 		{at(2, 0, 10), ""},
 		{at(1, 5, 20), ""}, // had begun before
-		{at(1, 11, 20), "after an RPC that went by version 2"},
+		{at(1, 11, 20), "after an RPC that followed version 2"},
 		{at(3, 11, 20), ""},
 		{at(2, 21, 30), ""}, // what it still has of another resource
-		{at(1, 21, 30), "after an RPC that went by version 2"},
+		{at(1, 21, 30), "after an RPC that followed version 2"},
 		{other, ""},
 		{at(5, 31, 40), ""},
 		{at(4, 41, 50), ""},
-		{at(2, 51, 60), "after an RPC that went by version 4"},
+		{at(2, 51, 60), "after an RPC that followed version 4"},
 	} {
 		checkFault(t, c.inOrder(step.outcome, h.routes(step.version())), step.fault)
 	}
@@ -163,14 +163,14 @@ func TestOrderOfVersions(t *testing.T) {
 	checkFault(t, c.inOrder(at(1, 70, 80), h.routes(1)), "")
 }
 
-// TestSameSeedSameOperations: what is drawn depends on the seed alone.
+// The drawn operations depend on the seed alone.
 func TestSameSeedSameOperations(t *testing.T) {
 	t.Parallel()
 	drawn := func(seed uint64) string {
-		r := &run{draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}}
+		d := draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends, sure: []int{0, 3}}
 		var b strings.Builder
 		for range 50 {
-			fmt.Fprintln(&b, r.drawOp().name, r.cluster("blue"), r.drawLanes(), r.drawClient().name)
+			fmt.Fprintln(&b, d.op().name, d.cluster("blue"), d.drawLanes(), d.drawClient().name)
 		}
 		return b.String()
 	}
@@ -182,8 +182,7 @@ func TestSameSeedSameOperations(t *testing.T) {
 	}
 }
 
-// TestEveryClusterHasASureBackend: a drawn cluster has one that is up, in
-// every lane.
+// A drawn cluster has a backend that is up in every lane.
 func TestEveryClusterHasASureBackend(t *testing.T) {
 	t.Parallel()
 	d := draw{Rand: rand.New(rand.NewPCG(1, 0)), count: backends, sure: []int{2}}
@@ -210,5 +209,25 @@ func checkFault(t *testing.T, err error, want string) {
 		t.Errorf("no fault, want one with %q", want)
 	case err != nil && !strings.Contains(err.Error(), want):
 		t.Errorf("fault %v, want one with %q", err, want)
+	}
+}
+
+// A message that is cut short is malformed wherever its fields end: clients would have to use
+// a ClusterLoadAssignment without its last localities.
+func TestCutShortIsMalformed(t *testing.T) {
+	t.Parallel()
+	for length := 1; length <= 100; length++ {
+		for endpoints := 1; endpoints <= 5; endpoints++ {
+			message := xdsmsg.SimpleEndpoints(strings.Repeat("n", length), strings.Split(strings.Repeat("127.0.0.1:50051,", endpoints)[:16*endpoints-1], ",")...)
+			whole, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
+			xdstest.NoError(t, err)
+			cut := cutShort(whole)
+			if err := proto.Unmarshal(cut, new(endpointpb.ClusterLoadAssignment)); err == nil {
+				t.Errorf("a name of %d bytes and %d endpoints: %d of %d bytes are a message", length, endpoints, len(cut), len(whole))
+			}
+			if len(cut) < len(whole)/2-1 {
+				t.Errorf("a name of %d bytes and %d endpoints: only %d of %d bytes are left", length, endpoints, len(cut), len(whole))
+			}
+		}
 	}
 }

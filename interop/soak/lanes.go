@@ -9,13 +9,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 const (
 	// laneKey is the dynamic parameter of the variants, and laneHeader the
-	// response header by which routes say which variant they are.
+	// response header with the lane of the routes.
 	laneKey    = "lane"
 	laneHeader = "soak-lane"
 	// lanedNames is the authority of the resources that have variants, and
@@ -39,11 +40,11 @@ var (
 	lanedTypes = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.EndpointType}
 )
 
-// unconstrained is the lane that a control plane gives who does not constrain
-// it: the smaller value first (see package controlplane's docs).
+// unconstrained is the lane that a client without constraints gets: the smallest value
+// (see package controlplane's docs).
 var unconstrained = lanes[0]
 
-// names is how resources are named that the lane has variants of.
+// names is the naming of the resources that have variants in the lane.
 func (l lane) names() naming {
 	if l == unlaned {
 		return ""
@@ -68,17 +69,17 @@ func (l lane) constraints() dynparam.Constraints {
 	return c
 }
 
-// dpdsUse is what a client has to do with DPDS.
+// dpdsUse is how a client uses DPDS.
 type dpdsUse int
 
 const (
-	// noDPDS: it asks for old-style names, without constraints.
+	// noDPDS: it subscribes to old-style names, without constraints.
 	noDPDS dpdsUse = iota
-	// keepsDPDS: what DPDS said last counts until it says something else
-	// (gRFC A88). It comes from the server of everything else.
+	// keepsDPDS: the last valid constraints count (gRFC A88). DPDS comes from the
+	// server of all other resources.
 	keepsDPDS
-	// dropsDPDS: DPDS comes from a server with fail_on_data_errors. When that
-	// has nothing to say, or nothing valid, there are no constraints.
+	// dropsDPDS: DPDS comes from a server with fail_on_data_errors. An error or an
+	// invalid resource leaves the client without constraints.
 	dropsDPDS
 )
 
@@ -90,7 +91,7 @@ func (u dpdsUse) resource() string {
 	return lanedNames.name(dynparam.MapTypeURL, dpdsID)
 }
 
-// names is how the client's resources are named.
+// names is the naming of the client's resources.
 func (u dpdsUse) names() naming {
 	if u == noDPDS {
 		return ""
@@ -98,27 +99,26 @@ func (u dpdsUse) names() naming {
 	return lanedNames
 }
 
-// dpdsState is how it is with a DPDS resource.
+// dpdsState is the state of a DPDS resource.
 type dpdsState int
 
 const (
 	dpdsServed dpdsState = iota
-	// dpdsGone: it does not exist. Over SotW a client may never hear of that.
+	// dpdsGone: it does not exist. Over SotW a client may never learn that.
 	dpdsGone
-	// dpdsDoubtful: it is there, but lied about.
+	// dpdsDoubtful: it exists, but responses about it are distorted.
 	dpdsDoubtful
 )
 
-// handout is what DPDS says to a client.
+// handout is the DPDS resource for a client.
 type handout struct {
-	// lanes are by type URL; a type that is not there is not constrained.
+	// lanes are by type URL; other types are not constrained.
 	lanes map[string]lane
-	// instead is the code of the error that the client gets in place of them,
-	// or OK.
+	// instead is the code of the error that the client gets in their place, or OK.
 	instead codes.Code
 }
 
-// String is for the report of a fault.
+// String is for error messages.
 func (h handout) String() string {
 	if h.instead != codes.OK {
 		return h.instead.String()
@@ -130,17 +130,17 @@ func (h handout) String() string {
 	return s
 }
 
-// resource is the handout as the DPDS resource has it.
+// resource returns the constraints of the handout.
 func (h handout) resource() (dynparam.ByType, error) {
 	types := map[string]dynparam.Constraints{}
 	for typeURL, l := range h.lanes {
-		types[typeURL[len("type.googleapis.com/"):]] = l.constraints()
+		types[typeurl.Name(typeURL)] = l.constraints()
 	}
 	return dynparam.NewByType(types)
 }
 
-// withdrawn reports whether the error says that the client has no constraints,
-// rather than that it cannot be told them now.
+// withdrawn reports whether the error means that the client has no constraints, rather
+// than a transient failure.
 func (h handout) withdrawn() bool {
 	return h.instead == codes.NotFound || h.instead == codes.PermissionDenied
 }
@@ -162,8 +162,8 @@ func (c *config) putDPDS(tx *controlplane.Tx) {
 	}
 }
 
-// constrained is the lane that a client asks for resources of a type in that has
-// heard all that this configuration hands out; unlaned if in no lane.
+// constrained is the lane that a client with this configuration's handout subscribes to
+// for a type; unlaned if it has no constraint.
 func (c *config) constrained(who client, typeURL string) lane {
 	h := c.handouts[who.name]
 	if who.dpds == dropsDPDS && (h.withdrawn() || c.dpds[who.dpds.resource()] != dpdsServed) {
@@ -172,13 +172,13 @@ func (c *config) constrained(who client, typeURL string) lane {
 	return h.lanes[typeURL]
 }
 
-// lane is the one of which the client then gets the resources of a type.
+// lane is the lane of the resources of a type that the client then gets.
 func (c *config) lane(who client, typeURL string) lane {
 	return who.served(typeURL, c.constrained(who, typeURL))
 }
 
-// lanes are those of which it may get them. What is doubtful it may believe: a
-// control plane that contradicts itself says the truth as well.
+// lanes are the lanes that it may get. It may accept a doubtful handout, since a control
+// plane that contradicts itself sends the correct one as well.
 func (c *config) lanes(who client, typeURL string) []lane {
 	all := []lane{c.lane(who, typeURL)}
 	if h := c.handouts[who.name]; c.dpds[who.dpds.resource()] == dpdsDoubtful && !h.withdrawn() {
@@ -187,8 +187,7 @@ func (c *config) lanes(who client, typeURL string) []lane {
 	return all
 }
 
-// served is the lane of which a client gets the resources of a type that it asks for
-// in a lane.
+// served is the lane that a client gets for a type when it subscribes to a lane.
 func (c client) served(typeURL string, l lane) lane {
 	if c.dpds != noDPDS && l == unlaned && slices.Contains(lanedTypes, typeURL) {
 		return unconstrained
@@ -196,7 +195,7 @@ func (c client) served(typeURL string, l lane) lane {
 	return l
 }
 
-// routesType is the type of the resource that the routes are in.
+// routesType is the type of the resource with the routes.
 func (c *config) routesType() string {
 	if c.inline {
 		return xdsmsg.ListenerType
@@ -204,7 +203,7 @@ func (c *config) routesType() string {
 	return xdsmsg.RouteType
 }
 
-// routesKey is the resource that the routes are in, by its old-style name.
+// routesKey is the resource with the routes, by its old-style name.
 func (c *config) routesKey() key {
 	if c.inline {
 		return key{xdsmsg.ListenerType, service}
@@ -212,9 +211,9 @@ func (c *config) routesKey() key {
 	return key{xdsmsg.RouteType, c.routeName}
 }
 
-// lanesOf are those that a client may have resources of a type of, going by what
-// any of the configurations hands out. Constraints are resources of their own:
-// those of one configuration may meet the routes of another.
+// lanesOf are the lanes of which a client may have resources of a type, by any of the
+// configurations. Constraints are resources of their own: a client may have those of one
+// configuration and the routes of another.
 func lanesOf(live []*config, who client, typeURL string) []lane {
 	var all []lane
 	for _, c := range live {

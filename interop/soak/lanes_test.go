@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -36,19 +37,19 @@ func forks(version int, handouts map[string]handout) *config {
 	}
 }
 
-// told is the handout of a lane for routes and another for endpoints.
-func told(routes, endpoints lane) handout {
+// inLanes is the handout of a lane for routes and another for endpoints.
+func inLanes(routes, endpoints lane) handout {
 	return handout{lanes: map[string]lane{xdsmsg.RouteType: routes, xdsmsg.EndpointType: endpoints}}
 }
 
-// TestWhereAnRPCMayGoByDPDS: by routes in a lane, and to endpoints in a lane, that
-// the client was told to ask for, even at different times; by no others (xRFC
-// TP2, "Server-Specified Constraints").
+// An RPC may follow routes in a lane, and go to endpoints in a lane, of the client's
+// handouts, even of different times, but no others (xRFC TP2, "Server-Specified
+// Constraints").
 func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
 	t.Parallel()
 	live := []*config{
-		forks(2, map[string]handout{keeps.name: told("a", "a"), drops.name: told("b", "b")}),
-		forks(2, map[string]handout{keeps.name: told("b", "a"), drops.name: told("b", "b")}),
+		forks(2, map[string]handout{keeps.name: inLanes("a", "a"), drops.name: inLanes("b", "b")}),
+		forks(2, map[string]handout{keeps.name: inLanes("b", "a"), drops.name: inLanes("b", "b")}),
 	}
 	for _, test := range []struct {
 		who     client
@@ -68,44 +69,43 @@ func TestWhereAnRPCMayGoByDPDS(t *testing.T) {
 		{drops, "a", 0, "may not have"},
 		{client{name: "neither"}, "a", 0, "may not have"},
 	} {
-		t.Run(fmt.Sprintf("%s, lane %q, backend %d", test.who.name, test.lane, test.backend), func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, fmt.Sprintf("%s, lane %q, backend %d", test.who.name, test.lane, test.backend), func(t *testing.T) {
 			checkFault(t, allowed(live, test.who, answered(2, test.lane, test.backend)), test.fault)
 		})
 	}
 }
 
-// TestAClientMayBelieveWhatIsDoubtful, as long as it is: then it has no constraints, or
-// those that the lie is about. What is denied is not there to be believed.
-func TestAClientMayBelieveWhatIsDoubtful(t *testing.T) {
+// While its DPDS resource is doubtful, a client has no constraints or those of the resource;
+// none if they are denied.
+func TestLanesWhileDPDSIsDoubtful(t *testing.T) {
 	t.Parallel()
-	denied := told("b", "b")
+	denied := inLanes("b", "b")
 	denied.instead = codes.NotFound
 	for _, test := range []struct {
 		state   dpdsState
 		handout handout
 		want    []lane
 	}{
-		{dpdsServed, told("b", "b"), []lane{"b"}},
-		{dpdsDoubtful, told("b", "b"), []lane{"a", "b"}},
+		{dpdsServed, inLanes("b", "b"), []lane{"b"}},
+		{dpdsDoubtful, inLanes("b", "b"), []lane{"a", "b"}},
 		{dpdsDoubtful, denied, []lane{"a"}},
-		{dpdsGone, told("b", "b"), []lane{"a"}},
+		{dpdsGone, inLanes("b", "b"), []lane{"a"}},
 	} {
 		c := forks(1, map[string]handout{drops.name: test.handout})
 		c.dpds = map[string]dpdsState{drops.dpds.resource(): test.state}
 		if got := lanesOf([]*config{c}, drops, xdsmsg.RouteType); !slices.Equal(got, test.want) {
-			t.Errorf("state %v, told %v: lanes %q, want %q", test.state, test.handout, got, test.want)
+			t.Errorf("state %v, handout %v: lanes %q, want %q", test.state, test.handout, got, test.want)
 		}
 	}
 }
 
-// TestConstraintsOfAClient: those it is told. With an error in their place there
-// are none if its server has fail_on_data_errors, and else the last ones (gRFC
-// A88); an error that will pass changes nothing.
+// A client has the constraints of its handout. With an error in their place it has none if
+// its server has fail_on_data_errors, else the last ones (gRFC A88); a transient error
+// changes nothing.
 func TestConstraintsOfAClient(t *testing.T) {
 	t.Parallel()
 	but := func(code codes.Code) handout {
-		h := told("b", unlaned)
+		h := inLanes("b", unlaned)
 		h.instead = code
 		return h
 	}
@@ -117,26 +117,25 @@ func TestConstraintsOfAClient(t *testing.T) {
 		constrained lane // for routes
 		gets        lane
 	}{
-		{"told", keeps, told("b", "c"), dpdsServed, "b", "b"},
-		{"told", drops, told("b", "c"), dpdsServed, "b", "b"},
-		{"told of another type", keeps, told(unlaned, "c"), dpdsServed, unlaned, "a"},
-		{"told nothing", keeps, handout{}, dpdsServed, unlaned, "a"},
+		{"constrained", keeps, inLanes("b", "c"), dpdsServed, "b", "b"},
+		{"constrained", drops, inLanes("b", "c"), dpdsServed, "b", "b"},
+		{"another type constrained", keeps, inLanes(unlaned, "c"), dpdsServed, unlaned, "a"},
+		{"no constraints", keeps, handout{}, dpdsServed, unlaned, "a"},
 		{"denied", keeps, but(codes.PermissionDenied), dpdsServed, "b", "b"},
 		{"denied", drops, but(codes.PermissionDenied), dpdsServed, unlaned, "a"},
 		{"not found", drops, but(codes.NotFound), dpdsServed, unlaned, "a"},
 		{"transient error", drops, but(codes.Internal), dpdsServed, "b", "b"},
-		{"gone", keeps, told("b", "c"), dpdsGone, "b", "b"},
-		{"gone", drops, told("b", "c"), dpdsGone, unlaned, "a"},
-		{"lied about", keeps, told("b", "c"), dpdsDoubtful, "b", "b"},
-		{"lied about", drops, told("b", "c"), dpdsDoubtful, unlaned, "a"},
+		{"deleted", keeps, inLanes("b", "c"), dpdsGone, "b", "b"},
+		{"deleted", drops, inLanes("b", "c"), dpdsGone, unlaned, "a"},
+		{"lied about", keeps, inLanes("b", "c"), dpdsDoubtful, "b", "b"},
+		{"lied about", drops, inLanes("b", "c"), dpdsDoubtful, unlaned, "a"},
 		{"without DPDS", client{}, handout{}, dpdsServed, unlaned, unlaned},
 	} {
-		t.Run(test.name+", "+test.who.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name+", "+test.who.name, func(t *testing.T) {
 			c := forks(1, map[string]handout{test.who.name: test.handout})
 			c.dpds = map[string]dpdsState{test.who.dpds.resource(): test.state}
 			if got := c.constrained(test.who, xdsmsg.RouteType); got != test.constrained {
-				t.Errorf("it asks for lane %q, want %q", got, test.constrained)
+				t.Errorf("it subscribes to lane %q, want %q", got, test.constrained)
 			}
 			if got := c.lane(test.who, xdsmsg.RouteType); got != test.gets {
 				t.Errorf("it gets lane %q, want %q", got, test.gets)
@@ -148,14 +147,12 @@ func TestConstraintsOfAClient(t *testing.T) {
 	}
 }
 
-// TestWhatAClientHolds: other constraints than it was told, another variant, the
-// same name twice and DPDS in spite of a denial are differences.
+// Constraints other than those of the handout, another variant, the same name twice, and
+// DPDS in spite of a denial are differences.
 func TestWhatAClientHolds(t *testing.T) {
 	t.Parallel()
 	other, err := dynparam.NewParameters(lane("c").parameters())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	routes := xdsclient.ResourceDump{TypeURL: xdsmsg.RouteType, Name: lanedNames.name(xdsmsg.RouteType, ""),
 		State: xdsclient.StateACKed, Constraints: lane("b").constraints(), Parameters: other}
 	elsewhere := routes
@@ -169,15 +166,14 @@ func TestWhatAClientHolds(t *testing.T) {
 		held    []xdsclient.ResourceDump
 		fault   string
 	}{
-		{"other constraints", told("b", "b"), []xdsclient.ResourceDump{elsewhere}, "and is told"},
-		{"another variant", told("b", "b"), []xdsclient.ResourceDump{routes}, `is that of lane "c", want "b"`},
-		{"another DPDS resource", told("b", "b"), []xdsclient.ResourceDump{dpds}, "its DPDS resource is ACKED"},
+		{"other constraints", inLanes("b", "b"), []xdsclient.ResourceDump{elsewhere}, "with the handout"},
+		{"another variant", inLanes("b", "b"), []xdsclient.ResourceDump{routes}, `is that of lane "c", want "b"`},
+		{"another DPDS resource", inLanes("b", "b"), []xdsclient.ResourceDump{dpds}, "its DPDS resource is ACKED"},
 		{"DPDS in spite of a denial", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{dpds}, "NotFound"},
 		{"DPDS denied, twice", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{denied, denied}, "or twice"},
 		{"DPDS denied, and nothing else", handout{instead: codes.NotFound}, []xdsclient.ResourceDump{denied}, "is missing"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
+		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			c := forks(1, map[string]handout{drops.name: test.handout})
 			var err error
 			if d := new(mesh).differenceOf(drops, c, test.held); d != "" {
@@ -188,8 +184,8 @@ func TestWhatAClientHolds(t *testing.T) {
 	}
 }
 
-// TestLiesAboutDPDSAreNoConstraints: what a lie makes of a DPDS resource is
-// invalid. Else clients would go by it, and the model would not know.
+// A distorted DPDS resource is invalid. Else clients would use constraints that the model
+// does not know.
 func TestLiesAboutDPDSAreNoConstraints(t *testing.T) {
 	t.Parallel()
 	lies := map[string]func(*anypb.Any){
@@ -216,13 +212,12 @@ func TestLiesAboutDPDSAreNoConstraints(t *testing.T) {
 	}
 }
 
-// TestHandoutsDoNotShareTheirLanes: a configuration that was published does not
-// change with the next.
+// A published configuration does not change with the next one.
 func TestHandoutsDoNotShareTheirLanes(t *testing.T) {
 	t.Parallel()
-	first := forks(1, map[string]handout{keeps.name: told("a", "a")})
+	first := forks(1, map[string]handout{keeps.name: inLanes("a", "a")})
 	next := first.clone()
-	next.handouts[keeps.name] = told("b", "b")
+	next.handouts[keeps.name] = inLanes("b", "b")
 	if got := first.lane(keeps, xdsmsg.RouteType); got != "a" {
 		t.Errorf("the configuration before hands out lane %q, want a", got)
 	}
@@ -230,22 +225,16 @@ func TestHandoutsDoNotShareTheirLanes(t *testing.T) {
 
 func dpdsResource(t *testing.T, h handout) *anypb.Any {
 	constraints, err := h.resource()
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	packed, err := dynwire.MarshalMap(constraints.ToProto())
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return packed
 }
 
 func wrapped(t *testing.T, a *anypb.Any) *anypb.Any {
 	packed, err := anypb.New(&publishedpb.Resource{Name: keepsDPDS.resource(), Version: "0123456789abcdef", Resource: a,
 		CacheControl: &publishedpb.Resource_CacheControl{DoNotCache: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return packed
 }
 

@@ -14,8 +14,7 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// A distortion is what a lie makes of a response, over either variant of the
-// protocol; nil in place of the response is silence.
+// A distortion changes a response of either protocol; nil drops the response.
 type distortion struct {
 	sotw  func(*discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse
 	delta func(*discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse
@@ -28,15 +27,15 @@ var lies = func() []op {
 		name string
 		distortion
 	}{
-		{"the control plane swallows responses", silence},
+		{"the control plane drops responses", silence},
 		{"the control plane sends garbage for resources", eachResource(func(a *anypb.Any) { a.Value = []byte("\xff\xff\xff garbage") })},
 		{"the control plane cuts resources short", eachResource(func(a *anypb.Any) { a.Value = cutShort(a.Value) })},
 		{"the control plane sends resources of the wrong type", eachResource(wrongType)},
-		{"the control plane names a type that nobody asked for", unknownType},
+		{"the control plane sends an unknown type", unknownType},
 		{"the control plane sends everything twice", doubled},
-		{"the control plane adds what nobody asked for", unasked},
+		{"the control plane adds resources that were not requested", unasked},
 		{"the control plane contradicts itself", contradiction},
-		{"the control plane says that nothing is left", nothingLeft},
+		{"the control plane sends no resources", nothingLeft},
 	} {
 		all = append(all, op{l.name, 3, func(r *run) bool { return r.distort(l.distortion) }})
 	}
@@ -44,8 +43,8 @@ var lies = func() []op {
 }()
 
 // distort applies a distortion to all responses for a while.
-func (r *run) distort(d distortion) bool {
-	return r.lie(d.begin, stopDistorting)
+func (d *disruptor) distort(how distortion) bool {
+	return d.lie(how.begin, stopDistorting)
 }
 
 // begin applies a distortion to all responses of a server.
@@ -56,7 +55,7 @@ func (d distortion) begin(f *xdstest.Server) {
 	f.OnDeltaResponse(func(_ uint64, resp *discoverypb.DeltaDiscoveryResponse) *discoverypb.DeltaDiscoveryResponse {
 		return d.delta(resp)
 	})
-	// Else it might have nothing to say meanwhile.
+	// Else it might send nothing meanwhile.
 	f.BreakStreams(nil)
 }
 
@@ -90,9 +89,8 @@ func eachResource(spoil func(*anypb.Any)) distortion {
 	}
 }
 
-// cutShort returns about the first half of a message, which ends amid a field: what
-// ends between two of them is a message, though another one, and no client can tell
-// that something is missing.
+// cutShort returns about the first half of a message, which ends inside a field: if it
+// ended between two fields, it would be a valid message.
 func cutShort(message []byte) []byte {
 	half := message[:len(message)/2]
 	for rest := half; len(rest) > 0; {
@@ -165,7 +163,7 @@ var contradiction = distortion{
 	},
 }
 
-// nothingLeft omits every resource, or says that it is gone.
+// nothingLeft omits every resource, or says that it was removed.
 var nothingLeft = distortion{
 	func(r *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse {
 		r.Resources = nil

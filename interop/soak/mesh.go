@@ -28,9 +28,9 @@ const backends = 6
 // types are the types of the resources of a mesh.
 var types = []string{xdsmsg.ListenerType, xdsmsg.RouteType, xdsmsg.ClusterType, xdsmsg.EndpointType}
 
-// mesh is the processes of a run, so to speak: control planes over one store,
-// backends, and channels. Of the control planes the first misbehaves, the second
-// never does, and the third, which misbehaves too, is asked for DPDS alone.
+// mesh has the parts of a run: control planes over one store, backends, and channels. The
+// first control plane is disrupted, the second never is, and the third, which is too,
+// serves only DPDS.
 type mesh struct {
 	control, second, policy *xdstest.Server
 	// links are those between the control planes and the clients.
@@ -42,8 +42,8 @@ type mesh struct {
 // backend is a backend, and when it broke its connections.
 type backend struct {
 	*testutils.Backend
-	// sure says that it was up when the mesh settled, and since then. It is
-	// the driver's alone.
+	// sure says that it has been up since the mesh settled. Only the goroutine of the
+	// run uses it.
 	sure bool
 
 	mu      sync.Mutex
@@ -78,16 +78,12 @@ func (m *mesh) addr(i int) string { return m.backends[i].Addr() }
 // dial opens a channel of a client.
 func (m *mesh) dial(t testing.TB, who client) *grpc.ClientConn {
 	b, err := resolver.NewBuilder(who.bootstrap(m))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 	cc, err := grpc.NewClient(who.target(), grpc.WithResolvers(b),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: patience}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	xdstest.NoError(t, err)
 	return cc
 }
 
@@ -99,9 +95,8 @@ func (b *backend) crash() {
 	b.Stop()
 }
 
-// brokeIn reports whether an RPC on a connection to the backend may have failed
-// by a crash. A client does not know of a crash at once: what it sends in
-// between is lost.
+// brokeIn reports whether a crash may have failed an RPC to the backend. A client does not
+// notice a crash at once: what it sends before is lost.
 func (b *backend) brokeIn(began, ended time.Time) bool {
 	const unnoticed = time.Second
 	b.mu.Lock()
@@ -111,8 +106,8 @@ func (b *backend) brokeIn(began, ended time.Time) bool {
 	})
 }
 
-// difference says what a client holds that is not what the store has of the
-// configuration for it, empty if there is nothing.
+// difference describes a difference between the resources of a client and those that the
+// store has for it, or returns "".
 func (m *mesh) difference(who client, c *config) string {
 	for _, of := range xdsclient.Clients() {
 		if dump := of.Dump(); dump.Node.GetId() == who.name {
@@ -131,7 +126,7 @@ func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump
 		r := &held[i]
 		k := key{r.TypeURL, r.Name}
 		if !want[k] {
-			return fmt.Sprintf("it asks for %v with %v, which is not used, or twice", k, r.Constraints)
+			return fmt.Sprintf("it subscribes to %v with %v, which is not used, or twice", k, r.Constraints)
 		}
 		delete(want, k)
 		if k.typeURL == dynparam.MapTypeURL {
@@ -141,7 +136,7 @@ func (m *mesh) differenceOf(who client, c *config, held []xdsclient.ResourceDump
 			continue
 		}
 		if !r.Constraints.Equal(c.constrained(who, k.typeURL).constraints()) {
-			return fmt.Sprintf("it asks for %v with %v, and is told %v", k, r.Constraints, c.handouts[who.name])
+			return fmt.Sprintf("it subscribes to %v with %v, with the handout %v", k, r.Constraints, c.handouts[who.name])
 		}
 		if r.State != xdsclient.StateACKed || r.Failure != nil {
 			return fmt.Sprintf("%v is %v: %+v", k, r.State, r.Failure)

@@ -13,15 +13,15 @@ import (
 const (
 	// service is the target's endpoint, and the name of its Listener.
 	service = "soak.example.com"
-	// versionHeader is the response header by which a configuration says that
-	// it routed the RPC.
+	// versionHeader is the response header with the version of the configuration that
+	// routed the RPC.
 	versionHeader = "soak-version"
 	// maxPriorities bounds the priorities of a cluster.
 	maxPriorities = 3
 )
 
-// The pools that names are drawn from. They are small so that a name comes and
-// goes, and comes back with other contents.
+// The pools that names are drawn from. They are small so that names are removed and added
+// again with other contents.
 var (
 	clusterNames = []string{"amber", "blue", "coral", "denim", "ebony"}
 	routeNames   = []string{"routes", "other-routes"}
@@ -43,8 +43,8 @@ type config struct {
 	// routes has, for each lane, the clusters of each method, by equal weights.
 	routes   map[lane]map[string][]string
 	clusters map[string]clusterSpec
-	// handouts is what DPDS says to each client that uses it, by name, and dpds
-	// how it is with the DPDS resources themselves.
+	// handouts has the handout of each client that uses DPDS, by name, and dpds the
+	// states of the DPDS resources.
 	handouts map[string]handout
 	dpds     map[string]dpdsState
 }
@@ -73,13 +73,12 @@ func (s clusterSpec) endpoints(cluster string) string {
 	return cluster
 }
 
-// backends are those that may be sent RPCs.
+// backends are those that may get RPCs.
 func (p placement) backends() []int { return slices.Concat(p.priorities...) }
 
-// plain is the configuration that a run begins with and comes back to where
-// memory is measured. Its cluster is a new one each time: one that was there
-// before may have connections left, as it keeps a priority that it gave up for a
-// quarter of an hour (gRFC A56).
+// plain is the configuration that a run starts with, and returns to where memory is
+// measured. Its cluster is a new one each time: an old one may have connections left, as
+// it keeps an unused priority for a quarter of an hour (gRFC A56).
 func plain(version int, methods []string) *config {
 	only, name := clusterSpec{placements: map[lane]placement{}}, fmt.Sprint("plain-", version)
 	c := &config{
@@ -107,7 +106,7 @@ func (c *config) clone() *config {
 	return &next
 }
 
-// String is for the report of a fault.
+// String is for error messages.
 func (c *config) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version %d", c.version)
@@ -119,12 +118,12 @@ func (c *config) String() string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.handouts)) {
-		fmt.Fprintf(&b, ", %q is told %v", name, c.handouts[name])
+		fmt.Fprintf(&b, ", %q gets %v", name, c.handouts[name])
 	}
 	return b.String()
 }
 
-// prune takes out the clusters that no route leads to.
+// prune removes the clusters that no route leads to.
 func (c *config) prune() {
 	var used []string
 	for _, l := range allLanes {
@@ -143,7 +142,7 @@ func (c *config) used(l lane) []string {
 // A draw makes the parts of configurations from a run's random numbers.
 type draw struct {
 	*rand.Rand
-	// count is how many backends there are, sure those that are up for certain.
+	// count is the number of backends, sure those that are known to be up.
 	count int
 	sure  []int
 }
@@ -166,7 +165,7 @@ func (d draw) placements() map[lane]placement {
 	return all
 }
 
-// placement draws endpoints of which at least one is up.
+// placement draws endpoints, at least one of which is up.
 func (d draw) placement() placement {
 	all := d.Perm(d.count)
 	pinned := d.sure[d.IntN(len(d.sure))]
@@ -181,7 +180,7 @@ func (d draw) placement() placement {
 	return p
 }
 
-// split deals the backends to priorities, none of which is empty.
+// split distributes the backends over priorities, none of which is empty.
 func (d draw) split(backends []int) [][]int {
 	groups := make([][]int, 1+d.IntN(min(maxPriorities, len(backends))))
 	for i, b := range backends {
@@ -194,8 +193,8 @@ func (d draw) split(backends []int) [][]int {
 	return groups
 }
 
-// routes draws one or two clusters for each method in each lane, out of those
-// that the lane has.
+// routes draws one or two clusters for each method in each lane, of those that the lane
+// has.
 func (d draw) routes(c *config, has func(lane) []string) {
 	for _, l := range allLanes {
 		names := has(l)
@@ -206,4 +205,19 @@ func (d draw) routes(c *config, has func(lane) []string) {
 		}
 		c.routes[l] = drawn
 	}
+}
+
+// op draws an operation by weight.
+func (d draw) op() op {
+	total := 0
+	for _, o := range ops {
+		total += o.weight
+	}
+	n := d.IntN(total)
+	for _, o := range ops {
+		if n -= o.weight; n < 0 {
+			return o
+		}
+	}
+	panic("unreachable: the weights add up to the total")
 }

@@ -6,32 +6,49 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
 const (
-	// slackGoroutines and slackHeap are how much more than after the first
-	// round there may be at the end of a run, heapGrowth the factor beside it.
+	// slackGoroutines, slackHeap and the factor heapGrowth bound the growth since the
+	// first round.
 	slackGoroutines = 20
 	slackHeap       = 8 << 20
 	heapGrowth      = 1.25
-	// rest is how long a mesh is left alone to give up what it does not need:
-	// longer than the balancer keeps the connections of a cluster that is gone.
+	// rest is the time for a mesh to release what it does not need: longer than the
+	// balancer keeps the connections of a removed cluster.
 	rest = 2 * time.Second
 )
 
-// sample is what the process takes while the mesh has a plain configuration.
+// sample is the size of the process while the mesh has a plain configuration.
 type sample struct {
 	round, goroutines int
 	heap              uint64
 }
 
-// measure goes back to a plain configuration and samples the process, the
-// least of a few times: RPCs are running.
+// figures are what a run counts and measures.
+type figures struct {
+	rounds int
+	// done counts the operations by name.
+	done map[string]int
+	// settling is the longest time that the mesh took to come to rest.
+	settling time.Duration
+	samples  []sample
+}
+
+// measure goes back to a plain configuration and checks that the process has not
+// grown since the first round.
 func (r *run) measure(methods []string) {
 	r.publish(plain(r.newest.version+1, methods))
 	r.settle()
-	s := sample{round: r.rounds}
+	r.sample(r.t)
+}
+
+// sample measures the process, the least of a few times as RPCs are running, and
+// compares it with the first sample.
+func (f *figures) sample(t testing.TB) {
+	s := sample{round: f.rounds}
 	for end := time.Now().Add(rest); time.Now().Before(end); <-time.After(rest / 10) {
 		runtime.GC()
 		var m runtime.MemStats
@@ -43,14 +60,14 @@ func (r *run) measure(methods []string) {
 			s.heap = m.HeapAlloc
 		}
 	}
-	r.samples = append(r.samples, s)
-	r.t.Logf("after %d rounds: %d goroutines, %.1f MiB of heap", s.round, s.goroutines, float64(s.heap)/(1<<20))
-	base := r.samples[0]
+	f.samples = append(f.samples, s)
+	t.Logf("after %d rounds: %d goroutines, %.1f MiB of heap", s.round, s.goroutines, float64(s.heap)/(1<<20))
+	base := f.samples[0]
 	if s.goroutines > base.goroutines+slackGoroutines {
-		r.t.Errorf("%d goroutines after %d rounds, %d after the first:\n%s", s.goroutines, s.round, base.goroutines, stacks())
+		t.Errorf("%d goroutines after %d rounds, %d after the first:\n%s", s.goroutines, s.round, base.goroutines, stacks())
 	}
 	if float64(s.heap) > float64(base.heap)*heapGrowth+slackHeap {
-		r.t.Errorf("%d bytes of heap after %d rounds, %d after the first", s.heap, s.round, base.heap)
+		t.Errorf("%d bytes of heap after %d rounds, %d after the first", s.heap, s.round, base.heap)
 	}
 }
 
@@ -59,7 +76,7 @@ func stacks() []byte {
 	return buf[:runtime.Stack(buf, true)]
 }
 
-// report says what the run did.
+// report logs what the run did.
 func (r *run) report(seed uint64) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d rounds, %d configurations; settling took %v at most\n",

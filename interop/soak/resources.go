@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -22,21 +21,23 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/controlplane"
+	"github.com/dynxds/dynxds/internal/typeurl"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
 // key names a resource.
 type key struct{ typeURL, name string }
 
-// naming is how the resources are named that a client asks for: the authority
-// of new-style names (xRFC TP1), or empty for old-style ones.
+// naming is how the resources of a client are named: the authority of new-style names
+// (xRFC TP1), or empty for old-style ones.
 type naming string
 
 func (n naming) name(typeURL, id string) string {
 	if n == "" {
 		return id
 	}
-	return "xdstp://" + string(n) + "/" + strings.TrimPrefix(typeURL, "type.googleapis.com/") + "/" + id
+	return xdsname.New(string(n), typeurl.Name(typeURL), id)
 }
 
 // endpoints is the name of a cluster's ClusterLoadAssignment.
@@ -44,8 +45,8 @@ func (n naming) endpoints(s clusterSpec, cluster string) string {
 	return n.name(xdsmsg.EndpointType, s.endpoints(cluster))
 }
 
-// keys are the resources that clients need of this configuration whose routes
-// are those of the lane, but for those of DPDS.
+// keys are the resources that clients with the routes of the lane need of this
+// configuration, except those of DPDS.
 func (c *config) keys(l lane) map[key]bool {
 	n := l.names()
 	all := map[key]bool{{xdsmsg.ListenerType, n.name(xdsmsg.ListenerType, service)}: true}
@@ -60,8 +61,8 @@ func (c *config) keys(l lane) map[key]bool {
 	return all
 }
 
-// allKeys are the resources that clients need of this configuration, but for
-// those of DPDS.
+// allKeys are the resources that clients need of this configuration, except those of
+// DPDS.
 func (c *config) allKeys() map[key]bool {
 	all := map[key]bool{}
 	for _, l := range allLanes {
@@ -99,7 +100,7 @@ func (c *config) variant(l lane, addr func(int) string) []proto.Message {
 	return messages
 }
 
-// cluster spells the name of the endpoints out where gRFC A47 asks for it.
+// cluster sets the name of the ClusterLoadAssignment where gRFC A47 requires it.
 func (s clusterSpec) cluster(n naming, name string) *clusterpb.Cluster {
 	service := s.service
 	if n != "" {
@@ -122,7 +123,7 @@ func (c *config) listener(n naming, routes *routepb.RouteConfiguration) *listene
 	return xdsmsg.DefaultListener(name, routes.Name, filters...)
 }
 
-// filter is a filter that lets every RPC through.
+// filter returns a filter that passes every RPC.
 func filter(name string, version int) *hcmpb.HttpFilter {
 	if name == "fault" {
 		return xdsmsg.Filter(name, &faultpb.HTTPFault{})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,54 +15,34 @@ import (
 )
 
 const (
-	// opsPerRound is how many operations there are from one settling to the
-	// next.
+	// opsPerRound is the number of operations in a round, after which the mesh settles.
 	opsPerRound = 60
-	// roundsPerMeasure is how many rounds there are from one measuring of
-	// memory to the next.
+	// roundsPerMeasure is the number of rounds between two measurements of memory.
 	roundsPerMeasure = 5
 	// maxPause is the longest time between two operations.
 	maxPause = 25 * time.Millisecond
-	// longestUndo is how many operations may come before one is undone.
-	longestUndo = 15
 	// maxLatency is the longest delay of a message between a client and a control plane.
 	maxLatency = 20 * time.Millisecond
 )
 
-// run is one run, driven by one goroutine.
+// run is one run, driven by one goroutine: rounds of operations on a mesh.
 type run struct {
-	*mesh
-	draw
-	t       testing.TB
-	history history
-	// newest is the configuration that was published last, settled the one
-	// that all clients had when the mesh was last at rest.
-	newest, settled *config
-	// faulty has the control planes that something is the matter with.
-	faulty map[*xdstest.Server]bool
-	// lying says that the control plane lies at times in this round.
-	lying bool
-	// undo is what is to be undone, and after how many operations more.
-	undo []pending
-	done map[string]int
+	disruptor
+	figures
 	// trace is the operations of the round.
 	trace []string
-	// rounds counts, and samples has what was measured after some.
-	rounds   int
-	settling time.Duration // the longest
-	samples  []sample
 }
 
-type pending struct {
-	after int
-	do    func()
-}
-
-// Run keeps a mesh in trouble for at least the duration. It fails the test for
-// everything that should have held and did not.
+// Run disrupts a mesh for at least the duration, and fails the test for each violated
+// invariant.
 func Run(t testing.TB, seed uint64, duration time.Duration) {
-	r := &run{mesh: newMesh(t), t: t, faulty: map[*xdstest.Server]bool{}, done: map[string]int{},
-		draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}}
+	r := &run{
+		disruptor: disruptor{
+			publisher: publisher{mesh: newMesh(t), t: t, draw: draw{Rand: rand.New(rand.NewPCG(seed, 0)), count: backends}},
+			faulty:    map[*xdstest.Server]bool{},
+		},
+		figures: figures{done: map[string]int{}},
+	}
 	var methods []string
 	for _, kind := range load.Kinds {
 		methods = append(methods, kind.Method)
@@ -96,9 +75,8 @@ func Run(t testing.TB, seed uint64, duration time.Duration) {
 	r.measure(methods)
 }
 
-// round draws latencies, does operations and lets the mesh settle. In every other round the control
-// plane lies at times: then clients need not hear of changes in the order in
-// which they were made.
+// round draws latencies, does operations and lets the mesh settle. In every other round
+// the control plane lies at times: then clients need not see changes in order.
 func (r *run) round() {
 	r.rounds++
 	r.lying = r.rounds%2 == 0
@@ -116,7 +94,7 @@ func (r *run) round() {
 	}
 }
 
-// drawLatencies has the links delay messages, in every third round not.
+// drawLatencies sets the latencies of the links: none in every third round.
 func (r *run) drawLatencies() {
 	for i, link := range r.links {
 		toServer, toClient := time.Duration(r.Int64N(int64(maxLatency))), time.Duration(r.Int64N(int64(maxLatency)))
@@ -129,8 +107,7 @@ func (r *run) drawLatencies() {
 	}
 }
 
-// step does one operation that can be done, what is due of the undoing, and a
-// pause.
+// step does one operation, ends the disruptions that are due, and pauses.
 func (r *run) step() {
 	r.sure = nil
 	for i, b := range r.backends {
@@ -139,72 +116,19 @@ func (r *run) step() {
 		}
 	}
 	for {
-		o := r.drawOp()
+		o := r.op()
 		if o.do(r) {
 			r.done[o.name]++
 			r.trace = append(r.trace, fmt.Sprintf("%s %s; %v", time.Now().Format("15:04:05.000"), o.name, r.newest))
 			break
 		}
 	}
-	for i := range r.undo {
-		r.undo[i].after--
-	}
-	r.undo = slices.DeleteFunc(r.undo, func(p pending) bool {
-		if p.after <= 0 {
-			p.do()
-		}
-		return p.after <= 0
-	})
+	r.undoDue()
 	<-time.After(time.Duration(r.Int64N(int64(maxPause))))
 }
 
-func (r *run) drawOp() op {
-	total := 0
-	for _, o := range ops {
-		total += o.weight
-	}
-	n := r.IntN(total)
-	for _, o := range ops {
-		if n -= o.weight; n < 0 {
-			return o
-		}
-	}
-	panic("unreachable: the weights add up to the total")
-}
-
-// later has something undone after some more operations.
-func (r *run) later(undo func()) {
-	r.undo = append(r.undo, pending{1 + r.IntN(longestUndo), undo})
-}
-
-func (r *run) undoAll() {
-	for _, p := range r.undo {
-		p.do()
-	}
-	r.undo = nil
-}
-
-// publish makes a configuration the newest.
-func (r *run) publish(c *config) {
-	r.newest = c
-	r.history.publish(c)
-	r.store(c)
-}
-
-// store puts the resources of a configuration into the store. What it has no
-// more stays there, as long as clients may still use it.
-func (r *run) store(c *config) {
-	r.update(func(tx *controlplane.Tx) { c.put(tx, r.addr) })
-}
-
-func (r *run) update(f func(tx *controlplane.Tx)) {
-	_, err := r.control.Store().Update(f)
-	r.must(err)
-}
-
-// settle undoes all that is amiss, and waits until every client holds the newest
-// configuration and RPCs go where it says. Then what it does not have is
-// deleted.
+// settle ends all disruptions, and waits until every client holds the newest
+// configuration and RPCs follow it. Then all other resources are deleted.
 func (r *run) settle() {
 	r.undoAll()
 	next := r.newest.clone()
@@ -222,7 +146,7 @@ func (r *run) settle() {
 	for _, c := range r.channels {
 		c.expect(next)
 	}
-	r.await("RPCs to go where the newest configuration says", func() error {
+	r.await("RPCs to follow the newest configuration", func() error {
 		var errs []error
 		for _, c := range r.channels {
 			if err := c.arrived(); err != nil {
@@ -233,7 +157,6 @@ func (r *run) settle() {
 	})
 	r.settling = max(r.settling, time.Since(begin))
 	r.history.settle(time.Now())
-	r.settled = next
 	for _, b := range r.backends {
 		b.sure = true
 	}
@@ -267,21 +190,11 @@ func (r *run) await(what string, check func() error) {
 	}
 }
 
-// judgeOrder begins or ends to judge the order of versions, where there is one:
-// of two servers, the preferred one may come back with what it had to say before
-// the other one said something newer.
+// judgeOrder turns the check of the order of versions on or off. It stays off for
+// clients with two servers: the preferred one may return with older resources than the
+// other one has sent.
 func (r *run) judgeOrder(on bool) {
 	for _, c := range r.channels {
 		c.judgeOrder(on && !c.further)
 	}
-}
-
-func (r *run) must(err error) {
-	if err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-func compare(a, b key) int {
-	return strings.Compare(a.typeURL+" "+a.name, b.typeURL+" "+b.name)
 }

@@ -16,8 +16,8 @@ var (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestSoak: clients under constant load, unary and streaming, while everything
-// around them misbehaves. What has to hold is in the package's description.
+// TestSoak keeps clients under constant load, unary and streaming, while everything
+// around them misbehaves. The package's description has the invariants.
 func TestSoak(t *testing.T) {
 	for *seed == 0 {
 		*seed = rand.Uint64()

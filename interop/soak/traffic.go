@@ -24,8 +24,8 @@ import (
 const (
 	// pace is the time between two RPCs of one kind on one channel.
 	pace = 2 * time.Millisecond
-	// patience is the deadline of RPCs, and half of the time that a settling may
-	// take. It is there to end what hangs.
+	// patience is the deadline of RPCs, and half of the time in which the mesh must
+	// settle. It ends RPCs that hang.
 	patience = 30 * time.Second
 )
 
@@ -38,7 +38,7 @@ type outcome struct {
 	err          error
 }
 
-// version and backend are what the response headers say, or -1.
+// version and backend are from the response headers, or -1.
 func (o outcome) version() int { return number(o.header.Get(versionHeader)) }
 func (o outcome) backend() int { return number(o.header.Get(testutils.BackendIDHeader)) }
 
@@ -56,7 +56,7 @@ func number(values []string) int {
 	return n
 }
 
-// traffic is the RPCs of one channel, and what became of them.
+// traffic is the RPCs of one channel, and their outcomes.
 type traffic struct {
 	work sync.WaitGroup
 
@@ -64,15 +64,15 @@ type traffic struct {
 	// succeeded and excused count RPCs by method.
 	succeeded, excused map[string]int
 	faults             []string
-	// newest is the newest version that an RPC went by which has ended, and when
-	// it ended. Empty while order is not judged.
+	// newest is the newest version that a finished RPC followed, and when it ended.
+	// Empty while order is not checked.
 	newest map[orderKey]seen
-	// recent is what a settling waits for; nil if none does.
+	// recent is what settle waits for; nil if it does not.
 	recent map[string]*recent
 }
 
-// orderKey is that among which versions only rise: the RPCs of a method whose routes
-// are those of one resource.
+// orderKey identifies RPCs whose versions must not decrease: those of a method with the
+// routes of one resource.
 type orderKey struct {
 	method string
 	routes key
@@ -84,7 +84,7 @@ type seen struct {
 	ended   time.Time
 }
 
-// recent is who answered the RPCs of a method of late.
+// recent is who answered the last RPCs of a method.
 type recent struct {
 	// since bounds the RPCs that count: they began later.
 	since time.Time
@@ -97,8 +97,8 @@ type recent struct {
 	from     map[int]bool
 }
 
-// start keeps RPCs of every kind running until the context ends. Those under
-// way then end in their own time.
+// start keeps RPCs of every kind running until the context ends. RPCs in progress then
+// finish.
 func (c *channel) start(ctx context.Context, m *mesh, h *history) {
 	c.succeeded, c.excused, c.newest = map[string]int{}, map[string]int{}, map[orderKey]seen{}
 	client := testpb.NewTestServiceClient(c.cc)
@@ -116,7 +116,7 @@ func (c *channel) start(ctx context.Context, m *mesh, h *history) {
 			held++
 			d := 50 * time.Millisecond
 			if held%8 == 0 {
-				// Longer than the policies keep a connection that is given up.
+				// Longer than policies keep an unused connection.
 				d = 1500 * time.Millisecond
 			}
 			header, err := load.Hold(rpc, client, d, opts...)
@@ -146,7 +146,7 @@ func (c *channel) repeat(ctx context.Context, do func(context.Context, ...grpc.C
 	}
 }
 
-// judge takes one RPC into account.
+// judge checks and counts one RPC.
 func (c *channel) judge(o outcome, m *mesh, h *history) {
 	err := m.verdict(c.client, o, h)
 	c.mu.Lock()
@@ -168,8 +168,7 @@ func (c *channel) judge(o outcome, m *mesh, h *history) {
 	}
 }
 
-// verdict says what is wrong with an RPC. One that failed because its backend
-// broke the connection is as it should be.
+// verdict returns the fault of an RPC. One may fail if its backend broke the connection.
 func (m *mesh) verdict(who client, o outcome, h *history) error {
 	if o.err == nil {
 		return allowed(h.since(o.began), who, o)
@@ -182,11 +181,10 @@ func (m *mesh) verdict(who client, o outcome, h *history) error {
 	return fmt.Errorf("it failed (peer %q): %w", o.peer, o.err)
 }
 
-// inOrder says whether an RPC that began after another one had ended went by an
-// older version of the same resource. When the Listener leads from one resource to
-// another and back before the client has told the control plane that it gave up the
-// first one, it goes on with what it has of that, until it hears more. The caller
-// holds mu.
+// inOrder returns an error if an RPC that began after another one had ended followed an
+// older version of the same resource. When the Listener switches to another resource and
+// back before the client has unsubscribed from the first one, the client uses the first
+// one as it was, until it receives an update. The caller holds mu.
 func (c *channel) inOrder(o outcome, routes key) error {
 	if c.newest == nil {
 		return nil
@@ -194,7 +192,7 @@ func (c *channel) inOrder(o outcome, routes key) error {
 	k := orderKey{o.method, routes, o.lane()}
 	last := c.newest[k]
 	if o.version() < last.version && o.began.After(last.ended) {
-		return fmt.Errorf("it went by version %d of %v, after an RPC that went by version %d had ended", o.version(), routes, last.version)
+		return fmt.Errorf("it followed version %d of %v, after an RPC that followed version %d had ended", o.version(), routes, last.version)
 	}
 	if o.version() > last.version {
 		c.newest[k] = seen{o.version(), o.ended}
@@ -202,7 +200,7 @@ func (c *channel) inOrder(o outcome, routes key) error {
 	return nil
 }
 
-// judgeOrder begins to judge the order of versions again, or ends it.
+// judgeOrder turns the check of the order of versions on, from its start, or off.
 func (c *channel) judgeOrder(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,8 +210,8 @@ func (c *channel) judgeOrder(on bool) {
 	}
 }
 
-// streak is how many RPCs of a kind in a row a settling wants to see go where
-// the newest configuration says.
+// streak is how many RPCs of a kind in a row must follow the newest configuration for
+// the mesh to be settled.
 const streak = 10
 
 func (r *recent) observe(o outcome) {
@@ -229,8 +227,7 @@ func (r *recent) observe(o outcome) {
 	r.from[o.backend()] = true
 }
 
-// expect begins to watch for the RPCs to go where the configuration says, its
-// backends being up.
+// expect begins to watch for RPCs that follow the configuration, whose backends are up.
 func (c *channel) expect(cfg *config) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,14 +244,13 @@ func (c *channel) expect(cfg *config) {
 	}
 }
 
-// arrived says what RPCs do not do yet of what they are expected to, nil if
-// that is nothing.
+// arrived returns nil when RPCs do what expect was called for.
 func (c *channel) arrived() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for method, r := range c.recent {
 		if r.inARow < streak || len(r.from) < len(r.expected) {
-			return fmt.Errorf("%s: %d RPCs in a row went by version %d, to %v of %v", method, r.inARow, r.version, r.from, r.expected)
+			return fmt.Errorf("%s: %d RPCs in a row followed version %d, to %v of %v", method, r.inARow, r.version, r.from, r.expected)
 		}
 	}
 	return nil

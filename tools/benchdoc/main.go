@@ -75,7 +75,7 @@ func command(dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// loadAverage is empty where the system does not tell it.
+// loadAverage is empty where the system does not report it.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command doccheck carries out what the documentation tells a reader to do, so
+// Command doccheck runs the commands and writes the files of the documentation, so
 // that no command in it rots.
 //
 //	doccheck [-timeout 5m] FILE...

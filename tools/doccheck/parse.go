@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// step is one code block, and what is to be done with it.
+// step is one code block, and what to do with it.
 type step struct {
 	line int
-	// script is what is to be carried out, empty if that is nothing.
+	// script is the script to run; empty: none.
 	script string
 	// skip is why it is not.
 	skip string
-	// file is where the block is to be written to, and text is the block.
+	// file is the file to write the block to, and text is the block.
 	file, text string
 	// in is the folder, empty for that of the clone.
 	in string

@@ -75,7 +75,7 @@ func writeTable(page string, check bool) error {
 	head, rest, found := strings.Cut(string(text), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return fmt.Errorf("%s has no place for the table: it wants the lines %q and %q", page, begin, end)
+		return fmt.Errorf("%s has no place for the table: it needs the lines %q and %q", page, begin, end)
 	}
 	updated := head + begin + "\n" + render(rooms) + "\n" + end + tail
 	switch {

@@ -36,7 +36,7 @@ var rooms = []room{
 		never: "know a proto or what becomes of the RPC", imports: []string{"google.golang.org/protobuf/...", "github.com/envoyproxy/..."}},
 	{floor: 0, folders: []string{"internal/xdsname"},
 		holds: "names of resources, `xdstp:` ones in canonical form, and the names of their types",
-		never: "know of streams", imports: []string{"google.golang.org/grpc", "github.com/envoyproxy/..."}},
+		never: "know of streams", imports: []string{"google.golang.org/grpc", "github.com/envoyproxy/..."}, beside: []string{"internal/faults"}},
 	{floor: 0, folders: []string{"internal/typeurl"},
 		holds: "the type URLs of xDS, for both ends",
 		never: "import any other package", imports: anyProtocol, only: []string{}},
