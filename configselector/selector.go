@@ -19,6 +19,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/configselector/internal/router"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -129,24 +130,20 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 		return grpcbridge.ErrRetired
 	}
 	defer hold.Release()
-	h := s.ch.rpcs.Headers(opts)
-	to, err := s.route(ctx, method, &h)
-	if err != nil {
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx}
+	if err := s.route(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
 	}
-	origin := ctx
-	if timeout := s.maxStreamDuration(to.Route); timeout > 0 {
+	if timeout := s.maxStreamDuration(rpc.Route); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	chain := s.chainFor(&to)
-	if s.plain(chain, &to, &h) {
-		return invoker(s.decide(ctx, method, to.Cluster), method, req, reply, cc, opts...)
+	if rpc.Plain() {
+		return invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
 	}
-	rpc := router.RPC{Target: to, Headers: h, Chain: chain, Method: method, Options: opts, Origin: origin}
-	return s.routes.Unary(ctx, rpc, req, reply, invoker)
+	return s.routes.Unary(ctx, &rpc, req, reply, invoker)
 }
 
 // Stream carries out a streaming RPC.
@@ -155,18 +152,15 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if !ok {
 		return nil, grpcbridge.ErrRetired
 	}
-	h := s.ch.rpcs.Headers(opts)
-	to, err := s.route(ctx, method, &h)
-	if err != nil {
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx}
+	if err := s.route(&rpc); err != nil {
 		hold.Release()
 		grpcbridge.Finish(opts, err)
 		return nil, err
 	}
-	timeout := s.maxStreamDuration(to.Route)
-	chain := s.chainFor(&to)
-	if !s.plain(chain, &to, &h) {
-		rpc := router.RPC{Target: to, Headers: h, Chain: chain, Method: method, Options: opts, Origin: ctx}
-		return s.routes.Stream(rpc, desc, streamer, timeout, hold)
+	timeout := s.maxStreamDuration(rpc.Route)
+	if !rpc.Plain() {
+		return s.routes.Stream(&rpc, desc, streamer, timeout, hold)
 	}
 	if hold.Counts() {
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { hold.Release() }))
@@ -178,70 +172,57 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 		// it ends, also if it cannot be created.
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
 	}
-	return streamer(s.decide(ctx, method, to.Cluster), desc, cc, method, opts...)
+	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
 func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {
-	if old.Extra == nil {
-		h := router.HeadersOf(s.ch.authority, "")
-		to, err := s.route(old.Context, old.Method, &h)
-		return to.Cluster, err
-	}
-	override := old.Extra.HostOverride
-	if old.Extra.Pinned {
-		switch {
-		case s.routes.Has(old.Cluster):
-			return old.Cluster, nil
-		case override == nil:
-			return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration does not have cluster %q any more", old.Cluster))
+	rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(s.ch.authority, ""), Origin: old.Context}
+	var override *httpfilter.HostOverride
+	if extra := old.Extra; extra != nil {
+		override = extra.HostOverride
+		if extra.Pinned {
+			switch {
+			case s.routes.Has(old.Cluster):
+				return old.Cluster, nil
+			case override == nil:
+				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration does not have cluster %q any more", old.Cluster))
+			}
+			// A session whose endpoint was removed continues on another endpoint.
 		}
-		// A session whose endpoint is gone goes on with another one.
+		ctx, authority, contentType := extra.RPC.Origin()
+		rpc.Origin, rpc.Headers = ctx, router.HeadersOf(authority, contentType)
 	}
-	ctx, authority, contentType := old.Extra.RPC.Origin()
-	h := router.HeadersOf(authority, contentType)
-	to, err := s.route(ctx, old.Method, &h)
-	if err == nil && override != nil {
-		override.SetCluster(to.Cluster)
+	if err := s.route(&rpc); err != nil {
+		return "", err
 	}
-	return to.Cluster, err
+	if override != nil {
+		override.SetCluster(rpc.Cluster)
+	}
+	return rpc.Cluster, nil
 }
 
-// plain reports whether nothing happens to the RPC on its way to gRPC.
-func (s *Selector) plain(c *router.Chain, to *router.Target, h *router.Headers) bool {
-	r := to.Route
-	return len(c.Interceptors) == 0 && c.Err == nil && !h.Special() &&
-		to.Weighted != nil && to.Weighted.Headers == nil && to.Weighted.Authority == "" && to.Weighted.Header == "" &&
-		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
-}
-
-func (s *Selector) chainFor(to *router.Target) *router.Chain {
-	if len(s.special) > 0 {
-		if c, ok := s.special[to.Route]; ok {
-			return c[to.Index]
-		}
-	}
-	return s.base
-}
-
-func (s *Selector) decide(ctx context.Context, method, cluster string) *decision.Decision {
-	return &decision.Decision{
-		Context: ctx,
-		Channel: s.ch.cc,
-		Version: s.routes.Version,
-		Method:  method,
-		Cluster: cluster,
-	}
-}
-
-// route finds the first route that matches and draws a cluster from it. The
-// error is the status that the RPC ends with.
-func (s *Selector) route(ctx context.Context, method string, h *router.Headers) (router.Target, error) {
-	rpc := s.routes.Matchable(ctx, method, h)
-	route := s.routes.VirtualHost.Route(rpc)
+// route finds the first route that matches, draws a cluster from it and sets the chain of
+// filters. The error is the status that the RPC ends with.
+func (s *Selector) route(rpc *router.RPC) error {
+	x := s.routes.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
+	route := s.routes.VirtualHost.Route(x)
 	if route == nil {
-		return router.Target{}, s.routes.Failure(method, "no route matches")
+		return s.routes.Failure(rpc.Method, "no route matches")
 	}
-	return s.routes.Choose(&rpc, route)
+	if err := s.routes.Choose(rpc, &x, route); err != nil {
+		return err
+	}
+	rpc.Chain = s.base
+	if len(s.special) > 0 {
+		if c, ok := s.special[route]; ok {
+			rpc.Chain = c[rpc.Index]
+		}
+	}
+	return nil
+}
+
+func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {
+	return &decision.Decision{Context: ctx, Channel: s.ch.cc, Version: s.routes.Version, Method: rpc.Method, Cluster: rpc.Cluster}
 }
 
 // maxStreamDuration is the bound on the duration of the route's RPCs, 0 if

@@ -1,6 +1,9 @@
 package matching
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Bounds on how a shortlist is indexed.
 const (
@@ -15,14 +18,11 @@ const (
 // shortlist is the routes that can match a path. Those that want a header to have one
 // value, as routes by tenant or by version do, are found by that value. It is immutable.
 type shortlist struct {
-	// all is every route, in order, up to the first one for which the path is
-	// enough.
-	all []int32
-	// rest is all without those in keyed.
-	rest  []int32
-	keyed []keyedRoutes
-	// firstKeyed is the least route in keyed.
-	firstKeyed int32
+	all        []int32 // every route, in order, up to and including certain
+	certain    int32   // the first route that matches by its path alone, or None
+	rest       []int32 // all without those in keyed
+	keyed      []keyedRoutes
+	firstKeyed int32 // the least route in keyed, math.MaxInt32 if it is empty
 }
 
 // keyedRoutes are routes by the value that they ask for in a header.
@@ -32,7 +32,10 @@ type keyedRoutes struct {
 }
 
 func newShortlist(t *Table, all []int32) *shortlist {
-	l := &shortlist{all: all, rest: all}
+	l := &shortlist{all: all, certain: None, rest: all, firstKeyed: math.MaxInt32}
+	if n := len(all); n > 0 && t.at(all[n-1]).onlyPath() {
+		l.certain = all[n-1]
+	}
 	if len(all) < minKeyed {
 		return l
 	}
@@ -61,9 +64,7 @@ func (l *shortlist) key(route int32, m *Route) bool {
 			k = len(l.keyed)
 			l.keyed = append(l.keyed, keyedRoutes{header: matcher.Name, byValue: make(map[string][]int32)})
 		}
-		if len(l.keyed) == 1 && len(l.keyed[0].byValue) == 0 {
-			l.firstKeyed = route
-		}
+		l.firstKeyed = min(l.firstKeyed, route)
 		value := matcher.String.Value
 		l.keyed[k].byValue[value] = append(l.keyed[k].byValue[value], route)
 		return true
@@ -79,8 +80,8 @@ func (l *shortlist) cost() int64 {
 // find returns the first route of the list that matches an RPC whose path matches, or None.
 func (l *shortlist) find(t *Table, rpc *RPC, h *Headers) int32 {
 	rest := l.rest
-	for len(rest) > 0 && (len(l.keyed) == 0 || rest[0] < l.firstKeyed) {
-		if t.at(rest[0]).MatchesRest(rpc, h) {
+	for len(rest) > 0 && rest[0] < l.firstKeyed {
+		if rest[0] == l.certain || t.at(rest[0]).MatchesRest(rpc, h) {
 			return rest[0]
 		}
 		rest = rest[1:]
@@ -96,7 +97,7 @@ func (l *shortlist) find(t *Table, rpc *RPC, h *Headers) int32 {
 	}
 	for {
 		i := popLeast(&lists)
-		if i == None || t.at(i).MatchesRest(rpc, h) {
+		if i == None || i == l.certain || t.at(i).MatchesRest(rpc, h) {
 			return i
 		}
 	}

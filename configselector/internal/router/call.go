@@ -59,11 +59,10 @@ var _ httpfilter.RouteEnd = (*call)(nil)
 // newCall returns the call of an RPC. desc is nil for a unary one. How to reach gRPC
 // is for the caller to add.
 func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
-	to, h := &rpc.Target, &rpc.Headers
 	var c *call
-	byHeader := to.Weighted != nil && to.Weighted.Header != ""
+	byHeader := rpc.Weighted != nil && rpc.Weighted.Header != ""
 	switch {
-	case desc == nil && to.Route.Retry != nil:
+	case desc == nil && rpc.Route.Retry != nil:
 		all := new(struct {
 			call  call
 			more  more
@@ -72,19 +71,19 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 		c = &all.call
 		c.more = &all.more
 		c.more.firstTry = &all.first
-	case h.special || byHeader || len(to.Route.Mirrors) > 0:
+	case rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0:
 		c = &call{more: new(more)}
 	default:
 		c = new(call)
 	}
-	c.routes, c.route, c.weighted, c.origin = r, to.Route, to.Weighted, rpc.Origin
+	c.routes, c.route, c.weighted, c.origin = r, rpc.Route, rpc.Weighted, rpc.Origin
 	own := &c.rpc
-	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, h.authority, to.Cluster, desc, rpc.Options
+	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, rpc.Options
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	if c.more != nil {
-		c.more.headers, c.more.cluster = *h, to.Cluster
-		if len(to.Route.Mirrors) > 0 {
+		c.more.headers, c.more.cluster = rpc.Headers, rpc.Cluster
+		if len(rpc.Route.Mirrors) > 0 {
 			c.more.ownMirrors = new(ownMirrors)
 		}
 	}

@@ -44,9 +44,6 @@ func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
 // Authority returns what the routes see as ":authority".
 func (h *Headers) Authority() string { return h.authority }
 
-// Special reports whether the headers are not those of every RPC of the channel.
-func (h *Headers) Special() bool { return h.special }
-
 // HeadersOf returns the Headers of an RPC that is routed once more.
 func HeadersOf(authority, contentType string) Headers {
 	return Headers{authority: authority, contentType: contentType}

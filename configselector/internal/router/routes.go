@@ -106,14 +106,6 @@ func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) match
 	return rpc
 }
 
-// A Target is where an RPC goes.
-type Target struct {
-	Route    *xdsresource.Route
-	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
-	Index    int                          // of Weighted among the route's clusters
-	Cluster  string
-}
-
 // ClustersOf returns the clusters of a route, none if it forwards nothing.
 func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	if f, ok := route.Action.(*xdsresource.Forward); ok {
@@ -122,34 +114,35 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	return nil
 }
 
-// Choose returns where an RPC goes that takes a route, and draws one of its clusters.
-// The error is the status that the RPC ends with.
-func (r *Routes) Choose(rpc *matching.RPC, route *xdsresource.Route) (Target, error) {
+// Choose sets where rpc goes if it takes a route, and draws one of the route's clusters.
+// x is the RPC as routes match it. The error is the status that the RPC ends with.
+func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) error {
 	switch action := route.Action.(type) {
 	case *xdsresource.Forward:
-		return r.forward(rpc, route, action)
+		return r.forward(rpc, x, route, action)
 	case *xdsresource.DirectResponse, *xdsresource.Redirect:
-		return Target{Route: route}, nil
+		rpc.Route = route
+		return nil
 	case *xdsresource.Unroutable:
-		return Target{}, r.Failure(rpc.Method, action.Reason)
+		return r.Failure(x.Method, action.Reason)
 	default:
-		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("route %q has an action of unknown type %T", route.Name, action))
+		return r.Failure(x.Method, fmt.Sprintf("route %q has an action of unknown type %T", route.Name, action))
 	}
 }
 
-func (r *Routes) forward(rpc *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) (Target, error) {
-	i := draw(f)
-	to := Target{Route: route, Weighted: &f.Clusters[i], Index: i, Cluster: f.Clusters[i].Name}
-	if to.Weighted.Header == "" {
-		return to, nil
+func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
+	rpc.Route, rpc.Index = route, draw(f)
+	rpc.Weighted = &f.Clusters[rpc.Index]
+	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
+		return nil
 	}
-	switch to.Cluster = to.Weighted.Cluster(rpc); {
-	case to.Cluster == "":
-		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("the RPC does not have the header %q, which is to name its cluster", to.Weighted.Header))
-	case !r.Has(to.Cluster):
-		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", to.Weighted.Header, to.Cluster))
+	switch rpc.Cluster = rpc.Weighted.Cluster(x); {
+	case rpc.Cluster == "":
+		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %q, which is to name its cluster", rpc.Weighted.Header))
+	case !r.Has(rpc.Cluster):
+		return r.Failure(x.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", rpc.Weighted.Header, rpc.Cluster))
 	}
-	return to, nil
+	return nil
 }
 
 // draw picks one of the clusters by weight. It draws a random number only if there is
@@ -175,28 +168,41 @@ type Chain struct {
 	Err error
 }
 
-// An RPC is what the application asked for, and how it is to be carried out.
+// An RPC is what the application asked for and, once it is routed, what to do with it.
 type RPC struct {
-	Target  Target
-	Headers Headers
-	Chain   *Chain
 	Method  string
+	Headers Headers
 	Options []grpc.CallOption
-	// Origin is the context as the application gave it.
-	Origin context.Context
+	Origin  context.Context // as the application gave it
+
+	// Choose sets these.
+	Route    *xdsresource.Route
+	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
+	Index    int                          // of Weighted among the route's clusters
+	Cluster  string
+
+	Chain *Chain
+}
+
+// Plain reports whether nothing happens to the RPC on its way to gRPC.
+func (rpc *RPC) Plain() bool {
+	r, w, c := rpc.Route, rpc.Weighted, rpc.Chain
+	return len(c.Interceptors) == 0 && c.Err == nil && !rpc.Headers.special &&
+		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
+		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
 }
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
-func (r *Routes) Unary(ctx context.Context, rpc RPC, req, reply any, invoker grpc.UnaryInvoker) error {
-	c := r.newCall(&rpc, nil)
+func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker) error {
+	c := r.newCall(rpc, nil)
 	c.invoker = invoker
 	return c.unary(ctx, rpc.Chain, req, reply)
 }
 
 // Stream starts a streaming RPC, which timeout bounds if it is above 0. The hold is
 // released when the RPC has ended.
-func (r *Routes) Stream(rpc RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
-	c := r.newCall(&rpc, desc)
+func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
+	c := r.newCall(rpc, desc)
 	c.streaming = &streaming{streamer: streamer, hold: hold}
 	return c.stream(rpc.Origin, rpc.Chain, timeout)
 }
