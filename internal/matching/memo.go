@@ -109,14 +109,14 @@ func (t *Table) shortlist(m *memo, path string) *shortlist {
 
 // inQuestion returns the routes whose path fits, in order, up to the first one
 // for which that is enough. It reports false if they are more than limit.
-func (t *Table) inQuestion(path string, limit int64) (routes []int32, ok bool) {
+func (t *Table) inQuestion(path string, limit int64) (routes []entry, ok bool) {
 	w := t.walk(path)
 	for i := w.next(); i != None; i = w.next() {
 		if int64(len(routes)) >= limit {
 			return nil, false
 		}
-		routes = append(routes, i)
-		if t.at(i).onlyPath() {
+		certain := t.at(i).onlyPath()
+		if routes = append(routes, newEntry(i, certain)); certain {
 			break
 		}
 	}
@@ -124,10 +124,10 @@ func (t *Table) inQuestion(path string, limit int64) (routes []int32, ok bool) {
 }
 
 // hashOf is FNV-1a over whole entries.
-func hashOf(list []int32) uint64 {
+func hashOf(list []entry) uint64 {
 	h := uint64(14695981039346656037)
-	for _, i := range list {
-		h = (h ^ uint64(uint32(i))) * 1099511628211
+	for _, e := range list {
+		h = (h ^ uint64(uint32(e))) * 1099511628211
 	}
 	return h ^ h>>32
 }

@@ -15,34 +15,47 @@ const (
 	keyedCost = 16
 )
 
+// entry is a route of a shortlist: its number, and in the lowest bit whether it is certain
+// to match an RPC that comes across it, so that its conditions need not be looked at.
+type entry int32
+
+func newEntry(route int32, certain bool) entry {
+	if certain {
+		return entry(route<<1 | 1)
+	}
+	return entry(route << 1)
+}
+
+func (e entry) route() int32 { return int32(e >> 1) }
+
+func (e entry) matches(t *Table, rpc *RPC, h *Headers) bool {
+	return e&1 == 1 || t.at(e.route()).MatchesRest(rpc, h)
+}
+
 // shortlist is the routes that can match a path. Those that want a header to have one
 // value, as routes by tenant or by version do, are found by that value. It is immutable.
 type shortlist struct {
-	all        []int32 // every route, in order, up to and including certain
-	certain    int32   // the first route that matches by its path alone, or None
-	rest       []int32 // all without those in keyed
+	all        []entry // every route, in order, up to the first that is certain to match
+	rest       []entry // all without those in keyed
 	keyed      []keyedRoutes
-	firstKeyed int32 // the least route in keyed, math.MaxInt32 if it is empty
+	firstKeyed entry // the least in keyed, math.MaxInt32 if it is empty
 }
 
 // keyedRoutes are routes by the value that they ask for in a header.
 type keyedRoutes struct {
 	header  string
-	byValue map[string][]int32
+	byValue map[string][]entry
 }
 
-func newShortlist(t *Table, all []int32) *shortlist {
-	l := &shortlist{all: all, certain: None, rest: all, firstKeyed: math.MaxInt32}
-	if n := len(all); n > 0 && t.at(all[n-1]).onlyPath() {
-		l.certain = all[n-1]
-	}
+func newShortlist(t *Table, all []entry) *shortlist {
+	l := &shortlist{all: all, rest: all, firstKeyed: math.MaxInt32}
 	if len(all) < minKeyed {
 		return l
 	}
 	l.rest = nil
-	for _, i := range all {
-		if !l.key(i, t.at(i)) {
-			l.rest = append(l.rest, i)
+	for _, e := range all {
+		if !l.key(e.route(), t.at(e.route())) {
+			l.rest = append(l.rest, e)
 		}
 	}
 	l.rest = slices.Clip(l.rest)
@@ -62,11 +75,12 @@ func (l *shortlist) key(route int32, m *Route) bool {
 				continue
 			}
 			k = len(l.keyed)
-			l.keyed = append(l.keyed, keyedRoutes{header: matcher.Name, byValue: make(map[string][]int32)})
+			l.keyed = append(l.keyed, keyedRoutes{header: matcher.Name, byValue: make(map[string][]entry)})
 		}
-		l.firstKeyed = min(l.firstKeyed, route)
+		e := newEntry(route, len(m.Headers) == 1 && len(m.Query) == 0 && m.FractionPerMillion == nil)
+		l.firstKeyed = min(l.firstKeyed, e)
 		value := matcher.String.Value
-		l.keyed[k].byValue[value] = append(l.keyed[k].byValue[value], route)
+		l.keyed[k].byValue[value] = append(l.keyed[k].byValue[value], e)
 		return true
 	}
 	return false
@@ -81,42 +95,36 @@ func (l *shortlist) cost() int64 {
 func (l *shortlist) find(t *Table, rpc *RPC, h *Headers) int32 {
 	rest := l.rest
 	for len(rest) > 0 && rest[0] < l.firstKeyed {
-		if rest[0] == l.certain || t.at(rest[0]).MatchesRest(rpc, h) {
-			return rest[0]
+		if rest[0].matches(t, rpc, h) {
+			return rest[0].route()
 		}
 		rest = rest[1:]
 	}
 	if len(l.keyed) == 0 {
 		return None
 	}
-	lists := [1 + maxKeys][]int32{rest}
+	lists := [1 + maxKeys][]entry{rest}
 	for k := range l.keyed {
 		if value, present := h.Get(l.keyed[k].header); present {
 			lists[1+k] = l.keyed[k].byValue[value]
 		}
 	}
 	for {
-		i := popLeast(&lists)
-		if i == None || i == l.certain || t.at(i).MatchesRest(rpc, h) {
-			return i
+		least := -1
+		for k := range lists {
+			if len(lists[k]) > 0 && (least < 0 || lists[k][0] < lists[least][0]) {
+				least = k
+			}
 		}
-	}
-}
-
-// popLeast removes and returns the least entry of ascending lists, or None.
-func popLeast(lists *[1 + maxKeys][]int32) int32 {
-	least := -1
-	for k := range lists {
-		if len(lists[k]) > 0 && (least < 0 || lists[k][0] < lists[least][0]) {
-			least = k
+		if least < 0 {
+			return None
 		}
+		e := lists[least][0]
+		if e.matches(t, rpc, h) {
+			return e.route()
+		}
+		lists[least] = lists[least][1:]
 	}
-	if least < 0 {
-		return None
-	}
-	i := lists[least][0]
-	lists[least] = lists[least][1:]
-	return i
 }
 
 // isExact reports whether m matches exactly one value.
