@@ -59,7 +59,7 @@ func (nothing) WatchLocator(*xdsclient.ResourceType, string, dynparam.Constraint
 
 // BenchmarkWatch starts and stops a watch where nothing is constrained.
 func BenchmarkWatch(b *testing.B) {
-	w := dpdswrapper.New(nothing{&fakeClient{t: b, cfg: config(b)}})
+	w := dpdswrapper.New(nothing{newFakeClient(b, config())})
 	b.ReportAllocs()
 	for b.Loop() {
 		w.Watch(xdsresource.ClusterType, "c", quiet{})()

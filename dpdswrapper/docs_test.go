@@ -13,17 +13,11 @@ import (
 // The bootstrap of the manual asks for what the manual says.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../docs/dynamic-parameters.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(manual), "```json\n")
+	manual := string(must(os.ReadFile("../docs/dynamic-parameters.md")))
+	_, rest, _ := strings.Cut(manual, "```json\n")
 	document, _, _ := strings.Cut(rest, "```")
-	cfg, err := bootstrap.Parse("manual", []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fakeClient{t: t, cfg: cfg}
+	cfg := must(bootstrap.Parse("manual", []byte(document)))
+	f := newFakeClient(t, cfg)
 	w := dpdswrapper.New(f)
 	listener := must(cfg.ListenerName("", "echo"))
 	w.Watch(xdsresource.ListenerType, listener, new(above))
@@ -34,7 +28,5 @@ func TestManual(t *testing.T) {
 	// And the one with DPDS of another authority.
 	_, rest, _ = strings.Cut(rest, "```json\n")
 	document, _, _ = strings.Cut(rest, "```")
-	if _, err := bootstrap.Parse("manual", []byte(document)); err != nil {
-		t.Error(err)
-	}
+	must(bootstrap.Parse("manual", []byte(document)))
 }

@@ -1,6 +1,7 @@
 package dpdswrapper_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -23,26 +24,21 @@ func TestWatchesAreForTheTarget(t *testing.T) {
 		c.WatchCollection(xdsresource.ClusterType, name("a", clusterType, "*"), new(crowd))
 	}
 	f.Watch(xdsresource.ListenerType, listenerA, new(above))
-	if got := f.find("DPDS").target; got == "" || got == targets[0] || got == targets[1] {
+	if got := f.find("DPDS").client.target; got == "" || got == targets[0] || got == targets[1] {
 		t.Errorf("the DPDS resource is watched for target %q, want one of its own", got)
 	}
-	check := func(typ *xdsclient.ResourceType, prefix string, want ...string) {
+	check := func(typ *xdsclient.ResourceType, name string, want ...string) {
 		t.Helper()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		var got []string
 		for _, w := range f.live {
-			if w.typ == typ && w.name == prefix {
-				got = append(got, w.target)
+			if w.typ == typ && w.name == name {
+				got = append(got, w.client.target)
 			}
 		}
-		if len(got) != len(want) {
-			t.Fatalf("%s is watched for %q, want %q", prefix, got, want)
-		}
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("%s is watched for %q, want %q", prefix, got, want)
-			}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is watched for %q, want %q", name, got, want)
 		}
 	}
 	check(xdsresource.ClusterType, "old-style", targets...)
