@@ -30,8 +30,7 @@ const (
 // routed is a graph that routes to clusters of which nothing is known.
 func routed(t *testing.T, clusters ...string) *fixture {
 	f := newFixture(t)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", clusters...), nil)
+	f.route(clusters...)
 	f.seen = f.changes
 	t.Cleanup(f.graph.close)
 	return f
@@ -89,7 +88,7 @@ func TestStrictDNSIsAnEndpointForEachAddress(t *testing.T) {
 	f.expect("R: a=10.0.0.3:80,127.0.0.9:80")
 	names.answer(t, "strict1.fake:80", "10.0.0.1:80", "10.0.0.2:80")
 	f.expect("R: a=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80,127.0.0.9:80")
-	t.Run("names that stay are not looked up anew", func(t *testing.T) {
+	t.Run("names that stay are not looked up again", func(t *testing.T) {
 		f.answer("Cluster a", inlined("a", strictDNS, "strict2.fake:80"), nil)
 		names.expectEnd(t, "strict1.fake:80")
 		f.expect("R: a=10.0.0.3:80")
@@ -186,10 +185,10 @@ func TestReresolutionIsUpToTheCluster(t *testing.T) {
 	}
 	a, _ := clusters.Get("a")
 	a.ResolveNow()
-	names.await(t, "both names are asked for again", func() bool {
+	names.Await(t, "both names to be asked for again", func() bool {
 		return names.asked["again1.fake:80"] > 0 && names.asked["again2.fake:80"] > 0
 	})
-	names.change(func() {
+	names.Change(func() {
 		if names.asked["again3.fake:80"] > 0 {
 			t.Error("the name of another cluster was asked for again")
 		}

@@ -3,6 +3,7 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,71 +13,57 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// fakeClient is a transport whose resources the test hands out.
-type fakeClient struct {
-	t *testing.T
+// transport is a Client whose resources the test gives.
+type transport struct {
+	xdstest.State
+	t testing.TB
 	// watches has the watchers of each resource: a channel may have several for
 	// one cluster, if it is under an aggregate one.
 	watches map[string][]xdsclient.Watcher
 }
 
-func (c *fakeClient) Bootstrap() *bootstrap.Config {
+func newTransport(t testing.TB) *transport {
+	return &transport{t: t, watches: make(map[string][]xdsclient.Watcher)}
+}
+
+func (*transport) Bootstrap() *bootstrap.Config {
 	return &bootstrap.Config{Node: &corev3.Node{Id: "node-1"}}
 }
 
-func (c *fakeClient) WatchCollection(typ *xdsclient.ResourceType, name string, _ xdsclient.CollectionWatcher) func() {
+// WatchCollection is for other users of a Client: a channel has no collections.
+func (c *transport) WatchCollection(typ *xdsclient.ResourceType, name string, _ xdsclient.CollectionWatcher) func() {
 	c.t.Errorf("collection %s %s is watched", typ.Name, name)
 	return func() {}
 }
 
-func (c *fakeClient) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
+func (c *transport) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
 	key := typ.Name + " " + name
-	if slices.Contains(c.watches[key], w) {
-		c.t.Errorf("%s is watched twice by one watcher", key)
-	}
-	c.watches[key] = append(c.watches[key], w)
+	c.Change(func() {
+		if slices.Contains(c.watches[key], w) {
+			c.t.Errorf("%s is watched twice by one watcher", key)
+		}
+		c.watches[key] = append(c.watches[key], w)
+	})
 	return func() {
-		if i := slices.Index(c.watches[key], w); i >= 0 {
-			c.watches[key] = slices.Delete(c.watches[key], i, i+1)
-		}
-		if len(c.watches[key]) == 0 {
-			delete(c.watches, key)
-		}
+		c.Change(func() {
+			c.watches[key] = slices.DeleteFunc(c.watches[key], func(x xdsclient.Watcher) bool { return x == w })
+			if len(c.watches[key]) == 0 {
+				delete(c.watches, key)
+			}
+		})
 	}
 }
 
-// answer hands a resource, or an error, to the watches of that type and name.
-func (c *fakeClient) answer(key string, value any, err error) {
-	c.t.Helper()
-	watchers := slices.Clone(c.watches[key])
-	if len(watchers) == 0 {
-		c.t.Fatalf("%s is not watched; only %v", key, c.watched())
-	}
-	for _, w := range watchers {
-		done := 0
-		w.ResourceChanged(value, err, func() { done++ })
-		if done != 1 {
-			c.t.Errorf("%s: done was called %d times, want once", key, done)
-		}
-	}
-}
-
-func (c *fakeClient) watched() []string {
-	var keys []string
-	for key := range c.watches {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func (c *transport) watched() []string { return slices.Sorted(maps.Keys(c.watches)) }
 
 // fixture is a graph over a fake transport.
 type fixture struct {
-	*fakeClient
+	*transport
 	graph   *graph
 	changes int
 	seen    int // changes that a snapshot was taken after
@@ -86,20 +73,57 @@ func newFixture(t *testing.T) *fixture { return newFixtureOf(t, "L") }
 
 // newFixtureOf is a graph whose Listener has the given name.
 func newFixtureOf(t *testing.T, listener string) *fixture {
-	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string][]xdsclient.Watcher{}}}
+	f := &fixture{transport: newTransport(t)}
 	t.Cleanup(func() { names.forget(t) }) // After the graph is closed.
-	f.graph = newGraph(f.fakeClient, listener, "authority", func() { f.changes++ })
+	f.graph = newGraph(f.transport, listener, "authority", func() { f.changes++ })
 	f.graph.start()
 	return f
+}
+
+// answer hands a resource, or an error, to the watches of that type and name.
+func (f *fixture) answer(key string, value any, err error) {
+	f.t.Helper()
+	watchers := slices.Clone(f.watches[key])
+	if len(watchers) == 0 {
+		f.t.Fatalf("%s is not watched; only %v", key, f.watched())
+	}
+	for _, w := range watchers {
+		done := 0
+		w.ResourceChanged(value, err, func() { done++ })
+		if done != 1 {
+			f.t.Errorf("%s: done was called %d times, want once", key, done)
+		}
+	}
+}
+
+// route answers the Listener and its routes.
+func (f *fixture) route(clusters ...string) {
+	f.t.Helper()
+	f.answer("Listener L", toRDS("R"), nil)
+	f.answer("RouteConfiguration R", routes("R", clusters...), nil)
+}
+
+// serve answers a cluster and its endpoints, of which there is one.
+func (f *fixture) serve(cluster, address string) {
+	f.t.Helper()
+	f.answer("Cluster "+cluster, eds(cluster), nil)
+	f.answer("ClusterLoadAssignment "+cluster, endpoints(cluster, address), nil)
+}
+
+// ambient reports an ambient error of a resource.
+func (f *fixture) ambient(key string, err error) {
+	f.t.Helper()
+	done := 0
+	if f.watches[key][0].AmbientError(err, func() { done++ }); done != 1 {
+		f.t.Errorf("%s: done was called %d times, want once", key, done)
+	}
 }
 
 // configured is a graph that routes to one resolved cluster.
 func configured(t *testing.T) *fixture {
 	f := newFixture(t)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
-	f.answer("Cluster a", eds("a"), nil)
-	f.answer("ClusterLoadAssignment a", endpoints("a", "1"), nil)
+	f.route("a")
+	f.serve("a", "1")
 	f.expect("R: a=1")
 	return f
 }
@@ -224,8 +248,7 @@ func TestUnchangedPartsKeepTheirPointers(t *testing.T) {
 	f := configured(t)
 	before := f.graph.snapshot()
 	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
-	f.answer("Cluster b", eds("b"), nil)
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.serve("b", "2")
 	f.expect("R: a=1 b=2")
 	after := f.graph.snapshot()
 	a1, _ := before.clusters.Get("a")
@@ -242,8 +265,7 @@ func TestNewRoutesWaitForTheirClusters(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	f.answer("RouteConfiguration R", routes("R", "b", "c"), nil)
-	f.answer("Cluster b", eds("b"), nil)
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.serve("b", "2")
 	f.expectNothing()
 	t.Run("while what is in use goes on to change", func(t *testing.T) {
 		f.answer("ClusterLoadAssignment a", endpoints("a", "1a"), nil)
@@ -265,8 +287,7 @@ func TestAClusterThatOnlyOldRoutesNeedIsNotGivenUpBeforeTheNewOnesWork(t *testin
 		f.answer("RouteConfiguration R", routes("R", "b"), nil)
 		f.answer("Cluster a", nil, errors.New("gone"))
 		f.expectNothing()
-		f.answer("Cluster b", eds("b"), nil)
-		f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
 	t.Run("the old routes return", func(t *testing.T) {
@@ -288,8 +309,7 @@ func TestRoutesThatAreSupersededBeforeTheirClustersAnsweredAreForgotten(t *testi
 	f.expectNothing()
 	f.answer("Cluster b", nil, errors.New("no b")) // Nobody waits for it now.
 	f.expectNothing()
-	f.answer("Cluster c", eds("c"), nil)
-	f.answer("ClusterLoadAssignment c", endpoints("c", "3"), nil)
+	f.serve("c", "3")
 	f.expect("R: a=1 c=3")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster c", "ClusterLoadAssignment c")
 }
@@ -354,8 +374,7 @@ func TestAListenerThatGoesTakesEverythingWithItAndMayReturn(t *testing.T) {
 	f.answer("Listener L", nil, errors.New("gone"))
 	f.expect("!gone, 0 clusters")
 	f.expectWatches("Listener L")
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.route("a")
 	f.expect("R: a=?")
 }
 
@@ -377,8 +396,7 @@ func TestAClusterThatFailsAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
-	f.answer("Cluster b", eds("b"), nil)
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.serve("b", "2")
 	f.expect("R: a=1 b=2")
 	f.answer("Cluster b", nil, errors.New("gone"))
 	f.expect("R: a=1 b=!gone")
@@ -402,8 +420,7 @@ func TestNoVirtualHostForTheAuthority(t *testing.T) {
 func TestAnUnchangedAnswerChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.route("a")
 	c, e := eds("a"), endpoints("a", "1")
 	f.answer("Cluster a", c, nil)
 	f.answer("ClusterLoadAssignment a", e, nil)
@@ -430,10 +447,6 @@ func TestAClosedGraphWatchesNothingAndHearsNothing(t *testing.T) {
 func TestAnAmbientErrorChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	done := false
-	f.watches["Cluster a"][0].AmbientError(errors.New("the server is away"), func() { done = true })
+	f.ambient("Cluster a", errors.New("the server is away"))
 	f.expectNothing()
-	if !done {
-		t.Error("done was not called")
-	}
 }
