@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // closing counts the instances of a filter and the RPCs in them.
@@ -110,7 +111,7 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 				return echo(s)
 			},
 		})
-		ctx := testContext(t)
+		ctx := testutils.Context(t)
 		done := make(chan *result)
 		go func() { done <- w.do(ctx, k, "/s/m", []string{"x"}) }()
 		w.await(t, 1)
@@ -159,7 +160,7 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 				t.Errorf("OnFinish got %v", err)
 			}
 			w.s.Retire()
-			for waiting := testContext(t); c.closed.Load() == 0; runtime.Gosched() {
+			for waiting := testutils.Context(t); c.closed.Load() == 0; runtime.Gosched() {
 				if waiting.Err() != nil {
 					t.Fatal("not closed")
 				}

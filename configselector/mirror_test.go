@@ -3,10 +3,8 @@ package configselector_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,9 +12,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // mirrored is a route that sends copies to clusters "m0", "m1", ….
@@ -32,9 +31,8 @@ func mirrored(n int) *xdsresource.Route {
 type mirrorServer struct {
 	copy func(grpc.ServerStream) error // nil: receive
 
-	mu     sync.Mutex
+	xdstest.State
 	copies []string // what was received
-	news   chan struct{}
 }
 
 func (m *mirrorServer) handle(_ int, s grpc.ServerStream) error {
@@ -45,46 +43,21 @@ func (m *mirrorServer) handle(_ int, s grpc.ServerStream) error {
 	if m.copy != nil {
 		return m.copy(s)
 	}
-	all := ""
-	for {
-		msg := new(wrapperspb.BytesValue)
-		if err := s.RecvMsg(msg); err == io.EOF {
-			break
-		} else if err != nil {
-			return err
-		}
-		all += string(msg.GetValue())
+	all, err := receiveAll(s)
+	if err != nil {
+		return err
 	}
-	m.mu.Lock()
-	m.copies = append(m.copies, all)
-	if m.news != nil {
-		close(m.news)
-		m.news = nil
-	}
-	m.mu.Unlock()
+	m.Change(func() { m.copies = append(m.copies, all) })
 	return s.SendMsg(bytesOf("nobody reads this"))
 }
 
-func (m *mirrorServer) await(t *testing.T, n int) []string {
+func (m *mirrorServer) await(t *testing.T, n int) (copies []string) {
 	t.Helper()
-	deadline := time.After(patience)
-	for {
-		m.mu.Lock()
-		copies := slices.Clone(m.copies)
-		if m.news == nil {
-			m.news = make(chan struct{})
-		}
-		news := m.news
-		m.mu.Unlock()
-		if len(copies) >= n {
-			return copies
-		}
-		select {
-		case <-news:
-		case <-deadline:
-			t.Fatalf("%d copies arrived, want %d", len(copies), n)
-		}
-	}
+	m.Await(t, fmt.Sprint(n, " copies"), func() bool {
+		copies = slices.Clone(m.copies)
+		return len(copies) >= n
+	})
+	return copies
 }
 
 // request_mirror_policies: every policy gets a copy with the RPC's messages and
@@ -94,7 +67,7 @@ func TestMirrorsGetCopies(t *testing.T) {
 	eachKind(t, func(t *testing.T, k kind) {
 		var m mirrorServer
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(2)}, handle: m.handle})
-		ctx := metadata.AppendToOutgoingContext(testContext(t), "k", "v")
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
 		r := w.do(ctx, k, "/s/m", []string{"one ", "two"})
 		want := "one two"
 		if k.desc == nil || !k.desc.ClientStreams {
@@ -121,7 +94,7 @@ func TestMirrorFraction(t *testing.T) {
 	route.Mirrors[0].FractionPerMillion = &none
 	var m mirrorServer
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: m.handle})
-	w.do(testContext(t), kinds[0], "/s/m", []string{"x"})
+	w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	m.await(t, 1)
 	if n := len(w.seen()); n != 2 {
 		t.Errorf("%d RPCs, want the original and one copy", n)
@@ -140,7 +113,7 @@ func TestCopiesDoNotSeeWhatTheApplicationDoesToItsMessage(t *testing.T) {
 		}
 		return m.handle(n, s)
 	}})
-	s, err := w.s.Stream(testContext(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
+	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +156,7 @@ func TestACopyNeverHurtsTheOriginal(t *testing.T) {
 				for range 200 {
 					requests = append(requests, strings.Repeat("y", 10000))
 				}
-				r := w.do(testContext(t), k, "/s/m", requests)
+				r := w.do(testutils.Context(t), k, "/s/m", requests)
 				if r.err != nil || len(r.finished) != 1 {
 					t.Errorf("the original: %v, OnFinish %v", r.err, r.finished)
 				}
@@ -199,7 +172,7 @@ func TestCopiesUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	m := mirrorServer{copy: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-	ctx := testContext(t)
+	ctx := testutils.Context(t)
 	const n = 300
 	for range n {
 		if r := w.do(ctx, kinds[0], "/s/m", []string{"x"}); r.err != nil {
@@ -212,17 +185,27 @@ func TestCopiesUnderWayAreBounded(t *testing.T) {
 	}
 }
 
+// await waits until a mirror has ended.
+func await(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-testutils.Context(t).Done():
+		t.Fatal("the mirror does not end")
+	}
+}
+
 // A copy ends with the original's deadline, and not with its context.
 func TestACopyEndsWithTheDeadline(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
-		ended := make(chan error, 1)
+		ended := make(chan struct{}, 1)
 		m := mirrorServer{copy: func(s grpc.ServerStream) error {
 			if _, ok := s.Context().Deadline(); !ok {
 				t.Error("the copy has no deadline")
 			}
 			<-s.Context().Done()
-			ended <- s.Context().Err()
+			ended <- struct{}{}
 			return nil
 		}}
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
@@ -233,13 +216,9 @@ func TestACopyEndsWithTheDeadline(t *testing.T) {
 		}
 		w.await(t, 2)
 		cancel()
-		select {
-		case <-ended:
-			if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
-				t.Error("the copy ended when the original's context did")
-			}
-		case <-time.After(patience):
-			t.Error("the copy did not end")
+		await(t, ended)
+		if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
+			t.Error("the mirror ended when the original's context did")
 		}
 	})
 }
@@ -261,11 +240,7 @@ func TestCopiesEndWithTheChannel(t *testing.T) {
 	w.await(t, 2*len(kinds))
 	w.ch.Close()
 	for range kinds {
-		select {
-		case <-ended:
-		case <-time.After(patience):
-			t.Fatal("a copy goes on after the channel")
-		}
+		await(t, ended)
 	}
 }
 
@@ -275,7 +250,7 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 	route.Mirrors = []xdsresource.Mirror{{Header: "to"}}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
 	for _, to := range []string{"", "unheard-of", "c"} {
-		ctx := testContext(t)
+		ctx := testutils.Context(t)
 		if to != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 func edits(name string, replace bool, values ...string) xdsresource.HeaderEdits {
@@ -34,7 +35,7 @@ func TestHeaderEditsOfRoutes(t *testing.T) {
 			_ = s.SetHeader(metadata.Pairs("r", "backend"))
 			return echo(s)
 		}})
-		ctx := metadata.AppendToOutgoingContext(testContext(t), "q", "application")
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "q", "application")
 		r := w.do(ctx, k, "/s/m", []string{"x"})
 		if r.err != nil {
 			t.Fatal(r.err)
@@ -78,7 +79,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 				route.Match.Path = "/s"
 				route.Rewrite = &test.rewrite
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
-				ctx := metadata.AppendToOutgoingContext(testContext(t), test.md...)
+				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
 				if r := w.do(ctx, k, "/s/m", []string{"x"}, test.opts...); r.err != nil {
 					t.Fatal(r.err)
 				}
@@ -148,7 +149,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},
 					listener: chainOf(marking("f")),
 				})
-				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
 					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
 				}
@@ -231,7 +232,7 @@ func TestRouteWithEverythingStillFinishesOnce(t *testing.T) {
 		route.Rewrite = &xdsresource.Rewrite{Prefix: "/t", Authority: "other"}
 		route.Match.Path = "/s"
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(marking("f")), handle: failing(2, codes.Unavailable)})
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		last := w.seen()[2]
 		got := fmt.Sprintln(r.err, r.replies, r.header["r"], r.header["attempt"], len(r.finished), last.method, last.authority, last.md["q"], last.md["via"])
 		if want := "<nil> [x] [route] [2] 1 /t/m other [route] [f]\n"; got != want {

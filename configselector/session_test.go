@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // binding is a filter that sends RPCs to a cluster and asks for an endpoint in
@@ -54,7 +55,7 @@ func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 		} {
 			o := new(httpfilter.HostOverride)
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding(tc.wanted, o)), handle: echoAll})
-			if r := w.do(testContext(t), k, "/s/m", []string{"x"}); r.err != nil {
+			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}); r.err != nil {
 				t.Fatal(r.err)
 			}
 			if got := o.Cluster(); got != tc.want {
