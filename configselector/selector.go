@@ -1,13 +1,12 @@
-// Package configselector decides, for each RPC, which route it takes and what
-// the route gives it.
+// Package configselector decides, for each RPC, which route it takes and with which
+// filters, cluster and timeout.
 //
-// It is not for carrying the RPC out: an RPC whose route only names a cluster, on
-// a channel whose only filter is the router, is handed to gRPC at once; any other
-// goes to internal/router, which runs filters, rewrites, mirrors and retries. Nor
-// is it for picking an endpoint (the balancer does, by the Decision made here), nor
-// for decoding or watching resources: a Selector is made by the resolver from one
-// version of decoded resources, published to the channel's interceptors, and never
-// changes. What outlives it is in the Channel.
+// It does not carry the RPC out: an RPC whose route only names a cluster, on a channel
+// whose only filter is the router, goes to gRPC at once; any other goes to internal/router,
+// which runs filters, rewrites, mirrors and retries. Nor does it pick an endpoint (the
+// balancer does, by the Decision made here), or decode or watch resources: the resolver
+// makes an immutable Selector of one version of decoded resources and publishes it to the
+// channel's interceptors. What outlives a Selector is in the Channel.
 package configselector
 
 import (
@@ -40,27 +39,27 @@ type Config struct {
 // Selector routes the RPCs of one channel by one version of its
 // configuration. It is immutable and safe for concurrent use.
 type Selector struct {
-	// Reselect routes the RPC of a Decision of another version by this one, and returns
-	// the cluster it goes to now. It is for pickers and takes no lock.
+	// Reselect routes the RPC of a Decision of another version again and returns the
+	// new cluster. It is for pickers and takes no lock.
 	Reselect func(old *decision.Decision) (cluster string, err error)
 
 	routes   *router.Routes
 	listener *xdsresource.Listener
 	ch       *Channel
 
-	// base is the chain of routes that override nothing, special has those of
-	// the others, one for each of their clusters.
+	// base is the chain of routes without overrides. special has those of the other
+	// routes, one per cluster.
 	base    *router.Chain
 	special map[*xdsresource.Route][]*router.Chain
-	// lease counts RPCs. nil: nobody needs to know.
+	// lease counts RPCs. nil: no filter instance has to be closed.
 	lease     *lease.Lease
 	instances []*instance
 }
 
 var _ grpcbridge.Runner = (*Selector)(nil)
 
-// NewSelector returns a Selector. When another one has been published in its
-// place it has to be retired.
+// NewSelector returns a Selector. It has to be retired once another one is published in
+// its place.
 func (ch *Channel) NewSelector(c Config) *Selector {
 	s := &Selector{
 		routes:   router.NewRoutes(ch.rpcs, c.Version, c.VirtualHost, c.RouteConfigName),
@@ -82,7 +81,7 @@ func (s *Selector) buildChains() {
 	chains := newChains(s.ch, s.listener.Filters, s.instances)
 	s.base = chains.build(vh.Overrides)
 	if len(s.base.Interceptors) == 0 && s.base.Err == nil && len(s.listener.Filters) <= 1 {
-		return // There is nothing but the router, which nobody overrides.
+		return // Only the router is left, which has no overrides.
 	}
 	for _, route := range vh.Routes {
 		clusters := router.ClustersOf(route)
@@ -111,10 +110,9 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 	return len(route.Overrides) > 0
 }
 
-// Retire is called once, when no RPC can be given to the Selector any more
-// that would not get ErrRetired: after another Selector or a failure was
-// published in its place. Filter instances that no later Selector uses are
-// closed when the last RPC has ended.
+// Retire is called once, after another Selector or a failure was published in this one's
+// place; later RPCs get ErrRetired. Filter instances that no other Selector uses are closed
+// when the last RPC has ended.
 func (s *Selector) Retire() {
 	if s.lease == nil {
 		s.ch.release(s.instances)
@@ -168,15 +166,14 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
-		// gRPC calls OnFinish for every stream exactly when it ends, however
-		// it ends, also if it cannot be created.
+		// gRPC calls OnFinish once for every stream, also if it cannot be created.
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
 	}
 	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
 func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {
-	rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(s.ch.authority, ""), Origin: old.Context}
+	rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(s.ch.rpcs.Authority, ""), Origin: old.Context}
 	var override *httpfilter.HostOverride
 	if extra := old.Extra; extra != nil {
 		override = extra.HostOverride
@@ -185,7 +182,7 @@ func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) 
 			case s.routes.Has(old.Cluster):
 				return old.Cluster, nil
 			case override == nil:
-				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration does not have cluster %q any more", old.Cluster))
+				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %q", old.Cluster))
 			}
 			// A session whose endpoint was removed continues on another endpoint.
 		}
@@ -222,11 +219,10 @@ func (s *Selector) route(rpc *router.RPC) error {
 }
 
 func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {
-	return &decision.Decision{Context: ctx, Channel: s.ch.cc, Version: s.routes.Version, Method: rpc.Method, Cluster: rpc.Cluster}
+	return &decision.Decision{Context: ctx, Channel: s.ch.rpcs.ClientConn, Version: s.routes.Version, Method: rpc.Method, Cluster: rpc.Cluster}
 }
 
-// maxStreamDuration is the bound on the duration of the route's RPCs, 0 if
-// there is none (gRFC A31).
+// maxStreamDuration bounds the duration of the route's RPCs; 0 means no bound (gRFC A31).
 func (s *Selector) maxStreamDuration(route *xdsresource.Route) time.Duration {
 	if route.MaxStreamDuration != nil {
 		return *route.MaxStreamDuration

@@ -1,10 +1,9 @@
-// Package router carries out an RPC whose route is known: through the route's HTTP
-// filters to the router, the last of them, with its rewrites, header edits, mirrors
-// and retries, to gRPC.
+// Package router carries out an RPC whose route is known: through the route's HTTP filters
+// to the router, the last of them, with its rewrites, header edits, mirrors and retries,
+// and on to gRPC.
 //
-// It is not for choosing the route, which package configselector does, nor for
-// picking an endpoint. What several RPCs share is in the Channel and in the Routes of
-// one version; an RPC is a call.
+// It does not choose the route, which package configselector does, nor the endpoint. RPCs
+// share a Channel and the Routes of one version; an RPC is a call.
 package router
 
 import (
@@ -26,11 +25,11 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// A Channel is what the RPCs of one channel have in common for as long as the
-// channel's resolver lives. It is safe for concurrent use and has to be closed.
+// A Channel is what the RPCs of one channel share while its resolver lives. It is safe for
+// concurrent use and has to be closed.
 type Channel struct {
 	ClientConn *grpc.ClientConn
-	Authority  string // the ":authority" of RPCs that ask for no other
+	Authority  string // the ":authority" of RPCs that set no other
 	Secure     bool   // the channel's credentials check the authority
 	Metrics    estats.MetricsRecorder
 
@@ -63,11 +62,11 @@ func (ch *Channel) Target() string {
 // Routes are one version of the routes of a channel. They are immutable.
 type Routes struct {
 	Channel         *Channel
-	Version         uint64 // of the snapshot, see decision.Decision
+	Version         uint64 // of the snapshot
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
 
-	clusters func() map[string]struct{} // that an RPC can ask for
+	clusters func() map[string]struct{} // those that an RPC may select by name
 }
 
 // NewRoutes returns the Routes of a version.
@@ -97,7 +96,7 @@ func (r *Routes) Failure(method, reason string) error {
 		reason, method, r.Channel.Target(), r.VirtualHost.Name, r.RouteConfigName)
 }
 
-// Matchable returns an RPC as the matches of routes look at it.
+// Matchable returns an RPC in the form in which routes match it.
 func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) matching.RPC {
 	rpc := matching.RPC{Method: method, Authority: h.authority, ContentType: h.contentType, Context: ctx}
 	if r.Channel.Secure {
@@ -138,7 +137,7 @@ func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f 
 	}
 	switch rpc.Cluster = rpc.Weighted.Cluster(x); {
 	case rpc.Cluster == "":
-		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %q, which is to name its cluster", rpc.Weighted.Header))
+		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %q, which names the cluster", rpc.Weighted.Header))
 	case !r.Has(rpc.Cluster):
 		return r.Failure(x.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", rpc.Weighted.Header, rpc.Cluster))
 	}
@@ -168,7 +167,7 @@ type Chain struct {
 	Err error
 }
 
-// An RPC is what the application asked for and, once it is routed, what to do with it.
+// An RPC is what the application asked for and, once it is routed, where it goes.
 type RPC struct {
 	Method  string
 	Headers Headers
