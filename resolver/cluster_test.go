@@ -164,7 +164,7 @@ func TestDNSThatFails(t *testing.T) {
 		c.AddressFamily = xdsresource.FamilyV6
 		f.answer("Cluster a", c, nil)
 		f.expect(`R: a=!cluster "a" of type LOGICAL_DNS has no endpoint: "fails2.fake:80": ` +
-			`no address is of the family that dns_lookup_family asks for b=1`)
+			`no address has the family that dns_lookup_family asks for b=1`)
 	})
 }
 
