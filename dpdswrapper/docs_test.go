@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -17,10 +16,9 @@ func TestManual(t *testing.T) {
 	_, rest, _ := strings.Cut(manual, "```json\n")
 	document, _, _ := strings.Cut(rest, "```")
 	cfg := must(bootstrap.Parse("manual", []byte(document)))
-	f := newFakeClient(t, cfg)
-	w := dpdswrapper.New(f)
+	f := newFixtureOver(newFakeClient(t, cfg))
 	listener := must(cfg.ListenerName("", "echo"))
-	w.Watch(xdsresource.ListenerType, listener, new(above))
+	f.Watch(xdsresource.ListenerType, listener, new(above))
 	f.expect("+DPDS checkout")
 	f.dpds("checkout", only(listenerType, "listener_type", "direct"))
 	f.expect("[", "+Listener "+name("xds.example.com", listenerType, "echo")+" {env=prod, listener_type=direct}", "]")

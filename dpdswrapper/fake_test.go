@@ -151,14 +151,14 @@ func (c *fakeClient) Batch(f func()) {
 	c.mu.Unlock()
 }
 
-func (c *fakeClient) note(text string) {
+func (c *fakeTransport) note(text string) {
 	if !c.silent {
 		c.log = append(c.log, text)
 	}
 }
 
 // expect compares what was started and stopped since the last time.
-func (c *fakeClient) expect(want ...string) {
+func (c *fakeTransport) expect(want ...string) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *fakeClient) expect(want ...string) {
 }
 
 // find returns the live watch that String describes by a prefix.
-func (c *fakeClient) find(prefix string) *fakeWatch {
+func (c *fakeTransport) find(prefix string) *fakeWatch {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +204,7 @@ func (w *fakeWatch) ambient(err error) {
 }
 
 // dpds answers a DPDS watch.
-func (c *fakeClient) dpds(id string, constraints dynparam.ByType) {
+func (c *fakeTransport) dpds(id string, constraints dynparam.ByType) {
 	c.t.Helper()
 	c.find("DPDS "+id).change(&xdsresource.DynamicParameterConstraintsMap{Constraints: constraints}, nil)
 }
@@ -275,26 +275,21 @@ func text(err error) string {
 	return e.Kind.String()
 }
 
-// fixture is a wrapper over a fake.
+// fixture is the client that a wrapper over a fake has for a target.
 type fixture struct {
-	*fakeClient
-	*dpdswrapper.Wrapper
+	xdsclient.Client
+	*fakeTransport
+	wrapper *dpdswrapper.Wrapper
 }
 
-func (f *fixture) Bootstrap() *bootstrap.Config { return f.Wrapper.Bootstrap() }
-
-func (f *fixture) WatchCollection(t *xdsclient.ResourceType, name string, w xdsclient.CollectionWatcher) func() {
-	return f.Wrapper.WatchCollection(t, name, w)
-}
-
-func (f *fixture) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
-	return f.Wrapper.Watch(t, name, w)
+func newFixtureOver(c *fakeClient) *fixture {
+	w := dpdswrapper.New(c)
+	return &fixture{w.ForTarget("target"), c.fakeTransport, w}
 }
 
 func newFixture(t testing.TB, bootstrapKeys ...string) *fixture {
 	t.Helper()
-	c := newFakeClient(t, config(bootstrapKeys...))
-	return &fixture{c, dpdswrapper.New(c)}
+	return newFixtureOver(newFakeClient(t, config(bootstrapKeys...)))
 }
 
 // exact makes constraints of pairs of a key and the value it has to have.

@@ -76,7 +76,7 @@ func (o *oracle) step() {
 	case k == 9:
 		o.own = o.randomByType(true)
 		o.note("own %v", o.own.ToProto())
-		o.f.SetConstraints(o.own)
+		o.f.wrapper.SetConstraints(o.own)
 	default:
 		o.answer()
 	}

@@ -192,7 +192,7 @@ func TestWatchersMayCallBack(t *testing.T) {
 	t.Run("set constraints", func(t *testing.T) {
 		t.Parallel()
 		f, w, _ := moved(t)
-		w.after = func() { f.SetConstraints(only(clusterType, "shard", "7")) }
+		w.after = func() { f.wrapper.SetConstraints(only(clusterType, "shard", "7")) }
 		f.find("Cluster").change("new", nil)
 		f.expect("[", "+Cluster "+clusterA+" {shard=7, v=2}", "-Cluster "+clusterA+" {v=2}", "]")
 	})

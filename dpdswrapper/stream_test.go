@@ -96,7 +96,7 @@ func TestDPDSOverAStream(t *testing.T) {
 		server.Stop()
 		<-served
 	}()
-	w := dpdswrapper.New(client)
+	w := dpdswrapper.New(client).ForTarget("")
 	const clusters = 1000
 	for i := range clusters {
 		w.Watch(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i)), quiet{})

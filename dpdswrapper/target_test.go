@@ -15,7 +15,7 @@ func TestWatchesAreForTheTarget(t *testing.T) {
 	f := newFixture(t, authorities)
 	targets := []string{"xds:///one", "xds:///two"}
 	for _, target := range targets {
-		c := f.Wrapper.ForTarget(target)
+		c := f.wrapper.ForTarget(target)
 		if c.Bootstrap() != f.cfg {
 			t.Error("a target has another bootstrap than the client")
 		}
@@ -44,7 +44,7 @@ func TestWatchesAreForTheTarget(t *testing.T) {
 	check(xdsresource.ClusterType, "old-style", targets...)
 	for _, value := range []string{"direct", "via_proxy"} {
 		f.dpds("for-a", only(listenerType, "listener_type", value))
-		check(xdsresource.ListenerType, listenerA, targets[0], targets[1], "")
+		check(xdsresource.ListenerType, listenerA, targets[0], targets[1], "target")
 		check(xdsresource.ClusterType, name("a", clusterType, "*"), targets...)
 	}
 }
