@@ -10,9 +10,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// names is the DNS of names that end in ".fake:80", in the place of gRPC's, which
-// resolves the others. The test says what it answers and when, so that nothing
-// happens on another goroutine than the test's. Tests use names of their own.
+// names resolves names that end in ".fake:80"; gRPC's resolver resolves the others. Tests give
+// the answers, on their own goroutine, and do not share names.
 var names = &fakeDNS{Builder: grpcresolver.Get("dns"), conns: map[string]grpcresolver.ClientConn{}, asked: map[string]int{}, used: map[string][]string{}}
 
 type fakeDNS struct {
@@ -42,7 +41,7 @@ func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	return fakeName{}, nil
 }
 
-// watcher returns who looks up the name, once there is somebody.
+// watcher returns what looks up the name, once something does.
 func (d *fakeDNS) watcher(t *testing.T, name string) (cc grpcresolver.ClientConn) {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
@@ -51,7 +50,7 @@ func (d *fakeDNS) watcher(t *testing.T, name string) (cc grpcresolver.ClientConn
 	return cc
 }
 
-// forget is the end of a test, whose look-ups are over.
+// forget is called at the end of a test, after its look-ups.
 func (d *fakeDNS) forget(t *testing.T) {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	d.Change(func() {
@@ -76,7 +75,7 @@ func (d *fakeDNS) answer(t *testing.T, name string, addresses ...string) {
 	}
 }
 
-// expectEnd checks that the name is not looked up any more.
+// expectEnd checks that the name is no longer looked up.
 func (d *fakeDNS) expectEnd(t *testing.T, name string) {
 	t.Helper()
 	if lookup.Watched(name) {

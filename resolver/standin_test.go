@@ -66,8 +66,8 @@ func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.Clien
 	return r, nil
 }
 
-// standIn is a channel whose target leads, by DNS, to one backend, and by xDS,
-// once serve is called, to another.
+// standIn is a channel that DNS leads to one backend, and xDS, once serve is called, to
+// another.
 type standIn struct {
 	*channelBuilder
 	t         *testing.T
@@ -126,7 +126,7 @@ func (s *standIn) settle() {
 		}
 		runtime.Gosched()
 	}
-	s.t.Fatal("the resolver goes on publishing")
+	s.t.Fatal("the resolver does not stop publishing")
 }
 
 // refuse answers the Listener with an error.
