@@ -245,10 +245,7 @@ func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
 				return next.NewStream(ctx, rpc)
 			})),
 	})
-	given, err := unary(t.Context(), w.s, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := mustUnary(t, t.Context(), w.s, "/s/m")
 	picked, ok := given.Value(tenant{}).(string)
 	if seen != "acme" || picked != "acme" || !ok {
 		t.Errorf("the filter sees %q, the picker %q", seen, picked)
@@ -376,10 +373,7 @@ func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
 				routes:   []*xdsresource.Route{route},
 				listener: chainOf(c.entry("a", "A", false), c.entry("b", "B", false), c.entry("off", "OFF", true)),
 			})
-			given, err := unary(t.Context(), w.s, "/s/m")
-			if err != nil {
-				t.Fatal(err)
-			}
+			given := mustUnary(t, t.Context(), w.s, "/s/m")
 			md, _ := metadata.FromOutgoingContext(given)
 			if diff := cmp.Diff(test.want, md["config"]); diff != "" {
 				t.Errorf("filters (-want +got):\n%s", diff)

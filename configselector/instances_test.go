@@ -87,7 +87,7 @@ func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
 	}{
 		{"the same", []httpfilter.Instance{c.entry("a", "T"), c.entry("b", "T")}, 2, 0},
 		{"reordered", []httpfilter.Instance{c.entry("b", "T"), c.entry("a", "T")}, 2, 0},
-		{"one less", []httpfilter.Instance{c.entry("b", "T")}, 2, 1},
+		{"one removed", []httpfilter.Instance{c.entry("b", "T")}, 2, 1},
 		{"the name of another type", []httpfilter.Instance{c.entry("b", "U")}, 3, 2},
 		{"none", nil, 3, 3},
 	} {
@@ -133,7 +133,7 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 	})
 }
 
-// A stream that nobody reads ends with its context, and with the channel.
+// A stream whose application stopped reading ends with its context, and with the channel.
 func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"context", "channel"} {

@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// mirrored is a route that sends copies to clusters "m0", "m1", ….
+// mirrored is a route with mirrors to clusters "m0", "m1", ….
 func mirrored(n int) *xdsresource.Route {
 	route := toC()
 	for i := range n {
@@ -27,12 +27,12 @@ func mirrored(n int) *xdsresource.Route {
 	return route
 }
 
-// mirrorServer tells originals from copies by their authority.
+// mirrorServer distinguishes RPCs from their mirrors by the authority.
 type mirrorServer struct {
-	copy func(grpc.ServerStream) error // nil: receive
+	mirror func(grpc.ServerStream) error // handles mirrors; nil: receive
 
 	xdstest.State
-	copies []string // what was received
+	received []string // by mirrors
 }
 
 func (m *mirrorServer) handle(_ int, s grpc.ServerStream) error {
@@ -40,29 +40,29 @@ func (m *mirrorServer) handle(_ int, s grpc.ServerStream) error {
 	if !strings.Contains(md[":authority"][0], "-shadow") {
 		return echo(s)
 	}
-	if m.copy != nil {
-		return m.copy(s)
+	if m.mirror != nil {
+		return m.mirror(s)
 	}
 	all, err := receiveAll(s)
 	if err != nil {
 		return err
 	}
-	m.Change(func() { m.copies = append(m.copies, all) })
-	return s.SendMsg(bytesOf("nobody reads this"))
+	m.Change(func() { m.received = append(m.received, all) })
+	return s.SendMsg(bytesOf("ignored"))
 }
 
-func (m *mirrorServer) await(t *testing.T, n int) (copies []string) {
+func (m *mirrorServer) await(t *testing.T, n int) (received []string) {
 	t.Helper()
-	m.Await(t, fmt.Sprint(n, " copies"), func() bool {
-		copies = slices.Clone(m.copies)
-		return len(copies) >= n
+	m.Await(t, fmt.Sprint(n, " mirrors"), func() bool {
+		received = slices.Clone(m.received)
+		return len(received) >= n
 	})
-	return copies
+	return received
 }
 
-// request_mirror_policies: every policy gets a copy with the RPC's messages and
-// metadata, its authority marked as a shadow's.
-func TestMirrorsGetCopies(t *testing.T) {
+// request_mirror_policies: each policy sends a mirror with the messages and metadata of the
+// RPC, and "-shadow" in its authority.
+func TestMirrorsGetMessagesAndMetadata(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		var m mirrorServer
@@ -74,10 +74,10 @@ func TestMirrorsGetCopies(t *testing.T) {
 			want = "one "
 		}
 		if r.err != nil || !slices.Equal(r.replies, []string{want}) {
-			t.Errorf("the original: %q, %v", r.replies, r.err)
+			t.Errorf("the RPC: %q, %v", r.replies, r.err)
 		}
 		if got := m.await(t, 2); !slices.Equal(got, []string{want, want}) {
-			t.Errorf("the copies: %q", got)
+			t.Errorf("the mirrors: %q", got)
 		}
 		for _, rpc := range w.seen() {
 			if rpc.method != "/s/m" || !slices.Equal(rpc.md["k"], []string{"v"}) || rpc.authority != "service" && rpc.authority != "service-shadow" {
@@ -97,13 +97,12 @@ func TestMirrorFraction(t *testing.T) {
 	w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	m.await(t, 1)
 	if n := len(w.seen()); n != 2 {
-		t.Errorf("%d RPCs, want the original and one copy", n)
+		t.Errorf("%d RPCs, want the RPC and one mirror", n)
 	}
 }
 
-// The application may use its message again when SendMsg has returned, or the
-// unary RPC has.
-func TestCopiesDoNotSeeWhatTheApplicationDoesToItsMessage(t *testing.T) {
+// The application may reuse its message after SendMsg or the unary RPC.
+func TestMirrorsOfAReusedMessage(t *testing.T) {
 	t.Parallel()
 	var m mirrorServer
 	release := make(chan struct{})
@@ -131,15 +130,15 @@ func TestCopiesDoNotSeeWhatTheApplicationDoesToItsMessage(t *testing.T) {
 	}
 	close(release)
 	if got := m.await(t, 1); got[0] != "0123456789" {
-		t.Errorf("the copy got %q", got[0])
+		t.Errorf("the mirror got %q", got[0])
 	}
 }
 
-// A copy that fails, hangs or does not read changes nothing for the original.
-func TestACopyNeverHurtsTheOriginal(t *testing.T) {
+// A mirror that fails, hangs or does not read does not affect the RPC.
+func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 	t.Parallel()
-	for name, copy := range map[string]func(grpc.ServerStream) error{
-		"fails": func(grpc.ServerStream) error { return status.Error(codes.Internal, "the copy failed") },
+	for name, mirror := range map[string]func(grpc.ServerStream) error{
+		"fails": func(grpc.ServerStream) error { return status.Error(codes.Internal, "the mirror failed") },
 		"hangs": func(s grpc.ServerStream) error { <-s.Context().Done(); return nil },
 		"talks": func(s grpc.ServerStream) error {
 			for s.SendMsg(bytesOf(strings.Repeat("x", 10000))) == nil {
@@ -150,7 +149,7 @@ func TestACopyNeverHurtsTheOriginal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
-				m := mirrorServer{copy: copy}
+				m := mirrorServer{mirror: mirror}
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 				var requests []string
 				for range 200 {
@@ -158,19 +157,19 @@ func TestACopyNeverHurtsTheOriginal(t *testing.T) {
 				}
 				r := w.do(testutils.Context(t), k, "/s/m", requests)
 				if r.err != nil || len(r.finished) != 1 {
-					t.Errorf("the original: %v, OnFinish %v", r.err, r.finished)
+					t.Errorf("the RPC: %v, OnFinish %v", r.err, r.finished)
 				}
 				if name == "hangs" && k.desc != nil && k.desc.ClientStreams && w.ch.MirrorsDropped() != 1 {
-					t.Errorf("%d copies were given up, want the one that did not keep up", w.ch.MirrorsDropped())
+					t.Errorf("%d mirrors were dropped, want the one that did not keep up", w.ch.MirrorsDropped())
 				}
 			})
 		})
 	}
 }
 
-func TestCopiesUnderWayAreBounded(t *testing.T) {
+func TestMirrorsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
-	m := mirrorServer{copy: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
+	m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 	ctx := testutils.Context(t)
 	const n = 300
@@ -181,7 +180,7 @@ func TestCopiesUnderWayAreBounded(t *testing.T) {
 	}
 	const bound = 256
 	if got := w.ch.MirrorsDropped(); got != n-bound {
-		t.Errorf("%d copies dropped, want %d", got, n-bound)
+		t.Errorf("%d mirrors dropped, want %d", got, n-bound)
 	}
 }
 
@@ -195,14 +194,14 @@ func await(t *testing.T, ended <-chan struct{}) {
 	}
 }
 
-// A copy ends with the original's deadline, and not with its context.
-func TestACopyEndsWithTheDeadline(t *testing.T) {
+// A mirror ends with the RPC's deadline, not with its context.
+func TestAMirrorEndsWithTheDeadline(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		ended := make(chan struct{}, 1)
-		m := mirrorServer{copy: func(s grpc.ServerStream) error {
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
 			if _, ok := s.Context().Deadline(); !ok {
-				t.Error("the copy has no deadline")
+				t.Error("the mirror has no deadline")
 			}
 			<-s.Context().Done()
 			ended <- struct{}{}
@@ -218,15 +217,15 @@ func TestACopyEndsWithTheDeadline(t *testing.T) {
 		cancel()
 		await(t, ended)
 		if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
-			t.Error("the mirror ended when the original's context did")
+			t.Error("the mirror ended with the RPC's context")
 		}
 	})
 }
 
-func TestCopiesEndWithTheChannel(t *testing.T) {
+func TestMirrorsEndWithTheChannel(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{}, len(kinds))
-	m := mirrorServer{copy: func(s grpc.ServerStream) error {
+	m := mirrorServer{mirror: func(s grpc.ServerStream) error {
 		<-s.Context().Done()
 		ended <- struct{}{}
 		return nil
@@ -260,6 +259,6 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 	}
 	w.await(t, 4)
 	if n := w.ch.MirrorsDropped(); n != 1 {
-		t.Errorf("%d copies dropped, want the one to a cluster that is not there", n)
+		t.Errorf("%d mirrors dropped, want the one to an unknown cluster", n)
 	}
 }

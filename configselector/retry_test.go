@@ -224,9 +224,9 @@ func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
 	})
 }
 
-// A stream that sends for long learns of a failure from SendMsg, and goes on
-// sending to the next attempt as if nothing had happened.
-func TestASenderGoesOnOverARetry(t *testing.T) {
+// A stream that keeps sending detects a failure in SendMsg, and continues with the next
+// attempt.
+func TestASenderContinuesAfterARetry(t *testing.T) {
 	t.Parallel()
 	failed := make(chan struct{})
 	w := newWorld(t, worldConfig{
@@ -267,8 +267,8 @@ func TestASenderGoesOnOverARetry(t *testing.T) {
 	}
 }
 
-// Sender and receiver use a stream at the same time while attempts fail.
-func TestSenderAndReceiverAtTheSameTimeOverRetries(t *testing.T) {
+// Sender and receiver use a stream concurrently while attempts fail.
+func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		w := newWorld(t, worldConfig{

@@ -91,7 +91,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 	}
 }
 
-// The Decision of a rewritten RPC still says how it was routed.
+// The Decision of a rewritten RPC has what the RPC was routed by.
 func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	t.Parallel()
 	route := toC()
@@ -99,10 +99,7 @@ func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	route.Rewrite = &xdsresource.Rewrite{Prefix: "/elsewhere"}
 	route.Headers = &xdsresource.HeaderMutations{Request: edits("k", true)}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
-	given, err := unary(metadata.AppendToOutgoingContext(t.Context(), "k", "v"), w.s, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := mustUnary(t, metadata.AppendToOutgoingContext(t.Context(), "k", "v"), w.s, "/s/m")
 	d := decision.FromContext(given)
 	if md, _ := metadata.FromOutgoingContext(given); len(md["k"]) != 0 || d.WireMethod() != "/elsewhere/m" {
 		t.Errorf("gRPC is given %s with %v", d.WireMethod(), md)
@@ -112,18 +109,15 @@ func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	}
 }
 
-// TestAutoHostRewrite: gRFC A81, "xDS ConfigSelector Changes": the picker is
-// told; grpc.CallAuthority goes first.
+// TestAutoHostRewrite: gRFC A81, "xDS ConfigSelector Changes": the picker sets the authority, but
+// grpc.CallAuthority takes precedence.
 func TestAutoHostRewrite(t *testing.T) {
 	t.Parallel()
 	route := toC()
 	route.Rewrite = &xdsresource.Rewrite{AutoHost: true}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 	for want, opts := range map[string][]grpc.CallOption{"endpoint": nil, "": {grpc.CallAuthority("mine")}} {
-		given, err := unary(t.Context(), w.s, "/s/m", opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		given := mustUnary(t, t.Context(), w.s, "/s/m", opts...)
 		if got := decision.FromContext(given).AuthorityFor("endpoint"); got != want {
 			t.Errorf("the picker sets %q, want %q", got, want)
 		}
@@ -195,10 +189,7 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 	route := toC()
 	route.HashPolicies = []xdsresource.HashPolicy{{Kind: xdsresource.HashHeader, Header: "user"}}
 	hash := func(w *world, md ...string) uint64 {
-		given, err := unary(metadata.AppendToOutgoingContext(t.Context(), md...), w.s, "/s/m")
-		if err != nil {
-			t.Fatal(err)
-		}
+		given := mustUnary(t, metadata.AppendToOutgoingContext(t.Context(), md...), w.s, "/s/m")
 		d := decision.FromContext(given)
 		first := d.Hash()
 		if again := d.Hash(); again != first {

@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a server, a gRPC channel to it that knows nothing of xDS, and a
-// Selector whose RPCs go there.
+// world is a server, a plain gRPC channel to it, and a Selector whose RPCs go there.
 type world struct {
 	cc *grpc.ClientConn
 	ch *configselector.Channel
@@ -43,8 +42,7 @@ type seen struct {
 	md        metadata.MD
 }
 
-// worldConfig says what a world is like. Its zero fields are as plain as can
-// be.
+// worldConfig configures a world. The zero value is as plain as possible.
 type worldConfig struct {
 	routes   []*xdsresource.Route
 	vh       xdsresource.VirtualHost
@@ -147,8 +145,7 @@ type result struct {
 	err      error
 }
 
-// do carries out an RPC of the kind: one request, or, if the client streams,
-// each of them, and all replies.
+// do makes an RPC of the kind, with one request, or all of them if the client streams.
 func (w *world) do(ctx context.Context, k kind, method string, requests []string, opts ...grpc.CallOption) *result {
 	r := new(result)
 	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.OnFinish(func(err error) {

@@ -28,7 +28,7 @@ const (
 
 var mirrorsDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
 	Name:        "dynxds.mirror.dropped",
-	Description: "Copies of RPCs (request_mirror_policies) that were not made or given up: too many under way, a backend that does not keep up, or an unknown cluster.",
+	Description: "Mirrors of RPCs (request_mirror_policies) that were not sent or not completed: too many in flight, a backend that does not keep up, or an unknown cluster.",
 	Unit:        "{copy}",
 	Labels:      []string{"grpc.target"},
 	Default:     true,
