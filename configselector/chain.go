@@ -1,6 +1,7 @@
 package configselector
 
 import (
+	"encoding/binary"
 	"reflect"
 
 	"google.golang.org/grpc/codes"
@@ -19,22 +20,15 @@ type chains struct {
 	instances []*instance
 	// built has the interceptors of each entry, by the override.
 	built []map[any]interceptor
-	// known has the chains by their interceptors.
-	known *chainNode
+	known map[string]*router.Chain // by the numbers of their interceptors
 }
 
 // interceptor is built of an entry and one override. number identifies it among those of
 // the entry.
 type interceptor struct {
-	number int
+	number uint64
 	impl   httpfilter.Interceptor // nil: left out
 	err    error
-}
-
-// chainNode is the chains that begin with the same interceptors.
-type chainNode struct {
-	chain *router.Chain
-	next  map[int]*chainNode
 }
 
 func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance) *chains {
@@ -43,31 +37,28 @@ func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance
 		entries:   entries,
 		instances: instances,
 		built:     make([]map[any]interceptor, len(entries)),
-		known:     new(chainNode),
+		known:     make(map[string]*router.Chain),
 	}
 }
 
 // build returns the chain under overrides, the most specific ones first.
 func (c *chains) build(levels ...xdsresource.FilterOverrides) *router.Chain {
-	node, all := c.known, make([]interceptor, 0, len(c.entries))
+	var key []byte
+	all := make([]interceptor, 0, len(c.entries))
 	for i := range c.entries {
 		if c.instances[i] == nil {
 			continue
 		}
 		one := c.interceptor(i, levels)
 		all = append(all, one)
-		if node.next == nil {
-			node.next = make(map[int]*chainNode)
-		}
-		if node.next[one.number] == nil {
-			node.next[one.number] = new(chainNode)
-		}
-		node = node.next[one.number]
+		key = binary.AppendUvarint(key, one.number)
 	}
-	if node.chain == nil {
-		node.chain = assemble(all)
+	chain, ok := c.known[string(key)]
+	if !ok {
+		chain = assemble(all)
+		c.known[string(key)] = chain
 	}
-	return node.chain
+	return chain
 }
 
 func assemble(all []interceptor) *router.Chain {
@@ -95,7 +86,7 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	if c.built[i] == nil {
 		c.built[i] = make(map[any]interceptor)
 	}
-	one := interceptor{number: len(c.built[i])}
+	one := interceptor{number: uint64(len(c.built[i]))}
 	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {

@@ -32,11 +32,7 @@ func marking(name string) httpfilter.Instance {
 func TestFiltersRunInTheOrderOfTheChain(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{
-			routes:   []*xdsresource.Route{toC()},
-			listener: chainOf(marking("a"), marking("b"), marking("c")),
-			handle:   echoAll,
-		})
+		w := newWorld(t, worldConfig{listener: chainOf(marking("a"), marking("b"), marking("c"))})
 		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)
@@ -66,7 +62,6 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
-					routes: []*xdsresource.Route{toC()},
 					listener: chainOf(filterOf("f", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
 						return nil, test.err
 					})),
@@ -103,7 +98,6 @@ func TestAFilterEndsAnRPCAsABackendWould(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
-					routes: []*xdsresource.Route{toC()},
 					listener: chainOf(filterOf("f", func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
 						return httpfilter.EndedStream(ctx, test.err, trailer), nil
 					})),
@@ -131,7 +125,6 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{toC()},
 			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 				if rpc.Method != "/s/m" || rpc.Authority != "service" && rpc.Authority != "mine" || rpc.Cluster != "c" || (rpc.StreamDesc == nil) != (k.desc == nil) {
 					t.Errorf("the filter sees %+v", rpc)
@@ -139,7 +132,6 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 				rpc.Method, rpc.Authority = "/t/n", "other"
 				return next.NewStream(ctx, rpc)
 			})),
-			handle: echoAll,
 		})
 		for want, opts := range map[string][]grpc.CallOption{"other": nil, "mine": {grpc.CallAuthority("mine")}} {
 			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...); r.err != nil {
@@ -181,7 +173,6 @@ func TestAFilterSendsFurtherRPCs(t *testing.T) {
 				}
 				return next.NewStream(ctx, rpc)
 			}), marking("later")),
-			handle: echoAll,
 		})
 		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
@@ -221,7 +212,7 @@ func TestAFilterChoosesTheCluster(t *testing.T) {
 		if got, err := w.s.Reselect(d); got != "d" || err != nil {
 			t.Errorf("Reselect: %q, %v", got, err)
 		}
-		without := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}})
+		without := newWorld(t, worldConfig{})
 		if _, err := without.s.Reselect(d); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"d"`) {
 			t.Errorf("Reselect without the cluster: %v", err)
 		}
@@ -235,7 +226,6 @@ func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
 	t.Parallel()
 	seen := ""
 	w := newWorld(t, worldConfig{
-		routes: []*xdsresource.Route{toC()},
 		listener: chainOf(
 			filterOf("sets", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 				return next.NewStream(context.WithValue(ctx, tenant{}, "acme"), rpc)
@@ -256,7 +246,6 @@ func TestAFilterEditsTheResponse(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{toC()},
 			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 				s, err := next.NewStream(ctx, rpc)
 				if err != nil {
@@ -296,7 +285,7 @@ func TestAUnaryInterceptorSeesMessages(t *testing.T) {
 		}
 		return invoke(metadata.AppendToOutgoingContext(ctx, "again", "yes"))
 	})
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(filterOf("f", i.NewStream)), handle: func(n int, s grpc.ServerStream) error {
+	w := newWorld(t, worldConfig{listener: chainOf(filterOf("f", i.NewStream)), handle: func(n int, s grpc.ServerStream) error {
 		_ = s.SetHeader(metadata.Pairs("n", fmt.Sprint(n)))
 		return echo(s)
 	}})

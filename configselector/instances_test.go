@@ -79,7 +79,7 @@ func (w *world) replace(t *testing.T, l xdsresource.Listener) (before *configsel
 func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
 	t.Parallel()
 	var c closing
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T"), c.entry("b", "T"))})
+	w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T"), c.entry("b", "T"))})
 	for _, step := range []struct {
 		name         string
 		filters      []httpfilter.Instance
@@ -104,7 +104,6 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 		var c closing
 		release := make(chan struct{})
 		w := newWorld(t, worldConfig{
-			routes:   []*xdsresource.Route{toC()},
 			listener: chainOf(c.entry("a", "T")),
 			handle: func(_ int, s grpc.ServerStream) error {
 				<-release
@@ -140,7 +139,7 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			var c closing
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
+			w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
 				<-s.Context().Done()
 				return nil
 			}})
@@ -172,7 +171,7 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 func TestConfigurationsChangeUnderRPCs(t *testing.T) {
 	t.Parallel()
 	var c closing
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: echoAll})
+	w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T"))})
 	var current atomic.Pointer[configselector.Selector]
 	current.Store(w.s)
 	stop := make(chan struct{})

@@ -247,7 +247,7 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 	t.Parallel()
 	route := toC()
 	route.Mirrors = []xdsresource.Mirror{{Header: "to"}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 	for _, to := range []string{"", "unheard-of", "c"} {
 		ctx := testutils.Context(t)
 		if to != "" {

@@ -179,7 +179,7 @@ func TestADropIsNotRetried(t *testing.T) {
 func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {
 	t.Parallel()
 	for _, times := range []int{1, 2, 5} {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: echoAll})
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}})
 		attempts := 0
 		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m",
 			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -78,7 +78,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 				route := toC()
 				route.Match.Path = "/s"
 				route.Rewrite = &test.rewrite
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
 				if r := w.do(ctx, k, "/s/m", []string{"x"}, test.opts...); r.err != nil {
 					t.Fatal(r.err)
@@ -204,7 +204,7 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 	if a, b := hash(by, "user", "u1"), hash(by, "user", "u2"); a == b {
 		t.Errorf("two users have hash %d", a)
 	}
-	for name, w := range map[string]*world{"no header": by, "no policy": newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}})} {
+	for name, w := range map[string]*world{"no header": by, "no policy": newWorld(t, worldConfig{})} {
 		seen := map[uint64]bool{}
 		for range 16 {
 			seen[hash(w)] = true

@@ -53,7 +53,7 @@ func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 			{"", "new", nil},
 		} {
 			o := new(httpfilter.HostOverride)
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding(tc.wanted, o)), handle: echoAll})
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding(tc.wanted, o))})
 			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}); r.err != nil {
 				t.Fatal(r.err)
 			}
@@ -70,7 +70,7 @@ func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 func TestTheDecisionCarriesTheHostOverride(t *testing.T) {
 	t.Parallel()
 	o := &httpfilter.HostOverride{Addresses: []string{"10.0.0.1:80"}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(binding("c", o))})
+	w := newWorld(t, worldConfig{listener: chainOf(binding("c", o))})
 	given := mustUnary(t, t.Context(), w.s, "/s/m")
 	if d := decision.FromContext(given); d.Extra.HostOverride != o || d.Extra.Pinned {
 		t.Errorf("the picker is given %+v", d.Extra)

@@ -44,10 +44,10 @@ type seen struct {
 
 // worldConfig configures a world. The zero value is as plain as possible.
 type worldConfig struct {
-	routes   []*xdsresource.Route
+	routes   []*xdsresource.Route // nil: toC
 	vh       xdsresource.VirtualHost
 	listener xdsresource.Listener
-	handle   func(n int, s grpc.ServerStream) error // n counts RPCs from 0
+	handle   func(n int, s grpc.ServerStream) error // n counts RPCs from 0; nil: echoAll
 	dial     []grpc.DialOption
 }
 
@@ -77,7 +77,13 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	w.cc = cc
 	w.ch = configselector.NewChannel(cc, "service", false, nil)
 	t.Cleanup(w.ch.Close)
-	c.vh.Routes = append(c.vh.Routes, c.routes...)
+	if c.routes == nil {
+		c.routes = []*xdsresource.Route{toC()}
+	}
+	if c.handle == nil {
+		c.handle = echoAll
+	}
+	c.vh.Routes = c.routes
 	w.s = w.ch.NewSelector(configselector.Config{Version: 1, Listener: &c.listener, VirtualHost: &c.vh, RouteConfigName: "routes"})
 	return w
 }
