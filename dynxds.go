@@ -6,21 +6,19 @@
 //
 //	conn, err := grpc.NewClient("xds:///echo.example.com", …)
 //
-// RPCs on the channel are then routed, filtered and balanced as the control
-// plane says. The scheme "dynxds" means the same, for processes that also
-// link gRPC-Go's own xds package. Where there is no bootstrap, or the control
-// plane does not know the target, DNS resolves it, but not on channels that leave
-// their security to the control plane (google.golang.org/grpc/credentials/xds).
-// Those send nothing in plaintext to a cluster that asks for more.
+// The control plane then configures routing, HTTP filters and load balancing of the channel.
+// The scheme "dynxds" means the same, for processes that also link gRPC-Go's own xds package.
+// Without a bootstrap, or if the control plane does not know the target, DNS resolves it, but
+// not on channels that leave their security to the control plane
+// (google.golang.org/grpc/credentials/xds). Those send no plaintext to a cluster that asks
+// for security.
 //
-// A program that gives the bootstrap in memory uses DialOptions or NewBuilder.
-// Channels and Dump show what its channels and the clients under them do.
-// RegisterCredentials and SetConstraints add what only the program knows. All
-// functions are safe for concurrent use.
+// DialOptions and NewBuilder take a bootstrap in memory. Channels and Dump show the state of
+// channels and of the clients that they share. RegisterCredentials and SetConstraints add
+// what only the program knows. All functions are safe for concurrent use.
 //
-// The package holds no logic. It registers the schemes (package resolver), which
-// brings the load-balancing policies (balancer) and the HTTP filters
-// (httpfilter/builtin) along.
+// The package has no logic of its own: it registers the schemes (package resolver), and with
+// them the load-balancing policies (balancer) and the HTTP filters (httpfilter/builtin).
 package dynxds
 
 import (
@@ -37,15 +35,14 @@ import (
 
 func init() { resolver.Register() }
 
-// DialOptions returns the dial options that make a channel an xDS channel by
-// gRPC's public API alone. They are for a program that gives the bootstrap in
-// memory, or whose version of gRPC no longer has the hook that the blank
-// import relies on (it logs one error if so); with the hook, blank import and
-// DialOptions give the same behaviour.
+// DialOptions returns the dial options that make a channel an xDS channel by gRPC's public API
+// alone. They are for a program with a bootstrap in memory, or with a version of gRPC that
+// lacks the hook on which the blank import relies (which then logs one error). Otherwise the
+// blank import and DialOptions behave alike.
 //
-// Pass them after the program's own interceptors: routes and filters then see what these
-// add to an RPC. Channels whose target has another scheme are left alone, and one result
-// may serve any number of channels.
+// Pass them after the program's own interceptors: routes and filters then see what these add
+// to an RPC. Channels whose target has another scheme are not affected. Channels may share
+// the result.
 //
 //	opts := []grpc.DialOption{grpc.WithTransportCredentials(…), grpc.WithChainUnaryInterceptor(…)}
 //	opts = append(opts, dynxds.DialOptions(dynxds.WithBootstrap(json))...)
@@ -54,21 +51,20 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 	return append(grpcbridge.DialOptions(), grpc.WithResolvers(resolver.Builders(apply(opts).bootstrap)...))
 }
 
-// NewBuilder returns a resolver builder of the scheme "xds" with a bootstrap in memory,
-// JSON of the form that GRPC_XDS_BOOTSTRAP points at (gRFC A27). It is for
-// grpc.WithResolvers, for a channel whose bootstrap is not that of the environment.
-// Channels with equal bootstraps share their connections to management servers, however
-// they were given. The error lists all faults of the bootstrap, each with its key.
+// NewBuilder returns a resolver builder of the scheme "xds" with a bootstrap in memory, in the
+// JSON format of gRFC A27. It is for grpc.WithResolvers, for a channel whose bootstrap is not
+// that of the environment. Channels with equal bootstraps share their connections to
+// management servers, whatever the source. The error lists all faults of the bootstrap, each
+// with its key.
 //
-// It relies on the hook that the blank import does, see DialOptions.
+// It relies on the same hook as the blank import, see DialOptions.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	return resolver.NewBuilder(bootstrapJSON)
 }
 
-// SetConstraints sets the dynamic parameter constraints (xRFC TP2) that the program
-// has of its own, by type of resource: which variants of the resources its channels
-// are to use. It is for what a program finds out as it runs, as the shards that it
-// was assigned:
+// SetConstraints sets the program's own dynamic parameter constraints (xRFC TP2) by type of
+// resource: the variants of resources that its channels use. It is for what a program learns
+// at run time, such as the shards that it was assigned:
 //
 //	shards, err := dynparam.New(dynparam.Require("shards", dynparam.InRanges(
 //		dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15})))
@@ -79,59 +75,54 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 //	…
 //	err = dynxds.SetConstraints(clusters)
 //
-// They replace those of the last call, hold for all channels of the process, now and
-// later, and move the ones that are open to the new variants without failing an
-// RPC. Constraints by key from a control plane's DPDS resource win over them, and
-// they win over those of the bootstrap. The zero ByType takes them back.
+// They replace those of the last call and hold for all channels of the process, also later
+// ones. Open channels move to the new variants without failing an RPC. By key, constraints of
+// a control plane's DPDS resource take precedence over them, and they over those of the
+// bootstrap. The zero ByType removes them.
 //
-// WithBootstrap restricts the call to channels with that bootstrap; where both have
-// something to say of a key, the call with the bootstrap wins. The error lists the
-// faults of the bootstrap; without one there is none.
+// WithBootstrap restricts the call to channels with that bootstrap, for which its keys take
+// precedence. The error lists the faults of the bootstrap; it is nil without one.
 func SetConstraints(constraints dynparam.ByType, opts ...Option) error {
 	return resolver.SetConstraints(constraints, apply(opts).bootstrap)
 }
 
-// RegisterCredentials makes a type of channel credentials known to bootstraps: the
-// channel_creds of a management server may then name it (gRFC A27). Credentials of that
-// type are built for each server whose bootstrap names them. "insecure" and "tls" are
-// known. It is meant for init functions, before the first bootstrap is read, and panics
-// if the type is already registered.
+// RegisterCredentials registers a type of channel credentials, which the channel_creds of a
+// management server in a bootstrap may then name (gRFC A27). They are built for each such
+// server. "insecure" and "tls" are built in. It is for init functions, before the first
+// bootstrap is read, and panics if the type is already registered.
 func RegisterCredentials(b bootstrap.CredentialsBuilder) { bootstrap.RegisterCredentials(b) }
 
-// Mode says where a channel's configuration comes from. Its text is what logs say.
+// Mode is the source of a channel's configuration. Its text is that of logs.
 type Mode = channels.Mode
 
 // The modes of a channel.
 const (
-	// ModeUndecided: nowhere yet. The control plane has not answered, or what it
-	// said is no reason to use DNS.
+	// ModeUndecided: none yet. The control plane has not answered, or with an error that
+	// does not permit DNS.
 	ModeUndecided = channels.Undecided
-	// ModeXDS: from the control plane, which accepted the channel's target once.
-	// A channel stays in this mode.
+	// ModeXDS: the control plane, which has had a Listener for the channel's target. A
+	// channel stays in this mode.
 	ModeXDS = channels.XDS
-	// ModeDNS: from DNS. The control plane, if one is configured, goes on being
-	// asked.
+	// ModeDNS: DNS, until the control plane, if one is configured, has a configuration.
 	ModeDNS = channels.DNS
 )
 
 // ChannelStatus is the state of one channel at one moment: a copy, which does not change.
 //
 //   - Target (string) is the channel's target as it was dialled.
-//   - Mode (Mode) is where its configuration comes from, Reason (string) is why, in
-//     words, and Since (time.Time) is when it entered the mode.
+//   - Mode (Mode) is the source of its configuration, Reason (string) the reason for it in
+//     words, and Since (time.Time) the time when it entered the mode.
 //   - DNS (*dnsconfig.Result) is the last look-up of the service config in ModeDNS
-//     (gRFC A2), nil in other modes and if there was none. It must not be changed.
+//     (gRFC A2), or nil. It must not be changed.
 type ChannelStatus = channels.Status
 
-// Channels returns the state of every channel of the schemes "xds" and "dynxds"
-// that has been used and is not closed, in the order of first use. A channel that is
-// idle keeps its state.
+// Channels returns the state of every channel of the schemes "xds" and "dynxds" that has been
+// used and is not closed, in the order of first use, idle ones included.
 func Channels() []ChannelStatus { return channels.All() }
 
-// Dump returns what each xDS client of the process holds at the moment: its servers, and
-// its resources with their versions and errors. Channels with equal bootstraps share one
-// client, and a client ends with the last of its channels. The copies are the caller's.
-// Package csds serves the same by gRPC.
+// Dump returns the state of each xDS client of the process: its servers, and its resources with
+// their versions and errors. Channels with equal bootstraps share a client, which ends with
+// the last of them. The caller owns the result. Package csds serves the same by gRPC.
 func Dump() []*xdsclient.Dump {
 	clients := xdsclient.Clients()
 	dumps := make([]*xdsclient.Dump, len(clients))
@@ -141,7 +132,7 @@ func Dump() []*xdsclient.Dump {
 	return dumps
 }
 
-// An Option changes what the functions of the package do.
+// An Option changes the behaviour of functions of the package.
 type Option func(*options)
 
 type options struct{ bootstrap []byte }
@@ -153,9 +144,8 @@ func apply(opts []Option) (o options) {
 	return o
 }
 
-// WithBootstrap gives the bootstrap in memory, in place of the one that the
-// environment names. A faulty one fails the channel's RPCs with an error that
-// lists its faults, as a faulty file does; NewBuilder returns that error at once.
+// WithBootstrap sets a bootstrap in memory, in place of that of the environment. The faults of
+// one fail the channel's RPCs, like those of a file; NewBuilder returns them at once.
 func WithBootstrap(json []byte) Option {
 	return func(o *options) { o.bootstrap = json }
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// selectKinds are kinds of routes of which there are many. An RPC of methodOf(i) with
-// the metadata tenant=i takes the i-th.
+// selectKinds are kinds of routes. An RPC of methodOf(i) with the metadata tenant=i takes the
+// i-th.
 var selectKinds = []struct {
 	name  string
 	route func(i int) *routepb.Route

@@ -1,6 +1,7 @@
 package configselector
 
 import (
+	"encoding/binary"
 	"reflect"
 
 	"google.golang.org/grpc/codes"
@@ -11,31 +12,23 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// chains builds the chains of one virtual host, with the configurations of filters
-// merged (gRFC A39, "Filter Config Overrides"). Routes whose overrides come to the same
-// share one.
+// chains builds the filter chains of one virtual host, with overrides applied (gRFC A39,
+// "Filter Config Overrides"). Routes with equal overrides share a chain.
 type chains struct {
 	ch        *Channel
 	entries   []httpfilter.Instance
 	instances []*instance
-	// built has what each entry came to, by what overrides it.
+	// built has the interceptors of each entry, by the override.
 	built []map[any]interceptor
-	// known has the chains by what their entries came to.
-	known *chainNode
+	known map[string]*router.Chain // by the numbers of their interceptors
 }
 
-// interceptor is what an entry comes to under one override. Each has a number
-// of its own among those of the entry.
+// interceptor is built of an entry and one override. number identifies it among those of
+// the entry.
 type interceptor struct {
-	number int
+	number uint64
 	impl   httpfilter.Interceptor // nil: left out
 	err    error
-}
-
-// chainNode is the chains that begin with the same interceptors.
-type chainNode struct {
-	chain *router.Chain
-	next  map[int]*chainNode
 }
 
 func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance) *chains {
@@ -44,31 +37,28 @@ func newChains(ch *Channel, entries []httpfilter.Instance, instances []*instance
 		entries:   entries,
 		instances: instances,
 		built:     make([]map[any]interceptor, len(entries)),
-		known:     new(chainNode),
+		known:     make(map[string]*router.Chain),
 	}
 }
 
 // build returns the chain under overrides, the most specific ones first.
 func (c *chains) build(levels ...xdsresource.FilterOverrides) *router.Chain {
-	node, all := c.known, make([]interceptor, 0, len(c.entries))
+	var key []byte
+	all := make([]interceptor, 0, len(c.entries))
 	for i := range c.entries {
 		if c.instances[i] == nil {
 			continue
 		}
 		one := c.interceptor(i, levels)
 		all = append(all, one)
-		if node.next == nil {
-			node.next = make(map[int]*chainNode)
-		}
-		if node.next[one.number] == nil {
-			node.next[one.number] = new(chainNode)
-		}
-		node = node.next[one.number]
+		key = binary.AppendUvarint(key, one.number)
 	}
-	if node.chain == nil {
-		node.chain = assemble(all)
+	chain, ok := c.known[string(key)]
+	if !ok {
+		chain = assemble(all)
+		c.known[string(key)] = chain
 	}
-	return node.chain
+	return chain
 }
 
 func assemble(all []interceptor) *router.Chain {
@@ -84,9 +74,8 @@ func assemble(all []interceptor) *router.Chain {
 	return c
 }
 
-// left out and as configured: the keys of entries that no configuration
-// overrides.
-type leftOut struct{}
+// The keys of entries that are disabled, and of those without an override.
+type disabled struct{}
 type asConfigured struct{}
 
 func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interceptor {
@@ -97,8 +86,8 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	if c.built[i] == nil {
 		c.built[i] = make(map[any]interceptor)
 	}
-	one := interceptor{number: len(c.built[i])}
-	if _, out := key.(leftOut); !out {
+	one := interceptor{number: uint64(len(c.built[i]))}
+	if _, out := key.(disabled); !out {
 		one.impl, one.err = c.instances[i].impl.ClientInterceptor(c.entries[i].Config, override)
 		if one.err != nil {
 			one.err = status.Errorf(codes.Unavailable, "xds: HTTP filter %q cannot be configured: %v", c.entries[i].Name, one.err)
@@ -108,31 +97,29 @@ func (c *chains) interceptor(i int, levels []xdsresource.FilterOverrides) interc
 	return one
 }
 
-// override finds what overrides entry i: the most specific level that says
-// anything of it. What a level says of another type of filter under the
-// entry's name says nothing of the entry, and is logged: gRFC A39 does not have
-// it refused, as the names in a RouteConfiguration may be those of another
-// Listener.
+// override returns the override of entry i at the most specific level that has one. An
+// override for another type of filter is logged and skipped: by gRFC A39 it is no error, as
+// a RouteConfiguration may serve several Listeners, which use a name differently.
 func (c *chains) override(i int, levels []xdsresource.FilterOverrides) (key any, override httpfilter.Config) {
 	for _, level := range levels {
 		o, ok := level[c.entries[i].Name]
 		switch {
 		case !ok:
 		case o.Disabled:
-			return leftOut{}, nil
+			return disabled{}, nil
 		case o.Filter == nil || o.Config == nil:
 			return asConfigured{}, nil
 		case typeOf(o.Filter) != c.instances[i].typeURL:
-			c.ch.mismatched.tell(c.ch.rpcs.Target(), c.instances[i], typeOf(o.Filter))
+			c.ch.mismatched.log(c.ch.rpcs.Target(), c.instances[i], typeOf(o.Filter))
 		case reflect.ValueOf(o.Config).Comparable():
 			return o.Config, o.Config
 		default:
-			// One that cannot be told from others is taken for another one.
+			// It cannot be compared with others, so it shares no interceptor.
 			return new(byte), o.Config
 		}
 	}
 	if c.entries[i].Disabled {
-		return leftOut{}, nil
+		return disabled{}, nil
 	}
 	return asConfigured{}, nil
 }

@@ -10,12 +10,9 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 )
 
-// Channel is what the Selectors of one channel hand on from one to the next: the
-// instances of filters, and what the router keeps of the channel. It is safe for
-// concurrent use.
+// Channel is what the successive Selectors of one channel share: the instances of filters,
+// and the router's state of the channel. It is safe for concurrent use.
 type Channel struct {
-	cc         *grpc.ClientConn
-	authority  string
 	rpcs       *router.Channel
 	mismatched mismatched
 
@@ -23,19 +20,17 @@ type Channel struct {
 	instances map[string]*instance // of the latest Selector, by name
 }
 
-// NewChannel returns the Channel of cc, which marks the Decisions. It has to be closed.
-// authority is the ":authority" of RPCs that ask for no other. secure says that the
-// channel's credentials check the authority, as TLS does. metrics, which may be nil,
-// gets the metrics of the router.
+// NewChannel returns the Channel of cc, which identifies its Decisions. It has to be closed.
+// authority is the ":authority" of RPCs that set no other. secure reports whether the
+// channel's credentials check the authority, as TLS does. metrics may be nil.
 func NewChannel(cc *grpc.ClientConn, authority string, secure bool, metrics estats.MetricsRecorder) *Channel {
-	return &Channel{cc: cc, authority: authority, rpcs: router.NewChannel(cc, authority, secure, metrics)}
+	return &Channel{rpcs: router.NewChannel(cc, authority, secure, metrics)}
 }
 
-// Close ends what belongs to the channel and not to an RPC of it. The Selectors
-// are to be retired before.
+// Close ends what outlives the RPCs: their mirrors. The Selectors are retired first.
 func (ch *Channel) Close() { ch.rpcs.Close() }
 
-// instance is a filter under one name on the channel.
+// instance is the instance of a filter, under one name, on the channel.
 type instance struct {
 	name, typeURL string
 	impl          httpfilter.ClientInstance
@@ -43,9 +38,8 @@ type instance struct {
 	uses          int    // Selectors; guarded by Channel.mu
 }
 
-// use returns the instances for a filter chain, in its order, nil for entries
-// that are not for us to run. Those of the same name and type as before are the
-// same as before.
+// use returns the instances for a filter chain, in order; nil for entries that are no
+// client filters. An entry with the name and type of an old one shares its instance.
 func (ch *Channel) use(chain []httpfilter.Instance) []*instance {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -76,8 +70,7 @@ func newInstance(ch *Channel, name string, filter httpfilter.ClientFilter) *inst
 	return in
 }
 
-// typeOf names a type of filter. Filters need not be comparable, and none
-// shares a type URL with another.
+// typeOf identifies a type of filter by a type URL, as filters need not be comparable.
 func typeOf(f httpfilter.Filter) string {
 	if urls := f.TypeURLs(); len(urls) > 0 {
 		return urls[0]
@@ -85,7 +78,7 @@ func typeOf(f httpfilter.Filter) string {
 	return ""
 }
 
-// release undoes use. It closes what nobody uses any more.
+// release undoes use. It closes instances that have no user left.
 func (ch *Channel) release(used []*instance) {
 	var unused []*instance
 	ch.mu.Lock()

@@ -1,6 +1,6 @@
 package configselector
 
-// MirrorsDropped returns how many mirrors of RPCs were not made or given up.
+// MirrorsDropped returns how many mirrors of RPCs were not sent or not completed.
 func (ch *Channel) MirrorsDropped() int64 { return ch.rpcs.MirrorsDropped() }
 
 // Version returns the version of the snapshot.

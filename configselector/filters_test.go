@@ -19,6 +19,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // marking is a filter that appends its name to the header "via".
@@ -31,12 +32,8 @@ func marking(name string) httpfilter.Instance {
 func TestFiltersRunInTheOrderOfTheChain(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
-		w := newWorld(t, worldConfig{
-			routes:   []*xdsresource.Route{toC()},
-			listener: chainOf(marking("a"), marking("b"), marking("c")),
-			handle:   echoAll,
-		})
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		w := newWorld(t, worldConfig{listener: chainOf(marking("a"), marking("b"), marking("c"))})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)
 		}
@@ -65,12 +62,11 @@ func TestAFilterEndsAnRPC(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
-					routes: []*xdsresource.Route{toC()},
 					listener: chainOf(filterOf("f", func(context.Context, *httpfilter.RPC, httpfilter.Next) (grpc.ClientStream, error) {
 						return nil, test.err
 					})),
 				})
-				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 				if status.Code(r.err) != test.want {
 					t.Errorf("%v, want %v", r.err, test.want)
 				}
@@ -102,12 +98,11 @@ func TestAFilterEndsAnRPCAsABackendWould(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{
-					routes: []*xdsresource.Route{toC()},
 					listener: chainOf(filterOf("f", func(ctx context.Context, _ *httpfilter.RPC, _ httpfilter.Next) (grpc.ClientStream, error) {
 						return httpfilter.EndedStream(ctx, test.err, trailer), nil
 					})),
 				})
-				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 				want, ok := test.want[k.name]
 				if !ok {
 					want = test.want[""]
@@ -130,7 +125,6 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{toC()},
 			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 				if rpc.Method != "/s/m" || rpc.Authority != "service" && rpc.Authority != "mine" || rpc.Cluster != "c" || (rpc.StreamDesc == nil) != (k.desc == nil) {
 					t.Errorf("the filter sees %+v", rpc)
@@ -138,10 +132,9 @@ func TestAFilterChangesTheRPC(t *testing.T) {
 				rpc.Method, rpc.Authority = "/t/n", "other"
 				return next.NewStream(ctx, rpc)
 			})),
-			handle: echoAll,
 		})
 		for want, opts := range map[string][]grpc.CallOption{"other": nil, "mine": {grpc.CallAuthority("mine")}} {
-			if r := w.do(testContext(t), k, "/s/m", []string{"x"}, opts...); r.err != nil {
+			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}, opts...); r.err != nil {
 				t.Fatal(r.err)
 			}
 			rpcs := w.seen()
@@ -180,9 +173,8 @@ func TestAFilterSendsFurtherRPCs(t *testing.T) {
 				}
 				return next.NewStream(ctx, rpc)
 			}), marking("later")),
-			handle: echoAll,
 		})
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || !slices.Equal(r.replies, []string{"x"}) {
 			t.Errorf("replies %q, error %v", r.replies, r.err)
 		}
@@ -220,7 +212,7 @@ func TestAFilterChoosesTheCluster(t *testing.T) {
 		if got, err := w.s.Reselect(d); got != "d" || err != nil {
 			t.Errorf("Reselect: %q, %v", got, err)
 		}
-		without := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}})
+		without := newWorld(t, worldConfig{})
 		if _, err := without.s.Reselect(d); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `"d"`) {
 			t.Errorf("Reselect without the cluster: %v", err)
 		}
@@ -234,7 +226,6 @@ func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
 	t.Parallel()
 	seen := ""
 	w := newWorld(t, worldConfig{
-		routes: []*xdsresource.Route{toC()},
 		listener: chainOf(
 			filterOf("sets", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 				return next.NewStream(context.WithValue(ctx, tenant{}, "acme"), rpc)
@@ -244,10 +235,7 @@ func TestValuesReachLaterFiltersAndThePicker(t *testing.T) {
 				return next.NewStream(ctx, rpc)
 			})),
 	})
-	given, err := unary(t.Context(), w.s, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := mustUnary(t, t.Context(), w.s, "/s/m")
 	picked, ok := given.Value(tenant{}).(string)
 	if seen != "acme" || picked != "acme" || !ok {
 		t.Errorf("the filter sees %q, the picker %q", seen, picked)
@@ -258,7 +246,6 @@ func TestAFilterEditsTheResponse(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		w := newWorld(t, worldConfig{
-			routes: []*xdsresource.Route{toC()},
 			listener: chainOf(filterOf("f", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 				s, err := next.NewStream(ctx, rpc)
 				if err != nil {
@@ -277,11 +264,11 @@ func TestAFilterEditsTheResponse(t *testing.T) {
 				return echo(s)
 			},
 		})
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || r.header.Get("h")[0] != "edited" || r.header.Get("i")[0] != "original" || r.trailer.Get("t")[0] != "edited false" {
 			t.Errorf("header %v, trailer %v, error %v", r.header, r.trailer, r.err)
 		}
-		r = w.do(testContext(t), k, "/s/m", []string{"x"})
+		r = w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if status.Code(r.err) != codes.Aborted || r.header != nil || r.trailer.Get("t")[0] != "edited true" {
 			t.Errorf("without headers: header %v, trailer %v, error %v", r.header, r.trailer, r.err)
 		}
@@ -298,15 +285,15 @@ func TestAUnaryInterceptorSeesMessages(t *testing.T) {
 		}
 		return invoke(metadata.AppendToOutgoingContext(ctx, "again", "yes"))
 	})
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(filterOf("f", i.NewStream)), handle: func(n int, s grpc.ServerStream) error {
+	w := newWorld(t, worldConfig{listener: chainOf(filterOf("f", i.NewStream)), handle: func(n int, s grpc.ServerStream) error {
 		_ = s.SetHeader(metadata.Pairs("n", fmt.Sprint(n)))
 		return echo(s)
 	}})
-	r := w.do(testContext(t), kinds[0], "/s/m", []string{"x"})
+	r := w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	if r.err != nil || r.replies[0] != "x" || len(w.seen()) != 2 || r.header.Get("n")[0] != "1" {
 		t.Errorf("result %+v, the server saw %v", r, w.seen())
 	}
-	if r := w.do(testContext(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
+	if r := w.do(testutils.Context(t), kinds[3], "/s/m", []string{"x"}); r.err != nil || calls != 1 {
 		t.Errorf("streaming: %v, %d calls of the function", r.err, calls)
 	}
 }
@@ -375,10 +362,7 @@ func TestTheMostSpecificOverrideIsUsed(t *testing.T) {
 				routes:   []*xdsresource.Route{route},
 				listener: chainOf(c.entry("a", "A", false), c.entry("b", "B", false), c.entry("off", "OFF", true)),
 			})
-			given, err := unary(t.Context(), w.s, "/s/m")
-			if err != nil {
-				t.Fatal(err)
-			}
+			given := mustUnary(t, t.Context(), w.s, "/s/m")
 			md, _ := metadata.FromOutgoingContext(given)
 			if diff := cmp.Diff(test.want, md["config"]); diff != "" {
 				t.Errorf("filters (-want +got):\n%s", diff)
@@ -417,7 +401,7 @@ func TestRPCsOfAChainThatCannotBeBuiltFail(t *testing.T) {
 	route.Overrides = xdsresource.FilterOverrides{"a": override("broken")}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(c.entry("a", "A", false))})
 	eachKind(t, func(t *testing.T, k kind) {
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if status.Code(r.err) != codes.Unavailable || !strings.Contains(r.err.Error(), `"a" cannot be configured: cannot be merged`) {
 			t.Errorf("got %v", r.err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // closing counts the instances of a filter and the RPCs in them.
@@ -78,7 +79,7 @@ func (w *world) replace(t *testing.T, l xdsresource.Listener) (before *configsel
 func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
 	t.Parallel()
 	var c closing
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T"), c.entry("b", "T"))})
+	w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T"), c.entry("b", "T"))})
 	for _, step := range []struct {
 		name         string
 		filters      []httpfilter.Instance
@@ -86,7 +87,7 @@ func TestAnInstanceStaysWhileNameAndTypeStay(t *testing.T) {
 	}{
 		{"the same", []httpfilter.Instance{c.entry("a", "T"), c.entry("b", "T")}, 2, 0},
 		{"reordered", []httpfilter.Instance{c.entry("b", "T"), c.entry("a", "T")}, 2, 0},
-		{"one less", []httpfilter.Instance{c.entry("b", "T")}, 2, 1},
+		{"one removed", []httpfilter.Instance{c.entry("b", "T")}, 2, 1},
 		{"the name of another type", []httpfilter.Instance{c.entry("b", "U")}, 3, 2},
 		{"none", nil, 3, 3},
 	} {
@@ -103,14 +104,13 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 		var c closing
 		release := make(chan struct{})
 		w := newWorld(t, worldConfig{
-			routes:   []*xdsresource.Route{toC()},
 			listener: chainOf(c.entry("a", "T")),
 			handle: func(_ int, s grpc.ServerStream) error {
 				<-release
 				return echo(s)
 			},
 		})
-		ctx := testContext(t)
+		ctx := testutils.Context(t)
 		done := make(chan *result)
 		go func() { done <- w.do(ctx, k, "/s/m", []string{"x"}) }()
 		w.await(t, 1)
@@ -132,14 +132,14 @@ func TestCloseWaitsForTheLastRPC(t *testing.T) {
 	})
 }
 
-// A stream that nobody reads ends with its context, and with the channel.
+// A stream whose application stopped reading ends with its context, and with the channel.
 func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"context", "channel"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			var c closing
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
+			w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T")), handle: func(_ int, s grpc.ServerStream) error {
 				<-s.Context().Done()
 				return nil
 			}})
@@ -159,7 +159,7 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 				t.Errorf("OnFinish got %v", err)
 			}
 			w.s.Retire()
-			for waiting := testContext(t); c.closed.Load() == 0; runtime.Gosched() {
+			for waiting := testutils.Context(t); c.closed.Load() == 0; runtime.Gosched() {
 				if waiting.Err() != nil {
 					t.Fatal("not closed")
 				}
@@ -171,7 +171,7 @@ func TestCloseDoesNotWaitForAnApplicationThatStoppedReading(t *testing.T) {
 func TestConfigurationsChangeUnderRPCs(t *testing.T) {
 	t.Parallel()
 	var c closing
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(c.entry("a", "T")), handle: echoAll})
+	w := newWorld(t, worldConfig{listener: chainOf(c.entry("a", "T"))})
 	var current atomic.Pointer[configselector.Selector]
 	current.Store(w.s)
 	stop := make(chan struct{})

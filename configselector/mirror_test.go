@@ -3,10 +3,8 @@ package configselector_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,12 +12,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
+	"github.com/dynxds/dynxds/testutils"
 )
 
-// mirrored is a route that sends copies to clusters "m0", "m1", ….
+// mirrored is a route with mirrors to clusters "m0", "m1", ….
 func mirrored(n int) *xdsresource.Route {
 	route := toC()
 	for i := range n {
@@ -28,13 +27,12 @@ func mirrored(n int) *xdsresource.Route {
 	return route
 }
 
-// mirrorServer tells originals from copies by their authority.
+// mirrorServer distinguishes RPCs from their mirrors by the authority.
 type mirrorServer struct {
-	copy func(grpc.ServerStream) error // nil: receive
+	mirror func(grpc.ServerStream) error // handles mirrors; nil: receive
 
-	mu     sync.Mutex
-	copies []string // what was received
-	news   chan struct{}
+	xdstest.State
+	received []string // by mirrors
 }
 
 func (m *mirrorServer) handle(_ int, s grpc.ServerStream) error {
@@ -42,69 +40,44 @@ func (m *mirrorServer) handle(_ int, s grpc.ServerStream) error {
 	if !strings.Contains(md[":authority"][0], "-shadow") {
 		return echo(s)
 	}
-	if m.copy != nil {
-		return m.copy(s)
+	if m.mirror != nil {
+		return m.mirror(s)
 	}
-	all := ""
-	for {
-		msg := new(wrapperspb.BytesValue)
-		if err := s.RecvMsg(msg); err == io.EOF {
-			break
-		} else if err != nil {
-			return err
-		}
-		all += string(msg.GetValue())
+	all, err := receiveAll(s)
+	if err != nil {
+		return err
 	}
-	m.mu.Lock()
-	m.copies = append(m.copies, all)
-	if m.news != nil {
-		close(m.news)
-		m.news = nil
-	}
-	m.mu.Unlock()
-	return s.SendMsg(bytesOf("nobody reads this"))
+	m.Change(func() { m.received = append(m.received, all) })
+	return s.SendMsg(bytesOf("ignored"))
 }
 
-func (m *mirrorServer) await(t *testing.T, n int) []string {
+func (m *mirrorServer) await(t *testing.T, n int) (received []string) {
 	t.Helper()
-	deadline := time.After(patience)
-	for {
-		m.mu.Lock()
-		copies := slices.Clone(m.copies)
-		if m.news == nil {
-			m.news = make(chan struct{})
-		}
-		news := m.news
-		m.mu.Unlock()
-		if len(copies) >= n {
-			return copies
-		}
-		select {
-		case <-news:
-		case <-deadline:
-			t.Fatalf("%d copies arrived, want %d", len(copies), n)
-		}
-	}
+	m.Await(t, fmt.Sprint(n, " mirrors"), func() bool {
+		received = slices.Clone(m.received)
+		return len(received) >= n
+	})
+	return received
 }
 
-// request_mirror_policies: every policy gets a copy with the RPC's messages and
-// metadata, its authority marked as a shadow's.
-func TestMirrorsGetCopies(t *testing.T) {
+// request_mirror_policies: each policy sends a mirror with the messages and metadata of the
+// RPC, and "-shadow" in its authority.
+func TestMirrorsGetMessagesAndMetadata(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
 		var m mirrorServer
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(2)}, handle: m.handle})
-		ctx := metadata.AppendToOutgoingContext(testContext(t), "k", "v")
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "k", "v")
 		r := w.do(ctx, k, "/s/m", []string{"one ", "two"})
 		want := "one two"
 		if k.desc == nil || !k.desc.ClientStreams {
 			want = "one "
 		}
 		if r.err != nil || !slices.Equal(r.replies, []string{want}) {
-			t.Errorf("the original: %q, %v", r.replies, r.err)
+			t.Errorf("the RPC: %q, %v", r.replies, r.err)
 		}
 		if got := m.await(t, 2); !slices.Equal(got, []string{want, want}) {
-			t.Errorf("the copies: %q", got)
+			t.Errorf("the mirrors: %q", got)
 		}
 		for _, rpc := range w.seen() {
 			if rpc.method != "/s/m" || !slices.Equal(rpc.md["k"], []string{"v"}) || rpc.authority != "service" && rpc.authority != "service-shadow" {
@@ -121,16 +94,15 @@ func TestMirrorFraction(t *testing.T) {
 	route.Mirrors[0].FractionPerMillion = &none
 	var m mirrorServer
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: m.handle})
-	w.do(testContext(t), kinds[0], "/s/m", []string{"x"})
+	w.do(testutils.Context(t), kinds[0], "/s/m", []string{"x"})
 	m.await(t, 1)
 	if n := len(w.seen()); n != 2 {
-		t.Errorf("%d RPCs, want the original and one copy", n)
+		t.Errorf("%d RPCs, want the RPC and one mirror", n)
 	}
 }
 
-// The application may use its message again when SendMsg has returned, or the
-// unary RPC has.
-func TestCopiesDoNotSeeWhatTheApplicationDoesToItsMessage(t *testing.T) {
+// The application may reuse its message after SendMsg or the unary RPC.
+func TestMirrorsOfAReusedMessage(t *testing.T) {
 	t.Parallel()
 	var m mirrorServer
 	release := make(chan struct{})
@@ -140,7 +112,7 @@ func TestCopiesDoNotSeeWhatTheApplicationDoesToItsMessage(t *testing.T) {
 		}
 		return m.handle(n, s)
 	}})
-	s, err := w.s.Stream(testContext(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
+	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,15 +130,15 @@ func TestCopiesDoNotSeeWhatTheApplicationDoesToItsMessage(t *testing.T) {
 	}
 	close(release)
 	if got := m.await(t, 1); got[0] != "0123456789" {
-		t.Errorf("the copy got %q", got[0])
+		t.Errorf("the mirror got %q", got[0])
 	}
 }
 
-// A copy that fails, hangs or does not read changes nothing for the original.
-func TestACopyNeverHurtsTheOriginal(t *testing.T) {
+// A mirror that fails, hangs or does not read does not affect the RPC.
+func TestAMirrorDoesNotAffectTheRPC(t *testing.T) {
 	t.Parallel()
-	for name, copy := range map[string]func(grpc.ServerStream) error{
-		"fails": func(grpc.ServerStream) error { return status.Error(codes.Internal, "the copy failed") },
+	for name, mirror := range map[string]func(grpc.ServerStream) error{
+		"fails": func(grpc.ServerStream) error { return status.Error(codes.Internal, "the mirror failed") },
 		"hangs": func(s grpc.ServerStream) error { <-s.Context().Done(); return nil },
 		"talks": func(s grpc.ServerStream) error {
 			for s.SendMsg(bytesOf(strings.Repeat("x", 10000))) == nil {
@@ -177,29 +149,29 @@ func TestACopyNeverHurtsTheOriginal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
-				m := mirrorServer{copy: copy}
+				m := mirrorServer{mirror: mirror}
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
 				var requests []string
 				for range 200 {
 					requests = append(requests, strings.Repeat("y", 10000))
 				}
-				r := w.do(testContext(t), k, "/s/m", requests)
+				r := w.do(testutils.Context(t), k, "/s/m", requests)
 				if r.err != nil || len(r.finished) != 1 {
-					t.Errorf("the original: %v, OnFinish %v", r.err, r.finished)
+					t.Errorf("the RPC: %v, OnFinish %v", r.err, r.finished)
 				}
 				if name == "hangs" && k.desc != nil && k.desc.ClientStreams && w.ch.MirrorsDropped() != 1 {
-					t.Errorf("%d copies were given up, want the one that did not keep up", w.ch.MirrorsDropped())
+					t.Errorf("%d mirrors were dropped, want the one that did not keep up", w.ch.MirrorsDropped())
 				}
 			})
 		})
 	}
 }
 
-func TestCopiesUnderWayAreBounded(t *testing.T) {
+func TestMirrorsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
-	m := mirrorServer{copy: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
+	m := mirrorServer{mirror: func(s grpc.ServerStream) error { <-s.Context().Done(); return nil }}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
-	ctx := testContext(t)
+	ctx := testutils.Context(t)
 	const n = 300
 	for range n {
 		if r := w.do(ctx, kinds[0], "/s/m", []string{"x"}); r.err != nil {
@@ -208,21 +180,31 @@ func TestCopiesUnderWayAreBounded(t *testing.T) {
 	}
 	const bound = 256
 	if got := w.ch.MirrorsDropped(); got != n-bound {
-		t.Errorf("%d copies dropped, want %d", got, n-bound)
+		t.Errorf("%d mirrors dropped, want %d", got, n-bound)
 	}
 }
 
-// A copy ends with the original's deadline, and not with its context.
-func TestACopyEndsWithTheDeadline(t *testing.T) {
+// await waits until a mirror has ended.
+func await(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-testutils.Context(t).Done():
+		t.Fatal("the mirror does not end")
+	}
+}
+
+// A mirror ends with the RPC's deadline, not with its context.
+func TestAMirrorEndsWithTheDeadline(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
-		ended := make(chan error, 1)
-		m := mirrorServer{copy: func(s grpc.ServerStream) error {
+		ended := make(chan struct{}, 1)
+		m := mirrorServer{mirror: func(s grpc.ServerStream) error {
 			if _, ok := s.Context().Deadline(); !ok {
-				t.Error("the copy has no deadline")
+				t.Error("the mirror has no deadline")
 			}
 			<-s.Context().Done()
-			ended <- s.Context().Err()
+			ended <- struct{}{}
 			return nil
 		}}
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{mirrored(1)}, handle: m.handle})
@@ -233,21 +215,17 @@ func TestACopyEndsWithTheDeadline(t *testing.T) {
 		}
 		w.await(t, 2)
 		cancel()
-		select {
-		case <-ended:
-			if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
-				t.Error("the copy ended when the original's context did")
-			}
-		case <-time.After(patience):
-			t.Error("the copy did not end")
+		await(t, ended)
+		if time.Now().Before(deadline.Add(-50 * time.Millisecond)) {
+			t.Error("the mirror ended with the RPC's context")
 		}
 	})
 }
 
-func TestCopiesEndWithTheChannel(t *testing.T) {
+func TestMirrorsEndWithTheChannel(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{}, len(kinds))
-	m := mirrorServer{copy: func(s grpc.ServerStream) error {
+	m := mirrorServer{mirror: func(s grpc.ServerStream) error {
 		<-s.Context().Done()
 		ended <- struct{}{}
 		return nil
@@ -261,11 +239,7 @@ func TestCopiesEndWithTheChannel(t *testing.T) {
 	w.await(t, 2*len(kinds))
 	w.ch.Close()
 	for range kinds {
-		select {
-		case <-ended:
-		case <-time.After(patience):
-			t.Fatal("a copy goes on after the channel")
-		}
+		await(t, ended)
 	}
 }
 
@@ -273,9 +247,9 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 	t.Parallel()
 	route := toC()
 	route.Mirrors = []xdsresource.Mirror{{Header: "to"}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
+	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 	for _, to := range []string{"", "unheard-of", "c"} {
-		ctx := testContext(t)
+		ctx := testutils.Context(t)
 		if to != "" {
 			ctx = metadata.AppendToOutgoingContext(ctx, "to", to)
 		}
@@ -285,6 +259,6 @@ func TestAMirrorToAnUnknownClusterIsDropped(t *testing.T) {
 	}
 	w.await(t, 4)
 	if n := w.ch.MirrorsDropped(); n != 1 {
-		t.Errorf("%d copies dropped, want the one to a cluster that is not there", n)
+		t.Errorf("%d mirrors dropped, want the one to an unknown cluster", n)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 // retried is a route whose RPCs are retried.
@@ -90,7 +91,7 @@ func TestRetry(t *testing.T) {
 			t.Parallel()
 			eachKind(t, func(t *testing.T, k kind) {
 				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(test.policy)}, handle: test.handle, dial: test.dial})
-				r := w.do(testContext(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
+				r := w.do(testutils.Context(t), k, "/s/m", []string{"one ", "two ", "three"}, test.opts...)
 				if status.Code(r.err) != test.want {
 					t.Errorf("%v, want %v", r.err, test.want)
 				}
@@ -138,7 +139,7 @@ func TestFiltersDoNotNoticeRetries(t *testing.T) {
 			})),
 			handle: failing(2, codes.Unavailable),
 		})
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		if r.err != nil || runs != 1 || !slices.Equal(w.seen()[2].md["via"], []string{"f"}) {
 			t.Errorf("error %v, the filter ran %d times, attempts %v", r.err, runs, w.seen())
 		}
@@ -178,9 +179,9 @@ func TestADropIsNotRetried(t *testing.T) {
 func TestRetriesWhenNoStreamCanBeHad(t *testing.T) {
 	t.Parallel()
 	for _, times := range []int{1, 2, 5} {
-		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: echoAll})
+		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}})
 		attempts := 0
-		s, err := w.s.Stream(testContext(t), kinds[3].desc, w.cc, "/s/m",
+		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m",
 			func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				if attempts++; attempts <= times {
 					return nil, status.Error(codes.Unavailable, "no endpoint")
@@ -223,9 +224,9 @@ func TestTheDeadlineEndsTheWaitForARetry(t *testing.T) {
 	})
 }
 
-// A stream that sends for long learns of a failure from SendMsg, and goes on
-// sending to the next attempt as if nothing had happened.
-func TestASenderGoesOnOverARetry(t *testing.T) {
+// A stream that keeps sending detects a failure in SendMsg, and continues with the next
+// attempt.
+func TestASenderContinuesAfterARetry(t *testing.T) {
 	t.Parallel()
 	failed := make(chan struct{})
 	w := newWorld(t, worldConfig{
@@ -241,7 +242,7 @@ func TestASenderGoesOnOverARetry(t *testing.T) {
 			return echo(s)
 		},
 	})
-	s, err := w.s.Stream(testContext(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
+	s, err := w.s.Stream(testutils.Context(t), kinds[2].desc, w.cc, "/s/m", plainStreamer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,8 +267,8 @@ func TestASenderGoesOnOverARetry(t *testing.T) {
 	}
 }
 
-// Sender and receiver use a stream at the same time while attempts fail.
-func TestSenderAndReceiverAtTheSameTimeOverRetries(t *testing.T) {
+// Sender and receiver use a stream concurrently while attempts fail.
+func TestConcurrentSenderAndReceiverDuringRetries(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		w := newWorld(t, worldConfig{
@@ -284,7 +285,7 @@ func TestSenderAndReceiverAtTheSameTimeOverRetries(t *testing.T) {
 				return echo(s)
 			},
 		})
-		s, err := w.s.Stream(testContext(t), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
+		s, err := w.s.Stream(testutils.Context(t), kinds[3].desc, w.cc, "/s/m", plainStreamer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +314,7 @@ func TestSenderAndReceiverAtTheSameTimeOverRetries(t *testing.T) {
 func TestHeaderWaitsForTheAttemptThatIsNotRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{retried(xdsresource.RetryPolicy{})}, handle: failing(2, codes.Unavailable)})
-	s, err := w.s.Stream(testContext(t), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
+	s, err := w.s.Stream(testutils.Context(t), kinds[1].desc, w.cc, "/s/m", plainStreamer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

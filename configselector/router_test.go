@@ -14,6 +14,7 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/matching"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
 func edits(name string, replace bool, values ...string) xdsresource.HeaderEdits {
@@ -34,7 +35,7 @@ func TestHeaderEditsOfRoutes(t *testing.T) {
 			_ = s.SetHeader(metadata.Pairs("r", "backend"))
 			return echo(s)
 		}})
-		ctx := metadata.AppendToOutgoingContext(testContext(t), "q", "application")
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "q", "application")
 		r := w.do(ctx, k, "/s/m", []string{"x"})
 		if r.err != nil {
 			t.Fatal(r.err)
@@ -77,8 +78,8 @@ func TestRewritesOfRoutes(t *testing.T) {
 				route := toC()
 				route.Match.Path = "/s"
 				route.Rewrite = &test.rewrite
-				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, handle: echoAll})
-				ctx := metadata.AppendToOutgoingContext(testContext(t), test.md...)
+				w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
+				ctx := metadata.AppendToOutgoingContext(testutils.Context(t), test.md...)
 				if r := w.do(ctx, k, "/s/m", []string{"x"}, test.opts...); r.err != nil {
 					t.Fatal(r.err)
 				}
@@ -90,7 +91,7 @@ func TestRewritesOfRoutes(t *testing.T) {
 	}
 }
 
-// The Decision of a rewritten RPC still says how it was routed.
+// The Decision of a rewritten RPC has what the RPC was routed by.
 func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	t.Parallel()
 	route := toC()
@@ -98,10 +99,7 @@ func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	route.Rewrite = &xdsresource.Rewrite{Prefix: "/elsewhere"}
 	route.Headers = &xdsresource.HeaderMutations{Request: edits("k", true)}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
-	given, err := unary(metadata.AppendToOutgoingContext(t.Context(), "k", "v"), w.s, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := mustUnary(t, metadata.AppendToOutgoingContext(t.Context(), "k", "v"), w.s, "/s/m")
 	d := decision.FromContext(given)
 	if md, _ := metadata.FromOutgoingContext(given); len(md["k"]) != 0 || d.WireMethod() != "/elsewhere/m" {
 		t.Errorf("gRPC is given %s with %v", d.WireMethod(), md)
@@ -111,18 +109,15 @@ func TestARewrittenRPCIsRoutedAgainAsBefore(t *testing.T) {
 	}
 }
 
-// TestAutoHostRewrite: gRFC A81, "xDS ConfigSelector Changes": the picker is
-// told; grpc.CallAuthority goes first.
+// TestAutoHostRewrite: gRFC A81, "xDS ConfigSelector Changes": the picker sets the authority, but
+// grpc.CallAuthority takes precedence.
 func TestAutoHostRewrite(t *testing.T) {
 	t.Parallel()
 	route := toC()
 	route.Rewrite = &xdsresource.Rewrite{AutoHost: true}
 	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}})
 	for want, opts := range map[string][]grpc.CallOption{"endpoint": nil, "": {grpc.CallAuthority("mine")}} {
-		given, err := unary(t.Context(), w.s, "/s/m", opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		given := mustUnary(t, t.Context(), w.s, "/s/m", opts...)
 		if got := decision.FromContext(given).AuthorityFor("endpoint"); got != want {
 			t.Errorf("the picker sets %q, want %q", got, want)
 		}
@@ -148,7 +143,7 @@ func TestDirectResponseAndRedirect(t *testing.T) {
 					routes:   []*xdsresource.Route{{Action: test.action, Headers: &xdsresource.HeaderMutations{Response: edits("r", false, "route")}}},
 					listener: chainOf(marking("f")),
 				})
-				r := w.do(testContext(t), k, "/s/m", []string{"x"})
+				r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 				if status.Code(r.err) != test.code || !strings.Contains(r.err.Error(), test.message) {
 					t.Errorf("got %v, want %v %q", r.err, test.code, test.message)
 				}
@@ -194,10 +189,7 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 	route := toC()
 	route.HashPolicies = []xdsresource.HashPolicy{{Kind: xdsresource.HashHeader, Header: "user"}}
 	hash := func(w *world, md ...string) uint64 {
-		given, err := unary(metadata.AppendToOutgoingContext(t.Context(), md...), w.s, "/s/m")
-		if err != nil {
-			t.Fatal(err)
-		}
+		given := mustUnary(t, metadata.AppendToOutgoingContext(t.Context(), md...), w.s, "/s/m")
 		d := decision.FromContext(given)
 		first := d.Hash()
 		if again := d.Hash(); again != first {
@@ -212,7 +204,7 @@ func TestHashIsComputedWhenAsked(t *testing.T) {
 	if a, b := hash(by, "user", "u1"), hash(by, "user", "u2"); a == b {
 		t.Errorf("two users have hash %d", a)
 	}
-	for name, w := range map[string]*world{"no header": by, "no policy": newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}})} {
+	for name, w := range map[string]*world{"no header": by, "no policy": newWorld(t, worldConfig{})} {
 		seen := map[uint64]bool{}
 		for range 16 {
 			seen[hash(w)] = true
@@ -231,7 +223,7 @@ func TestRouteWithEverythingStillFinishesOnce(t *testing.T) {
 		route.Rewrite = &xdsresource.Rewrite{Prefix: "/t", Authority: "other"}
 		route.Match.Path = "/s"
 		w := newWorld(t, worldConfig{routes: []*xdsresource.Route{route}, listener: chainOf(marking("f")), handle: failing(2, codes.Unavailable)})
-		r := w.do(testContext(t), k, "/s/m", []string{"x"})
+		r := w.do(testutils.Context(t), k, "/s/m", []string{"x"})
 		last := w.seen()[2]
 		got := fmt.Sprintln(r.err, r.replies, r.header["r"], r.header["attempt"], len(r.finished), last.method, last.authority, last.md["q"], last.md["via"])
 		if want := "<nil> [x] [route] [2] 1 /t/m other [route] [f]\n"; got != want {

@@ -1,13 +1,12 @@
-// Package configselector decides, for each RPC, which route it takes and what
-// the route gives it.
+// Package configselector decides, for each RPC, which route it takes and with which
+// filters, cluster and timeout.
 //
-// It is not for carrying the RPC out: an RPC whose route only names a cluster, on
-// a channel whose only filter is the router, is handed to gRPC at once; any other
-// goes to internal/router, which runs filters, rewrites, mirrors and retries. Nor
-// is it for picking an endpoint (the balancer does, by the Decision made here), nor
-// for decoding or watching resources: a Selector is made by the resolver from one
-// version of decoded resources, published to the channel's interceptors, and never
-// changes. What outlives it is in the Channel.
+// It does not carry the RPC out: an RPC whose route only names a cluster, on a channel
+// whose only filter is the router, goes to gRPC at once; any other goes to internal/router,
+// which runs filters, rewrites, mirrors and retries. Nor does it pick an endpoint (the
+// balancer does, by the Decision made here), or decode or watch resources: the resolver
+// makes an immutable Selector of one version of decoded resources and publishes it to the
+// channel's interceptors. What outlives a Selector is in the Channel.
 package configselector
 
 import (
@@ -19,6 +18,7 @@ import (
 
 	"github.com/dynxds/dynxds/configselector/internal/lease"
 	"github.com/dynxds/dynxds/configselector/internal/router"
+	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -39,27 +39,27 @@ type Config struct {
 // Selector routes the RPCs of one channel by one version of its
 // configuration. It is immutable and safe for concurrent use.
 type Selector struct {
-	// Reselect routes the RPC of a Decision of another version by this one, and returns
-	// the cluster it goes to now. It is for pickers and takes no lock.
+	// Reselect routes the RPC of a Decision of another version again and returns the
+	// new cluster. It is for pickers and takes no lock.
 	Reselect func(old *decision.Decision) (cluster string, err error)
 
 	routes   *router.Routes
 	listener *xdsresource.Listener
 	ch       *Channel
 
-	// base is the chain of routes that override nothing, special has those of
-	// the others, one for each of their clusters.
+	// base is the chain of routes without overrides. special has those of the other
+	// routes, one per cluster.
 	base    *router.Chain
 	special map[*xdsresource.Route][]*router.Chain
-	// lease counts RPCs. nil: nobody needs to know.
+	// lease counts RPCs. nil: no filter instance has to be closed.
 	lease     *lease.Lease
 	instances []*instance
 }
 
 var _ grpcbridge.Runner = (*Selector)(nil)
 
-// NewSelector returns a Selector. When another one has been published in its
-// place it has to be retired.
+// NewSelector returns a Selector. It has to be retired once another one is published in
+// its place.
 func (ch *Channel) NewSelector(c Config) *Selector {
 	s := &Selector{
 		routes:   router.NewRoutes(ch.rpcs, c.Version, c.VirtualHost, c.RouteConfigName),
@@ -81,7 +81,7 @@ func (s *Selector) buildChains() {
 	chains := newChains(s.ch, s.listener.Filters, s.instances)
 	s.base = chains.build(vh.Overrides)
 	if len(s.base.Interceptors) == 0 && s.base.Err == nil && len(s.listener.Filters) <= 1 {
-		return // There is nothing but the router, which nobody overrides.
+		return // Only the router is left, which has no overrides.
 	}
 	for _, route := range vh.Routes {
 		clusters := router.ClustersOf(route)
@@ -110,10 +110,9 @@ func overrides(route *xdsresource.Route, clusters []xdsresource.WeightedCluster)
 	return len(route.Overrides) > 0
 }
 
-// Retire is called once, when no RPC can be given to the Selector any more
-// that would not get ErrRetired: after another Selector or a failure was
-// published in its place. Filter instances that no later Selector uses are
-// closed when the last RPC has ended.
+// Retire is called once, after another Selector or a failure was published in this one's
+// place; later RPCs get ErrRetired. Filter instances that no other Selector uses are closed
+// when the last RPC has ended.
 func (s *Selector) Retire() {
 	if s.lease == nil {
 		s.ch.release(s.instances)
@@ -129,24 +128,20 @@ func (s *Selector) Unary(ctx context.Context, method string, req, reply any, cc 
 		return grpcbridge.ErrRetired
 	}
 	defer hold.Release()
-	h := s.ch.rpcs.Headers(opts)
-	to, err := s.route(ctx, method, &h)
-	if err != nil {
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx}
+	if err := s.route(&rpc); err != nil {
 		grpcbridge.Finish(opts, err)
 		return err
 	}
-	origin := ctx
-	if timeout := s.maxStreamDuration(to.Route); timeout > 0 {
+	if timeout := s.maxStreamDuration(rpc.Route); timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	chain := s.chainFor(&to)
-	if s.plain(chain, &to, &h) {
-		return invoker(s.decide(ctx, method, to.Cluster), method, req, reply, cc, opts...)
+	if rpc.Plain() {
+		return invoker(s.decide(ctx, &rpc), method, req, reply, cc, opts...)
 	}
-	rpc := router.RPC{Target: to, Headers: h, Chain: chain, Method: method, Options: opts, Origin: origin}
-	return s.routes.Unary(ctx, rpc, req, reply, invoker)
+	return s.routes.Unary(ctx, &rpc, req, reply, invoker)
 }
 
 // Stream carries out a streaming RPC.
@@ -155,18 +150,15 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if !ok {
 		return nil, grpcbridge.ErrRetired
 	}
-	h := s.ch.rpcs.Headers(opts)
-	to, err := s.route(ctx, method, &h)
-	if err != nil {
+	rpc := router.RPC{Method: method, Headers: s.ch.rpcs.Headers(opts), Options: opts, Origin: ctx}
+	if err := s.route(&rpc); err != nil {
 		hold.Release()
 		grpcbridge.Finish(opts, err)
 		return nil, err
 	}
-	timeout := s.maxStreamDuration(to.Route)
-	chain := s.chainFor(&to)
-	if !s.plain(chain, &to, &h) {
-		rpc := router.RPC{Target: to, Headers: h, Chain: chain, Method: method, Options: opts, Origin: ctx}
-		return s.routes.Stream(rpc, desc, streamer, timeout, hold)
+	timeout := s.maxStreamDuration(rpc.Route)
+	if !rpc.Plain() {
+		return s.routes.Stream(&rpc, desc, streamer, timeout, hold)
 	}
 	if hold.Counts() {
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { hold.Release() }))
@@ -174,78 +166,63 @@ func (s *Selector) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
-		// gRPC calls OnFinish for every stream exactly when it ends, however
-		// it ends, also if it cannot be created.
+		// gRPC calls OnFinish once for every stream, also if it cannot be created.
 		opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
 	}
-	return streamer(s.decide(ctx, method, to.Cluster), desc, cc, method, opts...)
+	return streamer(s.decide(ctx, &rpc), desc, cc, method, opts...)
 }
 
 func (s *Selector) reselect(old *decision.Decision) (cluster string, err error) {
-	if old.Extra == nil {
-		h := router.HeadersOf(s.ch.authority, "")
-		to, err := s.route(old.Context, old.Method, &h)
-		return to.Cluster, err
-	}
-	override := old.Extra.HostOverride
-	if old.Extra.Pinned {
-		switch {
-		case s.routes.Has(old.Cluster):
-			return old.Cluster, nil
-		case override == nil:
-			return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration does not have cluster %q any more", old.Cluster))
+	rpc := router.RPC{Method: old.Method, Headers: router.HeadersOf(s.ch.rpcs.Authority, ""), Origin: old.Context}
+	var override *httpfilter.HostOverride
+	if extra := old.Extra; extra != nil {
+		override = extra.HostOverride
+		if extra.Pinned {
+			switch {
+			case s.routes.Has(old.Cluster):
+				return old.Cluster, nil
+			case override == nil:
+				return "", s.routes.Failure(old.Method, fmt.Sprintf("the configuration no longer has cluster %q", old.Cluster))
+			}
+			// A session whose endpoint was removed continues on another endpoint.
 		}
-		// A session whose endpoint is gone goes on with another one.
+		ctx, authority, contentType := extra.RPC.Origin()
+		rpc.Origin, rpc.Headers = ctx, router.HeadersOf(authority, contentType)
 	}
-	ctx, authority, contentType := old.Extra.RPC.Origin()
-	h := router.HeadersOf(authority, contentType)
-	to, err := s.route(ctx, old.Method, &h)
-	if err == nil && override != nil {
-		override.SetCluster(to.Cluster)
+	if err := s.route(&rpc); err != nil {
+		return "", err
 	}
-	return to.Cluster, err
+	if override != nil {
+		override.SetCluster(rpc.Cluster)
+	}
+	return rpc.Cluster, nil
 }
 
-// plain reports whether nothing happens to the RPC on its way to gRPC.
-func (s *Selector) plain(c *router.Chain, to *router.Target, h *router.Headers) bool {
-	r := to.Route
-	return len(c.Interceptors) == 0 && c.Err == nil && !h.Special() &&
-		to.Weighted != nil && to.Weighted.Headers == nil && to.Weighted.Authority == "" && to.Weighted.Header == "" &&
-		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
-}
-
-func (s *Selector) chainFor(to *router.Target) *router.Chain {
-	if len(s.special) > 0 {
-		if c, ok := s.special[to.Route]; ok {
-			return c[to.Index]
-		}
-	}
-	return s.base
-}
-
-func (s *Selector) decide(ctx context.Context, method, cluster string) *decision.Decision {
-	return &decision.Decision{
-		Context: ctx,
-		Channel: s.ch.cc,
-		Version: s.routes.Version,
-		Method:  method,
-		Cluster: cluster,
-	}
-}
-
-// route finds the first route that matches and draws a cluster from it. The
-// error is the status that the RPC ends with.
-func (s *Selector) route(ctx context.Context, method string, h *router.Headers) (router.Target, error) {
-	rpc := s.routes.Matchable(ctx, method, h)
-	route := s.routes.VirtualHost.Route(rpc)
+// route finds the first route that matches, draws a cluster from it and sets the chain of
+// filters. The error is the status that the RPC ends with.
+func (s *Selector) route(rpc *router.RPC) error {
+	x := s.routes.Matchable(rpc.Origin, rpc.Method, &rpc.Headers)
+	route := s.routes.VirtualHost.Route(x)
 	if route == nil {
-		return router.Target{}, s.routes.Failure(method, "no route matches")
+		return s.routes.Failure(rpc.Method, "no route matches")
 	}
-	return s.routes.Choose(&rpc, route)
+	if err := s.routes.Choose(rpc, &x, route); err != nil {
+		return err
+	}
+	rpc.Chain = s.base
+	if len(s.special) > 0 {
+		if c, ok := s.special[route]; ok {
+			rpc.Chain = c[rpc.Index]
+		}
+	}
+	return nil
 }
 
-// maxStreamDuration is the bound on the duration of the route's RPCs, 0 if
-// there is none (gRFC A31).
+func (s *Selector) decide(ctx context.Context, rpc *router.RPC) *decision.Decision {
+	return &decision.Decision{Context: ctx, Channel: s.ch.rpcs.ClientConn, Version: s.routes.Version, Method: rpc.Method, Cluster: rpc.Cluster}
+}
+
+// maxStreamDuration bounds the duration of the route's RPCs; 0 means no bound (gRFC A31).
 func (s *Selector) maxStreamDuration(route *xdsresource.Route) time.Duration {
 	if route.MaxStreamDuration != nil {
 		return *route.MaxStreamDuration

@@ -13,10 +13,10 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/testutils"
 )
 
-// binding is a filter that sends RPCs to a cluster and asks for an endpoint in
-// it.
+// binding is a filter that sends RPCs to an endpoint of a cluster.
 func binding(cluster string, o *httpfilter.HostOverride) httpfilter.Instance {
 	return filterOf("binding", func(ctx context.Context, rpc *httpfilter.RPC, next httpfilter.Next) (grpc.ClientStream, error) {
 		if next.RouteHas(cluster) {
@@ -39,8 +39,8 @@ func split() *xdsresource.Route {
 	}}
 }
 
-// gRFC A60, "Request Side Processing": a filter overrides the cluster with
-// another one of the route, and with no cluster that the route does not have.
+// gRFC A60, "Request Side Processing": a filter can override the cluster by another one of the
+// route, but not by one that is not of the route.
 func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, k kind) {
@@ -53,8 +53,8 @@ func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 			{"", "new", nil},
 		} {
 			o := new(httpfilter.HostOverride)
-			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding(tc.wanted, o)), handle: echoAll})
-			if r := w.do(testContext(t), k, "/s/m", []string{"x"}); r.err != nil {
+			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding(tc.wanted, o))})
+			if r := w.do(testutils.Context(t), k, "/s/m", []string{"x"}); r.err != nil {
 				t.Fatal(r.err)
 			}
 			if got := o.Cluster(); got != tc.want {
@@ -70,18 +70,15 @@ func TestAFilterChoosesAmongTheClustersOfTheRoute(t *testing.T) {
 func TestTheDecisionCarriesTheHostOverride(t *testing.T) {
 	t.Parallel()
 	o := &httpfilter.HostOverride{Addresses: []string{"10.0.0.1:80"}}
-	w := newWorld(t, worldConfig{routes: []*xdsresource.Route{toC()}, listener: chainOf(binding("c", o))})
-	given, err := unary(t.Context(), w.s, "/s/m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t, worldConfig{listener: chainOf(binding("c", o))})
+	given := mustUnary(t, t.Context(), w.s, "/s/m")
 	if d := decision.FromContext(given); d.Extra.HostOverride != o || d.Extra.Pinned {
 		t.Errorf("the picker is given %+v", d.Extra)
 	}
 }
 
-// gRFC A60, "Cluster Lifetime Problem": an RPC does not fail because its
-// session's cluster goes while it waits for an endpoint.
+// gRFC A60, "Cluster Lifetime Problem": an RPC does not fail if its session's cluster is removed
+// while it waits for an endpoint.
 func TestASessionOutlivesItsCluster(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -91,16 +88,13 @@ func TestASessionOutlivesItsCluster(t *testing.T) {
 		want     string // empty: UNAVAILABLE
 	}{
 		{"the cluster is there", new(httpfilter.HostOverride), split(), "old"},
-		{"the cluster is gone", new(httpfilter.HostOverride), toC(), "c"},
-		{"the cluster is gone, and it was no session that chose it", nil, toC(), ""},
+		{"the cluster was removed", new(httpfilter.HostOverride), toC(), "c"},
+		{"the cluster was removed, and no session chose it", nil, toC(), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, worldConfig{routes: []*xdsresource.Route{split()}, listener: chainOf(binding("old", tc.override))})
-			given, err := unary(t.Context(), w.s, "/s/m")
-			if err != nil {
-				t.Fatal(err)
-			}
+			given := mustUnary(t, t.Context(), w.s, "/s/m")
 			l := chainOf()
 			next := w.ch.NewSelector(configselector.Config{Version: 2, Listener: &l, VirtualHost: &xdsresource.VirtualHost{Routes: []*xdsresource.Route{tc.after}}})
 			got, err := next.Reselect(decision.FromContext(given))

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -20,29 +20,19 @@ import (
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/httpfilter"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is longer than anything here takes, short of a hang.
-const patience = 30 * time.Second
-
-func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// world is a server, a gRPC channel to it that knows nothing of xDS, and a
-// Selector whose RPCs go there.
+// world is a server, a plain gRPC channel to it, and a Selector whose RPCs go there.
 type world struct {
 	cc *grpc.ClientConn
 	ch *configselector.Channel
 	s  *configselector.Selector
 
-	mu   sync.Mutex
+	xdstest.State
 	rpcs []seen
-	news chan struct{}
 }
 
 // seen is what the server saw of an RPC when it began.
@@ -52,19 +42,18 @@ type seen struct {
 	md        metadata.MD
 }
 
-// worldConfig says what a world is like. Its zero fields are as plain as can
-// be.
+// worldConfig configures a world. The zero value is as plain as possible.
 type worldConfig struct {
-	routes   []*xdsresource.Route
+	routes   []*xdsresource.Route // nil: toC
 	vh       xdsresource.VirtualHost
 	listener xdsresource.Listener
-	handle   func(n int, s grpc.ServerStream) error // n counts RPCs from 0
+	handle   func(n int, s grpc.ServerStream) error // n counts RPCs from 0; nil: echoAll
 	dial     []grpc.DialOption
 }
 
 func newWorld(t testing.TB, c worldConfig) *world {
 	t.Helper()
-	w := &world{news: make(chan struct{})}
+	w := new(world)
 	l := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(s)
@@ -88,43 +77,32 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	w.cc = cc
 	w.ch = configselector.NewChannel(cc, "service", false, nil)
 	t.Cleanup(w.ch.Close)
-	c.vh.Routes = append(c.vh.Routes, c.routes...)
+	if c.routes == nil {
+		c.routes = []*xdsresource.Route{toC()}
+	}
+	if c.handle == nil {
+		c.handle = echoAll
+	}
+	c.vh.Routes = c.routes
 	w.s = w.ch.NewSelector(configselector.Config{Version: 1, Listener: &c.listener, VirtualHost: &c.vh, RouteConfigName: "routes"})
 	return w
 }
 
-func (w *world) record(s seen) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.rpcs = append(w.rpcs, s)
-	close(w.news)
-	w.news = make(chan struct{})
-	return len(w.rpcs) - 1
+func (w *world) record(s seen) (n int) {
+	w.Change(func() { n, w.rpcs = len(w.rpcs), append(w.rpcs, s) })
+	return n
 }
 
-func (w *world) seen() []seen {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]seen(nil), w.rpcs...)
+func (w *world) seen() (rpcs []seen) {
+	w.Change(func() { rpcs = slices.Clone(w.rpcs) })
+	return rpcs
 }
 
 // await returns the RPCs that the server saw, once they are n.
 func (w *world) await(t testing.TB, n int) []seen {
 	t.Helper()
-	deadline := time.After(patience)
-	for {
-		w.mu.Lock()
-		rpcs, news := w.rpcs, w.news
-		w.mu.Unlock()
-		if len(rpcs) >= n {
-			return rpcs
-		}
-		select {
-		case <-news:
-		case <-deadline:
-			t.Fatalf("the server saw %d RPCs, want %d", len(rpcs), n)
-		}
-	}
+	w.Await(t, fmt.Sprint("RPC ", n), func() bool { return len(w.rpcs) >= n })
+	return w.seen()
 }
 
 // plainInvoker and plainStreamer are what gRPC gives to interceptors.
@@ -168,25 +146,22 @@ type result struct {
 	replies  []string
 	header   metadata.MD
 	trailer  metadata.MD
+	mu       sync.Mutex
 	finished []error
 	err      error
 }
 
-// do carries out an RPC of the kind: one request, or, if the client streams,
-// each of them, and all replies.
+// do makes an RPC of the kind, with one request, or all of them if the client streams.
 func (w *world) do(ctx context.Context, k kind, method string, requests []string, opts ...grpc.CallOption) *result {
 	r := new(result)
-	var header, trailer metadata.MD
-	var mu sync.Mutex
-	opts = append(opts, grpc.Header(&header), grpc.Trailer(&trailer), grpc.OnFinish(func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
+	opts = append(opts, grpc.Header(&r.header), grpc.Trailer(&r.trailer), grpc.OnFinish(func(err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.finished = append(r.finished, err)
 	}))
-	defer func() {
-		r.header, r.trailer = header, trailer
-		mu.Lock()
-		defer mu.Unlock()
+	defer func() { // The last of OnFinish is seen by the caller.
+		r.mu.Lock()
+		defer r.mu.Unlock()
 	}()
 	if k.desc == nil {
 		reply := new(wrapperspb.BytesValue)
@@ -228,18 +203,24 @@ func (w *world) do(ctx context.Context, k kind, method string, requests []string
 	}
 }
 
-// echo answers an RPC of any kind: it receives all requests and replies with
-// them, joined.
-func echo(s grpc.ServerStream) error {
-	all := ""
+// receiveAll returns the requests of an RPC of any kind, joined.
+func receiveAll(s grpc.ServerStream) (all string, err error) {
 	for {
 		m := new(wrapperspb.BytesValue)
 		if err := s.RecvMsg(m); err == io.EOF {
-			break
+			return all, nil
 		} else if err != nil {
-			return err
+			return "", err
 		}
 		all += string(m.GetValue())
+	}
+}
+
+// echo replies with all requests of an RPC of any kind.
+func echo(s grpc.ServerStream) error {
+	all, err := receiveAll(s)
+	if err != nil {
+		return err
 	}
 	return s.SendMsg(bytesOf(all))
 }

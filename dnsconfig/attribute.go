@@ -7,18 +7,16 @@ import (
 )
 
 const (
-	// attribute is the name of the attribute that holds the list of choices
-	// (A2, "Encoding in DNS TXT Records").
+	// attribute has the list of choices (A2, "Encoding in DNS TXT Records").
 	attribute = "grpc_config"
-	// Prefix comes before the name of the server in the name that is looked up
-	// (A2, "Encoding in DNS TXT Records").
+	// Prefix of a server's name is the name that is looked up (A2, "Encoding in DNS TXT
+	// Records").
 	Prefix = "_grpc_config."
 )
 
-// Find returns the value of the attribute "grpc_config" among the TXT records of a name, each
-// given as its character strings concatenated in order (RFC 4408, 3.1.3). found
-// is false if no record has the attribute. More than one is an error that names
-// them.
+// Find returns the value of the attribute "grpc_config" in the TXT records of a name, each of
+// which is the concatenation of its character strings (RFC 4408, 3.1.3). found is false if no
+// record has the attribute. More than one is an error that names them.
 func Find(records []string) (value string, found bool, err error) {
 	var places []int
 	for i, r := range records {
@@ -36,13 +34,12 @@ func Find(records []string) (value string, found bool, err error) {
 	return value, len(places) == 1, nil
 }
 
-// splitAttribute takes a TXT record apart by the rules of RFC 1464, section 2:
-// the first "=" that no "`" quotes ends the name; white space around the name
-// does not count unless it is quoted; the value is everything after, as it is.
-// A record without such a "=", or without a name, has no attribute.
+// splitAttribute splits a TXT record by RFC 1464, section 2: the first "=" that is not quoted
+// by "`" ends the name; white space around the name is ignored unless it is quoted; the rest
+// is the value. A record without such a "=", or without a name, has no attribute.
 func splitAttribute(record string) (name, value string, ok bool) {
 	var b strings.Builder
-	end := 0 // of the name up to its last character that counts
+	end := 0 // of the name, without trailing white space
 	for i := 0; i < len(record); i++ {
 		c := record[i]
 		switch {
@@ -68,11 +65,10 @@ func splitAttribute(record string) (name, value string, ok bool) {
 	return "", "", false
 }
 
-// maxName bounds how far into a record an attribute name is looked for. No name
-// that is longer can be attribute.
+// maxName bounds the length of an attribute's name.
 const maxName = 255
 
-// maxListed bounds how many faulty things one error or log line shows.
+// maxListed bounds the items that one error or log line lists.
 const maxListed = 5
 
 func manyAttributes(records []string, places []int) error {
@@ -87,10 +83,10 @@ func manyAttributes(records []string, places []int) error {
 		}
 		b.WriteString(abbreviate(records[place]))
 	}
-	return fmt.Errorf("%d TXT records have the attribute %s, where only one may: %s; remove all but one", len(places), attribute, b.String())
+	return fmt.Errorf("%d TXT records have the attribute %s, but only one may: %s; remove all but one", len(places), attribute, b.String())
 }
 
-// abbreviate quotes the beginning of a text for an error.
+// abbreviate quotes a text, or the beginning of a long one.
 func abbreviate(s string) string {
 	const most = 60
 	if len(s) > most {

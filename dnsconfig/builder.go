@@ -1,7 +1,6 @@
 package dnsconfig
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,26 +14,25 @@ import (
 // Scheme is the scheme of targets that the package resolves.
 const Scheme = "dnsconfig"
 
-// language is the client language that choices know this implementation by.
+// language is the clientLanguage of this implementation.
 const language = "go"
 
 var logger = grpclog.Component("dnsconfig")
 
 func init() { resolver.Register(NewBuilder(Options{})) }
 
-// Options change how service configs are looked up. The zero value is what the
-// registered scheme uses.
+// Options change how service configs are looked up. The registered scheme uses the zero value.
 type Options struct {
-	// MinInterval is the least time between the end of a look-up that DNS
-	// answered and the next; 30 seconds if zero, as in gRPC's "dns" resolver.
+	// MinInterval is the least time between a look-up that DNS answered and the next one;
+	// 30 seconds if zero, as in gRPC's "dns" resolver.
 	MinInterval time.Duration
-	// Timeout bounds one look-up; 10 seconds if zero. A channel waits that long
-	// at most for its first service config before it starts without.
+	// Timeout bounds one look-up, and so how long a channel waits for its first service
+	// config; 10 seconds if zero.
 	Timeout time.Duration
-	// Hostname is what clientHostname is compared to; os.Hostname if empty.
+	// Hostname is compared to clientHostname; os.Hostname if empty.
 	Hostname string
-	// OnResult, if not nil, is told of every look-up, before the channel is. It
-	// is called by one goroutine of the channel's resolver, and holds it up.
+	// OnResult, if not nil, gets the result of every look-up before the channel does. It is
+	// called, one call at a time, by the goroutine that looks up, and blocks it.
 	OnResult func(*Result)
 }
 
@@ -63,9 +61,8 @@ type builder struct{ options Options }
 // Scheme implements resolver.Builder.
 func (builder) Scheme() string { return Scheme }
 
-// Build implements resolver.Builder. The target's authority, if there is one, is
-// the address of the DNS server to ask, with port 53 unless it says another;
-// its endpoint is a host with an optional port, 443 unless it says another.
+// Build implements resolver.Builder. The target's authority, if there is one, is the address of
+// the DNS server, by default with port 53. Its endpoint is a host, by default with port 443.
 func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	dns := resolver.Get("dns")
 	if dns == nil {
@@ -77,7 +74,7 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 	}
 	host := hostOf(target.Endpoint())
 	lookUp := !opts.DisableServiceConfig && enabled() && hasConfig(host)
-	// Otherwise gRPC would look the same records up by its own rules.
+	// Else gRPC would look up the same records, by its own rules.
 	opts.DisableServiceConfig = true
 	if !lookUp {
 		return dns.Build(dnsTarget(target), cc, opts)
@@ -91,27 +88,4 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 		name:    Prefix + host,
 		options: b.options.withDefaults(),
 	})
-}
-
-// goroutine is a goroutine that can be told to end.
-type goroutine struct {
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
-// startGoroutine runs f, which returns when its context ends.
-func startGoroutine(f func(context.Context)) goroutine {
-	ctx, cancel := context.WithCancel(context.Background())
-	g := goroutine{cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(g.ended)
-		f(ctx)
-	}()
-	return g
-}
-
-// stop returns when the goroutine has ended.
-func (g goroutine) stop() {
-	g.cancel()
-	<-g.ended
 }

@@ -12,65 +12,51 @@ import (
 
 // Bounds on what Parse reads.
 const (
-	// maxSize is the size of the largest list, in bytes: what a DNS response
-	// holds at most (A2, "Encoding in DNS TXT Records"). A list may have as many
-	// choices as fit.
-	maxSize = 65535
-	// maxDepth is the depth to which objects and lists may nest in a choice.
-	maxDepth = 64
+	// maxSize bounds a list, in bytes, like a DNS response (A2, "Encoding in DNS TXT
+	// Records"). The number of choices has no other bound.
+	maxSize  = 65535
+	maxDepth = 64 // of objects and lists in a choice
 )
 
-// Choice is one entry of a List: a service config, and whom it is for.
+// Choice is an entry of a List: a service config, and the clients that it is for.
 type Choice struct {
-	// Index is the entry's place in the list, from 0.
-	Index int
-	// ClientLanguages are the languages it is for, in any case; all if empty.
-	ClientLanguages []string
-	// Percentage is how many of 100 clients it is for; all if nil.
-	Percentage *int
-	// ClientHostnames are the hosts it is for, in their exact case; all if
-	// empty.
-	ClientHostnames []string
-	// ServiceConfig is the service config, a JSON object.
-	ServiceConfig string
+	Index           int      // in the list, from 0
+	ClientLanguages []string // in any case; empty: all
+	Percentage      *int     // of clients; nil: all
+	ClientHostnames []string // in their exact case; empty: all
+	ServiceConfig   string   // a JSON object
 }
 
-// VoidChoice is an entry of a List that is left out of account, and why.
+// VoidChoice is an entry of a List that is ignored.
 type VoidChoice struct {
-	// Index is the entry's place in the list, from 0.
-	Index int
-	// Reason names every fault with the field it is in.
-	Reason error
+	Index  int   // in the list, from 0
+	Reason error // every fault, with its field
 }
 
 // List is a parsed list of choices. It is immutable.
 type List struct {
-	// Choices are the valid entries, in order.
-	Choices []*Choice
-	// Void are the others, in order.
-	Void []VoidChoice
+	Choices []*Choice    // the valid entries, in order
+	Void    []VoidChoice // the others, in order
 }
 
 // Client is what choices are matched against.
 type Client struct {
 	// Language is compared to ClientLanguages; "go" for this implementation.
 	Language string
-	// Hostname is compared to ClientHostnames. While it is empty, which means
-	// that it is not known, no choice with ClientHostnames matches.
+	// Hostname is compared to ClientHostnames. Empty: it is unknown, and choices with
+	// ClientHostnames do not match.
 	Hostname string
-	// Draw decides about percentages: a number from 0 to 99, drawn once for a
-	// client, who is one of the first P of 100 if it is smaller than P. So a
-	// percentage that grows never loses a client.
+	// Draw is a number from 0 to 99, drawn once per client: a choice with a percentage
+	// matches if Draw is less. So a growing percentage never loses a client.
 	Draw int
 }
 
-// Parse reads the value of the attribute. A faulty choice becomes void; only a
-// value that is no list at all, or passes the bounds, is an error (A2,
-// "Canarying Changes": a choice that is not valid is ignored and indicated, and
-// the search for valid ones goes on).
+// Parse reads the value of the attribute. A faulty choice becomes void and does not affect
+// others (A2, "Canarying Changes"). Only a value that is no list, or exceeds the bounds, is
+// an error.
 //
-// validate, if not nil, decides whether the JSON object it is given is a valid
-// gRPC service config. It is called for each choice that is valid otherwise.
+// validate, if not nil, checks whether a JSON object is a valid gRPC service config. It is
+// called for each choice without another fault.
 func Parse(value string, validate func(serviceConfig string) error) (*List, error) {
 	if len(value) > maxSize {
 		return nil, fmt.Errorf("%s has %d bytes, more than the %d that DNS can carry", attribute, len(value), maxSize)
@@ -95,7 +81,7 @@ func Parse(value string, validate func(serviceConfig string) error) (*List, erro
 	return list, nil
 }
 
-// notAList says what is wrong with a value that json does not take for a list.
+// notAList returns the error for a value that json does not decode into a list.
 func notAList(value string, err error) error {
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 		return fmt.Errorf("%s is not valid JSON: %v (byte %d of %d)", attribute, err, syntax.Offset, len(value))
@@ -133,7 +119,7 @@ const (
 
 var fields = []string{fieldLanguage, fieldPercentage, fieldHostname, fieldServiceConfig}
 
-// parseChoice returns the choice, or an error that names all of its faults.
+// parseChoice returns a choice, or an error with all of its faults.
 func parseChoice(entry json.RawMessage, validate func(string) error) (*Choice, error) {
 	if err := checkStrictly(entry); err != nil {
 		return nil, err
@@ -164,7 +150,7 @@ func parseChoice(entry json.RawMessage, validate func(string) error) (*Choice, e
 	return c, nil
 }
 
-// faults collects what is wrong with a choice.
+// faults are the faults of a choice.
 type faults []string
 
 func (f *faults) add(field, format string, args ...any) {
@@ -210,8 +196,8 @@ func (f *faults) texts(values map[string]json.RawMessage, field string) []string
 	return texts
 }
 
-// percentagePattern is what the pattern of A2, ^0|[0-9]|[1-9][0-9]|100$, means:
-// the alternatives each bound at both ends.
+// percentagePattern is the intended meaning of A2's ^0|[0-9]|[1-9][0-9]|100$, in which ^ and $
+// bind only the outer alternatives.
 var percentagePattern = regexp.MustCompile(`^(0|[0-9]|[1-9][0-9]|100)$`)
 
 func (f *faults) percentage(values map[string]json.RawMessage) *int {

@@ -10,18 +10,15 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// draws keeps the draw of each channel while the channel is in memory. A
-// channel that was idle has its resolver built again, and must not draw again.
-//
-// What a resolver is given that stays the same over the life of a channel is
-// its metrics recorder, so that is the key. It is held weakly.
+// draws has the draw of each channel, which has to survive the new resolver after an idle
+// period. The key is the channel's metrics recorder, held weakly: it is the only part of
+// resolver.BuildOptions that identifies the channel.
 var draws = struct {
 	mu       sync.Mutex
 	channels map[weak.Pointer[byte]]int
 }{channels: map[weak.Pointer[byte]]int{}}
 
-// drawFor returns the channel's draw, a number from 0 to 99. A caller that is
-// not a channel, and has no recorder, gets a fresh one.
+// drawFor returns the channel's draw, a number from 0 to 99. Without a recorder it draws each time.
 func drawFor(opts resolver.BuildOptions) int {
 	recorder := reflect.ValueOf(opts.MetricsRecorder)
 	if recorder.Kind() != reflect.Pointer || recorder.IsNil() {

@@ -17,7 +17,7 @@ func TestDuplicateKeysVoidTheChoice(t *testing.T) {
 		`{"serviceConfig":{"a":[{"b":1,"b":2}]}}`,
 		`{"serviceConfig":{"a":{},"b":[],"a":{}}}`,
 	} {
-		expectVoid(t, entry, "comes twice")
+		expectVoid(t, entry, "occurs twice")
 	}
 	for _, entry := range []string{
 		`{"serviceConfig":{"name":"a","b":{"b":{"b":1}},"c":[{"b":1},{"b":2},"b","b"]}}`,

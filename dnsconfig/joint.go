@@ -1,6 +1,7 @@
 package dnsconfig
 
 import (
+	"context"
 	"sync"
 
 	"google.golang.org/grpc/resolver"
@@ -17,24 +18,22 @@ type jointConfig struct {
 	options Options
 }
 
-// joint is the resolver of one channel: it joins the addresses that gRPC's "dns"
-// resolver finds with the service config of the TXT records. To that resolver
-// it is the resolver.ClientConn.
+// joint is the resolver of one channel: it joins the addresses of gRPC's "dns" resolver, whose
+// resolver.ClientConn it is, with the service config of the TXT records.
 type joint struct {
 	jointConfig
 	addresses resolver.Resolver
 	texts     *watcher
-	goroutine goroutine
+	cancel    context.CancelFunc // of texts
+	running   sync.WaitGroup     // texts
 
-	// mu makes the updates of the channel serial. It is held while gRPC takes
-	// one, and gRPC calls nothing here from within.
-	mu    sync.Mutex
-	state *resolver.State // nil: no addresses yet
-	// answered: the first look-up of the service config has ended.
-	answered bool
-	config   *serviceconfig.ParseResult // nil: none
-	// What parsed holds is the parsed form of parsedText.
-	parsed     *serviceconfig.ParseResult
+	// mu serializes updates of the channel. It is held while gRPC takes one, during which
+	// gRPC does not call back.
+	mu         sync.Mutex
+	state      *resolver.State            // nil: no addresses yet
+	answered   bool                       // the first look-up of the service config has ended
+	config     *serviceconfig.ParseResult // nil: none
+	parsed     *serviceconfig.ParseResult // of parsedText
 	parsedText string
 	logged     *Result
 }
@@ -51,10 +50,12 @@ func newJoint(c jointConfig) (resolver.Resolver, error) {
 		client:   Client{Language: language, Hostname: c.options.Hostname, Draw: drawFor(c.opts)},
 		validate: func(text string) error { return c.cc.ParseServiceConfig(text).Err },
 		options:  c.options,
-		deliver:  j.take,
+		deliver:  j.onResult,
 		asked:    make(chan struct{}, 1),
 	}
-	j.goroutine = startGoroutine(j.texts.run)
+	ctx, cancel := context.WithCancel(context.Background())
+	j.cancel = cancel
+	j.running.Go(func() { j.texts.run(ctx) })
 	return j, nil
 }
 
@@ -66,18 +67,19 @@ func (j *joint) ResolveNow(o resolver.ResolveNowOptions) {
 
 // Close implements resolver.Resolver.
 func (j *joint) Close() {
-	j.goroutine.stop()
+	j.cancel()
+	j.running.Wait()
 	j.addresses.Close()
 }
 
-// take takes the result of a look-up of the service config.
-func (j *joint) take(r *Result) {
+// onResult handles the result of a look-up of the service config.
+func (j *joint) onResult(r *Result) {
 	if j.options.OnResult != nil {
 		j.options.OnResult(r)
 	}
 	if err := j.configure(r); err != nil {
-		// The "dns" resolver retries what the channel did not take; it was told
-		// nothing yet of what it brought before the service config did.
+		// The "dns" resolver retries if the channel rejects its addresses. It does not know
+		// of those that it reported before the service config.
 		j.addresses.ResolveNow(resolver.ResolveNowOptions{})
 	}
 }
@@ -100,8 +102,7 @@ func (j *joint) configure(r *Result) error {
 	return j.push()
 }
 
-// parse returns the same result for the same text, by which the channel's
-// policies see that nothing has changed.
+// parse returns the same result for the same text, so that the channel sees no change.
 func (j *joint) parse(text string) *serviceconfig.ParseResult {
 	if j.parsed == nil || j.parsedText != text {
 		j.parsed, j.parsedText = j.cc.ParseServiceConfig(text), text
@@ -109,7 +110,7 @@ func (j *joint) parse(text string) *serviceconfig.ParseResult {
 	return j.parsed
 }
 
-// push hands the channel what is known.
+// push updates the channel.
 func (j *joint) push() error {
 	s := *j.state
 	if j.config != nil {
@@ -118,11 +119,11 @@ func (j *joint) push() error {
 	return j.cc.UpdateState(s)
 }
 
-// clientConn is what the "dns" resolver reports addresses to.
+// clientConn is the resolver.ClientConn of the "dns" resolver.
 type clientConn struct{ *joint }
 
-// UpdateState implements resolver.ClientConn. Addresses wait for the first
-// look-up of the service config, as RPCs should not start under another one.
+// UpdateState implements resolver.ClientConn. Addresses wait for the first look-up of the
+// service config, so that RPCs do not start without it.
 func (c clientConn) UpdateState(s resolver.State) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

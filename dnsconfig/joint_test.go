@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/internal/dnsserver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -20,7 +21,7 @@ func TestConfigChangesReachTheChannel(t *testing.T) {
 	w := newWorld(t)
 	w.SetA(name, "127.0.0.1")
 	w.publish(choice("a"))
-	cc, r := w.build(name, fast, resolver.BuildOptions{})
+	cc, r := w.build(name, fast)
 	cc.await(t, "a", withConfig("a"))
 	w.publish(choice("bad"), choice("b"))
 	resolveUntil(t, cc, r, "b", withConfig("b"))
@@ -36,27 +37,24 @@ func TestUnchangedConfigIsNotHandedOverAgain(t *testing.T) {
 	results := make(chan *Result, 1000)
 	o := fast
 	o.OnResult = func(r *Result) { results <- r }
-	cc, r := w.build(name, o, resolver.BuildOptions{})
+	cc, r := w.build(name, o)
 	cc.await(t, "a", withConfig("a"))
 	for range 3 {
 		<-results
 		r.ResolveNow(resolver.ResolveNowOptions{})
 	}
 	<-results
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	if len(cc.states) != 1 {
-		t.Errorf("%d states after 4 equal look-ups, want 1", len(cc.states))
+	if n := len(cc.seen()); n != 1 {
+		t.Errorf("%d states after 4 equal look-ups, want 1", n)
 	}
 }
 
 func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	cc := newFakeChannel()
-	cc.refuse = errors.New("no addresses")
+	cc := &fakeChannel{refuse: errors.New("no addresses")}
 	w.buildFor(cc, name, fast, resolver.BuildOptions{})
-	s := cc.await(t, "no addresses", func(resolver.State) bool { return true })
+	s := cc.await(t, "no addresses", anything)
 	if n := len(addressesOf(s)); n != 0 {
 		t.Errorf("%d addresses", n)
 	}
@@ -67,41 +65,24 @@ func TestNoAddressesDoNotWaitForTheConfig(t *testing.T) {
 func TestAddressErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Fault(name, func(rw dns.ResponseWriter, q *dns.Msg) {
-		_ = rw.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeServerFailure))
-	})
-	cc, _ := w.build(name, fast, resolver.BuildOptions{})
-	ctx := testutils.Context(t)
-	for {
-		cc.mu.Lock()
-		n, news := len(cc.errs), cc.news
-		cc.mu.Unlock()
-		if n > 0 {
-			return
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			t.Fatal("no error was reported")
-		}
-	}
+	w.Fault(name, dnsserver.Code(dns.RcodeServerFailure))
+	cc, _ := w.build(name, fast)
+	cc.Await(t, "an error to be reported", func() bool { return len(cc.errs) > 0 })
 }
 
 func TestTargetsThatCannotBeResolved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for _, endpoint := range []string{"", "a.test:", "a:b:c"} {
-		target := resolver.Target{}
-		target.URL.Scheme, target.URL.Host, target.URL.Path = Scheme, w.Addr(), "/"+endpoint
-		if r, err := NewBuilder(fast).Build(target, newFakeChannel(), resolver.BuildOptions{}); err == nil {
+	for _, target := range []resolver.Target{
+		targetOf(w.Addr(), ""), targetOf(w.Addr(), "a.test:"), targetOf(w.Addr(), "a:b:c"), targetOf("dns.test:", "a.test"),
+	} {
+		r, err := NewBuilder(fast).Build(target, new(fakeChannel), resolver.BuildOptions{})
+		if err == nil {
 			r.Close()
-			t.Errorf("%q: no error", endpoint)
+			t.Errorf("%s: no error", target.URL.String())
+		} else if target.URL.Host == "dns.test:" && !strings.Contains(err.Error(), "dns.test:") {
+			t.Errorf("error %v does not name the DNS server", err)
 		}
-	}
-	target := resolver.Target{}
-	target.URL.Scheme, target.URL.Host, target.URL.Path = Scheme, "dns.test:", "/a.test"
-	if _, err := NewBuilder(fast).Build(target, newFakeChannel(), resolver.BuildOptions{}); err == nil || !strings.Contains(err.Error(), "dns.test:") {
-		t.Errorf("error %v", err)
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// log says what a look-up came to, if that is news.
+// log logs a result, unless it equals the last one.
 func (j *joint) log(r *Result) {
-	if j.logged != nil && j.logged.sameNews(r) {
+	if j.logged != nil && j.logged.sameLog(r) {
 		return
 	}
 	j.logged = r
@@ -25,11 +25,11 @@ func (j *joint) log(r *Result) {
 	case OutcomeFaulty:
 		logger.Warningf("%s: the service config cannot be used: %v%s", r.Name, r.Err, j.kept())
 	case OutcomeFailed:
-		logger.Warningf("%s: the look-up of the service config failed and is repeated: %v%s", r.Name, r.Err, j.kept())
+		logger.Warningf("%s: the look-up of the service config failed and will be retried: %v%s", r.Name, r.Err, j.kept())
 	}
 }
 
-// kept says what the channel goes by without a new service config.
+// kept describes what the channel uses without a new service config.
 func (j *joint) kept() string {
 	if j.parsed == nil {
 		return "; the channel's default applies"
@@ -37,9 +37,9 @@ func (j *joint) kept() string {
 	return "; the channel keeps the one it has"
 }
 
-// sameNews reports whether s says nothing that r did not. The errors of one
-// outage differ in the ports they name, so they count as one.
-func (r *Result) sameNews(s *Result) bool {
+// sameLog reports whether r and s are logged alike. The errors of one outage, which differ in
+// their ports, are.
+func (r *Result) sameLog(s *Result) bool {
 	sameErr := r.Outcome == OutcomeFailed || text(r.Err) == text(s.Err)
 	return r.Outcome == s.Outcome && r.Choice == s.Choice && sameErr &&
 		slices.EqualFunc(r.Void, s.Void, func(a, b VoidChoice) bool { return a.Index == b.Index && text(a.Reason) == text(b.Reason) })

@@ -21,12 +21,12 @@ func TestNameIsPrefixedWithGrpcConfig(t *testing.T) {
 	w.publish(choice("a"))
 	w.SetTXT(name, []string{"grpc_config=" + list(choice("wrong"))})
 	w.SetA(name, "127.0.0.1", "127.0.0.2")
-	cc, _ := w.build(name+":8443", fast, resolver.BuildOptions{})
+	cc, _ := w.build(name+":8443", fast)
 	s := cc.await(t, "the service config", withConfig("a"))
 	if diff := cmp.Diff([]string{"127.0.0.1:8443", "127.0.0.2:8443"}, addressesOf(s)); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
-	if n := len(cc.states); n != 1 {
+	if n := len(cc.seen()); n != 1 {
 		t.Errorf("%d states, want the addresses and the service config in one", n)
 	}
 }
@@ -118,7 +118,7 @@ func TestPrefixAllowsForACNAMEAtTheName(t *testing.T) {
 	w.publish(choice("a"))
 	w.SetCNAME(name, "other.test")
 	w.SetA("other.test", "127.0.0.7")
-	cc, _ := w.build(name, fast, resolver.BuildOptions{})
+	cc, _ := w.build(name, fast)
 	s := cc.await(t, "the service config", withConfig("a"))
 	if diff := cmp.Diff([]string{"127.0.0.7:443"}, addressesOf(s)); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
@@ -137,30 +137,19 @@ func TestTXTRecordBehindACNAME(t *testing.T) {
 
 func TestNoRecordMeansNoConfig(t *testing.T) {
 	t.Parallel()
-	t.Run("NXDOMAIN", func(t *testing.T) {
-		t.Parallel()
-		if got := configOf(newWorld(t).resolve()); got != "none" {
-			t.Errorf("service config %q", got)
-		}
-	})
-	t.Run("no TXT", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.SetA(configName, "127.0.0.1")
-		if got := configOf(w.resolve()); got != "none" {
-			t.Errorf("service config %q", got)
-		}
-	})
-	t.Run("a record that is removed", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t)
-		w.publish(choice("a"))
-		w.SetA(name, "127.0.0.1")
-		cc, r := w.build(name, fast, resolver.BuildOptions{})
-		cc.await(t, "the service config", withConfig("a"))
-		w.SetTXT(configName)
-		resolveUntil(t, cc, r, "no service config", withConfig("none"))
-	})
+	w := newWorld(t)
+	if got := configOf(w.resolve()); got != "none" {
+		t.Errorf("NXDOMAIN: service config %q", got)
+	}
+	w.SetA(configName, "127.0.0.1")
+	if got := configOf(w.resolve()); got != "none" {
+		t.Errorf("no TXT: service config %q", got)
+	}
+	w.publish(choice("a"))
+	cc, r := w.build(name, fast)
+	cc.await(t, "the service config", withConfig("a"))
+	w.SetTXT(configName)
+	resolveUntil(t, cc, r, "no service config", withConfig("none"))
 }
 
 // TestFailuresKeepTheLastGoodConfig: nothing but a good answer changes it.
@@ -201,12 +190,11 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 			o := fast
 			o.Timeout = 200 * time.Millisecond
 			o.OnResult = func(r *Result) { results <- r }
-			cc, r := w.build(name, o, resolver.BuildOptions{})
+			cc, r := w.build(name, o)
 			cc.await(t, "the service config", withConfig("a"))
 			<-results
 
 			w.Fault(configName, h)
-			cc.forget()
 			r.ResolveNow(resolver.ResolveNowOptions{})
 			if got := (<-results).Outcome; got != OutcomeFailed && got != OutcomeFaulty {
 				t.Errorf("outcome %v", got)
@@ -217,9 +205,7 @@ func TestFailuresKeepTheLastGoodConfig(t *testing.T) {
 			if err := (clientConn{j}).UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: "127.0.0.9:443"}}}); err != nil {
 				t.Error(err)
 			}
-			cc.mu.Lock()
-			defer cc.mu.Unlock()
-			for _, s := range cc.states {
+			for _, s := range cc.seen() {
 				if configOf(s) != "a" {
 					t.Errorf("a state has the service config %q", configOf(s))
 				}
@@ -250,7 +236,7 @@ func TestAddressesDoNotWaitForEverForTheConfig(t *testing.T) {
 	w.Fault(configName, dnsserver.Silence)
 	o := fast
 	o.Timeout = 100 * time.Millisecond
-	cc, _ := w.build(name, o, resolver.BuildOptions{})
+	cc, _ := w.build(name, o)
 	cc.await(t, "addresses without a service config", withConfig("none"))
 	w.Fault(configName, nil)
 	cc.await(t, "the service config, without being asked", withConfig("a"))
@@ -263,8 +249,8 @@ func TestNoLookUpForIPLiteralsAndLocalhost(t *testing.T) {
 		t.Run(endpoint, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			cc, r := w.build(endpoint, fast, resolver.BuildOptions{})
-			cc.await(t, "anything", func(resolver.State) bool { return true })
+			cc, r := w.build(endpoint, fast)
+			cc.await(t, "anything", anything)
 			r.ResolveNow(resolver.ResolveNowOptions{})
 			r.Close()
 			for _, q := range w.All() {
@@ -317,8 +303,9 @@ func TestWithoutServiceConfigThereIsNoLookUp(t *testing.T) {
 	w := newWorld(t)
 	w.publish(choice("a"))
 	w.SetA(name, "127.0.0.1")
-	cc, _ := w.build(name, fast, resolver.BuildOptions{DisableServiceConfig: true})
-	if s := cc.await(t, "anything", func(resolver.State) bool { return true }); configOf(s) != "none" || w.Queries(configName, dns.TypeTXT, "") != 0 {
+	cc := new(fakeChannel)
+	w.buildFor(cc, name, fast, resolver.BuildOptions{DisableServiceConfig: true})
+	if s := cc.await(t, "anything", anything); configOf(s) != "none" || w.Queries(configName, dns.TypeTXT, "") != 0 {
 		t.Errorf("service config %q", configOf(s))
 	}
 }
@@ -328,7 +315,7 @@ func TestCloseDoesNotWaitForASilentDNSServer(t *testing.T) {
 	w := newWorld(t)
 	w.SetA(name, "127.0.0.1")
 	w.Fault(configName, dnsserver.Silence)
-	_, r := w.build(name, fast, resolver.BuildOptions{})
+	_, r := w.build(name, fast)
 	w.Wait(testutils.Context(t), t, configName, dns.TypeTXT, 1)
 	closed := make(chan struct{})
 	began := time.Now()

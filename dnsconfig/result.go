@@ -2,41 +2,28 @@ package dnsconfig
 
 import "time"
 
-// Outcome says what a look-up came to, in the words of the log.
+// Outcome is the outcome of a look-up, as logged.
 type Outcome string
 
-// The outcomes of a look-up.
-
+// The outcomes of a look-up. After OutcomeFaulty and OutcomeFailed the service config of the
+// last good look-up stays in use.
 const (
-	// OutcomeChosen: there is a list, and a choice of it is this client's.
-	OutcomeChosen Outcome = "chosen"
-	// OutcomeNoMatch: there is a list, and nothing in it is for this client.
-	OutcomeNoMatch Outcome = "no match"
-	// OutcomeNoRecord: the name has no TXT record with the attribute, or does
-	// not exist.
-	OutcomeNoRecord Outcome = "no record"
-	// OutcomeFaulty: the records are there and cannot be used. The service
-	// config of the last good look-up stays in use.
-	OutcomeFaulty Outcome = "faulty"
-	// OutcomeFailed: DNS did not answer, or answered with an error. The service
-	// config of the last good look-up stays in use, and the look-up is repeated
-	// with backoff.
+	OutcomeChosen   Outcome = "chosen"    // a choice of the list matches this client
+	OutcomeNoMatch  Outcome = "no match"  // no choice of the list does
+	OutcomeNoRecord Outcome = "no record" // there is no TXT record with the attribute
+	OutcomeFaulty   Outcome = "faulty"    // the records are invalid
+	// OutcomeFailed: DNS did not answer, or with an error. The look-up is retried with
+	// backoff.
 	OutcomeFailed Outcome = "failed"
 )
 
-// Result is what one look-up came to. It is immutable.
+// Result is the result of a look-up. It is immutable.
 type Result struct {
-	// Name is the DNS name that was looked up.
-	Name string
-	// Time is when the look-up ended.
-	Time    time.Time
+	Name    string    // the DNS name that was looked up
+	Time    time.Time // the end of the look-up
 	Outcome Outcome
-	// Choice is the choice taken, nil unless OutcomeChosen.
-	Choice *Choice
-	// Void are the choices left out of account.
-	Void []VoidChoice
-	// Client is what the choices were matched against.
-	Client Client
-	// Err is why the look-up is faulty or failed, nil otherwise.
-	Err error
+	Choice  *Choice      // nil unless OutcomeChosen
+	Void    []VoidChoice // ignored choices
+	Client  Client       // what the choices were matched against
+	Err     error        // of OutcomeFaulty and OutcomeFailed
 }

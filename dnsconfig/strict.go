@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// checkStrictly refuses what encoding/json lets pass although its meaning is
-// not certain: keys that come twice, bytes that a TXT record cannot hold, and
-// nesting that no service config needs. The text is valid JSON.
+// checkStrictly rejects what encoding/json accepts though its meaning is unclear: duplicate
+// keys, bytes that are not ASCII, and deep nesting. The text is valid JSON.
 func checkStrictly(text []byte) error {
 	for i, b := range text {
 		if b > 0x7f {
@@ -49,7 +48,7 @@ func checkStrictly(text []byte) error {
 	}
 }
 
-// level is an object or a list that a check is inside of.
+// level is an object or a list that encloses the current token.
 type level struct {
 	keys  map[string]bool // nil in a list
 	atKey bool            // the next token is a key
@@ -71,7 +70,7 @@ func (l *level) scalar(token json.Token) error {
 	}
 	key := token.(string)
 	if l.keys[key] {
-		return fmt.Errorf("the key %s comes twice in one object", abbreviate(key))
+		return fmt.Errorf("the key %s occurs twice in one object", abbreviate(key))
 	}
 	l.keys[key] = true
 	l.atKey = false

@@ -20,8 +20,8 @@ func hostOf(endpoint string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(endpoint, "["), "]")
 }
 
-// hasConfig reports whether DNS can hold a service config for a host. There is
-// none for IP literals and localhost (gRFC A10).
+// hasConfig reports whether DNS may have a service config for a host. IP literals and localhost
+// have none (gRFC A10).
 func hasConfig(host string) bool {
 	if host == "" || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		return false
@@ -30,21 +30,20 @@ func hasConfig(host string) bool {
 	return err != nil
 }
 
-// enabled reports whether the environment lets the records be read. gRPC-Go's
-// "dns" resolver obeys the same variable.
+// enabled reports whether the environment permits look-ups, as in gRPC-Go's "dns" resolver.
 func enabled() bool { return !strings.EqualFold(os.Getenv("GRPC_ENABLE_TXT_SERVICE_CONFIG"), "false") }
 
-// dnsTarget is the target under which gRPC's "dns" resolver finds the addresses.
+// dnsTarget returns the target for gRPC's "dns" resolver.
 func dnsTarget(target resolver.Target) resolver.Target {
 	target.URL.Scheme = "dns"
 	return target
 }
 
-// dnsPort is where DNS servers listen unless the target says otherwise.
+// dnsPort is the default port of DNS servers.
 const dnsPort = "53"
 
-// newLookup returns the function that looks up the TXT records of a name, at
-// the DNS server that the target's authority names or else at the system's.
+// newLookup returns the function that looks up TXT records, at the DNS server that the target's
+// authority names or else at the system's.
 func newLookup(authority string) (lookupFunc, error) {
 	if authority == "" {
 		return systemLookup, nil
@@ -70,16 +69,15 @@ func systemLookup(ctx context.Context, name string) ([]string, error) {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newNetResolver returns a resolver that tells "there is none" from "it cannot
-// be said". With the default of net.Resolver, a name of the search list that
-// does not exist hides that the one before could not be looked up.
+// newNetResolver returns a resolver whose errors distinguish missing names from failures. By
+// default, a name of the search list that does not exist hides the failure of the one before.
 func newNetResolver(preferGo bool, dial dialFunc) *net.Resolver {
 	return &net.Resolver{PreferGo: preferGo, StrictErrors: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		// net.Resolver waits for an answer without looking at the context.
+		// net.Resolver does not stop waiting for an answer when the context ends.
 		context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		return conn, nil
 	}}

@@ -14,25 +14,22 @@ import (
 // concatenated in order. Its errors are those of net.Resolver.
 type lookupFunc = func(ctx context.Context, name string) ([]string, error)
 
-// watcher looks the records of one name up, again and again. All but refresh is
-// for its goroutine.
+// watcher looks up the records of one name repeatedly. Only refresh may be called by other
+// goroutines than that of run.
 type watcher struct {
 	name     string
 	lookup   lookupFunc
 	client   Client
 	validate func(serviceConfig string) error
 	options  Options
-	// deliver is told of every look-up.
-	deliver func(*Result)
-	// asked has room for one request, so that none is lost.
-	asked chan struct{}
+	deliver  func(*Result) // gets every result
+	asked    chan struct{} // has room for one request, so that none is lost
 
-	// The records of the last look-up that brought any, and their result.
-	records []string
-	last    *Result
+	records []string // of the last look-up that was answered
+	last    *Result  // of records
 }
 
-// refresh asks for a look-up. It never blocks.
+// refresh requests a look-up. It does not block.
 func (w *watcher) refresh() {
 	select {
 	case w.asked <- struct{}{}:
@@ -40,8 +37,8 @@ func (w *watcher) refresh() {
 	}
 }
 
-// run looks up at once; then again when asked, but not more often than
-// Options.MinInterval; and with backoff for as long as DNS does not answer.
+// run looks up at once, then on request, at most every Options.MinInterval, and with backoff
+// while DNS does not answer. It returns when ctx ends.
 func (w *watcher) run(ctx context.Context) {
 	failures := 0
 	for {
@@ -69,7 +66,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// sleep reports whether the context outlived it.
+// sleep reports false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -89,7 +86,7 @@ const (
 	backoffJitter = 0.2
 )
 
-// backoffAfter returns the pause after a failure that came after n others.
+// backoffAfter returns the pause after a failure that follows n others.
 func backoffAfter(n int) time.Duration {
 	d := math.Min(float64(backoffBase)*math.Pow(backoffFactor, float64(n)), float64(backoffMax))
 	return time.Duration(d * (1 + backoffJitter*(2*rand.Float64()-1)))
@@ -107,7 +104,7 @@ func (w *watcher) look(ctx context.Context) *Result {
 		r.Outcome, r.Err = OutcomeFailed, err
 		return r
 	}
-	slices.Sort(records) // A server may rotate them.
+	slices.Sort(records) // Servers rotate them.
 	if w.last != nil && slices.Equal(records, w.records) {
 		again := *w.last
 		again.Time = r.Time
@@ -118,7 +115,7 @@ func (w *watcher) look(ctx context.Context) *Result {
 	return r
 }
 
-// judge finds out what the records mean to this client.
+// judge sets the result for the records.
 func (w *watcher) judge(r *Result, records []string) {
 	value, found, err := Find(records)
 	if err != nil {

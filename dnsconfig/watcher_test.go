@@ -41,13 +41,12 @@ func watch(t *testing.T, records []string, err error, test func(*testing.T, *sce
 			lookup:  s.lookUp,
 			client:  here,
 			options: Options{Hostname: "host-1"}.withDefaults(),
-			deliver: s.take,
+			deliver: s.add,
 			asked:   make(chan struct{}, 1),
 		}
-		g := startGoroutine(s.run)
+		go s.run(t.Context())
 		synctest.Wait()
 		test(t, s)
-		g.stop()
 	})
 }
 
@@ -63,7 +62,7 @@ func (s *scene) lookUp(ctx context.Context, _ string) ([]string, error) {
 	return records, err
 }
 
-func (s *scene) take(r *Result) {
+func (s *scene) add(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.results = append(s.results, r)

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/dynxds/dynxds/internal/dnsserver"
-	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
 // fakeConfig is a parsed service config.
@@ -26,33 +26,19 @@ type fakeConfig struct {
 // fakeChannel is the resolver.ClientConn of a channel. It refuses service
 // configs with "bad" in them.
 type fakeChannel struct {
-	mu     sync.Mutex
+	xdstest.State
 	states []resolver.State
 	errs   []error
 	refuse error
-	news   chan struct{}
-}
-
-func newFakeChannel() *fakeChannel { return &fakeChannel{news: make(chan struct{})} }
-
-func (c *fakeChannel) changed() {
-	close(c.news)
-	c.news = make(chan struct{})
 }
 
 func (c *fakeChannel) UpdateState(s resolver.State) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.states = append(c.states, s)
-	c.changed()
+	c.Change(func() { c.states = append(c.states, s) })
 	return c.refuse
 }
 
 func (c *fakeChannel) ReportError(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.errs = append(c.errs, err)
-	c.changed()
+	c.Change(func() { c.errs = append(c.errs, err) })
 }
 
 func (*fakeChannel) NewAddress([]resolver.Address) {}
@@ -65,31 +51,22 @@ func (*fakeChannel) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 }
 
 // await waits for the first of the states that is like that.
-func (c *fakeChannel) await(t *testing.T, what string, like func(resolver.State) bool) resolver.State {
+func (c *fakeChannel) await(t *testing.T, what string, like func(resolver.State) bool) (s resolver.State) {
 	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		c.mu.Lock()
-		states, errs, news := c.states, c.errs, c.news
-		c.mu.Unlock()
-		for _, s := range states {
-			if like(s) {
-				return s
-			}
+	c.Await(t, "a state with "+what, func() bool {
+		i := slices.IndexFunc(c.states, like)
+		if i >= 0 {
+			s = c.states[i]
 		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			t.Fatalf("no state with %s came; states %+v, errors %v", what, states, errs)
-		}
-	}
+		return i >= 0
+	})
+	return s
 }
 
-// forget drops the states so far.
-func (c *fakeChannel) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.states = nil
+// seen returns the states so far.
+func (c *fakeChannel) seen() (states []resolver.State) {
+	c.Change(func() { states = slices.Clone(c.states) })
+	return states
 }
 
 // configOf returns the name in a state's service config, "none" if it has none.
@@ -104,6 +81,8 @@ func configOf(s resolver.State) string {
 func withConfig(name string) func(resolver.State) bool {
 	return func(s resolver.State) bool { return configOf(s) == name }
 }
+
+func anything(resolver.State) bool { return true }
 
 // world is a DNS server, and resolvers built to ask it.
 type world struct {
@@ -127,16 +106,20 @@ func (w world) publish(choices ...string) {
 }
 
 // build resolves the endpoint at the server.
-func (w world) build(endpoint string, o Options, opts resolver.BuildOptions) (*fakeChannel, resolver.Resolver) {
+func (w world) build(endpoint string, o Options) (*fakeChannel, resolver.Resolver) {
 	w.t.Helper()
-	cc := newFakeChannel()
-	return cc, w.buildFor(cc, endpoint, o, opts)
+	cc := new(fakeChannel)
+	return cc, w.buildFor(cc, endpoint, o, resolver.BuildOptions{})
+}
+
+// targetOf is a target whose authority is a DNS server.
+func targetOf(server, endpoint string) resolver.Target {
+	return resolver.Target{URL: url.URL{Scheme: Scheme, Host: server, Path: "/" + endpoint}}
 }
 
 func (w world) buildFor(cc *fakeChannel, endpoint string, o Options, opts resolver.BuildOptions) resolver.Resolver {
 	w.t.Helper()
-	target := resolver.Target{URL: url.URL{Scheme: Scheme, Host: w.Addr(), Path: "/" + endpoint}}
-	r, err := NewBuilder(o).Build(target, cc, opts)
+	r, err := NewBuilder(o).Build(targetOf(w.Addr(), endpoint), cc, opts)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -148,8 +131,8 @@ func (w world) buildFor(cc *fakeChannel, endpoint string, o Options, opts resolv
 func (w world) resolve() resolver.State {
 	w.t.Helper()
 	w.SetA(name, "127.0.0.1")
-	cc, _ := w.build(name, fast, resolver.BuildOptions{})
-	return cc.await(w.t, "anything", func(resolver.State) bool { return true })
+	cc, _ := w.build(name, fast)
+	return cc.await(w.t, "anything", anything)
 }
 
 // resolveUntil asks to resolve again until the channel gets such a state.

@@ -53,13 +53,15 @@ func BenchmarkEvent(b *testing.B) {
 // nothing is a client that does nothing.
 type nothing struct{ *fakeClient }
 
+func (n nothing) ForTarget(string) xdsclient.LocatorClient { return n }
+
 func (nothing) WatchLocator(*xdsclient.ResourceType, string, dynparam.Constraints, xdsclient.Watcher) func() {
 	return func() {}
 }
 
 // BenchmarkWatch starts and stops a watch where nothing is constrained.
 func BenchmarkWatch(b *testing.B) {
-	w := dpdswrapper.New(nothing{&fakeClient{t: b, cfg: config(b)}})
+	w := dpdswrapper.New(nothing{newFakeClient(b, config())}).ForTarget("")
 	b.ReportAllocs()
 	for b.Loop() {
 		w.Watch(xdsresource.ClusterType, "c", quiet{})()

@@ -12,41 +12,21 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// WatchCollection implements xdsclient.Client.
-func (w *Wrapper) WatchCollection(t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
-	return w.watchCollection(w.below, t, name, watcher)
-}
-
-// watchCollection does for a collection what watch does for a resource.
-func (w *Wrapper) watchCollection(below xdsclient.LocatorClient, t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	x := &collectionWatch{watch: watch{below: below, name: name}, watcher: watcher, members: make(map[memberKey]heldMember)}
-	x.kind = x
-	w.scopeOf(name).add(t, &x.watch)
-	return x.stop
-}
-
-// collectionWatch is the watch of a collection. The layer above has members that
-// were told by a leg that has ended until the running one has told of its own.
+// collectionWatch is the watch of a collection. The layer above keeps members of an old leg
+// until the running one has reported its own.
 type collectionWatch struct {
 	watch
 	watcher xdsclient.CollectionWatcher
 
-	// What follows is guarded by Wrapper.mu.
-
-	// round numbers the legs.
-	round int
-	// whole is the leg that said last how it stands with the collection as a whole,
-	// if that was no error; else it is 0.
-	whole int
-	// members are those that the layer above has.
-	members map[memberKey]heldMember
+	// Guarded by Wrapper.mu.
+	round   int                      // number of the running leg
+	whole   int                      // the leg of the last CollectionChanged, 0 if that was an error
+	members map[memberKey]heldMember // of the layer above
 }
 
 type memberKey struct{ name, parameters string }
 
-// heldMember is a member that the layer above has, and the leg that told of it.
+// heldMember is a member that the layer above has, and the number of its leg.
 type heldMember struct {
 	xdsclient.Member
 	round int
@@ -60,7 +40,7 @@ func (x *collectionWatch) open(l *leg) (stop func()) {
 	return x.below.WatchCollectionLocator(g.typ, x.name, g.constraints, (*collectionLeg)(l))
 }
 
-// outdate has nothing to do: the round has changed.
+// outdate does nothing: the round has changed.
 func (x *collectionWatch) outdate() {}
 
 // collectionLeg is the watcher below of a collection.
@@ -83,8 +63,8 @@ func (l *collectionLeg) MemberChanged(m xdsclient.Member, value any, err error, 
 	}
 }
 
-// CollectionChanged implements xdsclient.CollectionWatcher. With the first answer
-// that the running leg has, the members that only legs before it had leave.
+// CollectionChanged implements xdsclient.CollectionWatcher. The first answer of the running leg
+// removes the members that only older legs had.
 func (l *collectionLeg) CollectionChanged(err error, done func()) {
 	x := l.of()
 	x.serial.Lock()
@@ -109,14 +89,14 @@ func (l *collectionLeg) AmbientError(m xdsclient.Member, err error, done func())
 	x := l.of()
 	x.serial.Lock()
 	defer x.serial.Unlock()
-	if !(*leg)(l).running() {
+	if (*leg)(l).running() {
+		x.watcher.AmbientError(m, err, done)
+	} else {
 		done()
-		return
 	}
-	x.watcher.AmbientError(m, err, done)
 }
 
-// judgeMember takes note of a change of a member and says how it goes on.
+// judgeMember records a change of a member, and returns how it is passed on.
 func (l *collectionLeg) judgeMember(m xdsclient.Member, err error) passage {
 	x := l.of()
 	mu := x.mu()
@@ -130,7 +110,7 @@ func (l *collectionLeg) judgeMember(m xdsclient.Member, err error) passage {
 		x.members[keyOf(m)] = heldMember{m, x.round}
 		return passChange
 	case known && held.round != x.round && !withdraws(err):
-		// The leg has it, so that it does not leave.
+		// The leg has the member, so it is not removed.
 		x.members[keyOf(m)] = heldMember{m, x.round}
 		return passAmbient
 	default:
@@ -139,8 +119,8 @@ func (l *collectionLeg) judgeMember(m xdsclient.Member, err error) passage {
 	}
 }
 
-// judge takes note of what is said of the collection as a whole, and says how that
-// goes on, and which members have left by it, in order.
+// judge records a change of the collection as a whole, and returns how it is passed on, and
+// the members that it removes, in order.
 func (l *collectionLeg) judge(err error) (verdict passage, left []xdsclient.Member) {
 	x := l.of()
 	mu := x.mu()
@@ -154,15 +134,14 @@ func (l *collectionLeg) judge(err error) (verdict passage, left []xdsclient.Memb
 		return passChange, x.expel()
 	case x.whole != x.round && (x.whole != 0 || len(x.members) > 0) && !withdraws(err):
 		return passAmbient, nil
-	default: // what was said of members is void
+	default: // it also withdraws the members
 		x.whole = 0
 		clear(x.members)
 		return passChange, nil
 	}
 }
 
-// expel forgets the members that the running leg does not have. The caller holds
-// Wrapper.mu.
+// expel removes the members that the running leg does not have. The caller holds Wrapper.mu.
 func (x *collectionWatch) expel() (left []xdsclient.Member) {
 	for key, held := range x.members {
 		if held.round != x.round {
@@ -176,8 +155,8 @@ func (x *collectionWatch) expel() (left []xdsclient.Member) {
 	return left
 }
 
-// leftError says that a member is not in the collection that the constraints of the
-// running leg choose.
+// leftError reports that a member is not in the collection with the constraints of the running
+// leg.
 func (x *collectionWatch) leftError(m xdsclient.Member) *xdsclient.Error {
 	g := x.group
 	mu := x.mu()
@@ -189,13 +168,13 @@ func (x *collectionWatch) leftError(m xdsclient.Member) *xdsclient.Error {
 		TypeName:    g.typ.Name,
 		Resource:    m.Name,
 		Constraints: g.constraints,
-		NodeID:      g.scope.wrapper.Bootstrap().Node.GetId(),
-		Err:         fmt.Errorf("does not exist: %v is no member of the collection with these constraints", m.Parameters),
+		NodeID:      x.below.Bootstrap().Node.GetId(),
+		Err:         fmt.Errorf("does not exist: %v is not a member of the collection with these constraints", m.Parameters),
 	}
 }
 
-// shared returns what makes n functions, each of which may be called again; done is
-// called when all of them were called.
+// shared returns a maker of n functions, each of which may be called repeatedly. done is
+// called when all of them have been called.
 func shared(n int, done func()) (next func() func()) {
 	var open atomic.Int64
 	open.Store(int64(n))

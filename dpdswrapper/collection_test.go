@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -16,21 +14,13 @@ var clustersOfA = name("a", clusterType, "*")
 
 // member is a variant of a cluster of authority "a".
 func member(id string, pairs ...string) xdsclient.Member {
-	values := make(map[string]string)
-	for i := 0; i < len(pairs); i += 2 {
-		values[pairs[i]] = pairs[i+1]
-	}
-	return xdsclient.Member{Name: name("a", clusterType, id), Parameters: must(dynparam.NewParameters(values))}
+	return xdsclient.Member{Name: name("a", clusterType, id), Parameters: must(dynparam.NewParameters(mapOf(pairs)))}
 }
 
 // crowd is a watcher of a collection in the layer above.
-type crowd struct {
-	calls []string
-	dones []func()
-	keep  bool
-}
+type crowd struct{ record }
 
-func (c *crowd) take(what string, m xdsclient.Member, content any, err error, done func()) {
+func (c *crowd) addCall(what string, m xdsclient.Member, content any, err error, done func()) {
 	if m.Name != "" {
 		what += " " + m.Name[strings.LastIndexByte(m.Name, '/')+1:] + m.Parameters.String()
 	}
@@ -40,32 +30,19 @@ func (c *crowd) take(what string, m xdsclient.Member, content any, err error, do
 	case content != nil:
 		what += fmt.Sprint(" = ", content)
 	}
-	c.calls = append(c.calls, what)
-	if c.keep {
-		c.dones = append(c.dones, done)
-	} else {
-		done()
-	}
+	c.add(what, done)
 }
 
 func (c *crowd) MemberChanged(m xdsclient.Member, value any, err error, done func()) {
-	c.take("member", m, value, err, done)
+	c.addCall("member", m, value, err, done)
 }
 
 func (c *crowd) CollectionChanged(err error, done func()) {
-	c.take("whole", xdsclient.Member{}, nil, err, done)
+	c.addCall("whole", xdsclient.Member{}, nil, err, done)
 }
 
 func (c *crowd) AmbientError(m xdsclient.Member, err error, done func()) {
-	c.take("ambient", m, nil, err, done)
-}
-
-func (c *crowd) expect(t testing.TB, want ...string) {
-	t.Helper()
-	if diff := cmp.Diff(want, c.calls); diff != "" {
-		t.Errorf("calls to the watcher (-want +got):\n%s", diff)
-	}
-	c.calls = nil
+	c.addCall("ambient", m, nil, err, done)
 }
 
 // collected makes a fixture whose layer above has, with the constraint v=1, the
@@ -89,16 +66,14 @@ func collected(t *testing.T, members ...string) (f *fixture, above *crowd, old, 
 	return f, above, old, f.find("Cluster")
 }
 
-func (w *fakeWatch) tell(m xdsclient.Member, value any, err error) *doneCount {
-	d := new(doneCount)
-	w.collection.MemberChanged(m, value, err, d.done)
-	return d
+func (w *fakeWatch) tell(m xdsclient.Member, value any, err error) {
+	w.client.t.Helper()
+	w.once(func(done func()) { w.collection.MemberChanged(m, value, err, done) })
 }
 
-func (w *fakeWatch) whole(err error) *doneCount {
-	d := new(doneCount)
-	w.collection.CollectionChanged(err, d.done)
-	return d
+func (w *fakeWatch) whole(err error) {
+	w.client.t.Helper()
+	w.once(func(done func()) { w.collection.CollectionChanged(err, done) })
 }
 
 // TP2, "Server-Specified Constraints": resubscribing is invisible to the layer above.
@@ -171,15 +146,11 @@ func TestErrorsOfAMemberDuringAMove(t *testing.T) {
 	above.expect(t, "whole")
 }
 
-func TestLateWordOfAnOldCollectionIsDropped(t *testing.T) {
+func TestLateCallsForAnOldCollectionAreDropped(t *testing.T) {
 	t.Parallel()
 	_, above, old, _ := collected(t, "x")
-	if d := old.tell(member("x", "v", "1"), "late", nil); d.n != 1 {
-		t.Errorf("done was called %d times, want once", d.n)
-	}
-	if d := old.whole(errGone); d.n != 1 {
-		t.Errorf("done was called %d times, want once", d.n)
-	}
+	old.tell(member("x", "v", "1"), "late", nil)
+	old.whole(errGone)
 	old.collection.AmbientError(member("x"), errInternal, func() {})
 	above.expect(t)
 }
@@ -190,19 +161,20 @@ func TestDoneOfACollectionThatMoved(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x", "y")
 	above.keep = true
-	d := running.whole(nil)
+	n := 0
+	running.collection.CollectionChanged(nil, func() { n++ })
 	if len(above.dones) != 3 {
 		t.Fatalf("the watcher got %d calls, want 3", len(above.dones))
 	}
 	for i, done := range above.dones {
-		if d.n != 0 {
+		if n != 0 {
 			t.Fatalf("done was called after %d of 3 calls", i)
 		}
 		done()
 		done()
 	}
-	if d.n != 1 {
-		t.Errorf("done was called %d times, want once", d.n)
+	if n != 1 {
+		t.Errorf("done was called %d times, want once", n)
 	}
 }
 

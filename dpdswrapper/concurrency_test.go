@@ -73,7 +73,7 @@ func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 			}
 		})
 	}
-	work(10, func(r *rand.Rand) { f.SetConstraints(only(clusterType, "v", fmt.Sprint(r.IntN(3)))) })
+	work(10, func(r *rand.Rand) { f.wrapper.SetConstraints(only(clusterType, "v", fmt.Sprint(r.IntN(3)))) })
 	work(11, func(r *rand.Rand) {
 		stop := f.Watch(xdsresource.ClusterType, name("a", clusterType, "x"), &serialWatcher{t: t})
 		go stop()
@@ -84,7 +84,7 @@ func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 		t.Errorf("%d calls below, done with %d times", calls.Load(), dones.Load())
 	}
 	// In the end everyone has the variant of its last constraints.
-	f.SetConstraints(only(clusterType, "v", "last"))
+	f.wrapper.SetConstraints(only(clusterType, "v", "last"))
 	for _, b := range slices.Clone(f.live) {
 		if b.typ == xdsresource.ClusterType {
 			b.change(b.String(), nil)
@@ -126,7 +126,7 @@ func TestNewVariantWaitsForTheCallOfTheOldOne(t *testing.T) {
 	old := f.find("Cluster")
 	calls.Go(func() { old.change("old", nil) })
 	<-w.began
-	f.SetConstraints(only(clusterType, "v", "1"))
+	f.wrapper.SetConstraints(only(clusterType, "v", "1"))
 	calls.Go(func() { f.find("Cluster").change("new", nil) })
 	select {
 	case value := <-w.calls:

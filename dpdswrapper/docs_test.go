@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dynxds/dynxds/dpdswrapper"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -13,20 +12,13 @@ import (
 // The bootstrap of the manual asks for what the manual says.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	manual, err := os.ReadFile("../docs/dynamic-parameters.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(manual), "```json\n")
+	manual := string(must(os.ReadFile("../docs/dynamic-parameters.md")))
+	_, rest, _ := strings.Cut(manual, "```json\n")
 	document, _, _ := strings.Cut(rest, "```")
-	cfg, err := bootstrap.Parse("manual", []byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fakeClient{t: t, cfg: cfg}
-	w := dpdswrapper.New(f)
+	cfg := must(bootstrap.Parse("manual", []byte(document)))
+	f := newFixtureOver(newFakeClient(t, cfg))
 	listener := must(cfg.ListenerName("", "echo"))
-	w.Watch(xdsresource.ListenerType, listener, new(above))
+	f.Watch(xdsresource.ListenerType, listener, new(above))
 	f.expect("+DPDS checkout")
 	f.dpds("checkout", only(listenerType, "listener_type", "direct"))
 	f.expect("[", "+Listener "+name("xds.example.com", listenerType, "echo")+" {env=prod, listener_type=direct}", "]")
@@ -34,7 +26,5 @@ func TestManual(t *testing.T) {
 	// And the one with DPDS of another authority.
 	_, rest, _ = strings.Cut(rest, "```json\n")
 	document, _, _ = strings.Cut(rest, "```")
-	if _, err := bootstrap.Parse("manual", []byte(document)); err != nil {
-		t.Error(err)
-	}
+	must(bootstrap.Parse("manual", []byte(document)))
 }

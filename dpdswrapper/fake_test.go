@@ -40,19 +40,19 @@ const (
 func name(authority, typ, id string) string { return "xdstp://" + authority + "/" + typ + "/" + id }
 
 // The server understands locators.
-func config(t testing.TB, more ...string) *bootstrap.Config {
-	t.Helper()
+func config(more ...string) *bootstrap.Config {
 	keys := append([]string{`"xds_servers": [{"server_uri": "passthrough:///xds.invalid:1", "channel_creds": [{"type": "insecure"}],
 		"server_features": ["dynamic_parameter_constraints"]}]`}, more...)
-	cfg, err := bootstrap.Parse("test", []byte("{"+strings.Join(keys, ",")+"}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+	return must(bootstrap.Parse("test", []byte("{"+strings.Join(keys, ",")+"}")))
 }
 
-// fakeClient is a transport whose answers the test gives.
+// fakeClient is a transport whose answers the test gives, for one target.
 type fakeClient struct {
+	*fakeTransport
+	target string
+}
+
+type fakeTransport struct {
 	t   testing.TB
 	cfg *bootstrap.Config
 
@@ -66,9 +66,12 @@ type fakeClient struct {
 
 var _ xdsclient.LocatorClient = (*fakeClient)(nil)
 
+func newFakeClient(t testing.TB, cfg *bootstrap.Config) *fakeClient {
+	return &fakeClient{&fakeTransport{t: t, cfg: cfg}, ""}
+}
+
 type fakeWatch struct {
 	client      *fakeClient
-	target      string
 	typ         *xdsclient.ResourceType
 	name        string
 	constraints dynparam.Constraints
@@ -92,31 +95,15 @@ func (w *fakeWatch) String() string {
 
 func (c *fakeClient) Bootstrap() *bootstrap.Config { return c.cfg }
 
-func (c *fakeClient) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
-	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
-}
-
-func (c *fakeClient) ForTarget(target string) xdsclient.LocatorClient { return &fakeTarget{c, target} }
-
-// fakeTarget is a fakeClient for one target.
-type fakeTarget struct {
-	*fakeClient
-	target string
-}
-
-func (c *fakeTarget) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
-	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
-}
-
-func (c *fakeTarget) WatchLocator(t *xdsclient.ResourceType, name string, constraints dynparam.Constraints, watcher xdsclient.Watcher) func() {
-	return c.start(&fakeWatch{target: c.target, typ: t, name: name, constraints: constraints, watcher: watcher})
-}
-
-func (c *fakeTarget) WatchCollectionLocator(t *xdsclient.ResourceType, name string, constraints dynparam.Constraints, watcher xdsclient.CollectionWatcher) func() {
-	return c.start(&fakeWatch{target: c.target, typ: t, name: name, constraints: constraints, collection: watcher})
+func (c *fakeClient) ForTarget(target string) xdsclient.LocatorClient {
+	return &fakeClient{c.fakeTransport, target}
 }
 
 func (*fakeClient) Attach(string, estats.MetricsRecorder) func() { return func() {} }
+
+func (c *fakeClient) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
+	return c.WatchLocator(t, name, dynparam.Constraints{}, w)
+}
 
 func (c *fakeClient) WatchCollection(t *xdsclient.ResourceType, name string, w xdsclient.CollectionWatcher) func() {
 	return c.WatchCollectionLocator(t, name, dynparam.Constraints{}, w)
@@ -164,14 +151,14 @@ func (c *fakeClient) Batch(f func()) {
 	c.mu.Unlock()
 }
 
-func (c *fakeClient) note(text string) {
+func (c *fakeTransport) note(text string) {
 	if !c.silent {
 		c.log = append(c.log, text)
 	}
 }
 
 // expect compares what was started and stopped since the last time.
-func (c *fakeClient) expect(want ...string) {
+func (c *fakeTransport) expect(want ...string) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +169,7 @@ func (c *fakeClient) expect(want ...string) {
 }
 
 // find returns the live watch that String describes by a prefix.
-func (c *fakeClient) find(prefix string) *fakeWatch {
+func (c *fakeTransport) find(prefix string) *fakeWatch {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,72 +182,74 @@ func (c *fakeClient) find(prefix string) *fakeWatch {
 	return nil
 }
 
-// doneCount counts the calls of one done.
-type doneCount struct{ n int }
-
-func (d *doneCount) done() { d.n++ }
-
-// change says what a resource is. It returns the count of done.
-func (w *fakeWatch) change(value any, err error) *doneCount {
-	d := new(doneCount)
-	w.watcher.ResourceChanged(value, err, d.done)
-	return d
-}
-
-func (w *fakeWatch) ambient(err error) *doneCount {
-	d := new(doneCount)
-	w.watcher.AmbientError(err, d.done)
-	return d
-}
-
-// dpds answers a DPDS watch and checks that it is done with.
-func (c *fakeClient) dpds(id string, constraints dynparam.ByType) {
-	c.t.Helper()
-	if d := c.find("DPDS "+id).change(&xdsresource.DynamicParameterConstraintsMap{Constraints: constraints}, nil); d.n != 1 {
-		c.t.Errorf("done was called %d times, want once", d.n)
+// once checks that done is called once.
+func (w *fakeWatch) once(call func(done func())) {
+	w.client.t.Helper()
+	n := 0
+	call(func() { n++ })
+	if n != 1 {
+		w.client.t.Errorf("done was called %d times, want once", n)
 	}
 }
 
-// above is a watcher of the layer above.
-type above struct {
+// change gives the watcher a resource, or an error in its place.
+func (w *fakeWatch) change(value any, err error) {
+	w.client.t.Helper()
+	w.once(func(done func()) { w.watcher.ResourceChanged(value, err, done) })
+}
+
+func (w *fakeWatch) ambient(err error) {
+	w.client.t.Helper()
+	w.once(func(done func()) { w.watcher.AmbientError(err, done) })
+}
+
+// dpds answers a DPDS watch.
+func (c *fakeTransport) dpds(id string, constraints dynparam.ByType) {
+	c.t.Helper()
+	c.find("DPDS "+id).change(&xdsresource.DynamicParameterConstraintsMap{Constraints: constraints}, nil)
+}
+
+// record has the calls to a watcher of the layer above.
+type record struct {
 	calls []string
 	dones []func()
-	// keep says not to call done.
-	keep bool
-	// during is called during each call, if it is set.
-	during func()
+	keep  bool   // done is not called
+	after func() // if set, is called at the end of each call
 }
 
-func (a *above) ResourceChanged(value any, err error, done func()) {
-	if err != nil {
-		a.take("!"+text(err), done)
-	} else {
-		a.take(fmt.Sprint(value), done)
-	}
-}
-
-func (a *above) AmbientError(err error, done func()) { a.take("~"+text(err), done) }
-
-func (a *above) take(call string, done func()) {
-	a.calls = append(a.calls, call)
-	if a.keep {
-		a.dones = append(a.dones, done)
+func (r *record) add(call string, done func()) {
+	r.calls = append(r.calls, call)
+	if r.keep {
+		r.dones = append(r.dones, done)
 	} else {
 		done()
 	}
-	if a.during != nil {
-		a.during()
+	if r.after != nil {
+		r.after()
 	}
 }
 
-// expect compares what the watcher was told since the last time.
-func (a *above) expect(t testing.TB, want ...string) {
+// expect compares the calls since the last time.
+func (r *record) expect(t testing.TB, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, a.calls); diff != "" {
+	if diff := cmp.Diff(want, r.calls); diff != "" {
 		t.Errorf("calls to the watcher (-want +got):\n%s", diff)
 	}
-	a.calls = nil
+	r.calls = nil
 }
+
+// above is a watcher of the layer above.
+type above struct{ record }
+
+func (a *above) ResourceChanged(value any, err error, done func()) {
+	if err != nil {
+		a.add("!"+text(err), done)
+	} else {
+		a.add(fmt.Sprint(value), done)
+	}
+}
+
+func (a *above) AmbientError(err error, done func()) { a.add("~"+text(err), done) }
 
 // Errors of the transport, by what they say.
 func fault(kind xdsclient.ErrorKind, code codes.Code) error {
@@ -286,35 +275,32 @@ func text(err error) string {
 	return e.Kind.String()
 }
 
-// fixture is a wrapper over a fake.
+// fixture is the client that a wrapper over a fake has for a target.
 type fixture struct {
-	*fakeClient
-	*dpdswrapper.Wrapper
+	xdsclient.Client
+	*fakeTransport
+	wrapper *dpdswrapper.Wrapper
 }
 
-func (f *fixture) Bootstrap() *bootstrap.Config { return f.Wrapper.Bootstrap() }
-
-func (f *fixture) WatchCollection(t *xdsclient.ResourceType, name string, w xdsclient.CollectionWatcher) func() {
-	return f.Wrapper.WatchCollection(t, name, w)
-}
-
-func (f *fixture) Watch(t *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
-	return f.Wrapper.Watch(t, name, w)
+func newFixtureOver(c *fakeClient) *fixture {
+	w := dpdswrapper.New(c)
+	return &fixture{w.ForTarget("target"), c.fakeTransport, w}
 }
 
 func newFixture(t testing.TB, bootstrapKeys ...string) *fixture {
 	t.Helper()
-	c := &fakeClient{t: t, cfg: config(t, bootstrapKeys...)}
-	return &fixture{c, dpdswrapper.New(c)}
+	return newFixtureOver(newFakeClient(t, config(bootstrapKeys...)))
 }
 
 // exact makes constraints of pairs of a key and the value it has to have.
-func exact(pairs ...string) dynparam.Constraints {
-	values := make(map[string]string)
+func exact(pairs ...string) dynparam.Constraints { return must(dynparam.Exact(mapOf(pairs))) }
+
+func mapOf(pairs []string) map[string]string {
+	m := make(map[string]string)
 	for i := 0; i < len(pairs); i += 2 {
-		values[pairs[i]] = pairs[i+1]
+		m[pairs[i]] = pairs[i+1]
 	}
-	return must(dynparam.Exact(values))
+	return m
 }
 
 func byType(constraints map[string]dynparam.Constraints) dynparam.ByType {

@@ -34,15 +34,15 @@ func TestPrecedenceOfConstraints(t *testing.T) {
 	f.Watch(xdsresource.ClusterType, clusterA, new(above))
 	f.find("DPDS").change(nil, errGone)
 	f.expect("+DPDS for-a", "[", "+Cluster "+clusterA+" {env=prod, shard=1, zone=z2}", "]")
-	f.SetConstraints(only(dynparam.AnyType, "shard", "2", "program", "p"))
+	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "2", "program", "p"))
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, program=p, shard=2, zone=z2}", "-Cluster "+clusterA+" {env=prod, shard=1, zone=z2}", "]")
 	f.dpds("for-a", only(clusterType, "shard", "3"))
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, program=p, shard=3, zone=z2}", "-Cluster "+clusterA+" {env=prod, program=p, shard=2, zone=z2}", "]")
 	// What DPDS says of the same key hides changes below.
-	f.SetConstraints(only(dynparam.AnyType, "shard", "4", "program", "p"))
+	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "4", "program", "p"))
 	f.expect()
 	// The zero value takes back what the program set.
-	f.SetConstraints(dynparam.ByType{})
+	f.wrapper.SetConstraints(dynparam.ByType{})
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, shard=3, zone=z2}", "-Cluster "+clusterA+" {env=prod, program=p, shard=3, zone=z2}", "]")
 }
 
@@ -51,7 +51,7 @@ func TestDPDSIsAskedForWithoutConstraints(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities, ownConstraints)
 	f.Watch(xdsresource.ClusterType, clusterA, new(above))
-	f.SetConstraints(only(dynparam.AnyType, "shard", "2"))
+	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "2"))
 	f.expect("+DPDS for-a")
 }
 
@@ -66,16 +66,16 @@ func TestConstraintsSetAtRunTimeMoveExactlyTheirTypes(t *testing.T) {
 	f.Watch(xdsresource.ClusterType, clusterA, new(above))
 	f.find("Cluster c").change("all", nil)
 	f.expect("+Listener l", "+Cluster c", "+DPDS for-a")
-	f.SetConstraints(only(clusterType, "shard", "1"))
+	f.wrapper.SetConstraints(only(clusterType, "shard", "1"))
 	// What waits for DPDS goes on waiting, and starts with both.
 	f.expect("[", "+Cluster c {shard=1}", "-Cluster c", "]")
 	f.dpds("for-a", only(clusterType, "v", "1"))
 	f.expect("[", "+Cluster "+clusterA+" {shard=1, v=1}", "]")
 	// Set again, they change nothing.
-	f.SetConstraints(only(clusterType, "shard", "1"))
+	f.wrapper.SetConstraints(only(clusterType, "shard", "1"))
 	f.expect()
 	// All scopes move in one batch.
-	f.SetConstraints(only(clusterType, "shard", "2"))
+	f.wrapper.SetConstraints(only(clusterType, "shard", "2"))
 	f.expect("[", "+Cluster c {shard=2}", "-Cluster c {shard=1}",
 		"+Cluster "+clusterA+" {shard=2, v=1}", "-Cluster "+clusterA+" {shard=1, v=1}", "]")
 	f.find("Cluster c").change(nil, errUnreachable)

@@ -10,23 +10,21 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// pool has the shared wrappers of the process by the fingerprint of their bootstrap.
+// pool has the shared wrappers of the process, by the fingerprint of their bootstrap.
 var pool refpool.Pool[string, *Wrapper]
 
-// program has the constraints that the program has set. Its lock is taken with the
-// pool's, not the other way round.
+// program has the constraints that the program has set. Its lock is taken while the pool's is
+// held, not the other way round.
 var program = struct {
 	sync.Mutex
-	// everywhere holds for all bootstraps.
-	everywhere dynparam.ByType
-	// only holds for bootstraps with a fingerprint.
-	only map[string]dynparam.ByType
+	everywhere dynparam.ByType            // for all bootstraps
+	only       map[string]dynparam.ByType // by fingerprint
 }{only: make(map[string]dynparam.ByType)}
 
-// Acquire returns the wrapper that all holders of a bootstrap with this
-// fingerprint in the process share; it is over the client of xdsclient.Acquire, and
-// comes and goes with it. The constraints that the program has set apply from the
-// first watch on. release may be called again, and from anywhere.
+// Acquire returns the wrapper that the process shares for bootstraps with this fingerprint,
+// over the client of xdsclient.Acquire, with which it ends. The constraints that the program
+// has set apply from the first watch on. release may be called repeatedly, from any
+// goroutine.
 func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
 	if cfg == nil {
 		return nil, nil, errors.New("dpdswrapper: a client needs a bootstrap")
@@ -42,11 +40,10 @@ func Acquire(cfg *bootstrap.Config) (w *Wrapper, release func(), err error) {
 	})
 }
 
-// SetConstraints sets the constraints that the program has of its own for the wrapper of
-// a bootstrap, or rather of its fingerprint; for all shared wrappers of the process if
-// cfg is nil. They apply to wrappers now and later, and are kept while no channel is
-// open. They replace those of the last call for the same; the zero value takes them
-// back. Where both constrain a key, those for the bootstrap win.
+// SetConstraints sets the program's own constraints for the shared wrapper of a bootstrap, by
+// its fingerprint, or for all wrappers if cfg is nil. They also apply to later wrappers. They
+// replace those of the last call for the same bootstrap; the zero value removes them. On the
+// same key, those for the bootstrap take precedence.
 func SetConstraints(cfg *bootstrap.Config, constraints dynparam.ByType) {
 	program.Lock()
 	switch {
@@ -58,7 +55,7 @@ func SetConstraints(cfg *bootstrap.Config, constraints dynparam.ByType) {
 		program.only[cfg.Fingerprint()] = constraints
 	}
 	program.Unlock()
-	// Of two calls at a time, the one that is second here finds what both have set.
+	// Of two concurrent calls, the second one here finds what both have set.
 	pool.Each(func(fingerprint string, w *Wrapper) {
 		if cfg == nil || cfg.Fingerprint() == fingerprint {
 			w.setConstraints(constraintsFor(fingerprint))

@@ -7,19 +7,22 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
+// acquire returns the shared wrapper of the bootstrap of a node.
+func acquire(t *testing.T, node string) (*dpdswrapper.Wrapper, func()) {
+	t.Helper()
+	w, release, err := dpdswrapper.Acquire(config(`"node": {"id": "` + node + `"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, release
+}
+
 // Channels with equal bootstraps share one wrapper, as they share one client.
 func TestOneWrapperPerFingerprint(t *testing.T) {
 	t.Parallel()
-	acquire := func(node string) (*dpdswrapper.Wrapper, func()) {
-		w, release, err := dpdswrapper.Acquire(config(t, `"node": {"id": "`+node+`"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w, release
-	}
-	one, releaseOne := acquire("fingerprint")
-	same, releaseSame := acquire("fingerprint")
-	other, releaseOther := acquire("fingerprint 2")
+	one, releaseOne := acquire(t, "fingerprint")
+	same, releaseSame := acquire(t, "fingerprint")
+	other, releaseOther := acquire(t, "fingerprint 2")
 	if one != same {
 		t.Error("two wrappers for one fingerprint")
 	}
@@ -28,14 +31,14 @@ func TestOneWrapperPerFingerprint(t *testing.T) {
 	}
 	releaseOne()
 	releaseOne()
-	again, releaseAgain := acquire("fingerprint")
+	again, releaseAgain := acquire(t, "fingerprint")
 	if again != same {
 		t.Error("the wrapper is not kept while it is held")
 	}
 	releaseSame()
 	releaseAgain()
 	releaseOther()
-	fresh, releaseFresh := acquire("fingerprint")
+	fresh, releaseFresh := acquire(t, "fingerprint")
 	defer releaseFresh()
 	if fresh == one {
 		t.Error("the wrapper of a client that is closed is used again")
@@ -54,7 +57,7 @@ func TestAcquireNeedsABootstrap(t *testing.T) {
 //
 // It is not parallel, as it sets constraints for the whole process.
 func TestConstraintsOfTheProgram(t *testing.T) {
-	cfg := config(t, `"node": {"id": "program"}`)
+	cfg := config(`"node": {"id": "program"}`)
 	t.Cleanup(func() {
 		dpdswrapper.SetConstraints(nil, dynparam.ByType{})
 		dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
@@ -67,14 +70,8 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 	}
 	dpdswrapper.SetConstraints(nil, only(dynparam.AnyType, "shard", "1", "env", "prod"))
 	dpdswrapper.SetConstraints(cfg, only(clusterType, "shard", "2"))
-	w, release, err := dpdswrapper.Acquire(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, releaseOther, err := dpdswrapper.Acquire(config(t, `"node": {"id": "program 2"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, release := acquire(t, "program")
+	other, releaseOther := acquire(t, "program 2")
 	defer releaseOther()
 	expect(w, exact("shard", "2", "env", "prod"))
 	expect(other, exact("shard", "1", "env", "prod"))
@@ -83,10 +80,7 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 	expect(other, exact("shard", "3"))
 	// They outlive the channels.
 	release()
-	w, release, err = dpdswrapper.Acquire(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, release = acquire(t, "program")
 	expect(w, exact("shard", "2"))
 	dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	expect(w, exact("shard", "3"))

@@ -2,31 +2,20 @@ package dpdswrapper
 
 import "github.com/dynxds/dynxds/xdsclient"
 
-// holding says what the layer above has of a resource.
+// holding is what the layer above has of a resource.
 type holding int
 
 const (
-	// holdsNothing: it was told nothing, or an error.
-	holdsNothing holding = iota
-	// holdsCurrent: it has what the running leg said.
-	holdsCurrent
-	// holdsOld: it has what a leg said that was stopped, and that nothing has
-	// replaced since.
-	holdsOld
+	holdsNothing holding = iota // no answer, or an error
+	holdsCurrent                // the resource of the running leg
+	holdsOld                    // that of an older leg
 )
 
 // resourceWatch is the watch of one resource.
 type resourceWatch struct {
 	watch
 	watcher xdsclient.Watcher
-	// holds is guarded by Wrapper.mu.
-	holds holding
-}
-
-func newResourceWatch(below xdsclient.LocatorClient, name string, watcher xdsclient.Watcher) *resourceWatch {
-	x := &resourceWatch{watch: watch{below: below, name: name}, watcher: watcher}
-	x.kind = x
-	return x
+	holds   holding // guarded by Wrapper.mu
 }
 
 func (x *resourceWatch) open(l *leg) (stop func()) {
@@ -65,14 +54,14 @@ func (l *resourceLeg) AmbientError(err error, done func()) {
 	x := l.of()
 	x.serial.Lock()
 	defer x.serial.Unlock()
-	if !(*leg)(l).running() {
+	if (*leg)(l).running() {
+		x.watcher.AmbientError(err, done)
+	} else {
 		done()
-		return
 	}
-	x.watcher.AmbientError(err, done)
 }
 
-// judge takes note of a change and says how it goes on.
+// judge records a change, and returns how it is passed on.
 func (l *resourceLeg) judge(err error) passage {
 	x := l.of()
 	mu := x.mu()

@@ -12,8 +12,7 @@ import (
 
 var logger = grpclog.Component("dynxds")
 
-// scopePhase says how a scope stands with its DPDS resource; see the package's
-// documentation.
+// scopePhase is the state of a scope, see the package documentation.
 type scopePhase int
 
 const (
@@ -22,27 +21,21 @@ const (
 	scopeClosed
 )
 
-// scope is what has the constraints of one DPDS resource, or of none. It is the
-// watcher of that resource. Guarded by Wrapper.mu.
+// scope has the watches that depend on one DPDS resource, or on none. It is the watcher of
+// that resource. Guarded by Wrapper.mu.
 type scope struct {
-	wrapper *Wrapper
-	// resource is the name of the DPDS resource. It is empty if there is none.
-	resource string
-	phase    scopePhase
-	// constraints are those of the DPDS resource.
-	constraints dynparam.ByType
-	// warned is what the log said last of the types of constraints.
-	warned string
-	// leave stops to watch the DPDS resource.
-	leave func()
-	// groups are the types in the order of their first watches, which is that of
-	// their dependencies.
-	groups  []*group
-	watches int
+	wrapper     *Wrapper
+	resource    string // the name of the DPDS resource, or ""
+	phase       scopePhase
+	constraints dynparam.ByType // of the DPDS resource
+	warned      string          // the last logged warning
+	leave       func()          // stops the watch of the DPDS resource
+	groups      []*group        // by type, in the order of their first watches
+	watches     int
 }
 
-// group is the watches of one type in a scope, which have the same constraints.
-// Guarded by Wrapper.mu.
+// group is the watches of one type in a scope, which share their constraints. Guarded by
+// Wrapper.mu.
 type group struct {
 	scope       *scope
 	typ         *xdsclient.ResourceType
@@ -56,7 +49,7 @@ func newScope(w *Wrapper, resource string) *scope {
 	return s
 }
 
-// add takes a watch in and starts it, if it does not have to wait.
+// add adds a watch and starts it, unless it has to wait.
 func (s *scope) add(t *xdsclient.ResourceType, x *watch) {
 	g := s.group(t)
 	x.group, x.index = g, len(g.watches)
@@ -79,12 +72,12 @@ func (s *scope) group(t *xdsclient.ResourceType) *group {
 	return g
 }
 
-// wanted returns the constraints that a type has to have.
+// wanted returns the current constraints of the type.
 func (g *group) wanted() dynparam.Constraints {
 	return g.scope.wrapper.own.For(g.typ.TypeURL).Merge(g.scope.constraints.For(g.typ.TypeURL))
 }
 
-// remove lets go of a watch that has stopped. With its last watch a scope closes.
+// remove removes a watch that has stopped. A scope closes with its last watch.
 func (s *scope) remove(x *watch) {
 	g := x.group
 	last := len(g.watches) - 1
@@ -99,8 +92,8 @@ func (s *scope) remove(x *watch) {
 	}
 }
 
-// review brings the constraints of the types up to date and returns those whose
-// watches have to be started or moved for it.
+// review updates the constraints of the types, and returns the types whose watches have to be
+// moved.
 func (s *scope) review() (changed []*group) {
 	for _, g := range s.groups {
 		c := g.wanted()
@@ -115,8 +108,8 @@ func (s *scope) review() (changed []*group) {
 	return changed
 }
 
-// ResourceChanged implements xdsclient.Watcher for the DPDS resource. If there is
-// none, its constraints are none (TP2, "Server-Specified Constraints").
+// ResourceChanged implements xdsclient.Watcher for the DPDS resource. An error means no
+// constraints (TP2, "Server-Specified Constraints").
 func (s *scope) ResourceChanged(value any, err error, done func()) {
 	defer done()
 	var constraints dynparam.ByType
@@ -124,12 +117,12 @@ func (s *scope) ResourceChanged(value any, err error, done func()) {
 		constraints = value.(*xdsresource.DynamicParameterConstraintsMap).Constraints
 	}
 	strange := strangeTypes(constraints)
-	moved, news := s.answer(constraints, strange)
-	if news && strange != "" {
-		logger.Warningf("DPDS resource %q has constraints that choose nothing: %s", s.resource, strange)
+	moved, warn := s.answer(constraints, strange)
+	if warn {
+		logger.Warningf("DPDS resource %q has constraints without effect: %s", s.resource, strange)
 	}
 	if err != nil {
-		logger.Warningf("Resources are asked for without the constraints of DPDS resource %q: %v", s.resource, err)
+		logger.Warningf("Resources are requested without the constraints of DPDS resource %q: %v", s.resource, err)
 	}
 	if moved != "" {
 		logger.Infof("DPDS resource %q changed the constraints of %s", s.resource, moved)
@@ -139,20 +132,20 @@ func (s *scope) ResourceChanged(value any, err error, done func()) {
 // AmbientError implements xdsclient.Watcher for the DPDS resource.
 func (s *scope) AmbientError(err error, done func()) {
 	defer done()
-	logger.Warningf("The constraints of DPDS resource %q stay as they were: %v", s.resource, err)
+	logger.Warningf("DPDS resource %q keeps its constraints: %v", s.resource, err)
 }
 
-// answer takes the constraints of the DPDS resource, and what is to be said of their
-// types. It returns the types whose constraints changed, with the new ones, and whether
-// there is something else to be said than the last time.
-func (s *scope) answer(constraints dynparam.ByType, strange string) (moved string, news bool) {
+// answer sets the constraints of the DPDS resource, and the warning about their types. It
+// returns the types whose constraints changed, with the new ones, and whether the warning
+// has to be logged.
+func (s *scope) answer(constraints dynparam.ByType, strange string) (moved string, warn bool) {
 	w := s.wrapper
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	news, s.warned = strange != s.warned, strange
+	warn, s.warned = strange != "" && strange != s.warned, strange
 	first := s.phase == scopeAsking
 	if s.phase == scopeClosed || !first && s.constraints.Equal(constraints) {
-		return "", news
+		return "", warn
 	}
 	s.phase, s.constraints = scopeAnswered, constraints
 	changed := s.review()
@@ -167,5 +160,5 @@ func (s *scope) answer(constraints dynparam.ByType, strange string) (moved strin
 		changed = s.groups
 	}
 	w.apply(changed)
-	return b.String(), news
+	return b.String(), warn
 }

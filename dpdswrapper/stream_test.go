@@ -86,7 +86,7 @@ func TestDPDSOverAStream(t *testing.T) {
 	server.RegisterService(&service, ads)
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
-	client, err := xdsclient.New(config(t, authorities), xdsclient.WithDialOptions(
+	client, err := xdsclient.New(config(authorities), xdsclient.WithDialOptions(
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })))
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestDPDSOverAStream(t *testing.T) {
 		server.Stop()
 		<-served
 	}()
-	w := dpdswrapper.New(client)
+	w := dpdswrapper.New(client).ForTarget("")
 	const clusters = 1000
 	for i := range clusters {
 		w.Watch(xdsresource.ClusterType, name("a", clusterType, fmt.Sprint(i)), quiet{})

@@ -5,28 +5,31 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// ForTarget returns the wrapper as the channels with the given target see it: see
-// xdsclient.XDSClient.ForTarget. What is asked for with which constraints is the same for
-// all targets. A DPDS resource is not watched for one of them, and falls back by itself.
+// ForTarget returns the client of the channels with the given target; see
+// xdsclient.XDSClient.ForTarget. Constraints are the same for all targets. DPDS resources are
+// not watched for any target, and fall back to other servers by themselves.
 func (w *Wrapper) ForTarget(target string) xdsclient.Client {
-	return &targetWrapper{w, w.below.ForTarget(target)}
+	return &targetClient{w, w.below.ForTarget(target)}
 }
 
-// targetWrapper is a Wrapper for one target.
-type targetWrapper struct {
+type targetClient struct {
 	wrapper *Wrapper
 	below   xdsclient.LocatorClient
 }
 
 // Bootstrap implements xdsclient.Client.
-func (w *targetWrapper) Bootstrap() *bootstrap.Config { return w.wrapper.Bootstrap() }
+func (c *targetClient) Bootstrap() *bootstrap.Config { return c.below.Bootstrap() }
 
 // Watch implements xdsclient.Client.
-func (w *targetWrapper) Watch(t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
-	return w.wrapper.watch(w.below, t, name, watcher)
+func (c *targetClient) Watch(t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
+	x := &resourceWatch{watch: watch{below: c.below, name: name}, watcher: watcher}
+	x.kind = x
+	return c.wrapper.add(t, &x.watch)
 }
 
 // WatchCollection implements xdsclient.Client.
-func (w *targetWrapper) WatchCollection(t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
-	return w.wrapper.watchCollection(w.below, t, name, watcher)
+func (c *targetClient) WatchCollection(t *xdsclient.ResourceType, name string, watcher xdsclient.CollectionWatcher) (stop func()) {
+	x := &collectionWatch{watch: watch{below: c.below, name: name}, watcher: watcher, members: make(map[memberKey]heldMember)}
+	x.kind = x
+	return c.wrapper.add(t, &x.watch)
 }

@@ -1,6 +1,7 @@
 package dpdswrapper_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -14,7 +15,7 @@ func TestWatchesAreForTheTarget(t *testing.T) {
 	f := newFixture(t, authorities)
 	targets := []string{"xds:///one", "xds:///two"}
 	for _, target := range targets {
-		c := f.Wrapper.ForTarget(target)
+		c := f.wrapper.ForTarget(target)
 		if c.Bootstrap() != f.cfg {
 			t.Error("a target has another bootstrap than the client")
 		}
@@ -23,32 +24,27 @@ func TestWatchesAreForTheTarget(t *testing.T) {
 		c.WatchCollection(xdsresource.ClusterType, name("a", clusterType, "*"), new(crowd))
 	}
 	f.Watch(xdsresource.ListenerType, listenerA, new(above))
-	if got := f.find("DPDS").target; got == "" || got == targets[0] || got == targets[1] {
+	if got := f.find("DPDS").client.target; got == "" || got == targets[0] || got == targets[1] {
 		t.Errorf("the DPDS resource is watched for target %q, want one of its own", got)
 	}
-	check := func(typ *xdsclient.ResourceType, prefix string, want ...string) {
+	check := func(typ *xdsclient.ResourceType, name string, want ...string) {
 		t.Helper()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		var got []string
 		for _, w := range f.live {
-			if w.typ == typ && w.name == prefix {
-				got = append(got, w.target)
+			if w.typ == typ && w.name == name {
+				got = append(got, w.client.target)
 			}
 		}
-		if len(got) != len(want) {
-			t.Fatalf("%s is watched for %q, want %q", prefix, got, want)
-		}
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("%s is watched for %q, want %q", prefix, got, want)
-			}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is watched for %q, want %q", name, got, want)
 		}
 	}
 	check(xdsresource.ClusterType, "old-style", targets...)
 	for _, value := range []string{"direct", "via_proxy"} {
 		f.dpds("for-a", only(listenerType, "listener_type", value))
-		check(xdsresource.ListenerType, listenerA, targets[0], targets[1], "")
+		check(xdsresource.ListenerType, listenerA, targets[0], targets[1], "target")
 		check(xdsresource.ClusterType, name("a", clusterType, "*"), targets...)
 	}
 }

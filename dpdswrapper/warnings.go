@@ -11,10 +11,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Constraints that choose nothing are no error for whoever watches: the resources come,
-// but not those that were meant. So the log warns of them.
+// Constraints without effect are no error: watches get resources, but not the intended ones.
+// So the log warns of them.
 
-// strangeTypes says which types of constraints are no resource types of xDS, or returns "".
+// strangeTypes lists the types of constraints that are no resource types of xDS, or returns "".
 func strangeTypes(constraints dynparam.ByType) string {
 	const limit = 10
 	var list []string
@@ -29,7 +29,7 @@ func strangeTypes(constraints dynparam.ByType) string {
 		case err != nil:
 			list = append(list, err.Error())
 		default:
-			list = append(list, fmt.Sprintf("found %s, which is no resource type of xDS: they hold only if the program watches it with an xdsclient.ResourceType of its own", xdsname.Quote(name)))
+			list = append(list, fmt.Sprintf("found %s, which is no resource type of xDS: the constraints only apply if the program watches it with an xdsclient.ResourceType of its own", xdsname.Quote(name)))
 		}
 	}
 	if more > 0 {
@@ -38,13 +38,13 @@ func strangeTypes(constraints dynparam.ByType) string {
 	return strings.Join(list, "; ")
 }
 
-// warnOfServers warns of the management servers that would be asked for resources without
-// the constraints that there are for them.
+// warnOfServers warns of management servers that do not support the constraints configured
+// for their resources.
 func warnOfServers(cfg *bootstrap.Config, configured dynparam.ByType) {
 	own := len(configured.Types()) > 0
 	warnOfOwn := func(whose string, servers []*bootstrap.Server) {
 		if plain := without(servers); own && len(plain) == len(servers) {
-			logger.Warningf("xDS bootstrap %s: no management server of %s (%s) has %s in server_features: dynamic_parameter_constraints and node_metadata_constraints choose nothing there",
+			logger.Warningf("xDS bootstrap %s: no management server of %s (%s) has %s in server_features: dynamic_parameter_constraints and node_metadata_constraints have no effect there",
 				cfg.Source, whose, strings.Join(plain, ", "), bootstrap.FeatureDynamicParameterConstraints)
 		}
 	}
@@ -55,7 +55,7 @@ func warnOfServers(cfg *bootstrap.Config, configured dynparam.ByType) {
 		plain := without(a.Servers)
 		switch {
 		case a.DynamicParameterConstraintsResource != "" && len(plain) > 0:
-			logger.Warningf("xDS bootstrap %s: %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are asked for without its constraints while one of these is in use: %s",
+			logger.Warningf("xDS bootstrap %s: %s has DPDS resource %q, but not all of its management servers have %s in server_features: resources are requested without its constraints while one of these is in use: %s",
 				cfg.Source, whose, a.DynamicParameterConstraintsResource, bootstrap.FeatureDynamicParameterConstraints, strings.Join(plain, ", "))
 		case !slices.Equal(a.Servers, cfg.Servers):
 			warnOfOwn(whose, a.Servers)
@@ -63,7 +63,7 @@ func warnOfServers(cfg *bootstrap.Config, configured dynparam.ByType) {
 	}
 }
 
-// without returns the servers that are not asked with constraints.
+// without returns the servers that do not support constraints.
 func without(servers []*bootstrap.Server) (plain []string) {
 	for _, s := range servers {
 		if !s.HasFeature(bootstrap.FeatureDynamicParameterConstraints) {

@@ -67,16 +67,6 @@ func TestWarningOfDPDSConstraintsThatChooseNothing(t *testing.T) {
 	warns(t, 2, id, wrong)
 }
 
-// wrapperOf makes a wrapper for a bootstrap.
-func wrapperOf(t *testing.T, source, text string) {
-	t.Helper()
-	cfg, err := bootstrap.Parse(source, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dpdswrapper.New(&fakeClient{t: t, cfg: cfg})
-}
-
 func serverEntry(uri string, features ...string) string {
 	return fmt.Sprintf(`{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["%s"]}`, uri, strings.Join(features, `", "`))
 }
@@ -109,7 +99,7 @@ func TestWarningOfServersWithoutConstraints(t *testing.T) {
 		t.Run(test.given, func(t *testing.T) {
 			t.Parallel()
 			source := fmt.Sprintf("%s-%d", t.Name(), runs.Add(1))
-			wrapperOf(t, source, test.text)
+			dpdswrapper.New(newFakeClient(t, must(bootstrap.Parse(source, []byte(test.text)))))
 			n := min(len(test.want), 1)
 			warns(t, n, append(test.want, "xDS bootstrap "+source+":")...)
 			warns(t, n, "xDS bootstrap "+source+":")

@@ -9,61 +9,49 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// watchState says how far a watch of the layer above got.
 type watchState int
 
 const (
-	// watchWaiting: its scope asks for the DPDS resource.
-	watchWaiting watchState = iota
-	// watchRunning: it has a leg.
-	watchRunning
-	// watchStopped: the layer above wants to hear nothing any more.
+	watchWaiting watchState = iota // for the DPDS resource of the scope
+	watchRunning                   // it has a leg
 	watchStopped
 )
 
-// watch is one watch of the layer above: what those of resources and of collections
-// have in common.
+// watch is a watch of the layer above: the common part of those of resources and of
+// collections.
 type watch struct {
-	// below is the client below, for the target of the watch.
-	below xdsclient.LocatorClient
+	below xdsclient.LocatorClient // for the target of the watch
 	name  string
-	// kind is the resourceWatch or the collectionWatch that this is part of.
-	kind kind
-	// serial is held while the watcher is called, as the last call of a stopped
-	// leg may still be under way when the first of the next one comes. Nothing
-	// that is called from a watcher takes it.
+	kind  kind // the resourceWatch or collectionWatch that this is part of
+	// serial is held while the watcher is called, as the last call of an old leg may overlap
+	// the first of the next one. Nothing that a watcher calls takes it.
 	serial sync.Mutex
 
-	// What follows is guarded by Wrapper.mu.
-
+	// Guarded by Wrapper.mu.
 	group *group
-	// index is the place in group.watches.
-	index int
+	index int // in group.watches
 	state watchState
-	// leg is the running one.
-	leg *leg
-	// first is the first leg; most watches never have another.
-	first leg
+	leg   *leg // the running one
+	first leg  // most watches have no other
 }
 
-// kind is what watches of resources and of collections do differently. The caller
-// holds Wrapper.mu.
+// kind is what differs between watches of resources and of collections. The caller holds
+// Wrapper.mu.
 type kind interface {
 	// open starts the watch below for a leg.
 	open(l *leg) (stop func())
-	// outdate notes that what the layer above has is from a leg that ends.
+	// outdate records that the layer above has the resource of an old leg.
 	outdate()
 }
 
-// leg is one watch of the client below: that of a watch with the constraints of
-// some time.
+// leg is a watch of the client below, with the constraints of the time when it started.
 type leg struct {
 	watch *watch
 	stop  func()
 }
 
-// start begins a leg with the constraints of the group, and ends the one before.
-// The caller holds Wrapper.mu.
+// start starts a leg with the constraints of the group, and ends the old one. The caller holds
+// Wrapper.mu.
 func (x *watch) start() {
 	if x.state == watchWaiting {
 		x.state = watchRunning
@@ -99,7 +87,7 @@ func (x *watch) stop() {
 // mu is Wrapper.mu.
 func (x *watch) mu() *sync.Mutex { return &x.group.scope.wrapper.mu }
 
-// running reports whether the layer above is to hear of the leg.
+// running reports whether the calls of the leg are passed on.
 func (l *leg) running() bool {
 	mu := l.watch.mu()
 	mu.Lock()
@@ -110,7 +98,7 @@ func (l *leg) running() bool {
 // isRunning is running for a caller that holds Wrapper.mu.
 func (l *leg) isRunning() bool { return l.watch.leg == l && l.watch.state == watchRunning }
 
-// passage says how a change goes on to the layer above.
+// passage is how a change is passed on to the layer above.
 type passage int
 
 const (
@@ -119,8 +107,8 @@ const (
 	passChange
 )
 
-// withdraws reports whether the server says by the error that the resource is not,
-// or no longer, this client's.
+// withdraws reports whether an error means that this client does not have the resource, or no
+// longer.
 func withdraws(err error) bool {
 	var e *xdsclient.Error
 	if !errors.As(err, &e) {

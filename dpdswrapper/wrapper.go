@@ -8,35 +8,23 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/dynxds/dynxds/xdsclient"
-	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Wrapper is an xdsclient.Client that attaches constraints to the watches it
-// passes on. It is safe for concurrent use. It holds nothing that would have to be
-// closed: it ends with the client below and its watches.
+// Wrapper attaches constraints to watches, see ForTarget. It is safe for concurrent use. It
+// need not be closed: it ends with the client below and its watches.
 type Wrapper struct {
-	below xdsclient.LocatorClient
-	// configured are the constraints that the bootstrap gives.
-	configured dynparam.ByType
-	// dpds holds the names of the DPDS resources by authority.
-	dpds map[string]string
+	below      xdsclient.LocatorClient
+	configured dynparam.ByType   // by the bootstrap
+	dpds       map[string]string // names of the DPDS resources by authority
 
-	// mu guards what follows and everything that is reached from it.
-	mu sync.Mutex
-	// own are the client's own constraints: configured, and under those set at
-	// run time.
-	own dynparam.ByType
-	// free is the scope of the names without DPDS.
-	free *scope
-	// scopes holds the others by the name of their DPDS resource, while they
-	// have watches.
-	scopes map[string]*scope
+	mu     sync.Mutex        // guards what follows and everything that is reached from it
+	own    dynparam.ByType   // configured, merged with those set at run time
+	free   *scope            // of the names without DPDS
+	scopes map[string]*scope // by DPDS resource, while they have watches
 }
 
-var _ xdsclient.Client = (*Wrapper)(nil)
-
-// newWrapper returns a wrapper that is not shared with other callers; see Acquire.
+// newWrapper returns a Wrapper that is not shared; see Acquire.
 func newWrapper(below xdsclient.LocatorClient) *Wrapper {
 	configured := below.Bootstrap().Constraints
 	w := &Wrapper{
@@ -59,33 +47,23 @@ func newWrapper(below xdsclient.LocatorClient) *Wrapper {
 	return w
 }
 
-// Bootstrap implements xdsclient.Client.
-func (w *Wrapper) Bootstrap() *bootstrap.Config { return w.below.Bootstrap() }
-
-// Attach says that the channel with the given target uses the client below; see
+// Attach registers the channel with the given target as a user of the client below; see
 // xdsclient.XDSClient.Attach.
 func (w *Wrapper) Attach(target string, recorder estats.MetricsRecorder) (detach func()) {
 	return w.below.Attach(target, recorder)
 }
 
-// Watch implements xdsclient.Client.
-func (w *Wrapper) Watch(t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
-	return w.watch(w.below, t, name, watcher)
-}
-
-// watch starts a watch of a resource, by way of the client below for its target.
-func (w *Wrapper) watch(below xdsclient.LocatorClient, t *xdsclient.ResourceType, name string, watcher xdsclient.Watcher) (stop func()) {
+// add starts a watch.
+func (w *Wrapper) add(t *xdsclient.ResourceType, x *watch) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x := newResourceWatch(below, name, watcher)
-	w.scopeOf(name).add(t, &x.watch)
+	w.scopeOf(x.name).add(t, x)
 	return x.stop
 }
 
-// setConstraints sets the constraints of the program, in place of those that were
-// set before; the zero value takes them back. The watches of the types whose
-// constraints change are moved before it returns. It does not wait for servers and
-// may be called from a watcher.
+// setConstraints replaces the constraints of the program; the zero value removes them. It
+// moves the watches of the types whose constraints change before it returns. It does not
+// wait for servers and may be called from a watcher.
 func (w *Wrapper) setConstraints(constraints dynparam.ByType) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,8 +89,7 @@ func (w *Wrapper) apply(groups []*group) {
 	})
 }
 
-// scopeOf returns the scope of a name, which then watches its DPDS resource. The
-// caller holds mu.
+// scopeOf returns the scope of a name, which it creates if needed. The caller holds mu.
 func (w *Wrapper) scopeOf(name string) *scope {
 	if len(w.dpds) == 0 {
 		return w.free

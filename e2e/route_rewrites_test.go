@@ -67,7 +67,7 @@ func TestPathRewritesEndToEnd(t *testing.T) {
 		route := toCluster("b")
 		regex(`^/`, ``)(route.GetRoute())
 		m.serveRoutes([]*routepb.Route{route}, testutils.StartBackend(t, "b"))
-		mustFail(t, m.dial("xds:///"+service), "grpc.testing.TestService/UnaryCall", "no path")
+		mustFail(t, m.dial("xds:///"+service), "grpc.testing.TestService/UnaryCall", "not a path")
 	})
 }
 

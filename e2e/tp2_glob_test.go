@@ -93,7 +93,7 @@ func TestTP2ShardingClustersByGlob(t *testing.T) {
 	}
 	dpdswrapper.SetConstraints(cfg, shards(dynparam.Range{Min: 4, Max: 6}, dynparam.Range{Min: 11, Max: 15}, dynparam.Range{Min: 46, Max: 90}))
 	seen := &members{have: map[string]bool{}, changed: make(chan struct{})}
-	defer w.WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
+	defer w.ForTarget("").WatchCollection(xdsresource.ClusterType, in(tp2, xdsmsg.ClusterType, "shards/*"), seen)()
 	seen.await(t, "c15{shards=15}", "c4{shards=4}", "c6{shards=6}", "c60{shards=60}", "c90{shards=90}")
 
 	// The program has other shards, and a cluster moves into one of them.

@@ -20,9 +20,8 @@ import (
 const (
 	// Scheme is the scheme of xDS targets in every gRPC language.
 	Scheme = "xds"
-	// AliasScheme means the same. It is for a process that also links
-	// gRPC-Go's own xds package, which registers Scheme as well: the one that
-	// Go initializes last gets it.
+	// AliasScheme means the same. It is for a process that also links gRPC-Go's own xds
+	// package, which registers Scheme too: the package that Go initializes last gets it.
 	AliasScheme = "dynxds"
 )
 
@@ -32,21 +31,20 @@ func init() {
 }
 
 // Register registers both schemes with gRPC, configured by the environment:
-// GRPC_XDS_BOOTSTRAP (a file) or else GRPC_XDS_BOOTSTRAP_CONFIG (its content).
-// The environment is read when a channel needs it, and now and then for a channel that
-// finds no bootstrap there, or a faulty one. Register is for init functions; importing
-// the module's root package calls it.
+// GRPC_XDS_BOOTSTRAP (a file) or else GRPC_XDS_BOOTSTRAP_CONFIG (its content). The
+// environment is read when a channel needs it, and repeatedly for a channel that finds no
+// bootstrap there, or a faulty one. Register is for init functions; the module's root
+// package calls it.
 func Register() {
 	for _, b := range Builders(nil) {
 		grpcresolver.Register(b)
 	}
 }
 
-// NewBuilder returns a resolver builder for the scheme "xds" whose bootstrap
-// is given in memory, for use with grpc.WithResolvers. Channels with equal
-// bootstraps share their connections to management servers, whether they were
-// built with it or configured by the environment. The built-in HTTP filters are
-// known, with or without the blank import of the module's root package. The error
+// NewBuilder returns a resolver builder for the scheme "xds" with a bootstrap in memory, for
+// grpc.WithResolvers. Channels with equal bootstraps share their connections to management
+// servers, also with those configured by the environment. The built-in HTTP filters are
+// registered, with or without the blank import of the module's root package. The error
 // lists all faults of the bootstrap.
 func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	config, err := bootstrap.Parse(inMemory, bootstrapJSON)
@@ -56,9 +54,8 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	return &builder{scheme: Scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
 }
 
-// Builders returns the builders of both schemes, for a bootstrap in memory, or for that
-// of the environment if it is nil: see Register. Faults of a bootstrap in memory are
-// the error of Build.
+// Builders returns the builders of both schemes, for a bootstrap in memory or, if it is nil,
+// that of the environment: see Register. Build returns the faults of a bootstrap in memory.
 func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
 	config := bootstrap.FromEnv
 	if bootstrapJSON != nil {
@@ -71,9 +68,8 @@ func Builders(bootstrapJSON []byte) []grpcresolver.Builder {
 	}
 }
 
-// SetConstraints sets the dynamic parameter constraints that the program has of its
-// own, for all channels, or, if a bootstrap is given, for those with that one; see
-// the function of the same name in the module's root package.
+// SetConstraints sets the program's own dynamic parameter constraints for all channels, or
+// for those with the given bootstrap; see SetConstraints of the module's root package.
 func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
 	var config *bootstrap.Config // nil: all
 	if bootstrapJSON != nil {
@@ -86,14 +82,14 @@ func SetConstraints(constraints dynparam.ByType, bootstrapJSON []byte) error {
 	return nil
 }
 
-// inMemory names a bootstrap that comes from the program in its faults.
+// inMemory names a bootstrap in memory in its faults.
 const inMemory = "in-memory bootstrap"
 
 // builder implements grpcbridge.Builder.
 type builder struct {
 	scheme string
 	config func() (*bootstrap.Config, error)
-	// environment: config reads the environment, which changes.
+	// environment: config reads the environment, which may change.
 	environment bool
 }
 
@@ -105,11 +101,10 @@ func (b *builder) Scheme() string { return b.scheme }
 // BridgedToDynxds implements grpcbridge.Builder.
 func (*builder) BridgedToDynxds() {}
 
-// Build implements resolver.Builder. It starts to watch the target's Listener
-// and returns. A fault of the bootstrap or of the target is an error, which
-// the channel's RPCs fail with too; but if the bootstrap is that of the environment, it
-// may be mended while the channel is open, see pending. Without a bootstrap, DNS resolves
-// the target.
+// Build implements resolver.Builder. It starts to watch the target's Listener and returns. A
+// fault of the bootstrap or of the target fails Build and the channel's RPCs; but a bootstrap
+// of the environment may be fixed while the channel is open, see pending. Without a
+// bootstrap, DNS resolves the target.
 func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
 	channel, err := grpcbridge.Attach(cc)
 	if err != nil {
@@ -133,7 +128,7 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	}
 }
 
-// request is what a resolver is to be built for.
+// request is a request to build a resolver.
 type request struct {
 	config  func() (*bootstrap.Config, error)
 	target  grpcresolver.Target
@@ -144,12 +139,12 @@ type request struct {
 	dns     *dnsSource
 }
 
-// failure is err as RPCs see it.
+// failure returns the error of RPCs because of err.
 func (q *request) failure(err error) error {
 	return fmt.Errorf("dynxds: cannot resolve %q: %w", q.target.String(), err)
 }
 
-// resolve builds the resolver by the bootstrap that there is now. The error is
+// resolve builds the resolver for the current bootstrap. The error is
 // bootstrap.ErrNotConfigured if there is none.
 func (q *request) resolve() (*xdsResolver, error) {
 	config, err := q.config()
@@ -186,8 +181,7 @@ func (q *request) resolve() (*xdsResolver, error) {
 	}), nil
 }
 
-// secure reports whether the channel's credentials check the authority of
-// RPCs, as TLS does.
+// secure reports whether the channel's credentials check the authority of RPCs, as TLS does.
 func secure(opts grpcresolver.BuildOptions) bool {
 	creds := opts.DialCreds
 	if opts.CredsBundle != nil {

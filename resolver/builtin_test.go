@@ -13,9 +13,9 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// A program that has no more than NewBuilder, and not the blank import of the module's
-// root, as this test's, knows the built-in filters.
-func TestNewBuilderIsWholeByItself(t *testing.T) {
+// A program that uses NewBuilder without the blank import of the module's root, like this test,
+// has the built-in filters.
+func TestNewBuilderNeedsNoBlankImport(t *testing.T) {
 	t.Parallel()
 	const prefix = "type.googleapis.com/envoy.extensions.filters.http."
 	for _, filter := range []string{

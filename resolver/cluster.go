@@ -8,30 +8,24 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// clusterNode follows one cluster that RPCs are routed to, and the clusters under
-// it if it is an aggregate one. Guarded by the graph's lock.
+// clusterNode watches one cluster that RPCs are routed to, and the clusters under it if it is
+// an aggregate one. Guarded by the graph's lock.
 //
-// Nodes share no members, not even where they follow the same clusters: the
-// transport asks for each resource once anyway, and a cycle or a fault in the
-// graph of one aggregate cluster is none of the others' business.
+// Nodes do not share members, even for the same cluster: xdsclient requests each resource
+// once anyway, and a cycle or fault under one aggregate cluster does not affect others.
 type clusterNode struct {
-	graph *graph
-	name  string
-	// generation is that of the latest config which routes to the cluster.
-	generation uint64
-	// awaited: that config waits for the first answer of the cluster.
-	awaited bool
+	graph      *graph
+	name       string
+	generation uint64 // of the latest config that routes to the cluster
+	awaited    bool   // that config waits for the first answer of the cluster
 
-	// members has the cluster itself and what is under it.
-	members map[string]*member
-	// list has the clusters in state.Underlying; nil unless there are any. next is what
-	// takes its place when everything in it has answered; nil if there is no such.
+	members map[string]*member // the cluster itself and those under it
+	// list has the clusters in state.Underlying, if there are any. next, if not nil,
+	// replaces it when all of its clusters have answered.
 	list, next *leaves
-	// partial: not everything in list had answered when it came into use, or has since.
-	partial bool
+	partial    bool // some of list have not answered since it is in use
 
-	// state is what the balancer gets to see.
-	state *balancer.ClusterState
+	state *balancer.ClusterState // for the balancer
 }
 
 func newClusterNode(g *graph, name string) *clusterNode {
@@ -40,8 +34,7 @@ func newClusterNode(g *graph, name string) *clusterNode {
 
 func (n *clusterNode) start() { n.member(n.name) }
 
-// member returns the member of the given name, which it starts to follow if it
-// is new.
+// member returns the member of the given name, and starts it if it is new.
 func (n *clusterNode) member(name string) *member {
 	m := n.members[name]
 	if m == nil {
@@ -58,20 +51,19 @@ func (n *clusterNode) stop() {
 	}
 }
 
-// answered reports whether it is known what RPCs to the cluster can expect.
+// answered reports whether the outcome of RPCs to the cluster is known.
 func (n *clusterNode) answered() bool {
 	return n.graph.isKnown(n.state) || n.state.Underlying != nil && !n.partial
 }
 
-// isKnown reports whether it is known what RPCs to a cluster with endpoints can
-// expect.
+// isKnown reports whether the endpoints of a cluster, or the lack of them, are known.
 func (g *graph) isKnown(s *balancer.ClusterState) bool {
 	return s.Endpoints != nil || s.Err != nil && !g.isTransient(s.Err)
 }
 
-// memberChanged takes over what a member knows; before is what it knew. What is known
-// of a cluster with endpoints costs the same however many others there are: only if
-// there are other clusters under one is the graph of them walked again.
+// memberChanged handles a new state of a member. A change of endpoints costs the same however
+// many members there are: the graph is walked again only if the clusters under a member
+// have changed.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
 	if m.name == n.name || !slices.Equal(n.under(before), n.under(m.state)) {
 		n.rebuild(m)
@@ -87,8 +79,8 @@ func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
 	n.refresh(m)
 }
 
-// under returns what is under the cluster, nil unless it is an aggregate one. One that
-// asks for security, which it cannot have, has nothing under it.
+// under returns the clusters under an aggregate cluster, else nil; also nil for one that asks
+// for security, which an aggregate cluster cannot have.
 func (n *clusterNode) under(s *balancer.ClusterState) []string {
 	if s.Cluster == nil || s.Cluster.Kind != xdsresource.ClusterAggregate || n.graph.mustSecure(s.Cluster) {
 		return nil
@@ -96,16 +88,15 @@ func (n *clusterNode) under(s *balancer.ClusterState) []string {
 	return s.Cluster.Underlying
 }
 
-// isKnown reports whether it is known what RPCs to a member that is a leaf can expect: of
-// one that asks for security, whatever its endpoints are.
+// isKnown is graph.isKnown for a leaf. One that asks for security needs no endpoints for it.
 func (n *clusterNode) isKnown(s *balancer.ClusterState) bool {
 	return n.graph.mustSecure(s.Cluster) || n.graph.isKnown(s)
 }
 
-// rebuild walks the graph of clusters again, as m leads to others. While something in
-// the new one has not answered, that which is in use stays and goes on to change. Only
-// the first one does not wait: its first cluster may well do without the last one. Nor
-// does one in which m begins to ask for security, which that in use may lack.
+// rebuild walks the clusters again because those under m have changed. The old list stays in
+// use, and up to date, until all clusters of the new one have answered. The first list does
+// not wait, as its first cluster may do without the last one, nor does one in which m begins
+// to ask for security, which the old one may lack.
 func (n *clusterNode) rebuild(m *member) {
 	root := n.members[n.name].state
 	if n.under(root) == nil {
@@ -114,7 +105,7 @@ func (n *clusterNode) rebuild(m *member) {
 			return
 		}
 		n.list, n.next = nil, nil
-		n.become(*root, map[string]bool{n.name: true}, false)
+		n.setState(*root, map[string]bool{n.name: true}, false)
 		return
 	}
 	w := newWalk(n)
@@ -122,7 +113,7 @@ func (n *clusterNode) rebuild(m *member) {
 	switch {
 	case w.err != nil:
 		n.list, n.next = nil, nil
-		n.become(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, false)
+		n.setState(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, false)
 	case n.inUse() && !w.leaves.complete() && !n.graph.mustSecure(m.state.Cluster):
 		n.next = w.leaves
 		n.refresh(m)
@@ -131,10 +122,10 @@ func (n *clusterNode) rebuild(m *member) {
 	}
 }
 
-// inUse reports whether there is something to go on with until there is a successor.
+// inUse reports whether the current state can serve RPCs until there is a new one.
 func (n *clusterNode) inUse() bool { return n.answered() && n.state.Err == nil }
 
-// use puts a list into use.
+// use makes l the list in use.
 func (n *clusterNode) use(l *leaves) {
 	n.list, n.next = l, nil
 	var none pmap.Map[*balancer.ClusterState]
@@ -142,15 +133,15 @@ func (n *clusterNode) use(l *leaves) {
 	for _, name := range l.names {
 		states.Set(name, n.members[name].state)
 	}
-	n.become(balancer.ClusterState{
+	n.setState(balancer.ClusterState{
 		Cluster:    n.members[n.name].state.Cluster,
 		Notes:      (*aggregateNotes)(n.members[n.name].notes),
 		Underlying: &balancer.Underlying{Names: l.names, States: states.Map()},
 	}, l.seen, !l.complete())
 }
 
-// refresh takes over what has become of a cluster of the list in use. One that has
-// answered stays what it was if it is not known any more what it is.
+// refresh updates the state of a cluster of the list in use. If it becomes unknown, the old
+// state stays.
 func (n *clusterNode) refresh(m *member) {
 	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.isKnown(m.state) {
 		return
@@ -159,11 +150,11 @@ func (n *clusterNode) refresh(m *member) {
 	states := s.Underlying.States.Edit()
 	states.Set(m.name, m.state)
 	s.Underlying = &balancer.Underlying{Names: s.Underlying.Names, States: states.Map()}
-	n.become(s, nil, n.partial && !n.list.complete())
+	n.setState(s, nil, n.partial && !n.list.complete())
 }
 
-// become makes s the state. seen has the members that it needs; nil: all of them.
-func (n *clusterNode) become(s balancer.ClusterState, seen map[string]bool, partial bool) {
+// setState makes s the state. seen has the members that it needs; nil: all of them.
+func (n *clusterNode) setState(s balancer.ClusterState, seen map[string]bool, partial bool) {
 	if seen != nil {
 		for name, m := range n.members {
 			if !seen[name] {
@@ -183,10 +174,10 @@ func (n *clusterNode) become(s balancer.ClusterState, seen map[string]bool, part
 	}
 }
 
-// mustSecure reports whether a Cluster asks for security that the channel has to give it.
+// mustSecure reports whether a Cluster asks for security that the channel has to provide.
 func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return g.usesXDS && c.AsksForSecurity() }
 
-// equalStates compares but for ResolveNow and Notes, which go with the Cluster.
+// equalStates ignores ResolveNow and Notes, which belong to the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {
 	return a.Cluster == b.Cluster && a.Endpoints == b.Endpoints && a.Underlying.Same(b.Underlying) &&
 		(a.Err == b.Err || a.Err != nil && b.Err != nil && a.Err.Error() == b.Err.Error())

@@ -27,11 +27,10 @@ const (
 	logicalDNS = xdsresource.ClusterLogicalDNS
 )
 
-// routed is a graph that routes to clusters of which nothing is known.
+// routed is a graph that routes to clusters without an answer yet.
 func routed(t *testing.T, clusters ...string) *fixture {
 	f := newFixture(t)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", clusters...), nil)
+	f.route(clusters...)
 	f.seen = f.changes
 	t.Cleanup(f.graph.close)
 	return f
@@ -40,29 +39,24 @@ func routed(t *testing.T, clusters ...string) *fixture {
 func TestAStaticClusterNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "a")
-	f.answer("Cluster a", inlined("a", static, "1", "2"), nil)
-	f.expect("R: a=1,2")
+	f.change("Cluster a", inlined("a", static, "1", "2"), "R: a=1,2")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a")
-	f.answer("Cluster a", inlined("a", static, "3"), nil)
-	f.expect("R: a=3")
+	f.change("Cluster a", inlined("a", static, "3"), "R: a=3")
 }
 
-func TestAClusterOfAnotherTypeTakesOverWhenItHasEndpoints(t *testing.T) {
+func TestAnotherClusterTypeIsUsedOnceItHasEndpoints(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	defer f.graph.close()
-	f.answer("Cluster a", inlined("a", logicalDNS, "other-type.fake:80"), nil)
-	f.expect("R: a=1")
+	f.change("Cluster a", inlined("a", logicalDNS, "other-type.fake:80"), "R: a=1")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a")
 	names.answer(t, "other-type.fake:80", "10.0.0.1:80")
 	f.expect("R: a=10.0.0.1:80")
-	f.answer("Cluster a", eds("b"), nil)
+	f.answer("Cluster a", eds("b"))
 	names.expectEnd(t, "other-type.fake:80")
 	f.expect("R: a=10.0.0.1:80")
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
-	f.expect("R: a=2")
-	f.answer("Cluster a", inlined("a", static, "3"), nil)
-	f.expect("R: a=3")
+	f.change("ClusterLoadAssignment b", endpoints("b", "2"), "R: a=2")
+	f.change("Cluster a", inlined("a", static, "3"), "R: a=3")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a")
 }
 
@@ -70,8 +64,7 @@ func TestAClusterOfAnotherTypeTakesOverWhenItHasEndpoints(t *testing.T) {
 func TestLogicalDNSIsOneEndpoint(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "a")
-	f.answer("Cluster a", inlined("a", logicalDNS, "logical.fake:80"), nil)
-	f.expect("R: a=?")
+	f.change("Cluster a", inlined("a", logicalDNS, "logical.fake:80"), "R: a=?")
 	names.answer(t, "logical.fake:80", "10.0.0.1:80", "10.0.0.2:80")
 	f.expect("R: a=10.0.0.1:80+10.0.0.2:80")
 	names.answer(t, "logical.fake:80", "10.0.0.2:80", "10.0.0.1:80") // another order
@@ -83,34 +76,29 @@ func TestLogicalDNSIsOneEndpoint(t *testing.T) {
 func TestStrictDNSIsAnEndpointForEachAddress(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "a")
-	f.answer("Cluster a", inlined("a", strictDNS, "strict1.fake:80", "strict2.fake:80", "127.0.0.9:80"), nil)
+	f.answer("Cluster a", inlined("a", strictDNS, "strict1.fake:80", "strict2.fake:80", "127.0.0.9:80"))
 	f.expect("R: a=127.0.0.9:80") // An address needs no DNS.
 	names.answer(t, "strict2.fake:80", "10.0.0.3:80")
 	f.expect("R: a=10.0.0.3:80,127.0.0.9:80")
 	names.answer(t, "strict1.fake:80", "10.0.0.1:80", "10.0.0.2:80")
 	f.expect("R: a=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80,127.0.0.9:80")
-	t.Run("names that stay are not looked up anew", func(t *testing.T) {
-		f.answer("Cluster a", inlined("a", strictDNS, "strict2.fake:80"), nil)
-		names.expectEnd(t, "strict1.fake:80")
-		f.expect("R: a=10.0.0.3:80")
-	})
-	t.Run("but for another refresh rate", func(t *testing.T) {
-		c := inlined("a", strictDNS, "strict2.fake:80")
-		c.RefreshRate = time.Minute
-		f.answer("Cluster a", c, nil)
-		f.expect("R: a=10.0.0.3:80")
-	})
-	t.Run("and endpoints stay until other names have an address", func(t *testing.T) {
-		f.answer("Cluster a", inlined("a", strictDNS, "strict3.fake:80"), nil)
-		f.expect("R: a=10.0.0.3:80")
-		names.answer(t, "strict3.fake:80", "10.0.0.4:80")
-		f.expect("R: a=10.0.0.4:80")
-	})
+	// Remaining names are not looked up again,
+	f.answer("Cluster a", inlined("a", strictDNS, "strict2.fake:80"))
+	names.expectEnd(t, "strict1.fake:80")
+	f.expect("R: a=10.0.0.3:80")
+	// except for another refresh rate.
+	c := inlined("a", strictDNS, "strict2.fake:80")
+	c.RefreshRate = time.Minute
+	f.change("Cluster a", c, "R: a=10.0.0.3:80")
+	// Endpoints stay until other names have an address.
+	f.change("Cluster a", inlined("a", strictDNS, "strict3.fake:80"), "R: a=10.0.0.3:80")
+	names.answer(t, "strict3.fake:80", "10.0.0.4:80")
+	f.expect("R: a=10.0.0.4:80")
 }
 
-// To make endpoints of all names costs something for each: the answers for a cluster
-// of many wait for each other, but for the first one and the last.
-func TestAnswersForManyNamesAreTakenTogether(t *testing.T) {
+// Computing endpoints costs time for each name: answers for a cluster with many names are
+// batched, except the first and the last.
+func TestAnswersForManyNamesAreBatched(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	f := routed(t, "a")
@@ -123,7 +111,7 @@ func TestAnswersForManyNamesAreTakenTogether(t *testing.T) {
 		defer f.graph.mu.Unlock()
 		return f.changes
 	}
-	f.answer("Cluster a", inlined("a", strictDNS, many...), nil)
+	f.answer("Cluster a", inlined("a", strictDNS, many...))
 	before, begin := changes(), time.Now()
 	names.answer(t, many[0], "10.0.0.1:80")
 	if got := changes() - before; got != 1 {
@@ -145,38 +133,35 @@ func TestAnswersForManyNamesAreTakenTogether(t *testing.T) {
 func TestDNSThatFails(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "a", "b")
-	f.answer("Cluster b", inlined("b", static, "1"), nil)
-	f.answer("Cluster a", inlined("a", strictDNS, "fails1.fake:80", "fails2.fake:80"), nil)
-	f.expect("R: a=? b=1")
-	names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is away"))
-	f.expectNothing() // The other name may do.
+	f.answer("Cluster b", inlined("b", static, "1"))
+	f.change("Cluster a", inlined("a", strictDNS, "fails1.fake:80", "fails2.fake:80"), "R: a=? b=1")
+	names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is down"))
+	f.expectNothing() // The other name may have an address.
 	names.answer(t, "fails1.fake:80")
 	f.expect(`R: a=!cluster "a" of type STRICT_DNS has no endpoint: "fails1.fake:80": DNS has no address for it; ` +
-		`"fails2.fake:80": the server is away b=1`)
+		`"fails2.fake:80": the server is down b=1`)
 	names.answer(t, "fails2.fake:80", "10.0.0.1:80")
 	f.expect("R: a=10.0.0.1:80 b=1")
-	t.Run("keeps its last addresses", func(t *testing.T) {
-		names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is away"))
-		names.answer(t, "fails2.fake:80")
-		f.expectNothing()
-	})
-	t.Run("an address of the wrong family is none", func(t *testing.T) {
-		c := inlined("a", logicalDNS, "fails2.fake:80")
-		c.AddressFamily = xdsresource.FamilyV6
-		f.answer("Cluster a", c, nil)
-		f.expect(`R: a=!cluster "a" of type LOGICAL_DNS has no endpoint: "fails2.fake:80": ` +
-			`no address is of the family that dns_lookup_family asks for b=1`)
-	})
+	// A failure keeps the last addresses.
+	names.watcher(t, "fails2.fake:80").ReportError(errors.New("the server is down"))
+	names.answer(t, "fails2.fake:80")
+	f.expectNothing()
+	// An address of the wrong family is none.
+	c := inlined("a", logicalDNS, "fails2.fake:80")
+	c.AddressFamily = xdsresource.FamilyV6
+	f.answer("Cluster a", c)
+	f.expect(`R: a=!cluster "a" of type LOGICAL_DNS has no endpoint: "fails2.fake:80": ` +
+		`no address has the family that dns_lookup_family asks for b=1`)
 }
 
-// gRFC A37, "Priority Policy Reresolution Handling": what one cluster asks for is
-// not asked for others.
+// gRFC A37, "Priority Policy Reresolution Handling": a cluster has only its own names
+// resolved again.
 func TestReresolutionIsUpToTheCluster(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "a", "b", "c")
-	f.answer("Cluster a", inlined("a", strictDNS, "again1.fake:80", "again2.fake:80"), nil)
-	f.answer("Cluster b", inlined("b", logicalDNS, "again3.fake:80"), nil)
-	f.answer("Cluster c", inlined("c", static, "1"), nil)
+	f.answer("Cluster a", inlined("a", strictDNS, "again1.fake:80", "again2.fake:80"))
+	f.answer("Cluster b", inlined("b", logicalDNS, "again3.fake:80"))
+	f.answer("Cluster c", inlined("c", static, "1"))
 	for _, name := range []string{"again1.fake:80", "again2.fake:80", "again3.fake:80"} {
 		names.answer(t, name, "10.0.0.1:80")
 	}
@@ -186,12 +171,12 @@ func TestReresolutionIsUpToTheCluster(t *testing.T) {
 	}
 	a, _ := clusters.Get("a")
 	a.ResolveNow()
-	names.await(t, "both names are asked for again", func() bool {
+	names.Await(t, "both names to be looked up again", func() bool {
 		return names.asked["again1.fake:80"] > 0 && names.asked["again2.fake:80"] > 0
 	})
-	names.change(func() {
+	names.Change(func() {
 		if names.asked["again3.fake:80"] > 0 {
-			t.Error("the name of another cluster was asked for again")
+			t.Error("the name of another cluster was looked up again")
 		}
 	})
 }
@@ -199,7 +184,7 @@ func TestReresolutionIsUpToTheCluster(t *testing.T) {
 func TestLookUpsEndWithTheGraph(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "a")
-	f.answer("Cluster a", inlined("a", logicalDNS, "end.fake:80"), nil)
+	f.answer("Cluster a", inlined("a", logicalDNS, "end.fake:80"))
 	cc := names.watcher(t, "end.fake:80")
 	f.seen = f.changes
 	f.graph.close()

@@ -13,28 +13,25 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// dnsEndpoints are those of a cluster whose names DNS resolves. Its fields but
-// asked are guarded by the graph's lock.
+// dnsEndpoints are those of a cluster with names that DNS resolves. Its fields but watches and
+// askedAt are guarded by the graph's lock.
 type dnsEndpoints struct {
 	member  *member
 	cluster *xdsresource.Cluster
 	names   map[string]*dnsName
 	stopped bool
-	// endpoints and err are what is known. silent counts the names that have not been
-	// answered.
+
 	endpoints *xdsresource.Endpoints
 	err       error
-	silent    int
-	// resolved is when endpoints were last made; timer runs until they are made next,
-	// if answers wait for that.
-	resolved time.Time
-	timer    *time.Timer
-	// asked has what resolveNow asks, and when it last did.
-	asked   atomic.Pointer[[]*lookup.Watch]
-	askedAt atomic.Int64 // in Unix nanoseconds
+	silent    int         // number of names without an answer
+	resolved  time.Time   // when endpoints were last computed
+	timer     *time.Timer // until they are computed again, if answers wait for that
+
+	watches atomic.Pointer[[]*lookup.Watch] // for resolveNow
+	askedAt atomic.Int64                    // last resolveNow, in Unix nanoseconds
 }
 
-// dnsName is one name and what DNS says of it.
+// dnsName is a name and its answer.
 type dnsName struct {
 	watch  *lookup.Watch
 	result lookup.Result
@@ -46,7 +43,7 @@ func newDNSEndpoints(m *member, c *xdsresource.Cluster) *dnsEndpoints {
 	return d
 }
 
-// follow implements endpointSource. Names that stay are not looked up again.
+// follow implements endpointSource. Names that remain are not looked up again.
 func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 	if !c.Kind.DNS() {
 		return false
@@ -68,7 +65,7 @@ func (d *dnsEndpoints) follow(c *xdsresource.Cluster) bool {
 	for _, n := range d.names {
 		watches = append(watches, n.watch)
 	}
-	d.asked.Store(&watches)
+	d.watches.Store(&watches)
 	d.askedAt.Store(0)
 	d.silent = 0
 	for _, n := range d.names {
@@ -86,7 +83,7 @@ func (d *dnsEndpoints) start(name string) *dnsName {
 	n.watch, n.result = lookup.Start(name, limits, func(r lookup.Result) {
 		d.member.graph.mu.Lock()
 		defer d.member.graph.mu.Unlock()
-		// A result may be on its way when the watch is stopped.
+		// A result may arrive while the watch is being stopped.
 		if !d.stopped && d.names[name] == n {
 			d.answered(n, r)
 		}
@@ -94,9 +91,9 @@ func (d *dnsEndpoints) start(name string) *dnsName {
 	return n
 }
 
-// answered takes an answer of DNS. To make endpoints of all names costs something for
-// each, so that in a cluster of many the answers wait for each other: but for the first
-// that there is anything to serve from, and the last.
+// answered handles an answer of DNS. Computing endpoints costs time for each name, so that
+// answers for a cluster with many names are batched, except the first with addresses and
+// the last.
 func (d *dnsEndpoints) answered(n *dnsName, r lookup.Result) {
 	if !n.result.Answered() {
 		d.silent--
@@ -122,11 +119,11 @@ func (d *dnsEndpoints) publish() {
 	d.member.resolved()
 }
 
-// fewNames is how many names a cluster may have for nothing to wait.
+// fewNames is the number of names up to which answers are not batched.
 const fewNames = 100
 
-// spacing is the least time from one list of endpoints to the next: none for a cluster
-// of a few names, and some ten times what a list takes for one of many.
+// spacing is the least time between two computations of endpoints: about ten times what one
+// takes.
 func (d *dnsEndpoints) spacing() time.Duration {
 	const each, most = 100 * time.Microsecond, time.Second
 	if len(d.names) <= fewNames {
@@ -135,8 +132,8 @@ func (d *dnsEndpoints) spacing() time.Duration {
 	return min(most, time.Duration(len(d.names))*each)
 }
 
-// resolve makes endpoints of what DNS has said so far. A name that has no address
-// is left out as long as another one has.
+// resolve computes the endpoints from the answers so far. A name without addresses is ignored
+// while another one has some.
 func (d *dnsEndpoints) resolve() {
 	d.stopTimer()
 	d.resolved = time.Now()
@@ -170,7 +167,7 @@ func (d *dnsEndpoints) failure() error {
 		}
 		err := d.names[name].result.Err
 		if err == nil {
-			err = errors.New("no address is of the family that dns_lookup_family asks for")
+			err = errors.New("no address has the family that dns_lookup_family asks for")
 		}
 		causes = append(causes, fmt.Sprintf("%q: %v", name, err))
 	}
@@ -180,14 +177,14 @@ func (d *dnsEndpoints) failure() error {
 // known implements endpointSource.
 func (d *dnsEndpoints) known() (*xdsresource.Endpoints, error) { return d.endpoints, d.err }
 
-// resolveNow has all names looked up again. If connections to a cluster of many fail
-// together, it asks once in a while: those that go on failing ask again. It takes no
-// lock of the graph's.
+// resolveNow looks up all names again. If many connections of a cluster with many names fail
+// together, it does so at most once per interval; those that keep failing call it again. It
+// does not take the graph's lock.
 func (d *dnsEndpoints) resolveNow() {
-	const while = 100 * time.Millisecond
-	watches := *d.asked.Load()
+	const interval = 100 * time.Millisecond
+	watches := *d.watches.Load()
 	now, before := time.Now().UnixNano(), d.askedAt.Load()
-	if len(watches) > fewNames && (now-before < int64(while) || !d.askedAt.CompareAndSwap(before, now)) {
+	if len(watches) > fewNames && (now-before < int64(interval) || !d.askedAt.CompareAndSwap(before, now)) {
 		return
 	}
 	for _, w := range watches {

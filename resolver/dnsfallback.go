@@ -12,10 +12,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// permits reports whether a policy lets DNS take the place of a control plane
-// for which this is the answer to the channel's Listener. The control plane has
-// to say that there is no such target, or, under "unavailable", to say nothing.
-// One that refuses, or whose Listener does not validate, knows the target.
+// permits reports whether a policy permits DNS after err in place of the channel's Listener:
+// the control plane does not know the target or, with "unavailable", does not answer. One
+// that denies access, or whose Listener is invalid, knows the target.
 func permits(policy bootstrap.DNSFallback, err error) bool {
 	var e *xdsclient.Error
 	if policy == bootstrap.DNSFallbackNever || !errors.As(err, &e) {
@@ -33,19 +32,16 @@ func permits(policy bootstrap.DNSFallback, err error) bool {
 	}
 }
 
-// errCredentials is why DNS does not resolve the target of a channel that leaves the
-// security of its connections to the control plane.
+// errCredentials is why DNS does not resolve the target of a channel that leaves the security
+// of its connections to the control plane.
 var errCredentials = errors.New("the channel's credentials, google.golang.org/grpc/credentials/xds, leave security to the control plane; " +
-	"if DNS may resolve its target all the same, say so with dns_fallback in the bootstrap")
+	"set dns_fallback in the bootstrap if DNS may resolve its target all the same")
 
-// publish hands a snapshot to the source of the channel's configuration that it
-// is due to:
+// publish applies a snapshot according to the channel's mode:
 //
-//   - a channel that is undecided becomes one of xDS when its Listener is
-//     accepted, and one of DNS when the policy permits that instead;
-//   - a channel of DNS becomes one of xDS when there is a whole configuration,
-//     so that the move fails no RPC; anything less changes nothing;
-//   - a channel of xDS stays one.
+//   - undecided becomes xDS when the Listener is accepted, or DNS if the policy permits it;
+//   - DNS becomes xDS when there is a complete configuration, so that no RPC fails;
+//   - xDS stays xDS.
 func (r *xdsResolver) publish(s *snapshot) {
 	switch r.record.Mode() {
 	case channels.DNS:
@@ -71,9 +67,8 @@ func (r *xdsResolver) publish(s *snapshot) {
 	}
 }
 
-// refused takes an answer of the control plane that is not a Listener, from a
-// channel that never had one. gRPC is not given a service config for it: DNS
-// would inherit that if it had none of its own.
+// refused handles an error in place of the first Listener. gRPC gets no service config for
+// it: DNS would inherit that if it had none of its own.
 func (r *xdsResolver) refused(err error) {
 	if err == nil {
 		return
@@ -94,7 +89,7 @@ func (r *xdsResolver) refused(err error) {
 	r.channel.Fail(err)
 }
 
-// fallBack starts DNS. The graph goes on.
+// fallBack starts DNS. The graph continues.
 func (r *xdsResolver) fallBack(reason string) error {
 	if err := r.dns.start(reason); err != nil {
 		return err
@@ -103,7 +98,7 @@ func (r *xdsResolver) fallBack(reason string) error {
 	return nil
 }
 
-// stay logs why a channel of DNS remains one.
+// stay logs why a channel stays with DNS.
 func (r *xdsResolver) stay(err error) {
 	if err == nil || err.Error() == r.stayed {
 		return

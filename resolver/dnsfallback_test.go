@@ -26,11 +26,11 @@ const (
 	unavailable = bootstrap.DNSFallbackUnavailable
 )
 
-// answers are what a control plane can have instead of a Listener.
+// answers are errors in place of a Listener.
 var answers = []struct {
 	name string
 	err  error
-	// permitting are the policies under which DNS takes its place.
+	// permitting are the policies that permit DNS.
 	permitting []bootstrap.DNSFallback
 }{
 	{"does not exist", failure(xdsclient.KindDoesNotExist, "answer"), []bootstrap.DNSFallback{notFound, unavailable}},
@@ -60,7 +60,7 @@ func TestPolicyDecidesByTheAnswer(t *testing.T) {
 				} else {
 					s.expectError("after the answer", channels.Undecided, answer.err.Error())
 				}
-				// Whatever it was, the Listener may still come.
+				// Whatever it was, the Listener may still arrive.
 				s.serve()
 				s.expect("when the Listener is there", s.mesh, channels.XDS)
 			})
@@ -119,8 +119,7 @@ func TestLaterAnswerPermitsDNS(t *testing.T) {
 	s.expect("does not exist", s.dns, channels.DNS)
 }
 
-// TestRPCsThatWaitForReadyAreNotFailedByTheMoveToDNS, nor are those that came
-// before the first answer.
+// Neither RPCs that wait for ready nor those before the first answer fail.
 func TestRPCsThatWaitAreNotFailedByTheMoveToDNS(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, notFound)
@@ -190,7 +189,7 @@ func TestChannelThatMovedDoesNotReturn(t *testing.T) {
 	}
 }
 
-// TestRPCsThatWaitForAConnectionMoveToo: nobody listens where DNS points to.
+// TestRPCsThatWaitForAConnectionMoveToo: nothing listens at the addresses of DNS.
 func TestRPCsThatWaitForAConnectionMoveToo(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, notFound)
@@ -278,7 +277,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 func TestFallbackAndReturnAreLoggedOnceWithTheirReason(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, notFound)
-	// Ports, and so targets, may come again.
+	// Ports, and so targets, may be reused.
 	fallback := func() int { return logged.Count(s.cc.Target(), "resolved by DNS", "because the test says so") }
 	move := func() int { return logged.Count(s.cc.Target(), "configured by xDS, no longer by DNS", "Listener") }
 	fallbacks, moves := fallback(), move()

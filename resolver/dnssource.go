@@ -15,9 +15,9 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// dnsSource configures a channel by DNS: addresses and the service config of
-// gRFC A2. It and xDS are two sources for one resolver.ClientConn, of which one
-// at a time may speak: this one from start until handOver or close.
+// dnsSource configures a channel by DNS: addresses and the service config of gRFC A2. It and
+// xDS share one resolver.ClientConn, which belongs to dnsSource from start until handOver or
+// close.
 type dnsSource struct {
 	cc      grpcresolver.ClientConn
 	channel *grpcbridge.Channel
@@ -26,21 +26,20 @@ type dnsSource struct {
 	opts    grpcresolver.BuildOptions
 	runner  *passOn
 
-	// mu is held while gRPC takes an update of DNS, or the first of xDS.
-	// gRPC calls nothing here from within.
-	mu     sync.Mutex
-	phase  dnsPhase
-	reason string
-	child  grpcresolver.Resolver
-	// resolved: gRPC was given addresses.
-	resolved bool
+	// mu is held while gRPC takes an update of DNS, or the first of xDS, during which it
+	// does not call back.
+	mu       sync.Mutex
+	phase    dnsPhase
+	reason   string
+	child    grpcresolver.Resolver
+	resolved bool // gRPC has got addresses
 }
 
 type dnsPhase int
 
 const (
 	dnsOff     dnsPhase = iota // not needed so far
-	dnsStarted                 // nothing has come of it yet
+	dnsStarted                 // without a result
 	dnsServing                 // RPCs run
 	dnsOver                    // xDS has taken over, or the resolver is closed
 )
@@ -58,8 +57,8 @@ func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts g
 	}
 }
 
-// start begins to configure the channel, for the given reason. The error is why
-// DNS cannot resolve such a target.
+// start starts to configure the channel, for the given reason. It fails if DNS cannot resolve
+// such a target.
 func (d *dnsSource) start(reason string) error {
 	d.mu.Lock()
 	if d.phase != dnsOff {
@@ -69,7 +68,7 @@ func (d *dnsSource) start(reason string) error {
 	d.phase, d.reason = dnsStarted, reason
 	d.mu.Unlock()
 
-	// Without the lock, as the addresses may be reported from within.
+	// Without the lock, as Build may report addresses.
 	child, err := dnsconfig.NewBuilder(dnsconfig.Options{OnResult: d.record.SetDNS}).Build(d.target, dnsClientConn{d}, d.opts)
 
 	d.mu.Lock()
@@ -83,8 +82,8 @@ func (d *dnsSource) start(reason string) error {
 	return nil
 }
 
-// handOver ends the source. update hands the channel the first update of xDS,
-// after the last one of DNS, and returns what runs RPCs by it.
+// handOver ends the source. update gives the channel its first update of xDS, after the last
+// one of DNS, and returns the Runner for it.
 func (d *dnsSource) handOver(reason string, update func() grpcbridge.Runner) {
 	d.runner.stop()
 	d.end(func() {
@@ -101,7 +100,7 @@ func (d *dnsSource) end(last func()) {
 	d.child, d.phase = nil, dnsOver
 	last()
 	d.mu.Unlock()
-	// Without the lock, which an update that is under way waits for.
+	// Without the lock, for which a concurrent update may wait.
 	if child != nil {
 		child.Close()
 	}
@@ -123,8 +122,8 @@ func (d *dnsSource) resolveNow(o grpcresolver.ResolveNowOptions) {
 	}
 }
 
-// serve lets the channel's RPCs run. The caller holds d.mu, and has told gRPC
-// what DNS said: RPCs find the policy that DNS configured.
+// serve lets the channel's RPCs run. The caller holds d.mu, and has given gRPC the update of
+// DNS, so that RPCs find its policy.
 func (d *dnsSource) serve() {
 	if d.phase != dnsStarted {
 		return
@@ -135,19 +134,19 @@ func (d *dnsSource) serve() {
 	d.channel.Publish(d.runner)
 }
 
-// explain adds to an error of DNS why DNS was asked at all.
+// explain adds to an error of DNS why DNS is in use.
 func (d *dnsSource) explain(err error) error {
 	return fmt.Errorf("%w%s", err, askedDNS(d.target.Endpoint(), d.reason))
 }
 
-// askedDNS is what is added to errors of a channel that DNS resolves.
+// askedDNS returns the suffix of errors of a channel that DNS resolves.
 func askedDNS(endpoint, reason string) string {
 	return fmt.Sprintf("; DNS was asked for %q because: %s", endpoint, reason)
 }
 
 var errNoAddress = errors.New("DNS has no address for the target")
 
-// dnsClientConn is what the DNS resolver reports to.
+// dnsClientConn is the resolver.ClientConn of the DNS resolver.
 type dnsClientConn struct{ d *dnsSource }
 
 // UpdateState implements resolver.ClientConn.
@@ -162,8 +161,8 @@ func (c dnsClientConn) UpdateState(s grpcresolver.State) error {
 		c.d.resolved = true
 		return c.d.cc.UpdateState(s)
 	}
-	// gRPC has an error for this, which does not say why DNS was asked. It is
-	// avoided where there is nothing else in the update.
+	// gRPC's own error for this does not say why DNS is in use. It is avoided unless there
+	// is something else in the update.
 	if c.d.resolved || s.ServiceConfig != nil {
 		_ = c.d.cc.UpdateState(s)
 	}

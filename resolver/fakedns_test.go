@@ -2,31 +2,26 @@ package resolver
 
 import (
 	"strings"
-	"sync"
 	"testing"
 
 	grpcresolver "google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/lookup"
-	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/internal/xdstest"
 )
 
-// names is the DNS of names that end in ".fake:80", in the place of gRPC's, which
-// resolves the others. The test says what it answers and when, so that nothing
-// happens on another goroutine than the test's. Tests use names of their own.
-var names = &fakeDNS{Builder: grpcresolver.Get("dns"), conns: map[string]grpcresolver.ClientConn{}, asked: map[string]int{}, used: map[string][]string{}, news: make(chan struct{})}
+// names resolves names that end in ".fake:80"; gRPC's resolver resolves the others. Tests give
+// the answers, on their own goroutine, and do not share names.
+var names = &fakeDNS{Builder: grpcresolver.Get("dns"), conns: map[string]grpcresolver.ClientConn{}, asked: map[string]int{}, used: map[string][]string{}}
 
 type fakeDNS struct {
 	grpcresolver.Builder
-
-	mu sync.Mutex
+	xdstest.State
 	// conns are those of the last look-ups, asked counts the others.
 	conns map[string]grpcresolver.ClientConn
 	asked map[string]int
 	// used has the names of each test.
 	used map[string][]string
-	// news is closed and replaced at each change.
-	news chan struct{}
 }
 
 func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions) (grpcresolver.Resolver, error) {
@@ -37,7 +32,7 @@ func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if !lookup.Watched(name) {
 		return fakeName{}, nil
 	}
-	d.change(func() {
+	d.Change(func() {
 		if d.conns[name] != nil {
 			d.asked[name]++
 		}
@@ -46,46 +41,19 @@ func (d *fakeDNS) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	return fakeName{}, nil
 }
 
-func (d *fakeDNS) change(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f()
-	close(d.news)
-	d.news = make(chan struct{})
-}
-
-// await returns when ok does, which is called with d locked.
-func (d *fakeDNS) await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		d.mu.Lock()
-		now, news := ok(), d.news
-		d.mu.Unlock()
-		if now {
-			return
-		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
-// watcher returns who looks up the name, once there is somebody.
+// watcher returns what looks up the name, once something does.
 func (d *fakeDNS) watcher(t *testing.T, name string) (cc grpcresolver.ClientConn) {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
-	d.change(func() { d.used[test] = append(d.used[test], name) })
-	d.await(t, name+" is looked up", func() bool { cc = d.conns[name]; return cc != nil })
+	d.Change(func() { d.used[test] = append(d.used[test], name) })
+	d.Await(t, name+" to be looked up", func() bool { cc = d.conns[name]; return cc != nil })
 	return cc
 }
 
-// forget is the end of a test, whose look-ups are over.
+// forget is called at the end of a test, after its look-ups.
 func (d *fakeDNS) forget(t *testing.T) {
 	test, _, _ := strings.Cut(t.Name(), "/")
-	d.change(func() {
+	d.Change(func() {
 		for _, name := range d.used[test] {
 			delete(d.conns, name)
 			delete(d.asked, name)
@@ -107,7 +75,7 @@ func (d *fakeDNS) answer(t *testing.T, name string, addresses ...string) {
 	}
 }
 
-// expectEnd checks that the name is not looked up any more.
+// expectEnd checks that the name is no longer looked up.
 func (d *fakeDNS) expectEnd(t *testing.T, name string) {
 	t.Helper()
 	if lookup.Watched(name) {

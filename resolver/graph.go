@@ -14,46 +14,40 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// graph follows the resources that one channel depends on. Watchers change it
-// under its lock and start the watches that follow from the change before
-// they let the transport read on, so that the requests go out together.
+// graph watches the resources that one channel depends on. Watchers change it under its lock
+// and start the watches that a change requires before they call done, so that their requests
+// go out together.
 //
-// Nothing that works is given up for something that does not yet: routes by a
-// new RouteConfiguration, and routes to clusters that have not answered yet,
-// wait beside those in use. Only the first configuration does not wait, since
-// there is nothing to lose; RPCs to a cluster that has not answered wait one
-// by one in the balancer.
+// A working configuration is replaced only by one that works: a new RouteConfiguration, and
+// routes to clusters that have not answered yet, wait beside those in use. Only the first
+// configuration does not wait; RPCs to its clusters wait one by one in the balancer.
 type graph struct {
 	client    xdsclient.Client
 	authority string
-	// usesXDS: the channel leaves the security of connections to the control plane.
-	usesXDS bool
-	// changed is called with mu held when the next snapshot would differ.
-	changed func()
+	usesXDS   bool   // the channel leaves the security of connections to the control plane
+	changed   func() // is called with mu held when the next snapshot would differ
 
 	mu     sync.Mutex
 	closed bool
-	// patient: something else serves the channel, so that the first
-	// configuration waits for its clusters as later ones do.
-	patient bool
-	// accepted: there was a Listener to use at some time.
-	accepted bool
+	// patient: DNS serves the channel, so that the first configuration waits for its
+	// clusters as later ones do.
+	patient  bool
+	accepted bool // there has been a valid Listener
 	lds      *watch[*xdsresource.Listener]
 	listener *xdsresource.Listener
-	// rds feeds the routes in use; nextRDS, if not nil, a RouteConfiguration
-	// that the Listener has moved on to and that has not answered yet.
+	// rds provides the routes in use. nextRDS, if not nil, is the RouteConfiguration that
+	// a newer Listener names and that has not answered yet.
 	rds, nextRDS *routeSource
 	// routes is that of rds, for notes.
 	routes atomic.Pointer[watch[*xdsresource.RouteConfiguration]]
 
-	// current is the configuration in use; next, if not nil, the one that
-	// takes its place when its clusters have answered. Both are nil, and err
-	// says why, when there is nothing to route by.
+	// current is the configuration in use. next, if not nil, replaces it when its clusters
+	// have answered. Without a configuration both are nil, and err is the reason.
 	current, next *config
 	err           error
 
-	// clusters holds the clusters of current and next. table holds their
-	// states as last published, edits what has changed since.
+	// clusters has the clusters of current and next, table their states as last published,
+	// edits the changes since.
 	clusters   map[string]*clusterNode
 	table      pmap.Map[*balancer.ClusterState]
 	edits      *pmap.Builder[*balancer.ClusterState]
@@ -69,11 +63,10 @@ type config struct {
 	defaultClusters []string
 	unanswered      int // clusters that have not answered yet
 
-	// selector is made by the publisher when it publishes the config first.
-	selector *configselector.Selector
+	selector *configselector.Selector // made by the publisher
 }
 
-// routeSource is a RouteConfiguration asked for by name.
+// routeSource is a RouteConfiguration that a Listener names.
 type routeSource struct {
 	name  string
 	watch *watch[*xdsresource.RouteConfiguration]
@@ -82,7 +75,7 @@ type routeSource struct {
 // snapshot is the state of a graph at one moment.
 type snapshot struct {
 	version  uint64
-	config   *config // nil: none yet, or err
+	config   *config // nil: none yet, or see err
 	accepted bool
 	clusters pmap.Map[*balancer.ClusterState]
 	err      error
@@ -129,7 +122,7 @@ func (g *graph) setPatient(patient bool) {
 	g.patient = patient
 }
 
-// snapshot returns the graph as it is now, under a new version.
+// snapshot returns the current state of the graph, under a new version.
 func (g *graph) snapshot() *snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,14 +156,14 @@ func (g *graph) onListener(l *xdsresource.Listener, err error) {
 			g.route(value)
 		}
 	case g.nextRDS != nil && g.nextRDS.name == l.RouteConfigName:
-		// Still waiting for it.
+		// It has not answered yet.
 	default:
 		g.nextRDS.stop()
 		g.nextRDS = g.newRouteSource(l.RouteConfigName)
 	}
 }
 
-// useRoutes makes s, which may be nil, feed the routes.
+// useRoutes makes s, which may be nil, the source of the routes.
 func (g *graph) useRoutes(s *routeSource) {
 	g.rds, g.nextRDS = s, nil
 	if s == nil {
@@ -188,22 +181,21 @@ func (g *graph) newRouteSource(name string) *routeSource {
 	return s
 }
 
-// onRoutes takes the answer of a RouteConfiguration that was asked for.
+// onRoutes handles the answer of a RouteConfiguration.
 func (g *graph) onRoutes(s *routeSource, rc *xdsresource.RouteConfiguration, err error) {
 	if s == g.nextRDS {
 		if err != nil && g.current != nil && !doesNotExist(err) {
-			logger.Warningf("Listener %q: the routes in use stay until RouteConfiguration %q can be had: %v", g.listener.Name, s.name, err)
+			logger.Warningf("Listener %q keeps its old routes until RouteConfiguration %q is available: %v", g.listener.Name, s.name, err)
 			return
 		}
 		g.rds.stop()
 		g.useRoutes(s)
 	}
 	if g.nextRDS != nil {
-		// The Listener has moved on: what changes here is in use for as long
-		// as the new RouteConfiguration has not answered, but the new
-		// Listener does not apply to it.
+		// The Listener names another RouteConfiguration. Until that answers, changes of
+		// the old one apply, but with the old Listener.
 		if err == nil && g.current != nil {
-			g.adopt(g.current.listener, rc)
+			g.configure(g.current.listener, rc)
 		}
 		return
 	}
@@ -219,22 +211,20 @@ func doesNotExist(err error) bool {
 	return errors.As(err, &e) && e.Kind == xdsclient.KindDoesNotExist
 }
 
-// isTransient reports whether err says nothing of a resource, but only that the server is
-// unreachable which sent the configuration that the resource is for. What is in use can
-// wait for it to come back. It does not wait for the servers of other authorities: an
-// outage of one of them holds up its own resources, and not the routes that lead there
-// among other places.
+// isTransient reports whether err only says that the server of the Listener's authority is
+// unreachable, so that what is in use waits for it. The servers of other authorities are not
+// waited for: an outage of one delays its own resources, but not routes that use them among
+// others.
 func (g *graph) isTransient(err error) bool {
 	var e *xdsclient.Error
 	return errors.As(err, &e) && e.Kind == xdsclient.KindUnreachable && xdsname.SameAuthority(e.Resource, g.lds.name)
 }
 
-// route makes the Listener's configuration with the given routes the one to
-// use.
-func (g *graph) route(rc *xdsresource.RouteConfiguration) { g.adopt(g.listener, rc) }
+// route configures the graph by the Listener and the given routes.
+func (g *graph) route(rc *xdsresource.RouteConfiguration) { g.configure(g.listener, rc) }
 
-// adopt prepares a configuration and uses it once its clusters have answered.
-func (g *graph) adopt(l *xdsresource.Listener, rc *xdsresource.RouteConfiguration) {
+// configure prepares a configuration and uses it once its clusters have answered.
+func (g *graph) configure(l *xdsresource.Listener, rc *xdsresource.RouteConfiguration) {
 	vh := rc.VirtualHost(g.authority)
 	if vh == nil {
 		g.withdraw(fmt.Errorf("RouteConfiguration %q of Listener %q has no virtual host for authority %q (node id %q); "+
@@ -268,8 +258,7 @@ func (g *graph) adopt(l *xdsresource.Listener, rc *xdsresource.RouteConfiguratio
 	g.settle()
 }
 
-// lastDestinations returns the clusters of the last route, which is the one
-// that serves what no other does.
+// lastDestinations returns the clusters of the last route, which usually is the default one.
 func lastDestinations(vh *xdsresource.VirtualHost) []string {
 	if len(vh.Routes) == 0 {
 		return nil
@@ -280,14 +269,14 @@ func lastDestinations(vh *xdsresource.VirtualHost) []string {
 	}
 	names := make([]string, 0, len(f.Clusters))
 	for _, c := range f.Clusters {
-		if c.Name != "" { // It is named by a header otherwise.
+		if c.Name != "" { // else a header names it
 			names = append(names, c.Name)
 		}
 	}
 	return names
 }
 
-// settle puts next in the place of current if it is time.
+// settle replaces current by next if that need not wait any longer.
 func (g *graph) settle() {
 	if g.next == nil || ((g.current != nil || g.patient) && g.next.unanswered > 0) {
 		return
@@ -303,7 +292,7 @@ func (g *graph) settle() {
 	g.changed()
 }
 
-// withdraw leaves the channel without a configuration, for the given reason.
+// withdraw removes the configuration, for the given reason.
 func (g *graph) withdraw(reason error) {
 	g.current, g.next, g.err = nil, nil, reason
 	for name, n := range g.clusters {
@@ -325,7 +314,7 @@ func (g *graph) edit() *pmap.Builder[*balancer.ClusterState] {
 	return g.edits
 }
 
-// clusterChanged is called when the state of a cluster is another one.
+// clusterChanged is called when the state of a cluster has changed.
 func (g *graph) clusterChanged(n *clusterNode) {
 	if n.awaited && n.answered() {
 		n.awaited = false
@@ -334,7 +323,7 @@ func (g *graph) clusterChanged(n *clusterNode) {
 		}
 		g.settle()
 	}
-	// A cluster that only next routes to is published with next.
+	// A cluster of next alone is published with next.
 	if g.current == nil {
 		return
 	}
@@ -346,9 +335,9 @@ func (g *graph) clusterChanged(n *clusterNode) {
 	g.changed()
 }
 
-// outgoing reports whether a cluster is in use only until next takes its place. A
-// control plane that deletes it with the last route to it deletes it too early: RPCs
-// go there until the clusters of the new routes have answered.
+// outgoing reports whether a cluster is in use only until next replaces current. If a control
+// plane deletes the cluster along with its last route, RPCs still go there until the clusters
+// of the new routes have answered.
 func (g *graph) outgoing(n *clusterNode) bool {
 	return g.next != nil && n.generation != g.next.generation
 }

@@ -3,6 +3,7 @@ package resolver
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,71 +13,57 @@ import (
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// fakeClient is a transport whose resources the test hands out.
-type fakeClient struct {
-	t *testing.T
+// transport is a Client whose resources the test gives.
+type transport struct {
+	xdstest.State
+	t testing.TB
 	// watches has the watchers of each resource: a channel may have several for
 	// one cluster, if it is under an aggregate one.
 	watches map[string][]xdsclient.Watcher
 }
 
-func (c *fakeClient) Bootstrap() *bootstrap.Config {
+func newTransport(t testing.TB) *transport {
+	return &transport{t: t, watches: make(map[string][]xdsclient.Watcher)}
+}
+
+func (*transport) Bootstrap() *bootstrap.Config {
 	return &bootstrap.Config{Node: &corev3.Node{Id: "node-1"}}
 }
 
-func (c *fakeClient) WatchCollection(typ *xdsclient.ResourceType, name string, _ xdsclient.CollectionWatcher) func() {
+// WatchCollection is for other users of a Client: a channel has no collections.
+func (c *transport) WatchCollection(typ *xdsclient.ResourceType, name string, _ xdsclient.CollectionWatcher) func() {
 	c.t.Errorf("collection %s %s is watched", typ.Name, name)
 	return func() {}
 }
 
-func (c *fakeClient) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
+func (c *transport) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
 	key := typ.Name + " " + name
-	if slices.Contains(c.watches[key], w) {
-		c.t.Errorf("%s is watched twice by one watcher", key)
-	}
-	c.watches[key] = append(c.watches[key], w)
+	c.Change(func() {
+		if slices.Contains(c.watches[key], w) {
+			c.t.Errorf("%s is watched twice by one watcher", key)
+		}
+		c.watches[key] = append(c.watches[key], w)
+	})
 	return func() {
-		if i := slices.Index(c.watches[key], w); i >= 0 {
-			c.watches[key] = slices.Delete(c.watches[key], i, i+1)
-		}
-		if len(c.watches[key]) == 0 {
-			delete(c.watches, key)
-		}
+		c.Change(func() {
+			c.watches[key] = slices.DeleteFunc(c.watches[key], func(x xdsclient.Watcher) bool { return x == w })
+			if len(c.watches[key]) == 0 {
+				delete(c.watches, key)
+			}
+		})
 	}
 }
 
-// answer hands a resource, or an error, to the watches of that type and name.
-func (c *fakeClient) answer(key string, value any, err error) {
-	c.t.Helper()
-	watchers := slices.Clone(c.watches[key])
-	if len(watchers) == 0 {
-		c.t.Fatalf("%s is not watched; only %v", key, c.watched())
-	}
-	for _, w := range watchers {
-		done := 0
-		w.ResourceChanged(value, err, func() { done++ })
-		if done != 1 {
-			c.t.Errorf("%s: done was called %d times, want once", key, done)
-		}
-	}
-}
-
-func (c *fakeClient) watched() []string {
-	var keys []string
-	for key := range c.watches {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func (c *transport) watched() []string { return slices.Sorted(maps.Keys(c.watches)) }
 
 // fixture is a graph over a fake transport.
 type fixture struct {
-	*fakeClient
+	*transport
 	graph   *graph
 	changes int
 	seen    int // changes that a snapshot was taken after
@@ -86,20 +73,72 @@ func newFixture(t *testing.T) *fixture { return newFixtureOf(t, "L") }
 
 // newFixtureOf is a graph whose Listener has the given name.
 func newFixtureOf(t *testing.T, listener string) *fixture {
-	f := &fixture{fakeClient: &fakeClient{t: t, watches: map[string][]xdsclient.Watcher{}}}
+	f := &fixture{transport: newTransport(t)}
 	t.Cleanup(func() { names.forget(t) }) // After the graph is closed.
-	f.graph = newGraph(f.fakeClient, listener, "authority", func() { f.changes++ })
+	f.graph = newGraph(f.transport, listener, "authority", func() { f.changes++ })
 	f.graph.start()
 	return f
+}
+
+// answer gives the watches of that type and name an answer: a resource, or an error.
+func (f *fixture) answer(key string, answer any) {
+	f.t.Helper()
+	watchers := slices.Clone(f.watches[key])
+	if len(watchers) == 0 {
+		f.t.Fatalf("%s is not watched; only %v", key, f.watched())
+	}
+	err, _ := answer.(error)
+	for _, w := range watchers {
+		done := 0
+		w.ResourceChanged(answer, err, func() { done++ })
+		if done != 1 {
+			f.t.Errorf("%s: done was called %d times, want once", key, done)
+		}
+	}
+}
+
+// change gives an answer that changes the graph to want, see expect.
+func (f *fixture) change(key string, answer any, want string) {
+	f.t.Helper()
+	f.answer(key, answer)
+	f.expect(want)
+}
+
+// keep gives an answer that does not change the graph.
+func (f *fixture) keep(key string, answer any) {
+	f.t.Helper()
+	f.answer(key, answer)
+	f.expectNothing()
+}
+
+// route answers the Listener and its routes.
+func (f *fixture) route(clusters ...string) {
+	f.t.Helper()
+	f.answer("Listener L", toRDS("R"))
+	f.answer("RouteConfiguration R", routes("R", clusters...))
+}
+
+// serve answers a cluster and its endpoints, of which there is one.
+func (f *fixture) serve(cluster, address string) {
+	f.t.Helper()
+	f.answer("Cluster "+cluster, eds(cluster))
+	f.answer("ClusterLoadAssignment "+cluster, endpoints(cluster, address))
+}
+
+// ambient reports an ambient error of a resource.
+func (f *fixture) ambient(key string, err error) {
+	f.t.Helper()
+	done := 0
+	if f.watches[key][0].AmbientError(err, func() { done++ }); done != 1 {
+		f.t.Errorf("%s: done was called %d times, want once", key, done)
+	}
 }
 
 // configured is a graph that routes to one resolved cluster.
 func configured(t *testing.T) *fixture {
 	f := newFixture(t)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
-	f.answer("Cluster a", eds("a"), nil)
-	f.answer("ClusterLoadAssignment a", endpoints("a", "1"), nil)
+	f.route("a")
+	f.serve("a", "1")
 	f.expect("R: a=1")
 	return f
 }
@@ -117,7 +156,7 @@ func (f *fixture) expect(want string) {
 	}
 }
 
-// expectNothing checks that nothing changed.
+// expectNothing checks that the graph did not change.
 func (f *fixture) expectNothing() {
 	f.t.Helper()
 	if f.changes != f.seen {
@@ -205,27 +244,24 @@ func TestTheGraphFollowsLDSToRDSToCDSToEDS(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.expectWatches("Listener L")
-	f.answer("Listener L", toRDS("R"), nil)
+	f.answer("Listener L", toRDS("R"))
 	f.expectWatches("Listener L", "RouteConfiguration R")
 	f.expectNothing()
-	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a", "b"))
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "Cluster b")
 	f.expect("R: a=? b=?") // The first configuration waits for no cluster.
-	f.answer("Cluster a", eds("ea"), nil)
+	f.answer("Cluster a", eds("ea"))
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "Cluster b", "ClusterLoadAssignment ea")
-	f.answer("ClusterLoadAssignment ea", endpoints("ea", "1"), nil)
-	f.expect("R: a=1 b=?")
-	f.answer("Cluster b", nil, errors.New("no b"))
-	f.expect("R: a=1 b=!no b")
+	f.change("ClusterLoadAssignment ea", endpoints("ea", "1"), "R: a=1 b=?")
+	f.change("Cluster b", errors.New("no b"), "R: a=1 b=!no b")
 }
 
 func TestUnchangedPartsKeepTheirPointers(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	before := f.graph.snapshot()
-	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
-	f.answer("Cluster b", eds("b"), nil)
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a", "b"))
+	f.serve("b", "2")
 	f.expect("R: a=1 b=2")
 	after := f.graph.snapshot()
 	a1, _ := before.clusters.Get("a")
@@ -241,55 +277,43 @@ func TestUnchangedPartsKeepTheirPointers(t *testing.T) {
 func TestNewRoutesWaitForTheirClusters(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "b", "c"), nil)
-	f.answer("Cluster b", eds("b"), nil)
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.answer("RouteConfiguration R", routes("R", "b", "c"))
+	f.serve("b", "2")
 	f.expectNothing()
-	t.Run("while what is in use goes on to change", func(t *testing.T) {
-		f.answer("ClusterLoadAssignment a", endpoints("a", "1a"), nil)
-		f.expect("R: a=1a")
-	})
-	f.answer("Cluster c", nil, errors.New("no c")) // An error is an answer.
-	f.expect("R: b=2 c=!no c")
+	// The routes in use still change.
+	f.change("ClusterLoadAssignment a", endpoints("a", "1a"), "R: a=1a")
+	f.change("Cluster c", errors.New("no c"), "R: b=2 c=!no c") // An error is an answer.
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster b", "ClusterLoadAssignment b", "Cluster c")
 }
 
-// Given routes in use, and new ones that wait for a cluster, when a cluster of the old
-// routes alone is deleted, then it stays in use until the new ones are; when they are
-// superseded by routes to that cluster, then it is gone.
-func TestAClusterThatOnlyOldRoutesNeedIsNotGivenUpBeforeTheNewOnesWork(t *testing.T) {
+// While new routes wait for a cluster, a deleted cluster of the old routes alone stays in use
+// until the new ones are. If routes to that cluster replace them instead, it is deleted.
+func TestADeletedClusterOfOldRoutesStaysUntilTheNewOnesWork(t *testing.T) {
 	t.Parallel()
 	t.Run("the new routes work", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"), nil)
-		f.answer("Cluster a", nil, errors.New("gone"))
-		f.expectNothing()
-		f.answer("Cluster b", eds("b"), nil)
-		f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.keep("Cluster a", errors.New("deleted"))
+		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
 	t.Run("the old routes return", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"), nil)
-		f.answer("Cluster a", nil, errors.New("gone"))
-		f.expectNothing()
-		f.answer("RouteConfiguration R", routes("R", "a"), nil)
-		f.expect("R: a=!gone")
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.keep("Cluster a", errors.New("deleted"))
+		f.change("RouteConfiguration R", routes("R", "a"), "R: a=!deleted")
 	})
 }
 
-func TestRoutesThatAreSupersededBeforeTheirClustersAnsweredAreForgotten(t *testing.T) {
+func TestRoutesReplacedBeforeTheirClustersAnswerAreNeverUsed(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "b"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a", "c"), nil)
-	f.expectNothing()
-	f.answer("Cluster b", nil, errors.New("no b")) // Nobody waits for it now.
-	f.expectNothing()
-	f.answer("Cluster c", eds("c"), nil)
-	f.answer("ClusterLoadAssignment c", endpoints("c", "3"), nil)
+	f.answer("RouteConfiguration R", routes("R", "b"))
+	f.keep("RouteConfiguration R", routes("R", "a", "c"))
+	f.keep("Cluster b", errors.New("no b")) // Its routes were replaced.
+	f.serve("c", "3")
 	f.expect("R: a=1 c=3")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster c", "ClusterLoadAssignment c")
 }
@@ -297,91 +321,70 @@ func TestRoutesThatAreSupersededBeforeTheirClustersAnsweredAreForgotten(t *testi
 func TestANewRouteConfigurationReplacesTheOldOneOnceItAnswers(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("Listener L", toRDS("R2"), nil)
-	f.expectNothing()
+	f.keep("Listener L", toRDS("R2"))
 	f.expectWatches("Listener L", "RouteConfiguration R", "RouteConfiguration R2", "Cluster a", "ClusterLoadAssignment a")
-	t.Run("and until then the old one may change", func(t *testing.T) {
-		f.answer("RouteConfiguration R", routes("R", "a", "a"), nil)
-		f.expect("R: a=1")
-	})
-	t.Run("but not go away with it", func(t *testing.T) {
-		f.answer("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "R is gone"))
-		f.expectNothing()
-	})
-	t.Run("nor for an error that may pass", func(t *testing.T) {
-		f.answer("RouteConfiguration R2", nil, failure(xdsclient.KindInvalid, "R2 is bad"))
-		f.expectNothing()
-	})
-	f.answer("RouteConfiguration R2", routes("R2", "a"), nil)
-	f.expect("R2: a=1")
+	// Until then the old one may change,
+	f.change("RouteConfiguration R", routes("R", "a", "a"), "R: a=1")
+	// its removal has no effect,
+	f.keep("RouteConfiguration R", failure(xdsclient.KindDoesNotExist, "R is deleted"))
+	// and neither has a transient error of the new one.
+	f.keep("RouteConfiguration R2", failure(xdsclient.KindInvalid, "R2 is bad"))
+	f.change("RouteConfiguration R2", routes("R2", "a"), "R2: a=1")
 	f.expectWatches("Listener L", "RouteConfiguration R2", "Cluster a", "ClusterLoadAssignment a")
 }
 
 func TestANewRouteConfigurationThatDoesNotExistWithdrawsTheRoutes(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("Listener L", toRDS("R2"), nil)
+	f.answer("Listener L", toRDS("R2"))
 	gone := failure(xdsclient.KindDoesNotExist, "R2 does not exist")
-	f.answer("RouteConfiguration R2", nil, gone)
-	f.expect("!" + gone.Error() + ", 0 clusters")
+	f.change("RouteConfiguration R2", gone, "!"+gone.Error()+", 0 clusters")
 	f.expectWatches("Listener L", "RouteConfiguration R2")
 }
 
 func TestTheListenerReturnsToTheRouteConfigurationInUse(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("Listener L", toRDS("R2"), nil)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.expect("R: a=1")
+	f.answer("Listener L", toRDS("R2"))
+	f.change("Listener L", toRDS("R"), "R: a=1")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a")
 }
 
 func TestRoutesMoveInlineAndBack(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("Listener L", &xdsresource.Listener{Name: "L", RouteConfig: routes("inline", "a")}, nil)
-	f.expect("inline: a=1")
+	f.change("Listener L", &xdsresource.Listener{Name: "L", RouteConfig: routes("inline", "a")}, "inline: a=1")
 	f.expectWatches("Listener L", "Cluster a", "ClusterLoadAssignment a")
-	f.answer("Listener L", toRDS("R"), nil)
-	f.expectNothing()
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
-	f.expect("R: a=1")
+	f.keep("Listener L", toRDS("R"))
+	f.change("RouteConfiguration R", routes("R", "a"), "R: a=1")
 }
 
-func TestAListenerThatGoesTakesEverythingWithItAndMayReturn(t *testing.T) {
+func TestADeletedListenerRemovesEverythingAndMayReturn(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("Listener L", nil, errors.New("gone"))
-	f.expect("!gone, 0 clusters")
+	f.change("Listener L", errors.New("deleted"), "!deleted, 0 clusters")
 	f.expectWatches("Listener L")
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.route("a")
 	f.expect("R: a=?")
 }
 
 func TestAClusterKeepsItsEndpointsUntilTheNextAssignmentAnswers(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("Cluster a", eds("other"), nil)
-	f.expect("R: a=1")
+	f.change("Cluster a", eds("other"), "R: a=1")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment other")
-	f.answer("ClusterLoadAssignment other", endpoints("other", "2"), nil)
-	f.expect("R: a=2")
-	f.answer("ClusterLoadAssignment other", nil, errors.New("gone"))
-	f.expect("R: a=!gone")
-	f.answer("Cluster a", eds("third"), nil)
-	f.expect("R: a=?")
+	f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
+	f.change("ClusterLoadAssignment other", errors.New("deleted"), "R: a=!deleted")
+	f.change("Cluster a", eds("third"), "R: a=?")
 }
 
-func TestAClusterThatFailsAffectsNoOther(t *testing.T) {
+func TestAFaultOfOneClusterAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "a", "b"), nil)
-	f.answer("Cluster b", eds("b"), nil)
-	f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+	f.answer("RouteConfiguration R", routes("R", "a", "b"))
+	f.serve("b", "2")
 	f.expect("R: a=1 b=2")
-	f.answer("Cluster b", nil, errors.New("gone"))
-	f.expect("R: a=1 b=!gone")
+	f.change("Cluster b", errors.New("deleted"), "R: a=1 b=!deleted")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster a", "ClusterLoadAssignment a", "Cluster b")
 }
 
@@ -390,30 +393,26 @@ func TestNoVirtualHostForTheAuthority(t *testing.T) {
 	f := configured(t)
 	other := routes("R", "a")
 	other.VirtualHosts[0].Domains = []string{"elsewhere"}
-	f.answer("RouteConfiguration R", other, nil)
+	f.answer("RouteConfiguration R", other)
 	if got := f.describe(); !strings.Contains(got, `no virtual host for authority "authority"`) || !strings.Contains(got, "node-1") {
 		t.Errorf("snapshot: %s", got)
 	}
 	f.seen = f.changes
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
-	f.expect("R: a=?")
+	f.change("RouteConfiguration R", routes("R", "a"), "R: a=?")
 }
 
 func TestAnUnchangedAnswerChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.answer("Listener L", toRDS("R"), nil)
-	f.answer("RouteConfiguration R", routes("R", "a"), nil)
+	f.route("a")
 	c, e := eds("a"), endpoints("a", "1")
-	f.answer("Cluster a", c, nil)
-	f.answer("ClusterLoadAssignment a", e, nil)
-	f.expect("R: a=1")
-	f.answer("Cluster a", c, nil)
-	f.answer("ClusterLoadAssignment a", e, nil)
-	f.expectNothing()
+	f.answer("Cluster a", c)
+	f.change("ClusterLoadAssignment a", e, "R: a=1")
+	f.answer("Cluster a", c)
+	f.keep("ClusterLoadAssignment a", e)
 }
 
-func TestAClosedGraphWatchesNothingAndHearsNothing(t *testing.T) {
+func TestAClosedGraphHasNoWatchesAndIgnoresAnswers(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
 	late := f.watches["ClusterLoadAssignment a"][0]
@@ -430,10 +429,6 @@ func TestAClosedGraphWatchesNothingAndHearsNothing(t *testing.T) {
 func TestAnAmbientErrorChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	done := false
-	f.watches["Cluster a"][0].AmbientError(errors.New("the server is away"), func() { done = true })
+	f.ambient("Cluster a", errors.New("the server is down"))
 	f.expectNothing()
-	if !done {
-		t.Error("done was not called")
-	}
 }

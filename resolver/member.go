@@ -5,31 +5,27 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// member follows one cluster: its Cluster, and the endpoints that this leads to.
-// What is under an aggregate cluster is up to the clusterNode. Guarded by the
-// graph's lock.
+// member watches one Cluster and its endpoints. The clusters under an aggregate one are up to
+// the clusterNode. Guarded by the graph's lock.
 type member struct {
-	graph *graph
-	name  string
-	// changed is called when state is another one than before.
-	changed func(m *member, before *balancer.ClusterState)
+	graph   *graph
+	name    string
+	changed func(m *member, before *balancer.ClusterState) // is called after a change of state
 	cds     *watch[*xdsresource.Cluster]
 	notes   *notes
-	// source is nil while the endpoints come from nowhere but the Cluster, or
-	// there are none.
-	source endpointSource
-	// state is empty until the Cluster is known, and has no Endpoints and no Err
-	// until they are.
+	source  endpointSource // nil: there are no endpoints outside the Cluster
+	// state is empty until the Cluster is known, and has neither Endpoints nor Err until
+	// the endpoints are.
 	state *balancer.ClusterState
 }
 
-// endpointSource is where the endpoints of a cluster come from. It calls
-// member.resolved when they are others.
+// endpointSource provides the endpoints of a cluster. It calls member.resolved when they have
+// changed.
 type endpointSource interface {
-	// follow takes over another version of the cluster. It reports false, having
-	// done nothing, if the endpoints of that come from elsewhere.
+	// follow switches to another version of the cluster. It reports false, having done
+	// nothing, if that has another kind of source.
 	follow(*xdsresource.Cluster) bool
-	// known returns the endpoints or why there are none. Neither: not yet known.
+	// known returns the endpoints, or why there are none; neither if that is not known yet.
 	known() (*xdsresource.Endpoints, error)
 	stop()
 }
@@ -45,12 +41,12 @@ func (m *member) start() { m.cds.start() }
 
 func (m *member) stop() {
 	m.cds.stop()
-	m.from(nil)
+	m.setSource(nil)
 }
 
-// from makes s the source. The one before ends after s has started, so that what
-// both need is not given up in between.
-func (m *member) from(s endpointSource) {
+// setSource makes s the source. The old one stops after s has started, so that what both need
+// stays subscribed.
+func (m *member) setSource(s endpointSource) {
 	if m.source != nil {
 		m.source.stop()
 	}
@@ -64,14 +60,14 @@ func (m *member) from(s endpointSource) {
 
 func (m *member) onCluster(c *xdsresource.Cluster, err error) {
 	if err != nil {
-		m.from(nil)
-		m.become(balancer.ClusterState{Err: err, Notes: m.notes})
+		m.setSource(nil)
+		m.setState(balancer.ClusterState{Err: err, Notes: m.notes})
 		return
 	}
 	if m.source == nil || !m.source.follow(c) {
-		m.from(m.newSource(c))
+		m.setSource(m.newSource(c))
 	}
-	m.adopt(c)
+	m.update(c)
 }
 
 func (m *member) newSource(c *xdsresource.Cluster) endpointSource {
@@ -85,10 +81,11 @@ func (m *member) newSource(c *xdsresource.Cluster) endpointSource {
 	}
 }
 
-// resolved is called when the source knows something else.
-func (m *member) resolved() { m.adopt(m.state.Cluster) }
+// resolved is called when the endpoints have changed.
+func (m *member) resolved() { m.update(m.state.Cluster) }
 
-func (m *member) adopt(c *xdsresource.Cluster) {
+// update computes the state for a version of the Cluster.
+func (m *member) update(c *xdsresource.Cluster) {
 	s := balancer.ClusterState{Cluster: c, Notes: m.notes}
 	switch {
 	case c.Kind == xdsresource.ClusterStatic:
@@ -96,17 +93,17 @@ func (m *member) adopt(c *xdsresource.Cluster) {
 	case m.source != nil:
 		s.Endpoints, s.Err = m.source.known()
 		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) {
-			// Those of before, if there are any, stay in use until it is known.
+			// The old endpoints, if there are any, stay in use until the new ones are known.
 			s.Endpoints, s.Err = m.state.Endpoints, nil
 		}
 		if dns, ok := m.source.(*dnsEndpoints); ok {
 			s.ResolveNow = dns.resolveNow
 		}
 	}
-	m.become(s)
+	m.setState(s)
 }
 
-func (m *member) become(s balancer.ClusterState) {
+func (m *member) setState(s balancer.ClusterState) {
 	if !equalStates(&s, m.state) {
 		before := m.state
 		m.state = &s

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 	"github.com/dynxds/dynxds/xdsclient"
 )
@@ -15,15 +16,13 @@ import (
 // ambient has the errors of a resource whose last version stays in use (gRFC A88). It
 // is immutable.
 type ambient struct {
-	// lost: no management server is reachable. since is when that began.
-	lost  *xdsclient.Error
-	since time.Time
-	// fault is anything else, such as a version that was NACKed.
-	fault error
+	lost  *xdsclient.Error // no management server is reachable
+	since time.Time        // of lost
+	fault error            // any other error, such as that of a NACKed version
 }
 
-// with returns what there is after a further error. A server that is out of reach takes
-// nothing back of what it said before; one that says something is in reach.
+// with adds an error. That a server is unreachable does not replace an older fault; a fault
+// means that the server is reachable.
 func (a *ambient) with(err error) *ambient {
 	var e *xdsclient.Error
 	switch lost := errors.As(err, &e) && e.Kind == xdsclient.KindUnreachable; {
@@ -38,21 +37,21 @@ func (a *ambient) with(err error) *ambient {
 	}
 }
 
-// notes words what is wrong with the resources that lead to one cluster, for the errors
-// of RPCs that find no endpoint there (gRFC A88, resolution_note). Its methods may be
-// called from anywhere.
+// notes describes the ambient errors of the resources that lead to one cluster, for the
+// errors of RPCs that find no endpoint there (gRFC A88, resolution_note). Its methods take
+// no lock.
 type notes struct {
 	graph   *graph
 	cluster *watch[*xdsresource.Cluster]
-	// endpoints is nil where the endpoints are not those of a ClusterLoadAssignment.
+	// endpoints is nil if the endpoints are not those of a ClusterLoadAssignment.
 	endpoints atomic.Pointer[watch[*xdsresource.Endpoints]]
 }
 
-// maxFaultText bounds what is said of one resource.
+// maxFaultText bounds the error of one resource.
 const maxFaultText = 1 << 10
 
-// String says which node the client is, which servers it has lost since when, and which
-// newer versions of the resources are not in use and why.
+// String names the node, the servers that are unreachable and since when, and the reasons
+// why newer versions of the resources are not in use.
 func (n *notes) String() string {
 	parts := []string{fmt.Sprintf("node id %q", n.graph.client.Bootstrap().Node.GetId())}
 	for _, a := range n.ambient() {
@@ -66,13 +65,13 @@ func (n *notes) String() string {
 			}
 		}
 		if a.fault != nil {
-			parts = append(parts, shorten(a.fault.Error()))
+			parts = append(parts, faults.Shorten(a.fault.Error(), maxFaultText))
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// ambient returns the errors of each resource; nil where there is none.
+// ambient returns the errors of each resource, nil for one without.
 func (n *notes) ambient() []*ambient {
 	all := []*ambient{n.graph.lds.ambient.Load()}
 	if routes := n.graph.routes.Load(); routes != nil {
@@ -85,21 +84,13 @@ func (n *notes) ambient() []*ambient {
 	return all
 }
 
-// aggregateNotes are the notes of an aggregate cluster that has clusters under it. Theirs
-// say the rest.
+// aggregateNotes are the notes of an aggregate cluster. Those of its clusters have the rest.
 type aggregateNotes notes
 
-// String returns why a newer version of the Cluster is not in use, or "".
+// String returns the reason why a newer version of the Cluster is not in use, or "".
 func (n *aggregateNotes) String() string {
 	if a := n.cluster.ambient.Load(); a != nil && a.fault != nil {
-		return shorten(a.fault.Error())
+		return faults.Shorten(a.fault.Error(), maxFaultText)
 	}
 	return ""
-}
-
-func shorten(text string) string {
-	if len(text) <= maxFaultText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxFaultText], "") + "…"
 }

@@ -15,44 +15,35 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// passOn runs the RPCs of a channel that DNS configures: gRPC does with them
-// what the service config says. Each carries a Decision for no cluster, older
-// than any of xDS: if xDS takes over while the RPC waits for a connection, the
-// root picker routes it again.
+// passOn passes the RPCs of a channel that DNS configures on to gRPC, which follows the
+// service config. Each carries a Decision without a cluster and with an old version: if xDS
+// takes over while it waits for a connection, the root picker routes it again.
 type passOn struct {
 	channel *grpc.ClientConn
 	version uint64
-	// endpoint is what DNS resolves, and reason is why it does. They are set before
-	// RPCs are run.
+	// endpoint is what DNS resolves, reason why it does. They are set before RPCs run.
 	endpoint, reason string
 
-	// running counts the RPCs inside: unary ones until they end, others until
-	// their stream is open.
-	running atomic.Int64
-	// succession is nil until the channel moves to xDS.
-	succession atomic.Pointer[succession]
+	// running counts unary RPCs until they end, and others until their stream is open.
+	running    atomic.Int64
+	succession atomic.Pointer[succession] // nil until the channel moves to xDS
 }
 
 // succession is the move to another Runner.
 type succession struct {
-	// idle has room for one: no RPC is inside.
-	idle chan struct{}
-	// over is closed when next is set.
-	over chan struct{}
+	idle chan struct{} // gets a value, for which it has room, when running is 0
+	over chan struct{} // is closed when next is set
 	next grpcbridge.Runner
 }
 
-// patience is how long the move waits for RPCs inside to end. It covers the
-// moment between the pick of a connection and the opening of the RPC's stream
-// on it, from which gRPC-Go 1.85 does not recover if the connection is shut
-// down while another stream keeps it open: and to take over from the policy
-// that DNS configured is to shut down all of its connections. What is left
-// inside after that long has its stream, or waits for a connection, which is
-// safe too.
+// patience is how long the move waits for running RPCs. Replacing the policy that DNS
+// configured shuts down all of its connections, and gRPC-Go 1.85 loses an RPC between its
+// pick and the opening of its stream if the connection is shut down then while another stream
+// keeps it open. An RPC that runs for longer has its stream, or waits for a connection, which
+// is safe too.
 const patience = 250 * time.Millisecond
 
-// stop keeps further RPCs waiting, until succeed, and returns when those inside
-// can be left to themselves.
+// stop makes further RPCs wait for succeed, and returns when the running ones are safe.
 func (p *passOn) stop() {
 	s := &succession{idle: make(chan struct{}, 1), over: make(chan struct{})}
 	p.succession.Store(s)
@@ -67,16 +58,15 @@ func (p *passOn) stop() {
 	}
 }
 
-// succeed has the RPCs that wait since stop run by next, which also runs those
-// that find their way here later.
+// succeed makes next run the RPCs that wait, and later ones.
 func (p *passOn) succeed(next grpcbridge.Runner) {
 	s := p.succession.Load()
 	s.next = next
 	close(s.over)
 }
 
-// enter lets an RPC in, or returns who is to run it instead, or why the RPC
-// ends. An RPC that was let in has to leave.
+// enter admits an RPC, which then has to leave, or returns the Runner to run it instead, or
+// the error that the RPC ends with.
 func (p *passOn) enter(ctx context.Context, opts []grpc.CallOption) (instead grpcbridge.Runner, err error) {
 	p.running.Add(1)
 	s := p.succession.Load()
@@ -133,9 +123,8 @@ func (p *passOn) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return stream, p.explained(err)
 }
 
-// explained has an RPC's error say that DNS is in use and why, if it is for want of a
-// connection. gRPC does not tell such errors from those of servers; but for the latter
-// there is a connection.
+// explained adds to the error of an RPC that got no connection that DNS is in use, and why.
+// gRPC does not mark such errors, but those of servers come over a connection.
 func (p *passOn) explained(err error) error {
 	if err == nil || p.channel.GetState() == connectivity.Ready {
 		return err

@@ -124,7 +124,7 @@ func TestPassOnEndsRPCsWhoseContextEnds(t *testing.T) {
 		var finished error
 		err := unaryRPC(ctx, p, 0, grpc.OnFinish(func(err error) { finished = err }))
 		if status.Code(err) != codes.DeadlineExceeded || finished == nil {
-			t.Errorf("error %v, OnFinish was told %v", err, finished)
+			t.Errorf("error %v, OnFinish got %v", err, finished)
 		}
 		if err := streamingRPC(ctx, p); status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("streaming: %v", err)

@@ -14,32 +14,29 @@ import (
 )
 
 // A channel without a bootstrap reads the environment again after minReread, and then at
-// growing intervals of at most maxReread; sooner if gRPC asks for another resolution, but
-// no more often than every minReread.
+// growing intervals up to maxReread; sooner if gRPC calls ResolveNow, but at least minReread
+// after the last time.
 const (
 	minReread = 250 * time.Millisecond
 	maxReread = 10 * time.Second
 )
 
-// pending is the resolver of a channel for which the environment has no bootstrap, or
-// none that it can use. DNS resolves the target, or RPCs fail, until there is one: then
-// the xdsResolver takes over that a new channel would have had from the start. A timer,
-// which Close ends, is all that runs meanwhile.
+// pending is the resolver of a channel for which the environment has no valid bootstrap. DNS
+// resolves the target, or RPCs fail, until there is one; then it delegates to an
+// xdsResolver. Until then it only runs a timer, which Close ends.
 type pending struct {
 	*request
 
-	// mu is held while the environment is read and what follows from it is done. gRPC is
-	// called with it, and calls ResolveNow and Close on a goroutine that it does not wait
-	// for.
-	mu     sync.Mutex
-	closed bool
-	// resolver is what has taken over, nil if nothing has.
-	resolver *xdsResolver
-	timer    *time.Timer
-	interval time.Duration
-	read     time.Time // when the environment was read last
-	byDNS    bool
-	said     string // the error that was reported last
+	// mu is held while the environment is read and the result applied, including calls of
+	// gRPC, which calls ResolveNow and Close on a goroutine that it does not wait for.
+	mu        sync.Mutex
+	closed    bool
+	resolver  *xdsResolver // has taken over, if not nil
+	timer     *time.Timer
+	interval  time.Duration
+	read      time.Time // when the environment was read last
+	byDNS     bool
+	lastError string // reported last
 }
 
 // newPending returns the resolver for a request that failed with err.
@@ -47,7 +44,7 @@ func newPending(q *request, err error) *pending {
 	p := &pending{request: q, interval: minReread, read: time.Now()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cope(err)
+	p.withoutBootstrap(err)
 	p.timer = time.AfterFunc(p.interval, p.reread)
 	return p
 }
@@ -64,31 +61,31 @@ func (p *pending) reread() {
 		p.resolver = r
 		return
 	}
-	p.cope(err)
+	p.withoutBootstrap(err)
 	p.interval = min(2*p.interval, maxReread)
 	p.timer.Reset(p.interval)
 }
 
-// cope has DNS resolve the target, or RPCs fail, because of err. DNS goes on if the
-// environment has come to a bootstrap with faults.
-func (p *pending) cope(err error) {
+// withoutBootstrap starts DNS, or fails RPCs, because of err. If DNS runs, it continues when
+// the environment gets a faulty bootstrap.
+func (p *pending) withoutBootstrap(err error) {
 	if errors.Is(err, bootstrap.ErrNotConfigured) {
-		if err = p.goByDNS(err); err == nil {
-			p.byDNS, p.said = true, ""
+		if err = p.startDNS(err); err == nil {
+			p.byDNS, p.lastError = true, ""
 			return
 		}
 	}
 	err = p.failure(err)
-	if err.Error() == p.said {
+	if err.Error() == p.lastError {
 		return
 	}
-	p.said = err.Error()
+	p.lastError = err.Error()
 	if p.byDNS {
 		logger.Warningf("%s: stays with DNS: %v", p.channel.ClientConn().Target(), err)
 		return
 	}
 	logger.Warningf("%s: no configuration: %v", p.channel.ClientConn().Target(), err)
-	if p.record.Mode() == channels.DNS { // It was so before it was idle.
+	if p.record.Mode() == channels.DNS { // from before it was idle
 		p.record.SetMode(channels.Undecided, err.Error())
 	}
 	p.record.SetReason(err.Error())
@@ -96,10 +93,10 @@ func (p *pending) cope(err error) {
 	p.channel.Fail(err)
 }
 
-// goByDNS starts DNS for a channel in a process that has no bootstrap, for which
-// notConfigured is the error. A channel that xDS configured before, or that leaves its
-// security to the control plane, is not for DNS.
-func (p *pending) goByDNS(notConfigured error) error {
+// startDNS starts DNS because there is no bootstrap, for which notConfigured is the error. A
+// channel that xDS configured before, or that leaves its security to the control plane, does
+// not use DNS.
+func (p *pending) startDNS(notConfigured error) error {
 	switch {
 	case p.record.Mode() == channels.XDS:
 		return notConfigured

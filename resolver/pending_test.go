@@ -14,9 +14,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// The environment is read again at growing intervals, not more often because gRPC asks
-// for it, and no more once the channel is closed.
-func TestTheEnvironmentIsReadAgainNowAndThen(t *testing.T) {
+// The environment is read at growing intervals, hardly more often because of ResolveNow, and
+// not after the channel is closed.
+func TestTheEnvironmentIsReadRepeatedly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
@@ -48,7 +48,7 @@ func TestTheEnvironmentIsReadAgainNowAndThen(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := reads.Load() - before; n > 1 {
-			t.Errorf("read %d times when asked for 100 times, want at most once", n)
+			t.Errorf("read %d times for 100 times ResolveNow, want at most once", n)
 		}
 		cc.Close()
 		synctest.Wait()

@@ -20,9 +20,8 @@ import (
 
 var logger = grpclog.Component("dynxds")
 
-// versions numbers the snapshots of all channels of the process. A number of
-// its own for each channel would start again after an idle period, while RPCs
-// of the time before may still be on their way.
+// versions numbers the snapshots of all channels of the process: numbers per channel would
+// start again after an idle period, while older RPCs may still be in flight.
 var versions atomic.Uint64
 
 type resolverConfig struct {
@@ -36,31 +35,29 @@ type resolverConfig struct {
 	usesXDS   bool   // the channel leaves the security of connections to the control plane
 	metrics   stats.MetricsRecorder
 	policy    bootstrap.DNSFallback
-	noDNS     bool // DNS is out of the question, whatever policy says: errCredentials
+	noDNS     bool // DNS may not be used, whatever policy says: errCredentials
 	record    *channels.Record
 	dns       *dnsSource
 }
 
-// xdsResolver is the resolver of one channel, from one idle period to the
-// next. It publishes what its graph settles on.
+// xdsResolver is the resolver of one channel, between idle periods. It publishes the
+// snapshots of its graph.
 type xdsResolver struct {
 	resolverConfig
 	serviceConfig *serviceconfig.ParseResult
 	graph         *graph
 	rpcs          *configselector.Channel
-	// selector is the one that RPCs are given to, nil if there is none. Only
-	// the publisher uses it.
-	selector *configselector.Selector
-	// connected: a State with a configuration was published. stayed is the last
-	// reason why DNS went on serving. Only the publisher uses them.
-	connected bool
-	stayed    string
+
+	// Only the publisher uses these.
+	selector  *configselector.Selector // in use, or nil
+	connected bool                     // a State with a configuration was published
+	stayed    string                   // the last logged reason to stay with DNS
 
 	mu         sync.Mutex
 	pending    bool           // the graph has changed since the last snapshot
 	publishing bool           // publishAll runs
-	closed     bool           // no publishAll may start any more
-	publishers sync.WaitGroup // the publishAll that runs, if any
+	closed     bool           // publishAll does not start again
+	publishers sync.WaitGroup // of publishAll
 }
 
 func newResolver(c resolverConfig) *xdsResolver {
@@ -76,9 +73,9 @@ func newResolver(c resolverConfig) *xdsResolver {
 	return r
 }
 
-// resume goes on with DNS if that is what the channel had before there was a bootstrap,
-// or before it was idle: RPCs do not wait again for the control plane to say that it has
-// nothing. In the first case they run, and go on to until xDS can take over.
+// resume continues with DNS if that served the channel before there was a bootstrap, or
+// before it was idle, so that RPCs do not wait again for the control plane to answer that
+// there is no Listener. In the first case DNS serves on until xDS can take over.
 func (r *xdsResolver) resume() {
 	before := r.record.Status()
 	if before.Mode != channels.DNS {
@@ -102,8 +99,7 @@ func (r *xdsResolver) resume() {
 
 var errNeverDNS = errors.New("the bootstrap no longer permits DNS")
 
-// ResolveNow implements resolver.Resolver. It is for DNS; management servers
-// push.
+// ResolveNow implements resolver.Resolver. It is for DNS; management servers push.
 func (r *xdsResolver) ResolveNow(o grpcresolver.ResolveNowOptions) { r.dns.resolveNow(o) }
 
 // Close implements resolver.Resolver.
@@ -120,10 +116,9 @@ func (r *xdsResolver) Close() {
 	r.release()
 }
 
-// changed is called by the graph when a snapshot of it would differ from the
-// last one. Publishing waits for gRPC and for the balancer, so it happens on a
-// goroutine of its own, which ends when there is nothing left to publish:
-// changes that arrive meanwhile make one snapshot together.
+// changed is called by the graph when a new snapshot would differ from the last one.
+// Publishing waits for gRPC and for the balancer, so it runs on a goroutine, which ends when
+// nothing is left to publish. Changes that arrive meanwhile share one snapshot.
 func (r *xdsResolver) changed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,8 +144,8 @@ func (r *xdsResolver) publishAll() {
 	}
 }
 
-// apply hands a snapshot to the balancer and to the interceptors. Whoever sees it
-// first waits for the other by its version.
+// apply gives a snapshot to the balancer and to the interceptors. An RPC that sees it in one
+// of them first waits for the other, by the version.
 func (r *xdsResolver) apply(s *snapshot) {
 	state := &balancer.State{Version: s.version, Clusters: s.clusters, Err: s.err}
 	if s.config != nil {
@@ -170,7 +165,7 @@ func (r *xdsResolver) apply(s *snapshot) {
 		state.Reselect = s.config.selector.Reselect
 	}
 	if err := r.cc.UpdateState(balancer.SetState(grpcresolver.State{ServiceConfig: r.serviceConfig}, state)); err != nil {
-		logger.Warningf("%s: gRPC did not take version %d of the configuration: %v", r.channel.ClientConn().Target(), s.version, err)
+		logger.Warningf("%s: gRPC rejected version %d of the configuration: %v", r.channel.ClientConn().Target(), s.version, err)
 	}
 	switch {
 	case s.err != nil:
@@ -183,7 +178,7 @@ func (r *xdsResolver) apply(s *snapshot) {
 	}
 }
 
-// use is called when no RPC is given to another Selector than s any more.
+// use is called when RPCs are given to s only.
 func (r *xdsResolver) use(s *configselector.Selector) {
 	if r.selector != nil && r.selector != s {
 		r.selector.Retire()

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -25,56 +24,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// transport is a transport whose answers the test gives, to the resolvers of
-// one channel.
-type transport struct {
-	mu      sync.Mutex
-	watches map[string]xdsclient.Watcher
-	news    chan struct{}
-}
-
-func (*transport) Bootstrap() *bootstrap.Config {
-	return &bootstrap.Config{Node: &corev3.Node{Id: "node-1"}}
-}
-
-// WatchCollection is for other users of a Client: a channel has no collections.
-func (*transport) WatchCollection(*xdsclient.ResourceType, string, xdsclient.CollectionWatcher) func() {
-	panic("a collection is watched")
-}
-
-func (c *transport) Watch(typ *xdsclient.ResourceType, name string, w xdsclient.Watcher) func() {
-	key := typ.Name + " " + name
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watches[key] = w
-	close(c.news)
-	c.news = make(chan struct{})
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.watches[key] == w {
-			delete(c.watches, key)
-		}
-	}
-}
-
 // watcher waits until the resource is watched.
-func (c *transport) watcher(t *testing.T, key string) xdsclient.Watcher {
+func (c *transport) watcher(t *testing.T, key string) (w xdsclient.Watcher) {
 	t.Helper()
-	ctx := testutils.Context(t)
-	for {
-		c.mu.Lock()
-		w, news := c.watches[key], c.news
-		c.mu.Unlock()
-		if w != nil {
-			return w
+	c.Await(t, key+" to be watched", func() bool {
+		if n := len(c.watches[key]); n > 0 {
+			w = c.watches[key][n-1]
 		}
-		select {
-		case <-news:
-		case <-ctx.Done():
-			t.Fatalf("%s is not watched", key)
-		}
-	}
+		return w != nil
+	})
+	return w
 }
 
 // channelBuilder builds resolvers over a transport.
@@ -107,8 +66,8 @@ func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.Clien
 	return r, nil
 }
 
-// standIn is a channel whose target leads, by DNS, to one backend, and by xDS,
-// once serve is called, to another.
+// standIn is a channel that DNS leads to one backend, and xDS, once serve is called, to
+// another.
 type standIn struct {
 	*channelBuilder
 	t         *testing.T
@@ -119,7 +78,7 @@ type standIn struct {
 func newStandIn(t *testing.T, policy bootstrap.DNSFallback, opts ...grpc.DialOption) *standIn {
 	t.Helper()
 	s := &standIn{
-		channelBuilder: &channelBuilder{transport: &transport{watches: map[string]xdsclient.Watcher{}, news: make(chan struct{})}, policy: policy},
+		channelBuilder: &channelBuilder{transport: newTransport(t), policy: policy},
 		t:              t,
 		dns:            testutils.StartBackend(t, "dns"),
 		mesh:           testutils.StartBackend(t, "mesh"),
@@ -167,7 +126,7 @@ func (s *standIn) settle() {
 		}
 		runtime.Gosched()
 	}
-	s.t.Fatal("the resolver goes on publishing")
+	s.t.Fatal("the resolver does not stop publishing")
 }
 
 // refuse answers the Listener with an error.

@@ -7,54 +7,44 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// unreachable is that the server of a resource is.
+// unreachable is the error that the server of a resource is unreachable.
 func unreachable(resource string) error {
 	return &xdsclient.Error{Kind: xdsclient.KindUnreachable, Resource: resource, Err: errors.New("unreachable")}
 }
 
-// That the server is out of reach says nothing of a resource: what is in use
-// waits for it to come back.
-func TestWhatIsInUseWaitsForAServerThatIsOutOfReach(t *testing.T) {
+// An unreachable server is no answer: what is in use stays until there is one.
+func TestConfigurationInUseWaitsForAnUnreachableServer(t *testing.T) {
 	t.Parallel()
 	t.Run("routes for a Cluster", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"), nil)
-		f.answer("Cluster b", nil, unreachable("b"))
-		f.expectNothing()
-		f.answer("Cluster b", eds("b"), nil)
-		f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.keep("Cluster b", unreachable("b"))
+		f.serve("b", "2")
 		f.expect("R: b=2")
 	})
 	t.Run("routes for endpoints", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"), nil)
-		f.answer("Cluster b", eds("b"), nil)
-		f.answer("ClusterLoadAssignment b", nil, unreachable("b"))
-		f.expectNothing()
-		f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
-		f.expect("R: b=2")
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.answer("Cluster b", eds("b"))
+		f.keep("ClusterLoadAssignment b", unreachable("b"))
+		f.change("ClusterLoadAssignment b", endpoints("b", "2"), "R: b=2")
 	})
 	t.Run("routes, if then there is an answer that is an error", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
-		f.answer("RouteConfiguration R", routes("R", "b"), nil)
-		f.answer("Cluster b", nil, unreachable("b"))
-		f.answer("Cluster b", nil, errors.New("no b"))
-		f.expect("R: b=!no b")
+		f.answer("RouteConfiguration R", routes("R", "b"))
+		f.answer("Cluster b", unreachable("b"))
+		f.change("Cluster b", errors.New("no b"), "R: b=!no b")
 	})
 	t.Run("endpoints for those of another name", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
-		f.answer("Cluster a", eds("other"), nil)
-		f.expect("R: a=1")
-		f.answer("ClusterLoadAssignment other", nil, unreachable("other"))
-		f.expectNothing()
-		f.answer("Cluster a", eds("other"), nil)
-		f.expect("R: a=1")
-		f.answer("ClusterLoadAssignment other", endpoints("other", "2"), nil)
-		f.expect("R: a=2")
+		f.change("Cluster a", eds("other"), "R: a=1")
+		f.keep("ClusterLoadAssignment other", unreachable("other"))
+		f.change("Cluster a", eds("other"), "R: a=1")
+		f.change("ClusterLoadAssignment other", endpoints("other", "2"), "R: a=2")
 	})
 }
 
@@ -68,42 +58,36 @@ func TestRoutesOfAnAuthorityWaitHoweverItIsSpelled(t *testing.T) {
 			listener := "xdstp://" + authority + "/envoy.config.listener.v3.Listener/L"
 			const cluster = "xdstp://a!b/envoy.config.cluster.v3.Cluster/b"
 			f := newFixtureOf(t, listener)
-			f.answer("Listener "+listener, toRDS("R"), nil)
-			f.answer("RouteConfiguration R", routes("R", "a"), nil)
-			f.answer("Cluster a", eds("a"), nil)
-			f.answer("ClusterLoadAssignment a", endpoints("a", "1"), nil)
+			f.answer("Listener "+listener, toRDS("R"))
+			f.answer("RouteConfiguration R", routes("R", "a"))
+			f.serve("a", "1")
 			f.expect("R: a=1")
-			f.answer("RouteConfiguration R", routes("R", cluster), nil)
-			f.answer("Cluster "+cluster, nil, unreachable(cluster))
-			f.expectNothing()
-			f.answer("Cluster "+cluster, eds("b"), nil)
-			f.answer("ClusterLoadAssignment b", endpoints("b", "2"), nil)
-			f.expect("R: " + cluster + "=2")
+			f.answer("RouteConfiguration R", routes("R", cluster))
+			f.keep("Cluster "+cluster, unreachable(cluster))
+			f.answer("Cluster "+cluster, eds("b"))
+			f.change("ClusterLoadAssignment b", endpoints("b", "2"), "R: "+cluster+"=2")
 		})
 	}
 }
 
-// Where there is nothing in use, RPCs are told; and the outage of an authority
-// does not hold up routes that come from another one.
-func TestWhatDoesNotWaitForAServerThatIsOutOfReach(t *testing.T) {
+// Without a configuration in use, RPCs get the error. An outage of one authority does not
+// delay routes of another one.
+func TestWhatDoesNotWaitForAnUnreachableServer(t *testing.T) {
 	t.Parallel()
 	t.Run("the first configuration", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		f.answer("Listener L", toRDS("R"), nil)
-		f.answer("RouteConfiguration R", routes("R", "a"), nil)
+		f.route("a")
 		f.expect("R: a=?")
 		err := unreachable("a")
-		f.answer("Cluster a", nil, err)
-		f.expect("R: a=!" + err.Error())
+		f.change("Cluster a", err, "R: a=!"+err.Error())
 	})
 	t.Run("routes of another authority", func(t *testing.T) {
 		t.Parallel()
 		f := configured(t)
 		const b = "xdstp://other/envoy.config.cluster.v3.Cluster/b"
-		f.answer("RouteConfiguration R", routes("R", "a", b), nil)
+		f.answer("RouteConfiguration R", routes("R", "a", b))
 		err := unreachable(b)
-		f.answer("Cluster "+b, nil, err)
-		f.expect("R: a=1 " + b + "=!" + err.Error())
+		f.change("Cluster "+b, err, "R: a=1 "+b+"=!"+err.Error())
 	})
 }

@@ -7,39 +7,28 @@ import (
 	"strings"
 )
 
-// maxClusterDepth is how many clusters there may be from an aggregate cluster to
-// one with endpoints, both included (gRFC A37: "The tree of aggregate clusters
-// has a depth limit of 16").
+// maxClusterDepth bounds the path from an aggregate cluster to one with endpoints, both
+// included (gRFC A37: "The tree of aggregate clusters has a depth limit of 16").
 const maxClusterDepth = 16
 
-// walk goes depth-first through the graph of clusters under an aggregate cluster
-// and collects those with endpoints, each where it comes up first (gRFC A37).
-// Members that are missing are started on the way. It costs as much as the graph
-// has edges, however many paths there are in it.
+// walk visits the clusters under an aggregate cluster depth-first and collects those with
+// endpoints, each at its first occurrence (gRFC A37). It starts members that are missing.
+// Its cost is linear in the edges of the graph, however many paths there are.
 type walk struct {
-	node *clusterNode
-	// path leads from the aggregate cluster to the one being visited.
-	path []string
-	// seen has all clusters visited; heights the number of clusters from each that
-	// was left again down to the farthest below it.
-	seen    map[string]bool
-	heights map[string]int
-
-	leaves *leaves
-	err    error
+	node    *clusterNode
+	path    []string        // from the aggregate cluster to the one being visited
+	seen    map[string]bool // the clusters visited
+	heights map[string]int  // of the clusters that were left again
+	leaves  *leaves
+	err     error
 }
 
-// leaves are the clusters with endpoints under an aggregate cluster, as a walk has
-// found them. A nil leaves is one that there is not.
+// leaves are the clusters with endpoints under an aggregate cluster. It may be nil.
 type leaves struct {
-	// names are in order of preference.
-	names []string
-	// answered has each of them, and whether it has answered; unanswered counts those
-	// that have not.
-	answered   map[string]bool
+	names      []string        // in order of preference
+	answered   map[string]bool // whether each of names has answered
 	unanswered int
-	// seen has all clusters that the walk visited.
-	seen map[string]bool
+	seen       map[string]bool // all clusters that the walk visited
 }
 
 func (l *leaves) add(name string, answered bool) {
@@ -50,7 +39,7 @@ func (l *leaves) add(name string, answered bool) {
 	}
 }
 
-// answer notes whether a cluster has answered, if it is one of l's.
+// answer records whether a cluster has answered, if it is one of l.
 func (l *leaves) answer(name string, answered bool) {
 	if l == nil || !l.has(name) || l.answered[name] == answered {
 		return
@@ -76,7 +65,8 @@ func newWalk(n *clusterNode) *walk {
 	return &walk{node: n, seen: seen, heights: make(map[string]int), leaves: &leaves{answered: make(map[string]bool), seen: seen}}
 }
 
-// visit returns the height of a cluster. It does nothing after an error.
+// visit returns the height of a cluster: the number of clusters on the longest path down from
+// it. It does nothing after an error.
 func (w *walk) visit(name string) int {
 	height, visited := w.heights[name]
 	switch {
@@ -99,7 +89,7 @@ func (w *walk) visit(name string) int {
 	return height
 }
 
-// below visits what is under the cluster, and returns the greatest height there.
+// below visits the clusters under a cluster, and returns the greatest height.
 func (w *walk) below(name string) int {
 	state := w.node.member(name).state
 	underlying := w.node.under(state)
@@ -114,8 +104,8 @@ func (w *walk) below(name string) int {
 	return most
 }
 
-// fault is an error of the aggregate cluster, found on the step from the end of
-// path to the cluster last.
+// fault returns an error of the aggregate cluster, found on the way from the end of path to
+// the cluster last.
 func (w *walk) fault(last, what, remedy string) error {
 	quoted := make([]string, 0, len(w.path)+1)
 	for _, name := range append(slices.Clone(w.path), last) {

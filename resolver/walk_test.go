@@ -16,11 +16,11 @@ func aggregate(underlying ...string) *xdsresource.Cluster {
 	return &xdsresource.Cluster{Kind: xdsresource.ClusterAggregate, Underlying: underlying}
 }
 
-// give answers clusters with STATIC ones, whose endpoint is their name.
+// give answers clusters with STATIC ones, whose endpoints have their names.
 func (f *fixture) give(clusters ...string) {
 	f.t.Helper()
 	for _, c := range clusters {
-		f.answer("Cluster "+c, inlined(c, static, c), nil)
+		f.answer("Cluster "+c, inlined(c, static, c))
 	}
 }
 
@@ -40,9 +40,9 @@ func TestAggregateIsFlattenedDepthFirst(t *testing.T) {
 		t.Run(tc.given, func(t *testing.T) {
 			t.Parallel()
 			f := routed(t, "A")
-			f.answer("Cluster A", aggregate(tc.graph["A"]...), nil)
+			f.answer("Cluster A", aggregate(tc.graph["A"]...))
 			if c, ok := tc.graph["C"]; ok {
-				f.answer("Cluster C", aggregate(c...), nil)
+				f.answer("Cluster C", aggregate(c...))
 			}
 			f.give(tc.leaves...)
 			f.expect("R: A=" + tc.want)
@@ -55,7 +55,7 @@ func TestAggregateIsFlattenedDepthFirst(t *testing.T) {
 func (f *fixture) chainOf(n int) {
 	f.t.Helper()
 	for i := 1; i < n; i++ {
-		f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)), nil)
+		f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)))
 	}
 }
 
@@ -88,16 +88,16 @@ func TestDepthOfAggregates(t *testing.T) {
 	t.Run("17 by way of a cluster that was visited less deep", func(t *testing.T) {
 		t.Parallel()
 		f := routed(t, "a1")
-		f.answer("Cluster a1", aggregate("b1", "a2"), nil)
-		f.answer("Cluster b1", aggregate("b2"), nil)
-		f.answer("Cluster b2", aggregate("b3"), nil)
+		f.answer("Cluster a1", aggregate("b1", "a2"))
+		f.answer("Cluster b1", aggregate("b2"))
+		f.answer("Cluster b2", aggregate("b3"))
 		f.give("b3")
 		for i := 2; i < 14; i++ {
-			f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)), nil)
+			f.answer(fmt.Sprint("Cluster a", i), aggregate(fmt.Sprint("a", i+1)))
 		}
-		f.answer("Cluster a14", aggregate("b2"), nil) // the 14th, and two more
+		f.answer("Cluster a14", aggregate("b2")) // the 14th, and two more
 		f.expect("R: a1=[b3=b3]")
-		f.answer("Cluster a14", aggregate("b1"), nil)
+		f.answer("Cluster a14", aggregate("b1"))
 		if got := f.describe(); !strings.Contains(got, `"a14" → "b1" (node id`) {
 			t.Errorf("the graph is %s", got)
 		}
@@ -108,17 +108,17 @@ func TestDepthOfAggregates(t *testing.T) {
 func TestCycleOfAggregates(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "A", "B", "D", "S")
-	f.answer("Cluster S", aggregate("S", "D"), nil)
-	f.answer("Cluster A", aggregate("D", "B"), nil)
-	f.answer("Cluster B", aggregate("C"), nil)
+	f.answer("Cluster S", aggregate("S", "D"))
+	f.answer("Cluster A", aggregate("D", "B"))
+	f.answer("Cluster B", aggregate("C"))
 	f.give("D")
-	f.answer("Cluster C", aggregate("B"), nil)
+	f.answer("Cluster C", aggregate("B"))
 	f.expect(`R: A=!aggregate cluster "A" leads back to cluster "B": "A" → "B" → "C" → "B" (node id "node-1"); take that out of the clusters of "C"` +
 		` B=!aggregate cluster "B" leads back to cluster "B": "B" → "C" → "B" (node id "node-1"); take that out of the clusters of "C"` +
 		` D=D` +
 		` S=!aggregate cluster "S" leads back to cluster "S": "S" → "S" (node id "node-1"); take that out of the clusters of "S"`)
 	f.give("C")
-	f.answer("Cluster S", aggregate("D"), nil)
+	f.answer("Cluster S", aggregate("D"))
 	f.give("D")
 	f.expect("R: A=[D=D C=C] B=[C=C] D=D S=[D=D]")
 }
@@ -128,10 +128,10 @@ func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "l0")
 	for i := range 14 {
-		f.answer(fmt.Sprint("Cluster l", i), aggregate(fmt.Sprint("l", i+1), fmt.Sprint("r", i+1)), nil)
-		f.answer(fmt.Sprint("Cluster r", i+1), aggregate(fmt.Sprint("l", i+2), fmt.Sprint("r", i+2)), nil)
+		f.answer(fmt.Sprint("Cluster l", i), aggregate(fmt.Sprint("l", i+1), fmt.Sprint("r", i+1)))
+		f.answer(fmt.Sprint("Cluster r", i+1), aggregate(fmt.Sprint("l", i+2), fmt.Sprint("r", i+2)))
 	}
-	f.answer("Cluster l14", aggregate("l15", "r15"), nil)
+	f.answer("Cluster l14", aggregate("l15", "r15"))
 	f.give("l15", "r15")
 	f.expect("R: l0=[l15=l15 r15=r15]")
 	w := newWalk(f.graph.clusters["l0"])
@@ -146,13 +146,11 @@ func TestAGraphOfManyPathsIsWalkedOnce(t *testing.T) {
 func TestFirstAggregateDoesNotWaitForItsLastCluster(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B", "C"), nil)
-	f.expect("R: A=[B=? C=?]")
+	f.change("Cluster A", aggregate("B", "C"), "R: A=[B=? C=?]")
 	f.give("B")
 	f.expect("R: A=[B=B C=?]")
-	f.answer("Cluster C", aggregate("D", "E"), nil)
-	f.expect("R: A=[B=B D=? E=?]")
-	f.answer("Cluster D", nil, errors.New("no D"))
+	f.change("Cluster C", aggregate("D", "E"), "R: A=[B=B D=? E=?]")
+	f.answer("Cluster D", errors.New("no D"))
 	f.give("E")
 	f.expect("R: A=[B=B D=!no D E=E]")
 }
@@ -160,31 +158,26 @@ func TestFirstAggregateDoesNotWaitForItsLastCluster(t *testing.T) {
 func TestAggregateInUseWaitsForWhatIsNew(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.answer("Cluster A", aggregate("B", "C"))
 	f.give("B", "C")
 	f.expect("R: A=[B=B C=C]")
 
-	f.answer("Cluster A", aggregate("N", "C"), nil)
-	f.expectNothing()
-	f.answer("Cluster C", inlined("C", static, "C2"), nil)
-	f.expect("R: A=[B=B C=C2]")
-	f.answer("Cluster B", inlined("B", static, "B2"), nil)
-	f.expect("R: A=[B=B2 C=C2]")
-	f.answer("Cluster N", eds("N"), nil)
-	f.expectNothing()
-	f.answer("ClusterLoadAssignment N", endpoints("N", "N"), nil)
-	f.expect("R: A=[N=N C=C2]")
+	f.keep("Cluster A", aggregate("N", "C"))
+	f.change("Cluster C", inlined("C", static, "C2"), "R: A=[B=B C=C2]")
+	f.change("Cluster B", inlined("B", static, "B2"), "R: A=[B=B2 C=C2]")
+	f.keep("Cluster N", eds("N"))
+	f.change("ClusterLoadAssignment N", endpoints("N", "N"), "R: A=[N=N C=C2]")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "Cluster N", "Cluster C", "ClusterLoadAssignment N")
 }
 
 func TestRoutesWaitForAllOfAnAggregate(t *testing.T) {
 	t.Parallel()
 	f := configured(t)
-	f.answer("RouteConfiguration R", routes("R", "A"), nil)
-	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.answer("RouteConfiguration R", routes("R", "A"))
+	f.answer("Cluster A", aggregate("B", "C"))
 	f.give("B")
 	f.expectNothing()
-	f.answer("Cluster C", nil, failure(xdsclient.KindDoesNotExist, "no C"))
+	f.answer("Cluster C", failure(xdsclient.KindDoesNotExist, "no C"))
 	if got := f.describe(); !strings.HasPrefix(got, "R: A=[B=B C=!") {
 		t.Errorf("the graph is %s", got)
 	}
@@ -193,23 +186,18 @@ func TestRoutesWaitForAllOfAnAggregate(t *testing.T) {
 func TestAnAggregateClusterChangesItsType(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B"), nil)
+	f.answer("Cluster A", aggregate("B"))
 	f.give("B")
 	f.expect("R: A=[B=B]")
-	f.answer("Cluster A", eds("A"), nil)
-	f.expectNothing()
-	f.answer("Cluster B", inlined("B", static, "B2"), nil)
-	f.expect("R: A=[B=B2]")
-	f.answer("ClusterLoadAssignment A", endpoints("A", "1"), nil)
-	f.expect("R: A=1")
+	f.keep("Cluster A", eds("A"))
+	f.change("Cluster B", inlined("B", static, "B2"), "R: A=[B=B2]")
+	f.change("ClusterLoadAssignment A", endpoints("A", "1"), "R: A=1")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "ClusterLoadAssignment A")
-	f.answer("Cluster A", aggregate("B"), nil)
-	f.expectNothing()
+	f.keep("Cluster A", aggregate("B"))
 	f.give("B")
 	f.expect("R: A=[B=B]")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A", "Cluster B")
-	f.answer("Cluster A", nil, errors.New("A is gone"))
-	f.expect("R: A=!A is gone")
+	f.change("Cluster A", errors.New("A is deleted"), "R: A=!A is deleted")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster A")
 }
 
@@ -217,21 +205,20 @@ func TestAnAggregateClusterChangesItsType(t *testing.T) {
 func TestAClusterUnderAnAggregateAndByItself(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "A", "B")
-	f.answer("Cluster A", aggregate("B"), nil)
+	f.answer("Cluster A", aggregate("B"))
 	f.give("B")
 	f.expect("R: A=[B=B] B=B")
-	f.answer("RouteConfiguration R", routes("R", "B"), nil)
-	f.expect("R: B=B")
+	f.change("RouteConfiguration R", routes("R", "B"), "R: B=B")
 	f.expectWatches("Listener L", "RouteConfiguration R", "Cluster B")
 }
 
 func TestWhatDoesNotChangeUnderAnAggregateKeepsItsPointer(t *testing.T) {
 	t.Parallel()
 	f := routed(t, "A")
-	f.answer("Cluster A", aggregate("B", "C"), nil)
+	f.answer("Cluster A", aggregate("B", "C"))
 	f.give("B", "C")
 	before, _ := f.graph.snapshot().clusters.Get("A")
-	f.answer("Cluster C", inlined("C", static, "C2"), nil)
+	f.answer("Cluster C", inlined("C", static, "C2"))
 	after, _ := f.graph.snapshot().clusters.Get("A")
 	stateOf := func(s *balancer.ClusterState, name string) *balancer.ClusterState {
 		u, _ := s.Underlying.States.Get(name)
@@ -248,8 +235,8 @@ func TestWhatDoesNotChangeUnderAnAggregateKeepsItsPointer(t *testing.T) {
 	}
 }
 
-// What is known of one cluster under an aggregate one costs the same, however many
-// others there are: no walk, no new list.
+// An answer for one cluster under an aggregate one costs the same, however many others there
+// are: no walk, no new list.
 func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
 	const members, answers, limit = 5000, 100, 30_000
 	f := routed(t, "A")
@@ -257,12 +244,12 @@ func TestAnAnswerUnderAnAggregateCostsWhatChanged(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprint("m", i)
 	}
-	f.answer("Cluster A", aggregate(names...), nil)
+	f.answer("Cluster A", aggregate(names...))
 	f.give(names...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range answers {
-		f.answer("Cluster m7", inlined("m7", static, fmt.Sprint(i)), nil)
+		f.answer("Cluster m7", inlined("m7", static, fmt.Sprint(i)))
 		f.graph.snapshot()
 	}
 	runtime.ReadMemStats(&after)

@@ -6,9 +6,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// watch is a watch of one resource of type T on behalf of a graph. It calls
-// changed with the graph locked and remembers the last answer. Its other
-// methods are called with the graph locked.
+// watch is a graph's watch of one resource of type T. It remembers the last answer, and calls
+// changed with the graph locked. Its own methods are called with the graph locked too.
 type watch[T any] struct {
 	graph   *graph
 	typ     *xdsclient.ResourceType
@@ -19,8 +18,7 @@ type watch[T any] struct {
 	cancel  func()
 	last    T
 	lastErr error
-	// ambient has the errors since the last answer; nil if there are none.
-	ambient atomic.Pointer[ambient]
+	ambient atomic.Pointer[ambient] // the errors since the last answer, or nil
 }
 
 type watchPhase int
@@ -48,10 +46,10 @@ func (w *watch[T]) stop() {
 	w.phase = watchStopped
 }
 
-// value returns the resource, if there is one to use.
+// value returns the resource, if there is one.
 func (w *watch[T]) value() (T, bool) { return w.last, w.phase == watchAnswered && w.lastErr == nil }
 
-// err returns why there is no resource to use, if that is the answer.
+// err returns the error in place of the resource, if that is the answer.
 func (w *watch[T]) err() error { return w.lastErr }
 
 // ResourceChanged implements xdsclient.Watcher.
@@ -69,9 +67,9 @@ func (w *watch[T]) ResourceChanged(value any, err error, done func()) {
 	w.changed(w.last, err)
 }
 
-// AmbientError implements xdsclient.Watcher. What is in use stays in use.
+// AmbientError implements xdsclient.Watcher.
 func (w *watch[T]) AmbientError(err error, done func()) {
 	defer done()
 	w.ambient.Store(w.ambient.Load().with(err))
-	logger.Warningf("%s %q stays as it was: %v", w.typ.Name, w.name, err)
+	logger.Warningf("%s %q: the last valid version stays in use: %v", w.typ.Name, w.name, err)
 }

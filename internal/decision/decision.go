@@ -1,9 +1,7 @@
-// Package decision holds the Decision: what one RPC was given when its route
-// was chosen, and how the picker gets at it.
-//
-// It is not for routing: configselector makes a Decision, the balancer's root
-// picker reads it, and nothing in between looks inside. The Decision travels
-// as the RPC's context, because a picker sees nothing else of the RPC.
+// Package decision carries what was decided for an RPC when its route was chosen to the
+// picker. It does not route: configselector makes a Decision, the balancer's root picker
+// reads it. The Decision travels as the RPC's context, because a picker sees nothing else of
+// the RPC.
 package decision
 
 import (
@@ -16,73 +14,62 @@ import (
 	"github.com/dynxds/dynxds/httpfilter"
 )
 
-// Decision is what one RPC was given by one snapshot of the configuration. It
-// is itself the context of the RPC, so that handing it down costs the RPC
-// this one allocation and no other.
-//
-// A Decision is immutable once the RPC has been passed on to gRPC. A picker
-// that finds it out of date asks for another one and leaves this one alone.
+// Decision is what one version of the configuration decided for one RPC. It is itself the
+// context of the RPC, so that it costs one allocation. It is immutable once the RPC was
+// passed to gRPC: a picker that finds it outdated asks for another one.
 type Decision struct {
-	// Context is the context the RPC has behind the HTTP filters, deadline and
-	// outgoing metadata included.
+	// Context is the context of the RPC after the HTTP filters, with deadline and outgoing
+	// metadata.
 	context.Context
 
-	// Channel identifies the channel that decided. A context may be reused
-	// for an RPC on another channel (credentials and stats handlers do), to
-	// which this Decision means nothing.
+	// Channel identifies the channel that decided. Credentials and stats handlers may use
+	// the context for an RPC on another channel, for which the Decision does not hold.
 	Channel *grpc.ClientConn
-	// Version is the version of the snapshot the Decision was made from.
-	// Versions grow over the whole process, never only within a channel, so
-	// that they stay comparable when a channel was idle in between.
+	// Version is the version of the configuration. Versions grow over the whole process, so
+	// that they stay comparable after a channel was idle.
 	Version uint64
 	// Method is the full method that the application called,
 	// "/package.Service/Method".
 	Method string
-	// Cluster is the name of the cluster that the RPC goes to.
-	Cluster string
-	// Extra is what only some RPCs are given. nil: none of it.
-	Extra *Extra
+	Cluster string // the cluster that the RPC goes to
+	Extra   *Extra // what only some RPCs have, or nil
 
-	hash atomic.Uint64 // see Hash; not in use if there is an Extra
+	hash atomic.Uint64 // see Hash; unused if there is an Extra
 }
 
-// Extra is what an RPC was given beyond a cluster.
+// Extra is what was decided for an RPC beyond its cluster.
 type Extra struct {
-	// RPC knows the RPC as the application made it.
+	// RPC is the RPC as the application made it.
 	RPC RPC
-	// WireMethod is the method that gRPC is given, which differs from
-	// Decision.Method after a rewrite.
+	// WireMethod is the method on the wire: Decision.Method, or its rewrite.
 	WireMethod string
-	// Authority is the ":authority" of the RPC, for endpoints without hostname if
-	// AutoHost is set. Empty: that of the channel.
+	// Authority is the ":authority" of the RPC; with AutoHost, that for endpoints without a
+	// hostname. Empty: that of the channel.
 	Authority string
-	// AutoHost asks the picker to set ":authority" to the hostname of the
-	// endpoint that it picks, if that has one (gRFC A81); see AuthorityFor.
-	// gRPC keeps to grpc.CallAuthority if the application has used that.
+	// AutoHost asks the picker to set ":authority" to the hostname of the endpoint, if it
+	// has one (gRFC A81); see AuthorityFor. grpc.CallAuthority takes precedence.
 	AutoHost bool
-	// HostOverride is the endpoint that a filter asks the picker for (gRFC A55).
-	// nil: none does, and none wants to know which one it is.
+	// HostOverride is the endpoint that a filter asks for (gRFC A55), or nil.
 	HostOverride *httpfilter.HostOverride
-	// Pinned says that it was not the route that chose the cluster, so that no
-	// other route may choose another one.
+	// Pinned reports that a filter or mirror policy chose the cluster, so that Reselect
+	// keeps it.
 	Pinned bool
 
 	dropped atomic.Bool
-	hash    atomic.Uint64 // see Decision.Hash; the attempts of an RPC share it
+	hash    atomic.Uint64 // see Decision.Hash; shared by the attempts of an RPC
 }
 
-// RPC is an RPC as the application made it, before filters and the route's
-// edits.
+// RPC is an RPC as the application made it, before filters and the route's edits.
 type RPC interface {
-	// Origin returns what the RPC is routed by, beside its method: its context
-	// and the headers that do not come from there.
+	// Origin returns what the RPC is routed by, beside its method: its context and the
+	// headers that are not in the context.
 	Origin() (ctx context.Context, authority, contentType string)
-	// Hash computes the hash of the RPC from its route's hash policies (gRFC
-	// A42). It reports false if they give none.
+	// Hash computes the hash by the route's hash policies (gRFC A42). It reports false if
+	// they yield none.
 	Hash() (hash uint64, ok bool)
 }
 
-// WireMethod returns the method that gRPC is given.
+// WireMethod returns the method on the wire.
 func (d *Decision) WireMethod() string {
 	if d.Extra != nil && d.Extra.WireMethod != "" {
 		return d.Extra.WireMethod
@@ -90,8 +77,8 @@ func (d *Decision) WireMethod() string {
 	return d.Method
 }
 
-// Copy returns a Decision for another attempt or a copy of the RPC. It shares
-// the Extra, and with it the hash.
+// Copy returns a Decision for another attempt, or for a mirror. It shares the Extra, and so
+// the hash.
 func (d *Decision) Copy() *Decision {
 	return &Decision{
 		Context: d.Context, Channel: d.Channel, Version: d.Version,
@@ -99,9 +86,9 @@ func (d *Decision) Copy() *Decision {
 	}
 }
 
-// AuthorityFor returns the ":authority" that the picker is to set, with
-// balancer.PickResult.Metadata, for an RPC to an endpoint with the given
-// hostname (gRFC A81), which may be empty. It returns "" if it is to set none.
+// AuthorityFor returns the ":authority" that the picker has to set, in
+// balancer.PickResult.Metadata, for an endpoint with the given hostname, which may be empty
+// (gRFC A81). "": none.
 func (d *Decision) AuthorityFor(hostname string) string {
 	switch {
 	case d.Extra == nil || !d.Extra.AutoHost:
@@ -113,17 +100,15 @@ func (d *Decision) AuthorityFor(hostname string) string {
 	}
 }
 
-// Hash returns the hash of the RPC (gRFC A42): that of the route's hash
-// policies, or else a random number. It stays the same for all picks and all
-// attempts of the RPC. It is made at the first call, so that RPCs to clusters
-// that do not hash pay nothing.
+// Hash returns the hash of the RPC (gRFC A42): that of the route's hash policies, or else a
+// random number. All picks and attempts of the RPC get the same. It is computed by the
+// first call, so that RPCs to clusters that do not hash pay nothing.
 func (d *Decision) Hash() uint64 {
 	kept := &d.hash
 	if d.Extra != nil {
 		kept = &d.Extra.hash
 	}
-	// 0 stands for no hash. Policies that give 0 are asked at each pick, and
-	// give it each time.
+	// 0 stands for no hash. A hash of 0 is computed by each pick.
 	if hash := kept.Load(); hash != 0 {
 		return hash
 	}
@@ -144,8 +129,8 @@ func (d *Decision) policyHash() (hash uint64, ok bool) {
 	return d.Extra.RPC.Hash()
 }
 
-// Drop is called by a picker that ends the RPC on purpose, so that it is not
-// retried (gRFC A6, "Transparent Retries").
+// Drop is called by a picker that drops the RPC, so that it is not retried (gRFC A6,
+// "Transparent Retries").
 func (d *Decision) Drop() {
 	if d.Extra != nil {
 		d.Extra.dropped.Store(true)
@@ -157,8 +142,8 @@ func (d *Decision) Dropped() bool { return d.Extra != nil && d.Extra.dropped.Loa
 
 type contextKey struct{}
 
-// Value returns the Decision itself under the key of this package, and what
-// the application's context holds under any other.
+// Value returns the Decision itself for the key of this package, and the value of the
+// application's context for any other.
 func (d *Decision) Value(key any) any {
 	if _, ok := key.(contextKey); ok {
 		return d

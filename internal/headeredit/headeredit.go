@@ -1,9 +1,6 @@
-// Package headeredit reads Envoy's header edits: which headers can be edited
-// at all, and what the values are. It is for the HTTP filters that make some,
-// and for xdsresource, which compiles those of routes in a way of its own.
-//
-// An edit that gRPC cannot carry out is left out and reported, it does not
-// make its resource invalid.
+// Package headeredit reads Envoy's header edits, for HTTP filters and for xdsresource, which
+// compiles those of routes in a way of its own. An edit that gRPC does not support is left
+// out and reported; it does not make the resource invalid.
 package headeredit
 
 import (
@@ -16,7 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Side says which metadata an edit is for.
+// Side is the side whose metadata an edit changes.
 type Side int
 
 // The sides.
@@ -38,8 +35,7 @@ func (e Edits) Apply(md metadata.MD) {
 	}
 }
 
-// FromOptions reads a list of HeaderValueOption. ignored says which of them are
-// left out, and why.
+// FromOptions reads a list of HeaderValueOption. ignored describes those that are left out.
 func FromOptions(side Side, options []*corepb.HeaderValueOption) (edits Edits, ignored []string) {
 	for _, option := range options {
 		edit, err := FromOption(side, option)
@@ -52,7 +48,7 @@ func FromOptions(side Side, options []*corepb.HeaderValueOption) (edits Edits, i
 	return edits, ignored
 }
 
-// FromOption reads a HeaderValueOption. An error says why gRPC cannot do that.
+// FromOption reads a HeaderValueOption. It fails if gRPC does not support the edit.
 func FromOption(side Side, pb *corepb.HeaderValueOption) (Edit, error) {
 	name, err := Name(side, pb.GetHeader().GetKey())
 	if err != nil {
@@ -101,7 +97,7 @@ func Remove(side Side, key string) (Edit, error) {
 	return func(md metadata.MD) { delete(md, name) }, nil
 }
 
-// Name returns the name of a header in lower case, or why it cannot be edited.
+// Name returns the name of a header in lower case. It fails if the header cannot be edited.
 func Name(side Side, key string) (string, error) {
 	name := strings.ToLower(key)
 	why := ""
@@ -132,8 +128,8 @@ func notInNames(r rune) bool {
 	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-// Value returns the value that a header gets, as it is in metadata, or why gRPC
-// cannot send it. name is in lower case.
+// Value returns the value of a header in the form of metadata. It fails if gRPC cannot send
+// it. name is in lower case.
 func Value(name string, pb *corepb.HeaderValue) (string, error) {
 	text := pb.GetValue()
 	if text == "" {

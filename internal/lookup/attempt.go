@@ -19,7 +19,7 @@ func (l *lookup) run() bool {
 		l.answer(nil, err)
 		return false
 	}
-	// Nobody else calls the resolver: it may call back from within Build, and its
+	// No other goroutine calls the resolver: it may call back from within Build, and its
 	// Close waits for such a call to return.
 	defer r.Close()
 	select {
@@ -30,8 +30,8 @@ func (l *lookup) run() bool {
 	}
 }
 
-// attempt is what gRPC's resolver reports to for one look-up. The first report ends
-// it; what a resolver says after that counts too, as long as the name is watched.
+// attempt is the resolver.ClientConn of one look-up. The first report ends it; later ones
+// count too while the name is watched.
 type attempt struct {
 	lookup *lookup
 	once   sync.Once
@@ -80,7 +80,7 @@ func (a *attempt) NewAddress(addresses []resolver.Address) {
 	_ = a.UpdateState(resolver.State{Addresses: addresses})
 }
 
-// ParseServiceConfig implements resolver.ClientConn. There is none to parse.
+// ParseServiceConfig implements resolver.ClientConn.
 func (a *attempt) ParseServiceConfig(string) *serviceconfig.ParseResult {
-	return &serviceconfig.ParseResult{Err: fmt.Errorf("the look-up of %q takes no service config", a.lookup.name)}
+	return &serviceconfig.ParseResult{Err: fmt.Errorf("the look-up of %q does not use service configs", a.lookup.name)}
 }

@@ -1,14 +1,12 @@
-// Package lookup finds the addresses of host names, as the endpoints of clusters
-// need them: for as long as somebody watches a name, and once for all watchers of
-// the process.
+// Package lookup resolves host names to addresses for the endpoints of clusters, once per
+// name in the process, while the name is watched.
 //
-// The look-ups are those of gRPC's resolver "dns", from gRPC's registry: each one
-// builds a resolver, takes its first answer, and closes it. So a name that is watched
-// costs no goroutine between its look-ups, and there are at most MaxLookups of them
-// at a time. When a name is looked up again is decided as gRPC does: when somebody
-// asks, but no sooner after a look-up than the minimum says; and after a failure with
-// growing intervals. The addresses go to the resolver's graph. This package knows
-// nothing of clusters, and reads no service config from DNS: package dnsconfig does.
+// Each look-up builds gRPC's resolver "dns", from gRPC's registry, takes its first answer
+// and closes it, so that a name costs no goroutine between its look-ups. At most MaxLookups
+// run at a time. As in gRPC, a name is looked up again on demand, but not before the minimum
+// interval is over, and after a failure with growing intervals. The addresses go to the
+// resolver's graph. This package does not know clusters, nor does it read a service config
+// from DNS, as package dnsconfig does.
 package lookup
 
 import (
@@ -26,39 +24,37 @@ import (
 
 var logger = grpclog.Component("dynxds")
 
-// Result is what DNS says of a name. It is immutable.
+// Result is the state of a name. It is immutable.
 type Result struct {
 	// Addresses are those of the last answer that had any, as "ip:port".
 	Addresses []string
-	// Err is why there is none. nil without Addresses: DNS has not answered yet.
+	// Err is the reason for the lack of addresses; nil if DNS has not answered yet.
 	Err error
 }
 
 // Answered reports whether DNS has answered at all.
 func (r Result) Answered() bool { return r.Err != nil || r.Addresses != nil }
 
-// errNoAddress is also what becomes of a name that does not exist: gRPC's
-// resolver does not tell.
+// errNoAddress also stands for a name that does not exist, which gRPC's resolver does not
+// distinguish.
 var errNoAddress = errors.New("DNS has no address for it")
 
-// lookups has the names that somebody watches.
+// lookups has the names that are watched.
 var lookups refpool.Pool[string, *lookup]
 
 // lookup is one name.
 type lookup struct {
 	name string
-	// over is closed when nobody watches any more.
-	over chan struct{}
+	over chan struct{} // closed when the last watch ends
 
-	// mu is held for no call.
-	mu      sync.Mutex
+	mu      sync.Mutex // not held for calls
 	result  Result
 	watches map[*Watch]struct{}
 	schedule
 }
 
-// Watch is one interest in a name. Its methods may be called from anywhere and do
-// not wait.
+// Watch is a watch of a name. Its methods do not block and are safe for concurrent use, from
+// callbacks too.
 type Watch struct {
 	lookup  *lookup // nil if the name is an address
 	release func()
@@ -68,22 +64,20 @@ type Watch struct {
 
 // Limits say how often a name is looked up.
 type Limits struct {
-	// Least is the least time from one look-up to the next (gRPC's
-	// dns.SetMinResolutionInterval).
+	// Least is the minimum interval of look-ups (gRPC's dns.SetMinResolutionInterval).
 	Least time.Duration
-	// Refresh is how often the name is looked up even if nobody asks, in any case no
-	// more often than each second and than Least says. 0: only if somebody asks.
+	// Refresh is the interval of look-ups without demand, at least Least and one second.
+	// 0: only on demand.
 	Refresh time.Duration
 }
 
-// minRefresh is the shortest interval of look-ups that nobody asks for.
+// minRefresh is the minimum of Limits.Refresh.
 const minRefresh = time.Second
 
-// Start has a name, "host:port", looked up until Stop. It returns what is known
-// already. changed is called, one call at a time and with no lock held, when the
-// addresses are others, in whatever order, or there are none for another reason;
-// it may be called once more while Stop runs. Of several limits for one name, the
-// shortest times count.
+// Start looks up a name, "host:port", until Stop, and returns what is known already. changed
+// is called when the set of addresses or the error changes, one call at a time and with no
+// lock held, maybe once more while Stop runs. The shortest limits of all watches of a name
+// apply.
 func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
 	if limits.Refresh > 0 {
 		limits.Refresh = max(limits.Refresh, minRefresh)
@@ -111,17 +105,17 @@ func Start(name string, limits Limits, changed func(Result)) (*Watch, Result) {
 	return w, l.result
 }
 
-// Watched reports whether somebody watches the name. It is for tests.
+// Watched reports whether the name is watched, for tests.
 func Watched(name string) bool { return lookups.Has(name) }
 
-// ResolveNow has the name looked up again, as soon as the limits permit it.
+// ResolveNow looks up the name again, as soon as the limits permit it.
 func (w *Watch) ResolveNow() {
 	if w.lookup != nil {
 		w.lookup.ask()
 	}
 }
 
-// Stop ends the Watch, and the look-ups if nobody else watches the name.
+// Stop ends the Watch, and the look-ups with the last Watch of the name.
 func (w *Watch) Stop() {
 	if w.lookup == nil {
 		return
@@ -137,13 +131,13 @@ func (l *lookup) remove(w *Watch) {
 		return
 	}
 	delete(l.watches, w)
-	if len(l.watches) > 0 { // else it ends, or somebody is about to watch it
+	if len(l.watches) > 0 { // else it ends, or another watch is about to start
 		l.limitLocked()
 		l.planLocked()
 	}
 }
 
-// end ends the look-ups of a name that nobody watches.
+// end ends the look-ups of a name that is no longer watched.
 func (l *lookup) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,9 +145,8 @@ func (l *lookup) end() {
 	close(l.over)
 }
 
-// answer takes an answer of DNS. Addresses stay in use until there are others:
-// where they lead nowhere any more, connections fail and say so, but where DNS is
-// at fault they are all that is left.
+// answer handles an answer of DNS. After a failure the old addresses stay in use: if they
+// are outdated, connections fail and say so; if DNS is at fault, they are all there is.
 func (l *lookup) answer(addresses []string, err error) {
 	if err == nil && len(addresses) == 0 {
 		err = errNoAddress
@@ -164,7 +157,7 @@ func (l *lookup) answer(addresses []string, err error) {
 	switch {
 	case err != nil && before.Addresses != nil:
 		l.mu.Unlock()
-		logger.Warningf("the addresses of %q stay in use: %v", l.name, err)
+		logger.Warningf("%q keeps its addresses: %v", l.name, err)
 		return
 	case before.same(now):
 		l.mu.Unlock()
@@ -181,8 +174,8 @@ func (l *lookup) answer(addresses []string, err error) {
 	}
 }
 
-// same reports whether r and o are the same but for the order of addresses,
-// which DNS changes from one answer to the next.
+// same reports whether r and o are equal but for the order of the addresses, which DNS
+// rotates.
 func (r Result) same(o Result) bool {
 	if r.Err != nil && o.Err != nil {
 		return r.Err.Error() == o.Err.Error()

@@ -37,7 +37,7 @@ func (u underZone) Run() int {
 	return u.m.Run()
 }
 
-// watched is a Watch and what it was told.
+// watched is a Watch and its results.
 type watched struct {
 	*lookup.Watch
 	results chan lookup.Result
@@ -95,9 +95,9 @@ func TestAddressesOfAName(t *testing.T) {
 	})
 }
 
-// Without TXT records, as the service config is not DNS's to give (gRFC A37,
+// The service config of a cluster does not come from DNS (gRFC A37,
 // "xds_cluster_resolver_experimental LB Policy").
-func TestNoServiceConfigIsAskedFor(t *testing.T) {
+func TestNoServiceConfigIsLookedUp(t *testing.T) {
 	t.Parallel()
 	name := nameOf(t)
 	zone.SetA(name, "10.0.0.1")
@@ -107,7 +107,7 @@ func TestNoServiceConfigIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestAnotherOrderIsNoNews(t *testing.T) {
+func TestAnotherOrderIsNoChange(t *testing.T) {
 	t.Parallel()
 	name := nameOf(t)
 	zone.SetA(name, "10.0.0.1", "10.0.0.2")
@@ -145,13 +145,13 @@ func TestANameIsLookedUpOnceForAll(t *testing.T) {
 		t.Errorf("%d results after Stop", n)
 	}
 	second.Stop()
-	t.Run("and anew for the next one", func(t *testing.T) {
+	t.Run("and again for the next one", func(t *testing.T) {
 		zone.SetA(name, "10.0.0.3")
 		start(t, name+":80", 0).expect(t, "the third watcher", "10.0.0.3:80")
 	})
 }
 
-func TestAFailureIsToldUntilThereAreAddresses(t *testing.T) {
+func TestAFailureIsReportedUntilThereAreAddresses(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		given string

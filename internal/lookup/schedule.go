@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// MaxLookups is how many names are looked up at one time. Others wait for their turn.
+// MaxLookups is the number of look-ups that run at a time. Others are queued.
 const MaxLookups = 100
 
-// queue holds the names that wait for their turn. Its goroutines live as long as there
-// are any.
+// queue holds the names that wait for a look-up. Its goroutines end when it is empty.
 var queue struct {
 	mu      sync.Mutex
 	waiting list.List // of *lookup
@@ -20,28 +19,24 @@ var queue struct {
 
 // schedule is when a name is looked up. Guarded by lookup.mu.
 type schedule struct {
-	phase  phase
-	limits Limits
-	// asked: it is to be looked up as soon as the limits permit it.
-	asked bool
-	// last is when the last look-up ended; retry is when the next one begins, after
-	// failures.
-	last, retry time.Time
-	failures    int
-	// timer runs until the next look-up, if there is to be one.
-	timer *time.Timer
-	// place is where the name is in the queue. Guarded by queue.mu.
-	place *list.Element
+	phase    phase
+	limits   Limits
+	asked    bool      // there is demand for a look-up
+	last     time.Time // end of the last look-up
+	retry    time.Time // start of the next look-up after failures
+	failures int
+	timer    *time.Timer   // until the next look-up, if one is planned
+	place    *list.Element // in the queue; guarded by queue.mu
 }
 
 type phase int
 
 const (
-	fresh   phase = iota // it was never looked up
+	fresh   phase = iota // never looked up
 	resting              // between two look-ups
-	queued               // it waits for its turn
-	running              // it is being looked up
-	ended                // nobody watches it
+	queued
+	running
+	ended // no longer watched
 )
 
 // Intervals after failures are those of gRPC (connection-backoff.md).
@@ -52,7 +47,7 @@ const (
 	jitter     = 0.2
 )
 
-// limitLocked makes the limits those of the watches together.
+// limitLocked sets the limits to the shortest ones of the watches.
 func (l *lookup) limitLocked() {
 	first := true
 	var limits Limits
@@ -77,7 +72,7 @@ func (l *lookup) ask() {
 	}
 }
 
-// planLocked sets the timer for the next look-up, or begins it.
+// planLocked sets the timer for the next look-up, or queues it.
 func (l *lookup) planLocked() {
 	if l.phase != resting {
 		return
@@ -111,7 +106,7 @@ func (l *lookup) stopTimerLocked() {
 	}
 }
 
-// due is called by the timer, maybe too early.
+// due is called by the timer, which may be early.
 func (l *lookup) due() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +125,7 @@ func (l *lookup) enqueueLocked() {
 	}
 }
 
-// work looks names up until none waits.
+// work looks up names until the queue is empty.
 func work() {
 	for l := next(); l != nil; l = next() {
 		if l.begin() {
@@ -139,7 +134,7 @@ func work() {
 	}
 }
 
-// next returns the name whose turn it is; nil ends the worker.
+// next removes the first name from the queue; nil ends the worker.
 func next() *lookup {
 	queue.mu.Lock()
 	defer queue.mu.Unlock()
@@ -179,7 +174,7 @@ func (l *lookup) finish(ok bool) {
 	l.planLocked()
 }
 
-// retryAfter returns how long to wait after the given number of failures in a row.
+// retryAfter returns the backoff after a failure that follows the given number of others.
 func retryAfter(failures int) time.Duration {
 	wait := float64(firstRetry)
 	for ; failures > 0 && wait < float64(lastRetry); failures-- {

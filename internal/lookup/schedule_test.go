@@ -15,8 +15,8 @@ import (
 	"github.com/dynxds/dynxds/internal/lookup"
 )
 
-// fakes are the names that end in ".fake:80", in the place of gRPC's resolver, which
-// has the others. Its tests run in synctest bubbles and not in parallel.
+// fakes resolves names that end in ".fake:80", and gRPC's resolver the others. Its tests
+// run in synctest bubbles and not in parallel.
 var fakes = &fakeDNS{Builder: grpcresolver.Get("dns")}
 
 type fakeDNS struct {
@@ -85,11 +85,11 @@ func TestANameIsLookedUpNoMoreOftenThanTheLimitsSay(t *testing.T) {
 		ask    bool
 		want   []time.Duration // when, in the first minute and a half
 	}{
-		{"nobody asks", lookup.Limits{Least: 30 * time.Second}, false, []time.Duration{0}},
-		{"somebody asks all the time", lookup.Limits{Least: 30 * time.Second}, true, []time.Duration{0, 30 * time.Second, 60 * time.Second}},
+		{"no demand", lookup.Limits{Least: 30 * time.Second}, false, []time.Duration{0}},
+		{"constant demand", lookup.Limits{Least: 30 * time.Second}, true, []time.Duration{0, 30 * time.Second, 60 * time.Second}},
 		{"a refresh", lookup.Limits{Least: time.Second, Refresh: 40 * time.Second}, false, []time.Duration{0, 40 * time.Second, 80 * time.Second}},
 		{"a refresh that is too frequent", lookup.Limits{Least: 50 * time.Second, Refresh: time.Second}, false, []time.Duration{0, 50 * time.Second}},
-		{"a refresh, and somebody asks", lookup.Limits{Least: 50 * time.Second, Refresh: 80 * time.Second}, true, []time.Duration{0, 50 * time.Second}},
+		{"a refresh, and demand", lookup.Limits{Least: 50 * time.Second, Refresh: 80 * time.Second}, true, []time.Duration{0, 50 * time.Second}},
 	} {
 		t.Run(tc.given, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -143,9 +143,9 @@ func TestIntervalsAfterFailuresGrow(t *testing.T) {
 	})
 }
 
-// Names wait for their turn, so that a cluster of ten thousand names costs no more
-// goroutines than one of a hundred.
-func TestFewNamesAreLookedUpAtOneTime(t *testing.T) {
+// Look-ups are queued, so that a cluster of ten thousand names costs no more goroutines
+// than one of a hundred.
+func TestConcurrentLookUpsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const names = 10 * lookup.MaxLookups
 		fakes.reset(nil)
@@ -163,11 +163,11 @@ func TestFewNamesAreLookedUpAtOneTime(t *testing.T) {
 			t.Errorf("after 7 answers %d look-ups began, %d are under way, want %d and %d",
 				begun, open, lookup.MaxLookups+7, lookup.MaxLookups)
 		}
-		for _, w := range slices.Backward(watches) { // those that wait first: else they get a turn
+		for _, w := range slices.Backward(watches) { // queued ones first, or they start
 			w.Stop()
 		}
 		if begun, open := fakes.counts(); begun > lookup.MaxLookups+7 || open != 0 {
-			t.Errorf("when nobody watches any more %d look-ups began, %d are under way", begun, open)
+			t.Errorf("after the last Stop %d look-ups began, %d are under way", begun, open)
 		}
 	})
 }

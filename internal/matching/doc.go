@@ -1,11 +1,10 @@
-// Package matching finds the route of an RPC: by the method's path, its query, its
-// headers and a fraction of RPCs (gRFC A28), the first route that fits. It knows no
-// protos and no actions; package xdsresource makes its values of resources.
+// Package matching finds the route of an RPC: the first one whose conditions on path, query,
+// headers and a fraction of RPCs hold (gRFC A28). It knows neither protos nor actions;
+// package xdsresource makes its values from resources.
 //
-// A Table finds routes; a Domains finds virtual hosts. Both are immutable to the caller
-// and safe for concurrent use. For the first 1,024 methods a Table remembers which routes
-// can match the path. Later RPCs of such a method compare no path and run no regular
-// expression on it, and routes that want a header to have one value are looked up by that
-// value. Finding allocates only for a method that it has not seen before, or if it has to
-// copy metadata, see RPC.Context.
+// A Table finds routes, a Domains virtual hosts. Both are immutable to the caller and safe
+// for concurrent use. For the first 1,024 methods a Table remembers which routes can match
+// the path, so that later RPCs of the method compare no path and run no regular expression
+// on it, and look up routes that require one value of a header by that value. Finding a
+// route allocates only for a new method, or to copy metadata, see RPC.Context.
 package matching

@@ -5,21 +5,20 @@ import (
 	"strings"
 )
 
-// Domains finds virtual hosts, which are numbers, by authority: the one with that exact
-// domain, else the one with the longest matching "*suffix", else the longest matching
-// "prefix*", else "*".
+// Domains finds the number of a virtual host by authority: the one with that exact domain,
+// else with the longest matching "*suffix", else "prefix*", else "*".
 type Domains struct {
 	exact    map[string]int
 	suffixes wildcards
 	prefixes wildcards
-	// all is the virtual host with the domain "*".
-	all int
+	all      int // the virtual host with the domain "*"
 }
 
 // NoHost stands for no virtual host.
 const NoHost = -1
 
-// NewDomains returns an empty Domains. When all domains were added, Sort is called.
+// NewDomains returns an empty Domains, with room for n. The caller adds domains and calls
+// Sort.
 func NewDomains(n int) *Domains { return &Domains{exact: make(map[string]int, n), all: NoHost} }
 
 // Sort ends the adding of domains.
@@ -28,7 +27,7 @@ func (d *Domains) Sort() {
 	d.prefixes.sort()
 }
 
-// Add enters a domain in which DomainFault finds none.
+// Add adds a domain, which has no DomainFault.
 func (d *Domains) Add(domain string, host int) {
 	domain = strings.ToLower(domain)
 	switch {
@@ -67,13 +66,11 @@ func (d *Domains) Find(authority string) int {
 	return d.all
 }
 
-// wildcards are the domains with the wildcard at one end.
+// wildcards are the domains with a wildcard at one end.
 type wildcards struct {
-	// hosts is keyed by the text beside the wildcard.
-	hosts map[string]int
-	// lengths has the distinct lengths of the keys, the longest first, so that
-	// a lookup is one map access per length instead of one comparison per
-	// domain.
+	hosts map[string]int // by the text beside the wildcard
+	// lengths has the distinct lengths of the keys, the longest first: a lookup is one map
+	// access per length.
 	lengths []int
 }
 
@@ -91,7 +88,7 @@ func (w *wildcards) sort() {
 	slices.Reverse(w.lengths)
 }
 
-// DomainFault says what is wrong with a domain, or returns "".
+// DomainFault describes the fault of a domain, or returns "".
 func DomainFault(domain string) string {
 	if domain == "" {
 		return "must not be empty"

@@ -2,40 +2,29 @@ package matching
 
 import "strconv"
 
-// HeaderKind says what a Header asks of the header.
+// HeaderKind is the kind of a Header.
 type HeaderKind int
 
 // The kinds of Header.header_match_specifier. The deprecated ones that
 // compare strings are a HeaderMatches like string_match.
 const (
-	// HeaderMatches asks that String matches the value.
-	HeaderMatches HeaderKind = iota
-	// HeaderRange asks for a decimal integer from Start up to, but not
-	// including, End.
-	HeaderRange
-	// HeaderPresent asks that the header is there, if Present is set, or that
-	// it is not.
-	HeaderPresent
+	HeaderMatches HeaderKind = iota // String matches the value
+	HeaderRange                     // the value is a decimal integer in [Start, End)
+	HeaderPresent                   // the header is present, or absent, as Present says
 )
 
-// Header is one condition on the headers of an RPC (gRFC A28). Several
-// values of one header count as one, joined with ",". Headers whose names end
-// in "-bin" are never there.
+// Header is a condition on a header of an RPC (gRFC A28). Several values are joined with
+// ",". Headers whose names end in "-bin" are absent.
 type Header struct {
-	// Name is the name of the header in lower case.
-	Name string
-	Kind HeaderKind
-	// String is for HeaderMatches.
-	String String
-	// Start and End are for HeaderRange.
-	Start, End int64
-	// Present is for HeaderPresent.
-	Present bool
-	// Invert turns the result around. A header that is not there still does
-	// not match a HeaderMatches or HeaderRange.
+	Name       string // in lower case
+	Kind       HeaderKind
+	String     String // for HeaderMatches
+	Start, End int64  // for HeaderRange
+	Present    bool   // for HeaderPresent
+	// Invert inverts the result, but HeaderMatches and HeaderRange still do not match a
+	// header that is absent.
 	Invert bool
-	// MissingAsEmpty has a header that is not there taken for one with an
-	// empty value (treat_missing_header_as_empty).
+	// MissingAsEmpty treats an absent header as empty (treat_missing_header_as_empty).
 	MissingAsEmpty bool
 }
 

@@ -2,19 +2,16 @@ package matching
 
 import "strings"
 
-// Query is one condition on the query of a method (RouteMatch.
-// query_parameters). A method without a query never fits, whatever the
-// condition is (gRFC A28). Names and values are compared as they are, without
-// percent decoding, and of several values the first one counts, as in Envoy.
+// Query is a condition on the query of a method (RouteMatch.query_parameters). A method
+// without a query never matches (gRFC A28). As in Envoy, names and values are compared
+// without percent decoding, and the first of several values counts.
 type Query struct {
-	Name string
-	// String has to match the value. nil: see Present.
-	String *String
-	// Present says whether the parameter has to be there, or must not.
-	Present bool
+	Name    string
+	String  *String // has to match the value; nil: see Present
+	Present bool    // whether the parameter has to be present, or absent
 }
 
-// matches reports whether a query, with its "?", fits.
+// matches reports whether a query, with its "?", matches.
 func (m *Query) matches(query string) bool {
 	if !strings.HasPrefix(query, "?") {
 		return false

@@ -5,28 +5,21 @@ import (
 	"strings"
 )
 
-// radix is a compressed prefix tree from prefixes to lists of routes. Finding
-// all prefixes of a path costs the length of the path, however many prefixes
-// there are.
+// radix is a compressed tree from prefixes to lists of routes. Finding all prefixes of a
+// path costs the length of the path, however many prefixes there are.
 type radix struct {
 	root *radixNode
-	// fold has ASCII letters of the path compared in lower case, in which
-	// the prefixes have to be.
-	fold bool
+	fold bool // the prefixes are in lower case, and so paths are compared
 }
 
 type radixNode struct {
-	// label is what this node adds to the prefix of its parent.
-	label string
-	// head is the first route of the list for this prefix, or None.
-	head int32
-	// firsts has the first byte of the label of each of the children.
-	firsts   []byte
+	label    string // what the node adds to the prefix of its parent
+	head     int32  // the first route of the list for this prefix, or None
+	firsts   []byte // the first byte of the label of each of the children
 	children []*radixNode
 }
 
-// slot returns where the head of the list for prefix is kept. It is valid
-// until the next call.
+// slot returns the head of the list for prefix. It is valid until the next call.
 func (t *radix) slot(prefix string) *int32 {
 	if t.root == nil {
 		t.root = &radixNode{head: None}
@@ -50,8 +43,7 @@ func (t *radix) slot(prefix string) *int32 {
 	return &n.head
 }
 
-// split returns a node for the first at bytes of the label of n, with n as its
-// child for the rest.
+// split returns a node for the first at bytes of the label of n, with n as its child.
 func (n *radixNode) split(at int) *radixNode {
 	parent := &radixNode{
 		label:    n.label[:at],
@@ -73,8 +65,7 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// collect adds the lists of all prefixes of path. It reports false if c is
-// full.
+// collect adds the lists of all prefixes of path. It reports false if c is full.
 func (t *radix) collect(path string, c *candidates) bool {
 	for n := t.root; n != nil; {
 		if !c.push(n.head) {

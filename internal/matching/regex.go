@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds on regular expressions. A pattern of thirty bytes can ask for a program of
-// many megabytes. Costs are program instructions, as estimated by regexCost.
+// Bounds on regular expressions, as a pattern of thirty bytes can compile to many megabytes.
+// Costs are program instructions, as estimated by regexCost.
 const (
 	maxRegexLength = 8 << 10
 	maxRegexCost   = 50_000
@@ -19,13 +19,11 @@ const (
 // A Regex is a compiled regular expression in RE2's syntax.
 type Regex struct {
 	*regexp.Regexp
-	// prefix is what every string that matches as a whole starts with; it may be
-	// empty.
-	prefix string
+	prefix string // of every string that matches as a whole
 }
 
-// CompileRegex compiles a pattern, which has to match a whole string or a part of it.
-// cost is an estimate of its size, about the number of its instructions.
+// CompileRegex compiles a pattern, which has to match a whole string or a part of it. cost
+// is about the number of its instructions.
 func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 	switch {
 	case pattern == "":
@@ -33,8 +31,7 @@ func CompileRegex(pattern string, whole bool) (re Regex, cost int, err error) {
 	case len(pattern) > maxRegexLength:
 		return Regex{}, 0, fmt.Errorf("has %d bytes, more than %d", len(pattern), maxRegexLength)
 	}
-	// The pattern has to be valid by itself: "a)|(b" is only once it is wrapped
-	// below.
+	// The pattern has to be valid before it is wrapped below, unlike "a)|(b".
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return Regex{}, 0, fmt.Errorf("is not a valid regular expression (RE2 syntax): %w", err)
@@ -65,16 +62,15 @@ func regexCost(re *syntax.Regexp) int {
 	return min(cost, maxRegexCost+1)
 }
 
-// literalPrefix returns a string that everything that re matches starts with,
-// as long as can be told at a glance.
+// literalPrefix returns a prefix of every string that re matches. It need not be the longest.
 func literalPrefix(re *syntax.Regexp) string {
 	var b strings.Builder
 	appendLiteralPrefix(&b, re)
 	return b.String()
 }
 
-// appendLiteralPrefix appends the literal that re starts with and reports
-// whether that is all of re.
+// appendLiteralPrefix appends the literal that re starts with and reports whether that is
+// all of re.
 func appendLiteralPrefix(b *strings.Builder, re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpBeginText:

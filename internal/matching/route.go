@@ -1,43 +1,30 @@
 package matching
 
-import (
-	"strings"
-)
+import "strings"
 
-// PathKind says how a Route looks at the method.
+// PathKind is how a Route matches the path.
 type PathKind int
 
 // The kinds of Route.path_specifier.
 const (
-	// PathPrefix matches methods that start with Path. Here and below the
-	// query of a method, if it has one, does not count as part of it.
-	PathPrefix PathKind = iota
-	// PathExact matches the one method Path.
-	PathExact
-	// PathRegex matches methods that as a whole match Regex.
-	PathRegex
-	// PathSeparatedPrefix matches the method Path and methods that start with
-	// Path and a "/".
-	PathSeparatedPrefix
+	PathPrefix          PathKind = iota // the method, without its query, starts with Path
+	PathExact                           // it is Path
+	PathRegex                           // Regex matches the whole of it
+	PathSeparatedPrefix                 // it is Path, or starts with Path and a "/"
 )
 
-// A Route says which RPCs a route is for: those for which path, query, headers and
-// fraction all match. The zero Route matches every RPC.
+// A Route says which RPCs a route matches: those for which path, query, headers and fraction
+// all do. The zero Route matches every RPC.
 type Route struct {
 	PathKind PathKind
-	// Path is the path or prefix as configured.
-	Path string
-	// Regex is set if PathKind is PathRegex, and matches only a whole path.
-	Regex Regex
-	// CaseInsensitive has Path compared without regard to the case of ASCII
-	// letters (case_sensitive: false). Regex is not concerned.
+	Path     string // the path or prefix as configured
+	Regex    Regex  // for PathRegex; it matches only a whole path
+	// CaseInsensitive ignores the case of ASCII letters in Path (case_sensitive: false).
 	CaseInsensitive bool
-	// Headers and Query all have to match.
-	Headers []Header
-	Query   []Query
+	Headers         []Header
+	Query           []Query
 	// FractionPerMillion is the share of otherwise matching RPCs that match
-	// (runtime_fraction.default_value; runtime_key is ignored, gRFC A28).
-	// nil: all.
+	// (runtime_fraction.default_value; runtime_key is ignored, gRFC A28). nil: all.
 	FractionPerMillion *uint32
 }
 
@@ -49,9 +36,8 @@ func (m *Route) onlyPath() bool {
 	return len(m.Headers) == 0 && len(m.Query) == 0 && m.FractionPerMillion == nil
 }
 
-// MatchesRest reports whether an RPC fits whose path does. It asks for the
-// cheapest first, and for the fraction last: a draw is made only if it
-// decides.
+// MatchesRest reports whether a Route whose path matches an RPC matches it altogether. The
+// fraction comes last, so that a random number is drawn only if it decides.
 func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
 	if len(m.Query) > 0 {
 		_, query := SplitQuery(rpc.Method)
@@ -69,7 +55,7 @@ func (m *Route) MatchesRest(rpc *RPC, headers *Headers) bool {
 	return m.FractionPerMillion == nil || rpc.Draw() < *m.FractionPerMillion
 }
 
-// MatchesPath reports whether a path, a method without its query, fits.
+// MatchesPath reports whether a path, which is a method without its query, matches.
 func (m *Route) MatchesPath(path string) bool {
 	switch m.PathKind {
 	case PathRegex:
@@ -90,8 +76,7 @@ func (m *Route) hasPrefix(path string) bool {
 	return strings.HasPrefix(path, m.Path)
 }
 
-// hasPrefixFold is strings.HasPrefix without regard to the case of ASCII
-// letters.
+// hasPrefixFold is strings.HasPrefix but ignores the case of ASCII letters.
 func hasPrefixFold(s, prefix string) bool {
 	if len(s) < len(prefix) {
 		return false
@@ -111,7 +96,7 @@ func lower(b byte) byte {
 	return b
 }
 
-// lowerASCII is strings.ToLower for ASCII letters only, as paths are compared.
+// lowerASCII is strings.ToLower for ASCII letters only.
 func lowerASCII(s string) string {
 	b := []byte(s)
 	for i := range b {
@@ -132,7 +117,7 @@ func SplitQuery(method string) (path, query string) {
 	return path, method[len(path):]
 }
 
-// Covered returns how much of a path the match is about: its prefix, or all.
+// Covered returns the number of bytes of a path that the match covers: a prefix, or all.
 func (m *Route) Covered(path string) int {
 	if m.PathKind == PathPrefix || m.PathKind == PathSeparatedPrefix {
 		return min(len(m.Path), len(path))

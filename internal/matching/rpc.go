@@ -10,31 +10,28 @@ import (
 
 // RPC is what routes are matched against.
 type RPC struct {
-	// Method is the full method, "/package.Service/Method". It may have a
-	// query, which only RouteMatch.Query and the header :path see.
+	// Method is the full method, "/package.Service/Method". It may have a query, which only
+	// Route.Query and the header :path see.
 	Method string
-	// Authority is the header :authority, "host:port" of the channel or of
-	// grpc.CallAuthority. Empty: headers :authority and host are not there.
+	// Authority is the header :authority. Empty: headers :authority and host are absent.
 	Authority string
 	// Scheme is the header :scheme, "http" or "https". Empty: "http".
 	Scheme string
-	// Context holds the outgoing metadata. They are copied out of it at most
-	// once, and only when a route that otherwise fits looks at a header. nil:
-	// there are none.
+	// Context holds the outgoing metadata, which is copied at most once, and only if a
+	// route that otherwise matches depends on a header. nil: no metadata.
 	Context context.Context
-	// Metadata, if not nil, is asked for the metadata in the place of Context.
-	// Keys are in lower case. A closure costs its caller an allocation, which
-	// Context does not.
+	// Metadata, if not nil, returns the metadata instead of Context, with keys in lower
+	// case. Unlike Context, a closure costs the caller an allocation.
 	Metadata func() metadata.MD
 	// ContentType is the content-type header. Empty: "application/grpc".
 	ContentType string
-	// Random returns random numbers for runtime_fraction; it is called only
-	// when a route that otherwise fits has one. nil: math/rand/v2.Uint64.
+	// Random returns random numbers for runtime_fraction. It is called only if a route that
+	// otherwise matches has a fraction. nil: math/rand/v2.Uint64.
 	Random func() uint64
 }
 
-// Draw returns a random number below a million. So a fraction of 0 matches nothing and
-// one of a million everything, as in Envoy.
+// Draw returns a random number below a million, so that, as in Envoy, a fraction of 0 matches
+// no RPC and one of a million every RPC.
 func (rpc *RPC) Draw() uint32 {
 	if rpc.Random == nil {
 		return rand.Uint32N(Million)
@@ -42,11 +39,10 @@ func (rpc *RPC) Draw() uint32 {
 	return uint32(rpc.Random() % Million)
 }
 
-// Headers returns what looks up the headers of the RPC.
+// Headers returns the headers of the RPC.
 func (rpc *RPC) Headers() Headers { return Headers{rpc: rpc} }
 
-// Headers looks up the headers of one RPC. The metadata are asked for when
-// the first header is.
+// Headers looks up the headers of one RPC. It copies the metadata for the first header.
 type Headers struct {
 	rpc    *RPC
 	asked  bool
@@ -91,8 +87,7 @@ func (h *Headers) All(name string) []string {
 	return h.values[name]
 }
 
-// builtin returns the headers that gRPC fills in itself, and reports whether
-// name is one of them.
+// builtin returns a header that gRPC fills in itself, and reports whether name is one.
 func (rpc *RPC) builtin(name string) (value string, ok bool) {
 	switch name {
 	case ":method":

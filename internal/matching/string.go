@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// StringKind says how a String compares.
+// StringKind is how a String matches.
 type StringKind int
 
 // The kinds of String.match_pattern.
@@ -14,19 +14,15 @@ const (
 	StringPrefix
 	StringSuffix
 	StringContains
-	// StringRegex matches a value that as a whole matches Regex.
-	StringRegex
+	StringRegex // Regex matches the whole value
 )
 
 // String is a condition on a string (envoy.type.matcher.v3).
 type String struct {
-	Kind StringKind
-	// Value is what to compare with; in lower case if IgnoreCase is set.
-	Value string
-	// Regex is for StringRegex.
-	Regex *regexp.Regexp
-	// IgnoreCase has no effect on a StringRegex.
-	IgnoreCase bool
+	Kind       StringKind
+	Value      string         // in lower case if IgnoreCase is set
+	Regex      *regexp.Regexp // for StringRegex
+	IgnoreCase bool           // has no effect on a StringRegex
 }
 
 // NewString returns a String that compares with a value.
@@ -37,7 +33,7 @@ func NewString(kind StringKind, value string, ignoreCase bool) String {
 	return String{Kind: kind, Value: value, IgnoreCase: ignoreCase}
 }
 
-// Matches reports whether s fits.
+// Matches reports whether the condition holds for s.
 func (m *String) Matches(s string) bool {
 	if m.Kind == StringRegex {
 		return m.Regex.MatchString(s)

@@ -2,31 +2,25 @@ package matching
 
 import "sync/atomic"
 
-// Table finds routes by method. Routes that ask for the same path, or the
-// same prefix, form a list; an RPC is matched by walking the few lists that its
-// method belongs to side by side, in the order of the routes. The lists only
-// narrow the choice; whether a route matches is decided by its Route.
+// Table finds routes by method. Routes for the same path, or the same prefix, form a list.
+// An RPC is matched by merging the few lists that its method belongs to, in the order of
+// the routes. The lists only narrow the choice: Route.MatchesPath decides.
 type Table struct {
 	routes Routes
-	// next links the routes of one list, in ascending order.
-	next []int32
-	// exact has the heads of the lists of case-sensitive paths.
-	exact map[string]int32
-	// prefixes has the lists of case-sensitive prefixes, and of regular
-	// expressions by the literal that they start with.
+	next   []int32          // links the routes of a list, in ascending order
+	exact  map[string]int32 // heads of the lists of case-sensitive paths
+	// prefixes has the lists of case-sensitive prefixes, and of regular expressions by
+	// their literal prefix.
 	prefixes radix
-	// folded has the lists of case-insensitive paths and prefixes, in lower
-	// case.
-	folded radix
-	memo   atomic.Pointer[memo]
+	folded   radix // lists of case-insensitive paths and prefixes, in lower case
+	memo     atomic.Pointer[memo]
 }
 
-// Routes are the routes of a Table. Its methods are called concurrently; the routes do not
-// change.
+// Routes are the routes of a Table, which do not change. Its methods are called
+// concurrently.
 type Routes interface {
-	// Len returns how many there are.
 	Len() int
-	// Matching returns what route i matches.
+	// Matching returns the match of route i.
 	Matching(i int32) *Route
 }
 
@@ -40,9 +34,8 @@ func (t *Table) Compile(routes Routes) {
 	}
 }
 
-// CompileLike makes t the Table of routes each of which matches the same RPCs as the route
-// at its place in another Table. The two share all that was compiled, as it depends on the
-// matches alone.
+// CompileLike makes t the Table of routes whose matches are those of another Table, in the
+// same order. The two share everything compiled.
 func (t *Table) CompileLike(same *Table, routes Routes) {
 	t.routes, t.next, t.exact, t.prefixes, t.folded = routes, same.next, same.exact, same.prefixes, same.folded
 	t.memo.Store(same.memo.Load())
@@ -50,7 +43,7 @@ func (t *Table) CompileLike(same *Table, routes Routes) {
 
 func (t *Table) at(i int32) *Route { return t.routes.Matching(i) }
 
-// countExact returns how many routes ask for a case-sensitive path.
+// countExact returns the number of routes for a case-sensitive path.
 func (t *Table) countExact() (n int) {
 	for i := range int32(len(t.next)) {
 		if route := t.at(i); route.PathKind == PathExact && !route.CaseInsensitive {
@@ -80,8 +73,8 @@ func (t *Table) add(i int32, m *Route) {
 	}
 }
 
-// link puts route i at the head of a list. If i matches every RPC that reaches it, the rest
-// of the list is unreachable and dropped.
+// link puts route i at the head of a list. If i matches every RPC that reaches it, it drops
+// the rest of the list.
 func (t *Table) link(i int32, m *Route, head *int32) {
 	listDecides := m.PathKind == PathPrefix || m.PathKind == PathExact && !m.CaseInsensitive
 	t.next[i] = *head
@@ -91,11 +84,10 @@ func (t *Table) link(i int32, m *Route, head *int32) {
 	*head = i
 }
 
-// None is what Find returns if no route fits.
+// None is the result of Find if no route matches.
 const None = -1
 
-// Find returns the first route, in their order, that an RPC fits, or None. See the
-// package on what it remembers.
+// Find returns the first route that matches an RPC, or None.
 func (t *Table) Find(rpc *RPC) int32 {
 	path, _ := SplitQuery(rpc.Method)
 	h := Headers{rpc: rpc}
@@ -110,14 +102,14 @@ func (t *Table) Find(rpc *RPC) int32 {
 	return i
 }
 
-// walk goes through the routes whose paths fit, in order.
+// walk iterates over the routes whose paths match, in order.
 func (t *Table) walk(path string) walk {
 	w := walk{t: t, path: path}
 	w.all = !t.collect(path, &w.lists)
 	return w
 }
 
-// collect finds the lists for a path. It reports false if they are too many.
+// collect finds the lists for a path. It reports false if there are too many.
 func (t *Table) collect(path string, c *candidates) bool {
 	if head, ok := t.exact[path]; ok {
 		c.push(head)
@@ -125,18 +117,15 @@ func (t *Table) collect(path string, c *candidates) bool {
 	return t.prefixes.collect(path, c) && t.folded.collect(path, c)
 }
 
-// walk is the state of a walk.
 type walk struct {
-	t     *Table
-	path  string
-	lists candidates
-	// all has the routes gone through one by one from position on; the lists
-	// were too many.
-	all      bool
+	t        *Table
+	path     string
+	lists    candidates
+	all      bool // there are too many lists: go through all routes, from position on
 	position int32
 }
 
-// next returns the next route whose path fits, or None.
+// next returns the next route whose path matches, or None.
 func (w *walk) next() int32 {
 	for {
 		i := w.candidate()
@@ -157,12 +146,11 @@ func (w *walk) candidate() int32 {
 	return w.position - 1
 }
 
-// maxLists bounds the lists that are walked side by side. More than that
-// means prefixes nested into each other as deep, and then going through the
-// routes one by one is no worse.
+// maxLists bounds the lists that are merged. More of them need as many nested prefixes, for
+// which going through all routes is no worse.
 const maxLists = 16
 
-// candidates are the heads of lists of routes that may match.
+// candidates are the heads of the lists of routes that may match.
 type candidates struct {
 	heads [maxLists]int32
 	n     int
@@ -181,7 +169,7 @@ func (c *candidates) push(head int32) bool {
 	return true
 }
 
-// pop takes the first route, in the order of the routes, off its list.
+// pop removes and returns the least route, or None.
 func (c *candidates) pop(next []int32) int32 {
 	if c.n == 0 {
 		return None

@@ -1,8 +1,6 @@
-// Package lease counts the RPCs that use something, so that its owner can release it
-// when the last RPC has ended. Taking and releasing a hold takes no lock.
-//
-// It does not know what is used: configselector has a lease for each Selector whose
-// filters have to be closed.
+// Package lease counts the RPCs that use something, so that its owner can close it when the
+// last RPC has ended. Taking and releasing a hold takes no lock. configselector has a Lease
+// for each Selector whose filters have to be closed.
 package lease
 
 import (
@@ -11,18 +9,17 @@ import (
 	"sync/atomic"
 )
 
-// A Lease counts RPCs until it has ended and the last of them has, too. It costs an
-// RPC two atomic additions, on a cache line that it shares with one in leaseStripes of
-// the RPCs. A nil Lease counts nothing and never ends.
+// A Lease counts RPCs until it has ended and the last of them has, too. It costs an RPC two
+// atomic additions, on a cache line that it shares with one in leaseStripes of the RPCs. A
+// nil Lease counts nothing and never ends.
 //
-// An RPC adds to a stripe and then looks whether the lease has ended; ending it
-// sets the mark and then looks at the stripes. One of the two sees the other,
-// so an RPC that takes hold is always counted, and a stripe that is empty
-// behind the mark holds no RPC and never will.
+// An RPC adds to a stripe and then checks whether the lease has ended; ending it sets the
+// mark and then checks the stripes. One of the two sees the other, so every hold is counted,
+// and a stripe that is empty after the mark stays empty.
 type Lease struct {
 	stripes [leaseStripes]stripe
 	ended   atomic.Bool
-	idle    func() // is called once, when the lease has ended and is empty
+	idle    func()
 	once    sync.Once
 }
 
@@ -37,7 +34,7 @@ type stripe struct {
 	_ [56]byte
 }
 
-// A Hold is one RPC's hold on a Lease. The zero Hold is one on nothing.
+// A Hold is one RPC's hold on a Lease. The zero Hold holds nothing.
 type Hold struct {
 	lease  *Lease
 	stripe *stripe
@@ -71,7 +68,7 @@ func (h Hold) Release() {
 	}
 }
 
-// End lets no further RPC take hold.
+// End ends the lease: Take fails from then on.
 func (l *Lease) End() {
 	l.ended.Store(true)
 	l.check()

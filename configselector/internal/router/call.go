@@ -18,11 +18,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// call is an RPC that goes through filters, or that the router has work with.
-// It is the end of its chain of filters, and holds what the RPC needs when it
-// is sent once, so that a unary RPC costs one allocation however many filters
-// there are. That is why it is kept small: what only few RPCs have is in more,
-// and nothing is in it twice.
+// call is an RPC that goes through filters, or that the router changes. It is the End of
+// its filter chain, and has room for all that an RPC needs if it is sent once, so that a
+// unary RPC costs one allocation however many filters there are. What few RPCs need is in
+// more, to keep it small.
 type call struct {
 	routes    *Routes
 	route     *xdsresource.Route
@@ -31,21 +30,21 @@ type call struct {
 	invoker   grpc.UnaryInvoker            // unary RPCs
 	streaming *streaming                   // streaming RPCs
 	more      *more                        // nil: nothing
-	rpc       httpfilter.RPC               // what the first filter is given
+	rpc       httpfilter.RPC               // for the first filter
 
-	first unaryStream // what rpc takes when it is sent
-	taken bool        // first is
+	first unaryStream // for rpc when it is sent
+	taken bool        // first is in use
 }
 
 // more is what only few calls have.
 type more struct {
 	headers    Headers     // if they are special
-	cluster    string      // drawn, if a header of the RPC names it
+	cluster    string      // the one drawn, if a header of the RPC names it
 	ownMirrors *ownMirrors // if the route has mirrors
 	firstTry   *firstTry   // unary RPCs of routes with a retry policy
 }
 
-// streaming is what is left to do for a streaming RPC when it ends.
+// streaming is what a streaming RPC needs when it ends.
 type streaming struct {
 	streamer grpc.Streamer
 	outcome  outcome
@@ -56,14 +55,13 @@ type streaming struct {
 
 var _ httpfilter.RouteEnd = (*call)(nil)
 
-// newCall returns the call of an RPC. desc is nil for a unary one. How to reach gRPC
-// is for the caller to add.
+// newCall returns the call of an RPC, without its invoker or streamer. desc is nil for a
+// unary RPC.
 func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
-	to, h := &rpc.Target, &rpc.Headers
 	var c *call
-	byHeader := to.Weighted != nil && to.Weighted.Header != ""
+	byHeader := rpc.Weighted != nil && rpc.Weighted.Header != ""
 	switch {
-	case desc == nil && to.Route.Retry != nil:
+	case desc == nil && rpc.Route.Retry != nil:
 		all := new(struct {
 			call  call
 			more  more
@@ -72,26 +70,26 @@ func (r *Routes) newCall(rpc *RPC, desc *grpc.StreamDesc) *call {
 		c = &all.call
 		c.more = &all.more
 		c.more.firstTry = &all.first
-	case h.special || byHeader || len(to.Route.Mirrors) > 0:
+	case rpc.Headers.special || byHeader || len(rpc.Route.Mirrors) > 0:
 		c = &call{more: new(more)}
 	default:
 		c = new(call)
 	}
-	c.routes, c.route, c.weighted, c.origin = r, to.Route, to.Weighted, rpc.Origin
+	c.routes, c.route, c.weighted, c.origin = r, rpc.Route, rpc.Weighted, rpc.Origin
 	own := &c.rpc
-	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, h.authority, to.Cluster, desc, rpc.Options
+	own.Method, own.Authority, own.Cluster, own.StreamDesc, own.Options = rpc.Method, rpc.Headers.authority, rpc.Cluster, desc, rpc.Options
 	d := &c.first.decision
 	d.Channel, d.Version, d.Method = r.Channel.ClientConn, r.Version, rpc.Method
 	if c.more != nil {
-		c.more.headers, c.more.cluster = *h, to.Cluster
-		if len(to.Route.Mirrors) > 0 {
+		c.more.headers, c.more.cluster = rpc.Headers, rpc.Cluster
+		if len(rpc.Route.Mirrors) > 0 {
 			c.more.ownMirrors = new(ownMirrors)
 		}
 	}
 	return c
 }
 
-// method is the method that the application called.
+// method returns the method that the application called.
 func (c *call) method() string { return c.first.decision.Method }
 
 func (c *call) headers() Headers {
@@ -101,7 +99,7 @@ func (c *call) headers() Headers {
 	return Headers{authority: c.routes.Channel.Authority}
 }
 
-// cluster is the one that was drawn.
+// cluster returns the cluster that was drawn.
 func (c *call) cluster() string {
 	if c.weighted.Header != "" {
 		return c.more.cluster
@@ -109,7 +107,7 @@ func (c *call) cluster() string {
 	return c.weighted.Name
 }
 
-// copying returns nil if there is nothing to copy.
+// ownMirrors returns nil if the route has no mirrors.
 func (c *call) ownMirrors() *ownMirrors {
 	if c.more == nil {
 		return nil
@@ -117,9 +115,8 @@ func (c *call) ownMirrors() *ownMirrors {
 	return c.more.ownMirrors
 }
 
-// destination returns the entry of the route for the cluster that the RPC goes
-// to, or that which was drawn if a filter sends the RPC to a cluster that the
-// route does not have.
+// destination returns the route's entry for the cluster that the RPC goes to, or the one
+// that was drawn if a filter sends the RPC to a cluster that is not of the route.
 func (c *call) destination(cluster string) *xdsresource.WeightedCluster {
 	if cluster != c.cluster() {
 		if other := c.entry(cluster); other != nil {
@@ -148,8 +145,7 @@ func (c *call) Origin() (ctx context.Context, authority, contentType string) {
 	return c.origin, h.authority, h.contentType
 }
 
-// Hash implements decision.RPC. Policies look at the RPC as the application
-// made it.
+// Hash implements decision.RPC. Hash policies see the RPC as the application made it.
 func (c *call) Hash() (uint64, bool) {
 	h := c.headers()
 	x := c.routes.Matchable(c.origin, c.method(), &h)
@@ -171,10 +167,9 @@ func (c *call) start(ctx context.Context, chain *Chain) (grpc.ClientStream, erro
 	return top, nil
 }
 
-// unary carries out a unary RPC. What the router answers to the first filter
-// is a stream that nothing has happened on; if it arrives here as it is, no
-// filter wants to see the response, and gRPC gets the RPC with the application's
-// own options.
+// unary carries out a unary RPC. The router gives the last filter a stream on which nothing
+// has happened. If that arrives here unwrapped, no filter wants to see the response, and
+// gRPC gets the RPC with the application's own options.
 func (c *call) unary(ctx context.Context, chain *Chain, req, reply any) error {
 	opts := c.rpc.Options
 	top, err := c.start(ctx, chain)
@@ -202,7 +197,7 @@ func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) 
 		ctx, c.streaming.cancel = context.WithCancel(ctx)
 	}
 	c.rpc.Options = c.streaming.outcome.split(c.rpc.Options)
-	// A channel that closes ends RPCs that nobody reads from.
+	// The end of the channel ends RPCs whose application has stopped reading.
 	c.rpc.AddOptions(grpc.OnFinish(func(err error) {
 		if cc := c.routes.Channel.ClientConn; cc != nil && cc.GetState() == connectivity.Shutdown {
 			c.end(err)
@@ -218,7 +213,7 @@ func (c *call) stream(ctx context.Context, chain *Chain, timeout time.Duration) 
 	return s, nil
 }
 
-// end is called whenever a streaming RPC may have ended.
+// end is called when a streaming RPC has ended, maybe more than once.
 func (c *call) end(err error) {
 	c.streaming.ended.Do(func() {
 		c.streaming.outcome.finished(err)
@@ -228,8 +223,8 @@ func (c *call) end(err error) {
 	})
 }
 
-// appStream is the stream that the application gets. It notices the end of the
-// RPC, which no filter can be trusted to tell.
+// appStream is the stream that the application gets. It detects the end of the RPC without
+// relying on the filters.
 type appStream struct {
 	grpc.ClientStream
 	call *call
@@ -246,7 +241,7 @@ func (s *appStream) SendMsg(m any) error {
 		if s.desc.ClientStreams {
 			return err
 		}
-		return nil // As gRPC has it: RecvMsg tells.
+		return nil // As in gRPC, RecvMsg returns the status.
 	}
 	err = statusOf(err)
 	s.end(err)
@@ -276,7 +271,7 @@ func (s *appStream) end(err error) {
 	s.call.end(err)
 }
 
-// statusOf makes a status error of what a filter returned.
+// statusOf makes the error of a filter a status error.
 func statusOf(err error) error {
 	if err == nil {
 		return nil

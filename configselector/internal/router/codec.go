@@ -6,13 +6,11 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// encoded is a message as it goes on the wire, before compression. It is taken
-// off the application's message before SendMsg returns, since the application
-// may use that again.
+// encoded is a message as it goes on the wire, before compression. A message is encoded
+// before SendMsg returns, since the application may reuse it.
 type encoded []byte
 
-// encode encodes a message. ok is false if that cannot be done; then gRPC,
-// which is given the message as well, says why.
+// encode encodes a message. If it cannot, gRPC, which gets the message too, reports why.
 func encode(codec encoding.CodecV2, m any) (e encoded, ok bool) {
 	if _, prepared := m.(*grpc.PreparedMsg); prepared || codec == nil {
 		return nil, false
@@ -25,8 +23,8 @@ func encode(codec encoding.CodecV2, m any) (e encoded, ok bool) {
 	return buffers.Materialize(), true
 }
 
-// resend is a codec that sends encoded messages as they are, and hands all
-// others, and those received, to the codec they are meant for.
+// resend is a codec that sends encoded messages as they are. Other messages, and those
+// received, are left to the wrapped codec.
 type resend struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.
@@ -37,7 +35,7 @@ func (c resend) Marshal(m any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(m)
 }
 
-// ignored is a message to receive that nobody looks at.
+// ignored stands for a message whose content is discarded.
 type ignored struct{}
 
 // Unmarshal implements encoding.CodecV2.
@@ -48,7 +46,7 @@ func (c resend) Unmarshal(data mem.BufferSlice, m any) error {
 	return c.CodecV2.Unmarshal(data, m)
 }
 
-// codecV1 is a codec of the first interface as one of the second.
+// codecV1 adapts an encoding.Codec to encoding.CodecV2.
 type codecV1 struct{ encoding.Codec }
 
 func (c codecV1) Marshal(m any) (mem.BufferSlice, error) {
@@ -63,7 +61,7 @@ func (c codecV1) Unmarshal(data mem.BufferSlice, m any) error {
 	return c.Codec.Unmarshal(data.Materialize(), m)
 }
 
-// namelessCodec is a grpc.Codec, which gRPC never asks for the name it sends.
+// namelessCodec is a grpc.Codec, whose name gRPC does not send.
 type namelessCodec struct{ grpc.Codec }
 
 func (c namelessCodec) Name() string { return c.Codec.String() }

@@ -17,28 +17,26 @@ import (
 )
 
 const (
-	// maxMirrors bounds the mirrors of RPCs that are under way on one channel.
-	maxMirrors = 256
-	// maxBacklog and maxBacklogBytes bound the messages that wait to be sent
-	// on one mirrored stream. A mirror that falls behind further is given up.
+	maxMirrors = 256 // in flight on one channel
+	// maxBacklog and maxBacklogBytes bound the messages that wait to be sent on one
+	// mirrored stream. A mirror that exceeds them is dropped.
 	maxBacklog      = 64
 	maxBacklogBytes = 1 << 20
-	// mirrorGrace is how long a mirror may go on after an RPC that has no deadline
-	// to end the mirror by.
+	// mirrorGrace is how long a mirror may continue after an RPC without a deadline.
 	mirrorGrace = 15 * time.Second
 )
 
 var mirrorsDropped = estats.RegisterInt64Count(estats.MetricDescriptor{
 	Name:        "dynxds.mirror.dropped",
-	Description: "Copies of RPCs (request_mirror_policies) that were not made or given up: too many under way, a backend that does not keep up, or an unknown cluster.",
+	Description: "Mirrors of RPCs (request_mirror_policies) that were not sent or not completed: too many in flight, a backend that does not keep up, or an unknown cluster.",
 	Unit:        "{copy}",
 	Labels:      []string{"grpc.target"},
 	Default:     true,
 })
 
-// mirrors are all mirrors of a channel's RPCs: RPCs that repeat another one to another
-// cluster, and whose outcome nobody looks at (request_mirror_policies). Their goroutines
-// end with the mirrored RPC's deadline, mirrorGrace after it, or with the channel.
+// mirrors are all mirrors of a channel's RPCs: copies to another cluster whose outcome is
+// ignored (request_mirror_policies). Their goroutines end with the RPC's deadline, or, if it
+// has none, mirrorGrace after the RPC, or with the channel.
 type mirrors struct {
 	ch      *Channel
 	ctx     context.Context
@@ -52,12 +50,12 @@ func (c *mirrors) init(ch *Channel) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
-// close ends all mirrors. It does not wait for them, as gRPC may call it while
-// they wait for gRPC.
+// close ends all mirrors. It does not wait for them: gRPC may be calling it while they wait
+// for gRPC.
 func (c *mirrors) close() { c.cancel() }
 
-// MirrorsDropped returns how many mirrors of RPCs were not made or given up, so
-// that the RPCs themselves would not suffer.
+// MirrorsDropped returns how many mirrors were not sent or not completed, so that the RPCs
+// themselves would not suffer.
 func (ch *Channel) MirrorsDropped() int64 { return ch.mirrors.dropped.Load() }
 
 func (c *mirrors) drop() {
@@ -73,18 +71,18 @@ type mirror struct {
 	decision *decision.Decision
 	opts     []grpc.CallOption
 	cancel   context.CancelFunc
-	stop     func() bool // lets go of mirrors.ctx
+	stop     func() bool // ends the registration with mirrors.ctx
 
 	// queue has the messages of a streaming RPC.
 	queue   chan encoded
 	backlog atomic.Int64 // bytes in queue
 
 	mu     sync.Mutex
-	closed bool // queue is
+	closed bool // queue is closed
 	grace  *time.Timer
 }
 
-// newMirrors returns the mirrors to make of the RPC.
+// newMirrors returns the mirrors of the RPC.
 func (r *request) newMirrors() []*mirror {
 	if codecOf(r.rpc.Options) == nil {
 		return nil // gRPC is about to refuse the RPC.
@@ -108,7 +106,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	}
 	cluster := m.Target(&x)
 	if cluster == "" {
-		return nil // The RPC does not say where.
+		return nil // The header that names the cluster is missing.
 	}
 	if all.running.Add(1) > maxMirrors || !routes.Has(cluster) {
 		all.running.Add(-1)
@@ -140,8 +138,7 @@ func (r *request) newMirror(m *xdsresource.Mirror) *mirror {
 	return c
 }
 
-// mirrorOptions returns the call options of a mirror. The mirror's messages come
-// encoded.
+// mirrorOptions returns the call options of a mirror, whose messages are already encoded.
 func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	var o outcome
 	opts := append(o.split(r.options()), grpc.ForceCodecV2(resend{codecOf(r.rpc.Options)}))
@@ -150,7 +147,7 @@ func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	case m.Authority != "":
 		authority = m.Authority
 	case m.ShadowSuffix && !r.call.routes.Channel.Secure:
-		// No certificate covers the shadow of a name.
+		// With TLS, no certificate would match the name.
 		authority = shadow(authority)
 	}
 	if own := r.call.routes.Channel.Authority; authority != "" && (authority != own || r.extra.Authority != "") {
@@ -159,7 +156,7 @@ func (r *request) mirrorOptions(m *xdsresource.Mirror) []grpc.CallOption {
 	return opts
 }
 
-// shadow puts "-shadow" behind the host of an authority.
+// shadow appends "-shadow" to the host of an authority.
 func shadow(authority string) string {
 	host, port := authority, ""
 	if i := strings.LastIndexByte(authority, ':'); i >= 0 && i > strings.LastIndexByte(authority, ']') {
@@ -171,22 +168,22 @@ func shadow(authority string) string {
 	return host + "-shadow" + port
 }
 
-// copying is what a call knows of its mirrors.
+// ownMirrors are the mirrors of one call.
 type ownMirrors struct {
 	mu      sync.Mutex
 	mirrors []*mirror
 	over    bool // the call has ended
 }
 
-// add has the mirror end some time after the call.
-func (c *ownMirrors) add(copy *mirror) {
+// add makes the mirror end some time after the call.
+func (c *ownMirrors) add(m *mirror) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		copy.originalEnded()
+		m.originalEnded()
 		return
 	}
-	c.mirrors = append(c.mirrors, copy)
+	c.mirrors = append(c.mirrors, m)
 }
 
 // originalEnded is called when the call has ended. c may be nil.
@@ -197,8 +194,8 @@ func (c *ownMirrors) originalEnded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = true
-	for _, copy := range c.mirrors {
-		copy.originalEnded()
+	for _, m := range c.mirrors {
+		m.originalEnded()
 	}
 }
 
@@ -212,7 +209,7 @@ func (c *mirror) originalEnded() {
 	c.grace = time.AfterFunc(mirrorGrace, c.cancel)
 }
 
-// end lets go of what a mirror holds.
+// end releases what a mirror holds.
 func (c *mirror) end() {
 	c.cancel()
 	c.stop()
@@ -249,8 +246,7 @@ func (r *request) mirrorUnary(req any) {
 	}
 }
 
-// mirrorStream returns a stream that sends the mirrors of a streaming RPC what it
-// is sent itself.
+// mirrorStream returns a stream that sends its messages to the mirrors as well.
 func (r *request) mirrorStream(s grpc.ClientStream) grpc.ClientStream {
 	if r.call.ownMirrors() == nil {
 		return s
@@ -277,7 +273,7 @@ func (s *mirroringStream) SendMsg(m any) error {
 	err := s.ClientStream.SendMsg(m)
 	for _, c := range s.mirrors {
 		switch {
-		case err != nil: // The original did not send it either.
+		case err != nil: // The RPC itself did not send it either.
 		case ok:
 			c.send(message)
 		default:
@@ -294,7 +290,7 @@ func (s *mirroringStream) CloseSend() error {
 	return s.ClientStream.CloseSend()
 }
 
-// send puts a message into the queue, or gives the mirror up if it is full.
+// send queues a message, or drops the mirror if the queue is full.
 func (c *mirror) send(m encoded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +307,7 @@ func (c *mirror) send(m encoded) {
 	c.giveUpLocked()
 }
 
-// giveUp ends a mirror that would not be one.
+// giveUp ends a mirror that would be incomplete.
 func (c *mirror) giveUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,7 +335,7 @@ func (c *mirror) closeQueueLocked() {
 	}
 }
 
-// run sends the messages in the queue. What comes back is read and forgotten.
+// run sends the messages in the queue, and discards the responses.
 func (c *mirror) run(call *call, method string) {
 	defer c.end()
 	s, err := call.streaming.streamer(c.decision, call.rpc.StreamDesc, call.routes.Channel.ClientConn, method, c.opts...)

@@ -9,18 +9,16 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Headers are the headers of an RPC that come from its call options and not
-// from its metadata.
+// Headers are the headers of an RPC that come from its call options and not from its
+// metadata.
 type Headers struct {
-	authority string
-	// chosen says that the application chose the authority.
-	chosen      bool
+	authority   string
+	chosen      bool   // the application chose the authority
 	contentType string // empty: "application/grpc"
-	// special says that they are not those of every RPC of the channel.
-	special bool
+	special     bool   // they differ from those of other RPCs of the channel
 }
 
-// Headers finds out what gRPC will make of the call options of an RPC.
+// Headers returns the headers that gRPC will send because of the call options of an RPC.
 func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
 	h := Headers{authority: ch.Authority}
 	for _, o := range opts {
@@ -41,13 +39,7 @@ func (ch *Channel) Headers(opts []grpc.CallOption) Headers {
 	return h
 }
 
-// Authority returns what the routes see as ":authority".
-func (h *Headers) Authority() string { return h.authority }
-
-// Special reports whether the headers are not those of every RPC of the channel.
-func (h *Headers) Special() bool { return h.special }
-
-// HeadersOf returns the Headers of an RPC that is routed once more.
+// HeadersOf returns the Headers of an RPC that is routed again.
 func HeadersOf(authority, contentType string) Headers {
 	return Headers{authority: authority, contentType: contentType}
 }
@@ -73,15 +65,15 @@ func contentSubtype(opts []grpc.CallOption) string {
 	return strings.ToLower(subtype)
 }
 
-// outcome is where the application wants the outcome of an RPC.
+// outcome is where the application asked for the outcome of an RPC to be reported.
 type outcome struct {
 	headers, trailers []*metadata.MD
 	peers             []*peer.Peer
 	finish            []func(error)
 }
 
-// split takes the options that report the outcome out of opts. The result has
-// room for three more.
+// split moves the options that report the outcome from opts to o, and returns the others,
+// with room for three more.
 func (o *outcome) split(opts []grpc.CallOption) []grpc.CallOption {
 	rest := make([]grpc.CallOption, 0, len(opts)+3)
 	for _, opt := range opts {
@@ -101,7 +93,7 @@ func (o *outcome) split(opts []grpc.CallOption) []grpc.CallOption {
 	return rest
 }
 
-// report tells the application what the stream came to. The RPC has ended.
+// report reports headers, trailers and peer of an RPC that has ended.
 func (o *outcome) report(s grpc.ClientStream) {
 	if len(o.headers) > 0 {
 		md, _ := s.Header()
@@ -130,8 +122,8 @@ func (o *outcome) finished(err error) {
 	}
 }
 
-// codecOf returns the codec that gRPC will use for the messages of an RPC, or
-// nil if that cannot be known.
+// codecOf returns the codec that gRPC will use for the messages of an RPC, or nil if it has
+// none.
 func codecOf(opts []grpc.CallOption) encoding.CodecV2 {
 	var codec encoding.CodecV2
 	for _, o := range opts {

@@ -14,27 +14,26 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// The metadata of gRFC A6, "Exposed Retry Metadata" and "Pushback".
+// The metadata keys of gRFC A6, "Exposed Retry Metadata" and "Pushback".
 const (
 	previousAttempts = "grpc-previous-rpc-attempts"
 	retryPushback    = "grpc-retry-pushback-ms"
 )
 
-// defaultBufferSize is what gRPC keeps of an RPC to send it again, in bytes, if
-// the application does not say otherwise with grpc.MaxRetryRPCBufferSize.
+// defaultBufferSize is how many bytes of an RPC gRPC buffers for retries unless
+// grpc.MaxRetryRPCBufferSize is set.
 const defaultBufferSize = 256 << 10
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// retrier decides, for one RPC, whether and when it is tried again (gRFC A6).
-// What commits an RPC is for its user to notice.
+// retrier decides whether and when one RPC is retried (gRFC A6). It does not know what
+// commits an RPC.
 type retrier struct {
 	policy *xdsresource.RetryPolicy // nil: never
 	max    int                      // attempts, the first one included
 	made   int                      // retries
-	// steps counts the retries since the server asked for a delay of its own.
-	steps int
-	delay time.Duration // before the next attempt
+	steps  int                      // retries since the last pushback
+	delay  time.Duration            // before the next attempt
 }
 
 func (r *request) newRetrier() retrier {
@@ -45,8 +44,8 @@ func (r *request) newRetrier() retrier {
 	return retrier{policy: policy, max: min(policy.MaxAttempts, r.call.routes.Channel.maxAttempts)}
 }
 
-// again reports whether an attempt that ended with err and trailer, and without
-// response headers, is followed by another one. If so, wait is to be called.
+// again reports whether an attempt that ended with err and trailer, without response
+// headers, is followed by another one. If so, the caller calls wait.
 func (r *retrier) again(d *decision.Decision, err error, trailer metadata.MD) bool {
 	if r.policy == nil || d.Dropped() || d.Err() != nil || !r.policy.Codes.Has(status.Code(err)) || r.made+1 >= r.max {
 		return false
@@ -76,8 +75,8 @@ func (r *retrier) backoff() time.Duration {
 	return time.Duration(float64(backoff) * (0.8 + 0.4*rand.Float64()))
 }
 
-// wait returns when it is time for the next attempt, or with the status that
-// the RPC ends with meanwhile.
+// wait returns nil when it is time for the next attempt, or the status if the RPC ends
+// before.
 func (r *retrier) wait(d *decision.Decision) error {
 	t := time.NewTimer(r.delay)
 	defer t.Stop()
@@ -89,7 +88,7 @@ func (r *retrier) wait(d *decision.Decision) error {
 	}
 }
 
-// bufferSize returns how many bytes of an RPC may be kept to send it again.
+// bufferSize returns how many bytes of an RPC may be buffered for retries.
 func bufferSize(opts []grpc.CallOption) int {
 	size := defaultBufferSize
 	for _, o := range opts {
@@ -100,11 +99,11 @@ func bufferSize(opts []grpc.CallOption) int {
 	return size
 }
 
-// frameHeader is what gRPC puts before each message, in bytes.
+// frameHeader is the size of what gRPC sends before each message.
 const frameHeader = 5
 
-// fits reports whether the one message of a unary RPC may be sent again. It is
-// asked only when an attempt has failed.
+// fits reports whether the message of a unary RPC may be sent again. It is called only when
+// an attempt has failed.
 func (r *request) fits(m any) bool {
 	size := 0
 	if pb, ok := m.(proto.Message); ok {

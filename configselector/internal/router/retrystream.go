@@ -30,18 +30,17 @@ func (r *request) stream() (grpc.ClientStream, error) {
 	return r.mirrorStream(s), nil
 }
 
-// retryStream is a stream that is opened again, and given again what was sent
-// on it, as long as the RPC is not committed (gRFC A6, "When Retries are
-// Valid"): until response headers arrive, or the messages sent are more than
-// the buffer takes.
+// retryStream is a stream that is opened again, and sent the same messages again, until the
+// RPC is committed (gRFC A6, "When Retries are Valid"): by response headers, or by more
+// messages than the buffer holds.
 type retryStream struct {
 	request *request
 	opts    []grpc.CallOption
 	codec   encoding.CodecV2
 	limit   int // of the buffer, in bytes
 
-	// mu is held while an attempt is started in place of another one, waiting
-	// included: whoever sends meanwhile waits for the new attempt.
+	// mu is held while an attempt replaces another one, including the wait before it, so
+	// that senders wait for the new attempt.
 	mu        sync.Mutex
 	retry     retrier
 	attempt   *attempt
@@ -55,11 +54,11 @@ type retryStream struct {
 type attempt struct {
 	grpc.ClientStream
 	decision *decision.Decision
-	// finished is closed when gRPC has finished the stream; then err is why.
+	// finished is closed when gRPC has finished the stream, with err.
 	finished chan struct{}
 	once     sync.Once
 	err      error
-	// over: there was no stream to begin with.
+	// over: the stream could not be opened.
 	over bool
 }
 
@@ -89,7 +88,7 @@ func newRetryStream(r *request, opts []grpc.CallOption) (*retryStream, error) {
 	return s, nil
 }
 
-// open starts an attempt. It is given nothing of what was sent before.
+// open starts an attempt, without replay.
 func (s *retryStream) open() (*attempt, error) {
 	c, n := s.request.call, s.retry.made
 	a := &attempt{decision: s.request.attempt(n), finished: make(chan struct{})}
@@ -105,21 +104,20 @@ func (s *retryStream) open() (*attempt, error) {
 	return a, err
 }
 
-// over makes a an attempt that has ended with err.
+// over ends a, which has no stream, with err.
 func (s *retryStream) over(a *attempt, err error) {
 	a.over = true
 	a.ClientStream = httpfilter.EndedStream(a.decision, err, nil)
 	a.finish(err)
 }
 
-// again is called when attempt a has ended with err, not OK, and without
-// response headers. It reports whether there is another attempt to go on with;
-// that may be one that has ended as well.
+// again is called when attempt a has ended with err, which is not OK, and without response
+// headers. It reports whether there is another attempt, which may have ended as well.
 func (s *retryStream) again(a *attempt, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempt != a {
-		return true // Somebody else has noticed before.
+		return true // The other of sender and receiver was first.
 	}
 	if s.committed {
 		return false
@@ -139,8 +137,8 @@ func (s *retryStream) again(a *attempt, err error) bool {
 	return s.attempt != a
 }
 
-// replay sends an attempt what was sent before. If that fails the attempt has
-// ended, which shows where its outcome is asked for.
+// replay sends the buffer on an attempt. If that fails, the attempt has ended, which its
+// next use reports.
 func (s *retryStream) replay(a *attempt) {
 	for _, m := range s.buffer {
 		if a.SendMsg(m) != nil {
@@ -168,8 +166,8 @@ func (s *retryStream) current() (a *attempt, committed bool) {
 	return s.attempt, s.committed
 }
 
-// keep puts a message into the buffer, or commits the RPC if there is no room,
-// and returns the attempt to send it on.
+// keep buffers a message, or commits the RPC if there is no room, and returns the attempt to
+// send it on.
 func (s *retryStream) keep(m any) (a *attempt, committed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +189,8 @@ func (s *retryStream) SendMsg(m any) error {
 	if err != io.EOF || committed {
 		return err
 	}
-	// The attempt has ended. Header tells, without waiting, whether it may be
-	// retried, and unlike RecvMsg it can be called from here.
+	// The attempt has ended. Header does not block now, and unlike RecvMsg it may be called
+	// by the sender.
 	if header, _ := a.Header(); header != nil {
 		s.commit()
 		return err
@@ -204,7 +202,7 @@ func (s *retryStream) SendMsg(m any) error {
 	if a, _ = s.current(); a.over {
 		return err
 	}
-	return nil // It was sent m with the rest of the buffer.
+	return nil // The replay included m.
 }
 
 func (s *retryStream) RecvMsg(m any) error {

@@ -16,22 +16,22 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// request is an RPC as the router hands it to gRPC.
+// request is an RPC as the router sends it to gRPC.
 type request struct {
 	call *call
-	// rpc is what the last filter has passed on; nobody else changes it any more.
+	// rpc is what the last filter passed on. Only the router changes it from then on.
 	rpc      *httpfilter.RPC
 	decision decision.Decision
 	extra    decision.Extra
 }
 
-// authority returns what ":authority" will be, as far as is known.
+// authority returns the ":authority", unless the picker replaces it.
 func (r *request) authority() string {
 	return cmp.Or(r.extra.Authority, r.call.routes.Channel.Authority)
 }
 
-// options returns the call options of the RPC: those of the application, and
-// behind them those of filters and of the router.
+// options returns the call options of the application, followed by those of filters and of
+// the router.
 func (r *request) options() []grpc.CallOption {
 	added := r.rpc.AddedOptions()
 	if len(added) == 0 {
@@ -40,14 +40,14 @@ func (r *request) options() []grpc.CallOption {
 	return slices.Concat(r.rpc.Options, added)
 }
 
-// Send implements httpfilter.End: it is the router, which every chain ends in.
+// Send implements httpfilter.End: it is the router, the end of every chain.
 func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream, error) {
 	if c.weighted == nil {
 		return c.reply(ctx, rpc), nil
 	}
 	u := &c.first
-	// Filters hand an RPC on once, and clones of it if they want more; so whoever
-	// has the original is alone here.
+	// A filter passes an RPC on once, and clones for further ones, so only one goroutine
+	// gets here with the original.
 	if rpc != &c.rpc || c.taken {
 		u = new(unaryStream)
 	} else {
@@ -70,8 +70,7 @@ func (c *call) Send(ctx context.Context, rpc *httpfilter.RPC) (grpc.ClientStream
 	return s, nil
 }
 
-// editResponse edits response headers, or the trailers of an RPC that ended
-// without headers.
+// editResponse edits the response headers, or the trailers of an RPC without headers.
 func editResponse(s grpc.ClientStream, edits xdsresource.HeaderEdits) grpc.ClientStream {
 	return httpfilter.EditResponse(s, edits.Apply, func(md metadata.MD, only bool) {
 		if only {
@@ -80,7 +79,7 @@ func editResponse(s grpc.ClientStream, edits xdsresource.HeaderEdits) grpc.Clien
 	})
 }
 
-// reply ends an RPC that the route answers by itself.
+// reply ends an RPC that the route answers itself.
 func (c *call) reply(ctx context.Context, rpc *httpfilter.RPC) grpc.ClientStream {
 	var err error
 	trailer := metadata.MD{}
@@ -108,7 +107,7 @@ func (c *call) matchable(ctx context.Context, rpc *httpfilter.RPC) matching.RPC 
 	return c.routes.Matchable(ctx, rpc.Method, &h)
 }
 
-// prepare makes of an RPC what the route says.
+// prepare fills in r, with the rewrites and header edits of the route.
 func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to *xdsresource.WeightedCluster) error {
 	route := c.route
 	pinned := rpc.Cluster != c.cluster()
@@ -117,7 +116,7 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	}
 	method, ok := route.RewritePath(rpc.Method)
 	if !ok {
-		return c.routes.Failure(rpc.Method, fmt.Sprintf("the rewrite of route %q makes of the method %q, which is no path", route.Name, method))
+		return c.routes.Failure(rpc.Method, fmt.Sprintf("route %q rewrites the method to %q, which is not a path", route.Name, method))
 	}
 	if h := route.HeadersFor(to); h != nil && len(h.Request) > 0 {
 		md, _ := metadata.FromOutgoingContext(ctx)
@@ -143,9 +142,8 @@ func (c *call) prepare(r *request, ctx context.Context, rpc *httpfilter.RPC, to 
 	return nil
 }
 
-// rewriteAuthority finds out the authority to ask gRPC for, unless the picker
-// is to choose it. gRPC checks it against the server's certificate, so that no
-// rewrite gets around TLS.
+// rewriteAuthority sets the authority, unless the picker does. gRPC checks it against the
+// server's certificate, so a rewrite cannot bypass TLS.
 func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource.WeightedCluster) {
 	own := c.routes.Channel.Authority
 	if c.more != nil && c.more.headers.chosen {
@@ -161,15 +159,14 @@ func (c *call) rewriteAuthority(r *request, ctx context.Context, to *xdsresource
 	if authority != own {
 		r.extra.Authority = authority
 	}
-	// A call option would go before what the picker says.
+	// A call option would take precedence over the picker.
 	r.extra.AutoHost = rewrite != nil && rewrite.AutoHost
 	if authority != own && !r.extra.AutoHost {
 		r.rpc.AddOptions(grpc.CallAuthority(authority))
 	}
 }
 
-// attempt returns the context for an attempt of the request. n counts the
-// attempts before it.
+// attempt returns the context for an attempt after n others.
 func (r *request) attempt(n int) *decision.Decision {
 	if n == 0 {
 		return &r.decision

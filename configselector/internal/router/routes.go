@@ -1,10 +1,9 @@
-// Package router carries out an RPC whose route is known: through the route's HTTP
-// filters to the router, the last of them, with its rewrites, header edits, mirrors
-// and retries, to gRPC.
+// Package router carries out an RPC whose route is known: through the route's HTTP filters
+// to the router, the last of them, with its rewrites, header edits, mirrors and retries,
+// and on to gRPC.
 //
-// It is not for choosing the route, which package configselector does, nor for
-// picking an endpoint. What several RPCs share is in the Channel and in the Routes of
-// one version; an RPC is a call.
+// It does not choose the route, which package configselector does, nor the endpoint. RPCs
+// share a Channel and the Routes of one version; an RPC is a call.
 package router
 
 import (
@@ -26,11 +25,11 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// A Channel is what the RPCs of one channel have in common for as long as the
-// channel's resolver lives. It is safe for concurrent use and has to be closed.
+// A Channel is what the RPCs of one channel share while its resolver lives. It is safe for
+// concurrent use and has to be closed.
 type Channel struct {
 	ClientConn *grpc.ClientConn
-	Authority  string // the ":authority" of RPCs that ask for no other
+	Authority  string // the ":authority" of RPCs that set no other
 	Secure     bool   // the channel's credentials check the authority
 	Metrics    estats.MetricsRecorder
 
@@ -63,11 +62,11 @@ func (ch *Channel) Target() string {
 // Routes are one version of the routes of a channel. They are immutable.
 type Routes struct {
 	Channel         *Channel
-	Version         uint64 // of the snapshot, see decision.Decision
+	Version         uint64 // of the snapshot
 	VirtualHost     *xdsresource.VirtualHost
 	RouteConfigName string // for errors
 
-	clusters func() map[string]struct{} // that an RPC can ask for
+	clusters func() map[string]struct{} // those that an RPC may select by name
 }
 
 // NewRoutes returns the Routes of a version.
@@ -97,21 +96,13 @@ func (r *Routes) Failure(method, reason string) error {
 		reason, method, r.Channel.Target(), r.VirtualHost.Name, r.RouteConfigName)
 }
 
-// Matchable returns an RPC as the matches of routes look at it.
+// Matchable returns an RPC in the form in which routes match it.
 func (r *Routes) Matchable(ctx context.Context, method string, h *Headers) matching.RPC {
 	rpc := matching.RPC{Method: method, Authority: h.authority, ContentType: h.contentType, Context: ctx}
 	if r.Channel.Secure {
 		rpc.Scheme = "https"
 	}
 	return rpc
-}
-
-// A Target is where an RPC goes.
-type Target struct {
-	Route    *xdsresource.Route
-	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
-	Index    int                          // of Weighted among the route's clusters
-	Cluster  string
 }
 
 // ClustersOf returns the clusters of a route, none if it forwards nothing.
@@ -122,34 +113,35 @@ func ClustersOf(route *xdsresource.Route) []xdsresource.WeightedCluster {
 	return nil
 }
 
-// Choose returns where an RPC goes that takes a route, and draws one of its clusters.
-// The error is the status that the RPC ends with.
-func (r *Routes) Choose(rpc *matching.RPC, route *xdsresource.Route) (Target, error) {
+// Choose sets where rpc goes if it takes a route, and draws one of the route's clusters.
+// x is the RPC as routes match it. The error is the status that the RPC ends with.
+func (r *Routes) Choose(rpc *RPC, x *matching.RPC, route *xdsresource.Route) error {
 	switch action := route.Action.(type) {
 	case *xdsresource.Forward:
-		return r.forward(rpc, route, action)
+		return r.forward(rpc, x, route, action)
 	case *xdsresource.DirectResponse, *xdsresource.Redirect:
-		return Target{Route: route}, nil
+		rpc.Route = route
+		return nil
 	case *xdsresource.Unroutable:
-		return Target{}, r.Failure(rpc.Method, action.Reason)
+		return r.Failure(x.Method, action.Reason)
 	default:
-		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("route %q has an action of unknown type %T", route.Name, action))
+		return r.Failure(x.Method, fmt.Sprintf("route %q has an action of unknown type %T", route.Name, action))
 	}
 }
 
-func (r *Routes) forward(rpc *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) (Target, error) {
-	i := draw(f)
-	to := Target{Route: route, Weighted: &f.Clusters[i], Index: i, Cluster: f.Clusters[i].Name}
-	if to.Weighted.Header == "" {
-		return to, nil
+func (r *Routes) forward(rpc *RPC, x *matching.RPC, route *xdsresource.Route, f *xdsresource.Forward) error {
+	rpc.Route, rpc.Index = route, draw(f)
+	rpc.Weighted = &f.Clusters[rpc.Index]
+	if rpc.Cluster = rpc.Weighted.Name; rpc.Weighted.Header == "" {
+		return nil
 	}
-	switch to.Cluster = to.Weighted.Cluster(rpc); {
-	case to.Cluster == "":
-		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("the RPC does not have the header %q, which is to name its cluster", to.Weighted.Header))
-	case !r.Has(to.Cluster):
-		return Target{}, r.Failure(rpc.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", to.Weighted.Header, to.Cluster))
+	switch rpc.Cluster = rpc.Weighted.Cluster(x); {
+	case rpc.Cluster == "":
+		return r.Failure(x.Method, fmt.Sprintf("the RPC does not have the header %q, which names the cluster", rpc.Weighted.Header))
+	case !r.Has(rpc.Cluster):
+		return r.Failure(x.Method, fmt.Sprintf("header %q names cluster %q, which no route of the virtual host mentions", rpc.Weighted.Header, rpc.Cluster))
 	}
-	return to, nil
+	return nil
 }
 
 // draw picks one of the clusters by weight. It draws a random number only if there is
@@ -175,28 +167,41 @@ type Chain struct {
 	Err error
 }
 
-// An RPC is what the application asked for, and how it is to be carried out.
+// An RPC is what the application asked for and, once it is routed, where it goes.
 type RPC struct {
-	Target  Target
-	Headers Headers
-	Chain   *Chain
 	Method  string
+	Headers Headers
 	Options []grpc.CallOption
-	// Origin is the context as the application gave it.
-	Origin context.Context
+	Origin  context.Context // as the application gave it
+
+	// Choose sets these.
+	Route    *xdsresource.Route
+	Weighted *xdsresource.WeightedCluster // nil if the route forwards nothing
+	Index    int                          // of Weighted among the route's clusters
+	Cluster  string
+
+	Chain *Chain
+}
+
+// Plain reports whether nothing happens to the RPC on its way to gRPC.
+func (rpc *RPC) Plain() bool {
+	r, w, c := rpc.Route, rpc.Weighted, rpc.Chain
+	return len(c.Interceptors) == 0 && c.Err == nil && !rpc.Headers.special &&
+		w != nil && w.Headers == nil && w.Authority == "" && w.Header == "" &&
+		r.Headers == nil && r.Rewrite == nil && r.Retry == nil && len(r.Mirrors) == 0 && len(r.HashPolicies) == 0
 }
 
 // Unary carries out a unary RPC. ctx has the RPC's deadline.
-func (r *Routes) Unary(ctx context.Context, rpc RPC, req, reply any, invoker grpc.UnaryInvoker) error {
-	c := r.newCall(&rpc, nil)
+func (r *Routes) Unary(ctx context.Context, rpc *RPC, req, reply any, invoker grpc.UnaryInvoker) error {
+	c := r.newCall(rpc, nil)
 	c.invoker = invoker
 	return c.unary(ctx, rpc.Chain, req, reply)
 }
 
 // Stream starts a streaming RPC, which timeout bounds if it is above 0. The hold is
 // released when the RPC has ended.
-func (r *Routes) Stream(rpc RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
-	c := r.newCall(&rpc, desc)
+func (r *Routes) Stream(rpc *RPC, desc *grpc.StreamDesc, streamer grpc.Streamer, timeout time.Duration, hold lease.Hold) (grpc.ClientStream, error) {
+	c := r.newCall(rpc, desc)
 	c.streaming = &streaming{streamer: streamer, hold: hold}
 	return c.stream(rpc.Origin, rpc.Chain, timeout)
 }

@@ -13,15 +13,14 @@ import (
 	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
-// unaryStream is a unary RPC in the dress of a stream, so that filters need to
-// know of streams only: RecvMsg is where the RPC happens. It is not safe for
-// concurrent use, as nothing in a unary RPC is.
+// unaryStream presents a unary RPC as a stream, so that filters only deal with streams.
+// RecvMsg makes the RPC. It is not safe for concurrent use.
 type unaryStream struct {
 	request
-	last *exchange // nil: the request is not there yet
+	last *exchange // nil: no request was sent yet
 }
 
-// exchange is the request and what gRPC reports of an attempt to send it.
+// exchange is the request of one attempt and what gRPC reports of it.
 type exchange struct {
 	req             any
 	sent            bool
@@ -72,8 +71,8 @@ func (u *unaryStream) RecvMsg(reply any) error {
 	return u.again(reply, opts, &retry, err)
 }
 
-// again tries the RPC again after an attempt that ended with err, as often as its
-// policy has it, and returns how the last attempt ended.
+// again retries the RPC after an attempt that ended with err, as often as the policy
+// permits, and returns the error of the last attempt.
 func (u *unaryStream) again(reply any, opts []grpc.CallOption, retry *retrier, err error) error {
 	for err != nil && u.last.header == nil && retry.again(&u.decision, err, u.last.trailer) && u.fits(u.last.req) {
 		if err := retry.wait(&u.decision); err != nil {
@@ -94,8 +93,7 @@ func (u *unaryStream) send(reply any, d *decision.Decision, opts []grpc.CallOpti
 	return u.call.invoker(d, u.extra.WireMethod, a.req, reply, u.call.routes.Channel.ClientConn, opts...)
 }
 
-// invoke carries out the RPC for the application alone, who gets to see what
-// gRPC reports.
+// invoke makes the RPC if no filter looks at the response: gRPC reports to the application.
 func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	u.mirrorUnary(req)
 	if retry := u.newRetrier(); retry.max > 1 {
@@ -107,15 +105,15 @@ func (u *unaryStream) invoke(req, reply any, opts []grpc.CallOption) error {
 	return u.call.invoker(&u.decision, u.extra.WireMethod, req, reply, u.call.routes.Channel.ClientConn, opts...)
 }
 
-// firstTry is what the first attempt of an RPC that may be retried takes.
+// firstTry is what the first attempt of a unary RPC with a retry policy needs.
 type firstTry struct {
 	exchange exchange
 	options  [8]grpc.CallOption
 }
 
-// invokeRetried is invoke for an RPC that may be retried. The first attempt reports
-// to the application like one that cannot be, but for its end, so that an RPC that
-// needs no other one costs no more than that gRPC tells the router too.
+// invokeRetried is invoke for an RPC that may be retried. gRPC reports the first attempt to
+// the application and to the router, but its end to neither, so that an RPC that is not
+// retried costs next to nothing more.
 func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retry *retrier) error {
 	try := u.call.more.firstTry
 	u.last = &try.exchange
@@ -134,7 +132,7 @@ func (u *unaryStream) invokeRetried(req, reply any, opts []grpc.CallOption, retr
 	}
 	var o outcome
 	err = u.again(reply, append(o.split(opts), u.rpc.AddedOptions()...), retry, err)
-	if u.last != &try.exchange { // of which gRPC has told
+	if u.last != &try.exchange { // which gRPC has reported
 		o.report(u)
 	}
 	o.finished(err)
