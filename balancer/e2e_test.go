@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -94,30 +93,11 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 // in, no RPC fails because clusters come, go, and change place.
 func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for i := range 3 {
-		addrs = append(addrs, startServer(t, fmt.Sprint("s", i)).addr)
-	}
+	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
 	ch := dial(t)
 	ch.publish("c0", map[string]*balancer.ClusterState{"c0": serving(addrs...)})
 
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := ch.call(); err != nil {
-					t.Errorf("RPC %d failed: %v", n, err)
-					return
-				}
-			}
-		})
-	}
+	stop := ch.keepCalling(8)
 	for i := range 1000 {
 		now, next := fmt.Sprint("c", i), fmt.Sprint("c", i+1)
 		changes := map[string]*balancer.ClusterState{next: serving(addrs[rand.IntN(3)])}
@@ -134,35 +114,15 @@ func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 		}
 		ch.publish(next, changes, rand.IntN(2) == 0)
 	}
-	close(stop)
-	callers.Wait()
+	stop()
 }
 
 func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for i := range 3 {
-		addrs = append(addrs, startServer(t, fmt.Sprint("s", i)).addr)
-	}
+	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
 	ch := dial(t)
 	ch.publish("c", map[string]*balancer.ClusterState{"c": serving(addrs...)})
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := ch.call(); err != nil {
-					t.Errorf("an RPC failed: %v", err)
-					return
-				}
-			}
-		})
-	}
+	stop := ch.keepCalling(4)
 	for n := range 200 {
 		i := rand.IntN(3)
 		c := serving(addrs[i])
@@ -175,8 +135,7 @@ func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
 			t.Errorf("after update %d an RPC failed: %v", n, err)
 		}
 	}
-	close(stop)
-	callers.Wait()
+	stop()
 }
 
 func TestStreamOutlivesItsCluster(t *testing.T) {

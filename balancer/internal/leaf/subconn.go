@@ -21,11 +21,13 @@ import (
 // Picks of the leaf return the SubConn itself; the cluster's picker calls Begin and gives
 // gRPC its own SubConn, which Unwrap returns.
 type SubConn struct {
+	// What RPCs read comes first, in one cache line.
 	*conns.Conn
-	env      *tree.Env
-	conn     *clientConn // nil: opened for sessions, not by a policy
-	endpoint endpoints.Conn
 	end      atomic.Pointer[end]
+	endpoint endpoints.Conn
+
+	env  *tree.Env
+	conn *clientConn // nil: opened for sessions, not by a policy
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
