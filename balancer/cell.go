@@ -9,6 +9,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -62,8 +63,7 @@ func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error)
 		return (*p).Pick(info)
 	}
 	if !c.asked.Load() && c.asked.CompareAndSwap(false, true) {
-		// From a goroutine, as the loop's queue has a lock and a pick takes none.
-		go c.root.loop.Post(c.activate)
+		c.root.loop.PostFromPick(c.activate)
 	}
 	return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 }
@@ -81,7 +81,7 @@ func (c *cell) newPolicy() *policy {
 	return switchover.New(func(*ClusterState) kind { return c.kind }, c.build, c.publish)
 }
 
-func (c *cell) build(_ *ClusterState, changed func()) switchover.Child[*ClusterState] {
+func (c *cell) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
 	if c.kind == aggregated {
 		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed), root: c.root}
 	}

@@ -8,12 +8,10 @@
 package aggregate
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
@@ -108,7 +106,7 @@ func entries(underlying []Underlying) []priority.Entry[cluster.Config] {
 	return entries
 }
 
-func (p *Policy) build(name string, changed func()) priority.Child[cluster.Config] {
+func (p *Policy) build(name string, changed func()) tree.Configured[cluster.Config] {
 	return cluster.New(p.env, name, changed)
 }
 
@@ -159,14 +157,5 @@ func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err == nil || err == balancer.ErrNoSubConnAvailable {
 		return result, err
 	}
-	s, isStatus := status.FromError(err)
-	text := err.Error()
-	if isStatus {
-		text = s.Message()
-	}
-	text = tree.Noted(fmt.Sprintf("dynxds: no cluster of aggregate cluster %q works; of the last one: %s", f.aggregate, text), f.notes)
-	if isStatus {
-		return result, status.Error(s.Code(), text)
-	}
-	return result, errors.New(text)
+	return result, tree.Explain(err, fmt.Sprintf("dynxds: no cluster of aggregate cluster %q works; of the last one: ", f.aggregate), f.notes)
 }

@@ -201,11 +201,11 @@ type kind struct {
 	across     bool
 }
 
-func builder(env *tree.Env) func(name string, changed func()) priority.Child[locality.Config] {
-	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
+func builder(env *tree.Env) func(name string, changed func()) tree.Configured[locality.Config] {
+	build := func(_ locality.Config, changed func()) tree.Configured[locality.Config] {
 		return locality.New(env, changed)
 	}
-	return func(_ string, changed func()) priority.Child[locality.Config] {
+	return func(_ string, changed func()) tree.Configured[locality.Config] {
 		return switchover.New(kindOf, build, changed)
 	}
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -119,7 +118,8 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
-		return result, nil, p.explain(err)
+		return result, nil, tree.Explain(err, fmt.Sprintf(
+			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints), p.notes)
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
@@ -164,21 +164,4 @@ func (p *picker) refuse(d *decision.Decision, why string) error {
 		d.Drop()
 	}
 	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
-}
-
-// explain keeps the kind of error, as a status error ends even RPCs that wait
-// for ready and others do not, but makes the code UNAVAILABLE: no
-// configuration can make an RPC fail with another one (gRFC A54).
-func (p *picker) explain(err error) error {
-	text := err.Error()
-	s, isStatus := status.FromError(err)
-	if isStatus {
-		text = s.Message()
-	}
-	text = tree.Noted(fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: %s",
-		p.cluster, p.endpoints, text), p.notes)
-	if isStatus {
-		return status.Error(codes.Unavailable, text)
-	}
-	return errors.New(text)
 }

@@ -38,20 +38,21 @@ type sessions struct {
 // env.Endpoints.
 func newSessions(env *tree.Env, publish func()) *sessions {
 	s := &sessions{env: env, publish: publish}
-	s.registry = endpoints.New(s.post(publish), s.post(s.keep))
+	post := func(f func()) func() {
+		f = s.unlessClosed(f)
+		return func() { env.Loop.Post(f) }
+	}
+	s.registry = endpoints.New(post(publish), post(s.keep))
 	env.Endpoints = s.registry
 	return s
 }
 
-// post returns a function that has f run on the loop, unless s is closed by
-// then.
-func (s *sessions) post(f func()) func() {
+// unlessClosed returns f, for the loop, which does nothing once s is closed.
+func (s *sessions) unlessClosed(f func()) func() {
 	return func() {
-		s.env.Loop.Post(func() {
-			if !s.closed {
-				f()
-			}
-		})
+		if !s.closed {
+			f()
+		}
 	}
 }
 
@@ -68,7 +69,7 @@ func (s *sessions) ready() bool {
 		return true
 	}
 	if s.asked.CompareAndSwap(false, true) {
-		go s.post(s.track)()
+		s.env.Loop.PostFromPick(s.unlessClosed(s.track))
 	}
 	return false
 }
@@ -94,8 +95,7 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 		if connect != nil {
 			connect.Use()
 			if connect.Requested.CompareAndSwap(false, true) {
-				// From a goroutine, as the loop's queue has a lock and a pick takes none.
-				go s.post(func() { s.connect(connect) })()
+				s.env.Loop.PostFromPick(s.unlessClosed(func() { s.connect(connect) }))
 			}
 		}
 		return nil, true

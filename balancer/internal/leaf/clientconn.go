@@ -23,21 +23,13 @@ type clientConn struct {
 	// mu is held for no call to anything outside this type.
 	mu       sync.Mutex
 	closed   bool
-	reports  reports
-	count    int
-	latest   balancer.State
 	subConns map[*SubConn]struct{}
+	// latest is the latest of count reports. While it is waiting for the loop, a newer one
+	// replaces it: however often a policy reports, the queue has one event of it at most.
+	latest  balancer.State
+	count   int
+	waiting bool
 }
-
-// reports says whether the latest report still waits for the loop. While one
-// does, a newer report takes its place: however often a policy reports, there
-// is at most one event of it in the queue.
-type reports int
-
-const (
-	taken reports = iota
-	waiting
-)
 
 func newClientConn(env *tree.Env, p *Policy) *clientConn {
 	return &clientConn{
@@ -62,10 +54,10 @@ func (c *clientConn) keep(s balancer.State) bool {
 	if c.closed {
 		return false
 	}
-	before := c.reports
-	c.latest, c.reports = s, waiting
+	first := !c.waiting
+	c.latest, c.waiting = s, true
 	c.count++
-	return before == taken
+	return first
 }
 
 // reportCount is the number of reports so far.
@@ -79,7 +71,7 @@ func (c *clientConn) reportCount() int {
 func (c *clientConn) latestReport() (balancer.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.latest, !c.closed && c.reports == waiting
+	return c.latest, !c.closed && c.waiting
 }
 
 // takeReport returns the report that waits for the loop, if one does. It waits
@@ -87,12 +79,9 @@ func (c *clientConn) latestReport() (balancer.State, bool) {
 func (c *clientConn) takeReport() (balancer.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.reports == taken {
-		return balancer.State{}, false
-	}
-	s := c.latest
-	c.latest, c.reports = balancer.State{}, taken
-	return s, true
+	s, ok := c.latest, !c.closed && c.waiting
+	c.latest, c.waiting = balancer.State{}, false
+	return s, ok
 }
 
 // NewSubConn makes a SubConn that reports to the policy one call at a time.

@@ -9,8 +9,6 @@ package outlier
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
@@ -83,13 +81,11 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.
 				all = append(all, nil)
 				continue
 			}
-			addresses := append([]string{e.Address}, e.Additional...)
-			slices.Sort(addresses)
-			key := strings.Join(addresses, " ")
+			key := endpoints.Key(&e)
 			one := d.byKey[key]
 			if one == nil {
 				if one = old[key]; one == nil {
-					one = &endpoint{Health: endpoints.NewHealth(addresses...)}
+					one = &endpoint{Health: endpoints.NewHealth(append([]string{e.Address}, e.Additional...)...)}
 				}
 				d.byKey[key] = one
 				d.endpoints = append(d.endpoints, one)

@@ -9,7 +9,7 @@ import (
 // child is one child policy and what gRFC A56 remembers of it.
 type child[C any] struct {
 	name   string
-	policy Child[C]
+	policy tree.Configured[C]
 
 	// state is the child's connectivity when it was last observed.
 	state connectivity.State

@@ -34,12 +34,6 @@ const (
 
 var errEmpty = errors.New("no priority is configured")
 
-// Child is the policy of one priority, configured with a C.
-type Child[C any] interface {
-	tree.Policy
-	Update(C)
-}
-
 // Entry is one priority.
 type Entry[C any] struct {
 	// Name identifies the child. A child keeps its connections when its name
@@ -52,7 +46,7 @@ type Entry[C any] struct {
 // Policy chooses among children configured with a C.
 type Policy[C any] struct {
 	env     *tree.Env
-	build   func(name string, changed func()) Child[C]
+	build   func(name string, changed func()) tree.Configured[C]
 	changed func()
 
 	entries []Entry[C]
@@ -70,7 +64,7 @@ type Policy[C any] struct {
 
 // New returns a Policy without priorities, which fails RPCs until Update. build
 // creates the child of a name.
-func New[C any](env *tree.Env, build func(name string, changed func()) Child[C], changed func()) *Policy[C] {
+func New[C any](env *tree.Env, build func(name string, changed func()) tree.Configured[C], changed func()) *Policy[C] {
 	return &Policy[C]{env: env, build: build, changed: changed, children: make(map[string]*child[C])}
 }
 

@@ -79,7 +79,7 @@ func newFixture(t testing.TB) *fixture {
 		children: make(map[string]*fakeChild),
 		initial:  make(map[string]connectivity.State),
 	}
-	build := func(_ string, changed func()) priority.Child[string] {
+	build := func(_ string, changed func()) tree.Configured[string] {
 		return &fakeChild{f: f, state: connecting, changed: changed}
 	}
 	f.policy = priority.New(&tree.Env{Loop: f.loop}, build, func() { f.changes++ })

@@ -137,10 +137,7 @@ func (p *Policy) connectOne() {
 func (p *Policy) newPicker(members []*shard.Member) *picker {
 	return &picker{
 		ring: p.ring, members: members, header: p.config.RequestHashHeader, connecting: p.set.Connecting,
-		connect: func(m *shard.Member) {
-			// From a goroutine, as the loop's queue has a lock and a pick takes none.
-			go p.env.Loop.Post(func() { p.connect(m) })
-		},
+		connect: func(m *shard.Member) { p.env.Loop.PostFromPick(func() { p.connect(m) }) },
 	}
 }
 

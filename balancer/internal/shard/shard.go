@@ -7,13 +7,12 @@
 package shard
 
 import (
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -57,14 +56,14 @@ func New(env *tree.Env, changed func(*Member)) *Set {
 	return &Set{env: env, changed: changed, members: make(map[string]*Member)}
 }
 
-// Update makes the members those of endpoints that are usable. Endpoints with
+// Update makes the members those of all that are usable. Endpoints with
 // the same addresses as before keep their connection.
-func (s *Set) Update(endpoints []xdsresource.Endpoint) {
+func (s *Set) Update(all []xdsresource.Endpoint) {
 	before := s.members
-	s.members = make(map[string]*Member, len(endpoints))
+	s.members = make(map[string]*Member, len(all))
 	s.order = s.order[:0:0]
-	for _, e := range endpoints {
-		key := keyOf(e)
+	for _, e := range all {
+		key := endpoints.Key(&e)
 		if _, twice := s.members[key]; twice || !e.Health.Usable() {
 			continue
 		}
@@ -109,17 +108,6 @@ func (s *Set) observe(m *Member) {
 	if now.ConnectivityState == connectivity.Idle {
 		s.idleFrom = min(s.idleFrom, m.index)
 	}
-}
-
-// keyOf identifies an endpoint by its addresses, in whatever order (gRFC A61,
-// "Address List Updates in Petiole Policies").
-func keyOf(e xdsresource.Endpoint) string {
-	if len(e.Additional) == 0 {
-		return e.Address
-	}
-	addresses := append([]string{e.Address}, e.Additional...)
-	slices.Sort(addresses)
-	return strings.Join(addresses, " ")
 }
 
 // Members returns the members in the order of the endpoints.

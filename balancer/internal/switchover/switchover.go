@@ -12,17 +12,11 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// Child is a policy configured with a C.
-type Child[C any] interface {
-	tree.Policy
-	Update(C)
-}
-
 // Policy runs the child that the latest configuration asks for, and until that
 // can take RPCs the one before.
 type Policy[C any, K comparable] struct {
 	kind    func(C) K
-	build   func(c C, changed func()) Child[C]
+	build   func(c C, changed func()) tree.Configured[C]
 	changed func()
 
 	serving, coming *child[C, K] // coming is nil but while a child gets ready
@@ -30,12 +24,12 @@ type Policy[C any, K comparable] struct {
 
 type child[C any, K comparable] struct {
 	kind   K
-	policy Child[C]
+	policy tree.Configured[C]
 }
 
 // New returns a Policy without child; it must have an Update before State.
 // Configurations of the same kind go to the same child.
-func New[C any, K comparable](kind func(C) K, build func(c C, changed func()) Child[C], changed func()) *Policy[C, K] {
+func New[C any, K comparable](kind func(C) K, build func(c C, changed func()) tree.Configured[C], changed func()) *Policy[C, K] {
 	return &Policy[C, K]{kind: kind, build: build, changed: changed}
 }
 

@@ -45,6 +45,9 @@ func NewLoop(settle func()) *Loop { return &Loop{settle: settle} }
 // wait, and may be called from anywhere. After Close it does nothing.
 func (l *Loop) Post(fn func()) { l.add(job{run: fn}) }
 
+// PostFromPick is Post for picks. It takes no lock, and therefore starts a goroutine.
+func (l *Loop) PostFromPick(fn func()) { go l.Post(fn) }
+
 // Do has fn run on the loop and waits for it. It must not be called on the
 // loop. It reports false, without running fn, once the loop is closed.
 func (l *Loop) Do(fn func()) bool {

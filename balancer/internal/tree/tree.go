@@ -19,7 +19,9 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
@@ -71,6 +73,12 @@ type Policy interface {
 	Close()
 }
 
+// Configured is a Policy whose configuration is a C.
+type Configured[C any] interface {
+	Policy
+	Update(C)
+}
+
 // Waiting is the state of a policy whose RPCs wait for news.
 func Waiting(s connectivity.State) balancer.State {
 	return balancer.State{
@@ -104,6 +112,16 @@ func Noted(text string, notes fmt.Stringer) string {
 		text += " (" + more + ")"
 	}
 	return text
+}
+
+// Explain puts a prefix and notes around the text of an error of a pick. It makes the code
+// UNAVAILABLE, as no configuration can make an RPC fail with another one (gRFC A54), but
+// keeps the kind of error: a status error ends even RPCs that wait for ready, others do not.
+func Explain(err error, prefix string, notes fmt.Stringer) error {
+	if s, isStatus := status.FromError(err); isStatus {
+		return status.Error(codes.Unavailable, Noted(prefix+s.Message(), notes))
+	}
+	return errors.New(Noted(prefix+err.Error(), notes))
 }
 
 // Failing is the state of a policy that has nothing to offer. Its RPCs fail
