@@ -1,6 +1,7 @@
 package balancer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -83,9 +84,14 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 	a := startServer(t, "a")
 	ch := dial(t)
 	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
-	ch.cc.Connect()
-	ch.await(connectivity.Idle) // once it has its configuration
-	ch.cc.Connect()
+	ctx := testContext(t)
+	for s := ch.cc.GetState(); s != connectivity.Ready && ctx.Err() == nil; s = ch.cc.GetState() {
+		// gRPC drops a Connect that comes before the channel has its configuration.
+		ch.cc.Connect()
+		soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		ch.cc.WaitForStateChange(soon, s)
+		cancel()
+	}
 	ch.await(connectivity.Ready)
 }
 
