@@ -153,7 +153,7 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 		}
 		for _, from := range []*fixture{f, other} {
 			_, d, err := from.pick()
-			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "5 RPCs on their way") || !d.Dropped() {
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "5 RPCs in flight") || !d.Dropped() {
 				t.Errorf("an RPC over the limit ended with %v (not to be retried: %v)", err, d.Dropped())
 			}
 		}

@@ -31,12 +31,11 @@ type SubConn struct {
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
-	// listener is told of the health of the SubConn while that is READY.
+	// listener is called with the health of the SubConn while that is READY.
 	listener func(balancer.SubConnState)
-	// registration numbers the listeners: reports to an old one are dropped.
+	// registration counts the listeners: reports to old ones are dropped.
 	registration int
-	// reported is what gRPC last reported to listener; its state is IDLE if
-	// there was no report.
+	// reported is what gRPC last reported to listener, IDLE if nothing.
 	reported balancer.SubConnState
 }
 
@@ -101,9 +100,8 @@ func (s *SubConn) retire() {
 // in the next moment.
 func (s *SubConn) Release() { s.Conn.Shutdown() }
 
-// RegisterHealthListener implements balancer.SubConn. While the endpoint is
-// ejected, the listener hears that it fails (gRFC A61, "Generic Health
-// Reporting Mechanism").
+// RegisterHealthListener implements balancer.SubConn. While the endpoint is ejected, the
+// listener gets TRANSIENT_FAILURE (gRFC A61, "Generic Health Reporting Mechanism").
 func (s *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	n := s.listen(listener)
 	if listener == nil {
@@ -123,7 +121,7 @@ func (s *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	})
 }
 
-// listen makes listener the one to tell; nil for none.
+// listen sets the listener, nil for none.
 func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +133,7 @@ func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 // EjectionChanged implements endpoints.SubConn.
 func (s *SubConn) EjectionChanged() { s.reportHealth() }
 
-// reportHealth tells the listener what gRPC last reported, or that the endpoint
-// is ejected.
+// reportHealth calls the listener with what gRPC last reported, or with the ejection.
 func (s *SubConn) reportHealth() {
 	if s.conn == nil {
 		return
