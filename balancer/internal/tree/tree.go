@@ -3,11 +3,10 @@
 //
 // Two rules spare the policies locks of their own:
 //
-// 1. Everything runs on the Loop. Policies are created, updated, read and closed there only.
-// What comes from elsewhere, such as a leaf's new picker or a timer, is posted to it.
-//
-// 2. A change travels up as an event of its own. A policy does not call its changed function
-// during a call by its parent; the parent reads State after the call.
+//  1. Everything runs on the Loop. Policies are created, updated, read and closed there only.
+//     What comes from elsewhere, such as a leaf's new picker or a timer, is posted to it.
+//  2. A change travels up as an event of its own. A policy does not call its changed function
+//     during a call by its parent; the parent reads State after the call.
 package tree
 
 import (
