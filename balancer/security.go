@@ -6,11 +6,11 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// mustSecure reports whether a cluster, which may be nil, has to be secured on the channel:
-// RPCs are not sent in plaintext instead.
+// mustSecure reports whether RPCs to the cluster, which may be nil, must not be sent in
+// plaintext.
 func (r *root) mustSecure(c *xdsresource.Cluster) bool { return r.usesXDS && c.AsksForSecurity() }
 
-// anyMustSecure reports whether the cluster or one under it has to be secured.
+// anyMustSecure reports the same of the cluster or one under it.
 func (r *root) anyMustSecure(s *ClusterState) bool {
 	if !r.usesXDS || s.Underlying == nil {
 		return r.mustSecure(s.Cluster)
@@ -23,7 +23,7 @@ func (r *root) anyMustSecure(s *ClusterState) bool {
 	return r.mustSecure(s.Cluster)
 }
 
-// errInsecure is what RPCs to a cluster fail with that has to be secured.
+// errInsecure is what RPCs fail with if the cluster has to be secured.
 func errInsecure(c *xdsresource.Cluster) error {
 	return fmt.Errorf("dynxds: cluster %q asks for security that this client cannot give, and RPCs are not sent in plaintext instead: %v; "+
 		"take it out of the Cluster, or dial without credentials of google.golang.org/grpc/credentials/xds, which obey it",

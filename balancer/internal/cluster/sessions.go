@@ -8,62 +8,51 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/grpclog"
 
-	"github.com/dynxds/dynxds/balancer/internal/hosts"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// minSweep is the least time between two looks for connections that no session
-// uses any more (gRFC A75).
+// minSweep is the minimum time between two sweeps of connections that no session uses any more
+// (gRFC A75).
 const minSweep = 5 * time.Second
 
 var logger = grpclog.Component("dynxds")
 
-// sessions finds the endpoints that RPCs ask for, over all priorities of the
-// cluster (gRFCs A55, A61 and A75, "Changes in xds_override_host LB Policy"). It
-// begins to know them when the first RPC asks: other clusters pay nothing.
+// sessions finds the endpoints that RPCs ask for, in all priorities of the cluster (gRFCs A55,
+// A61 and A75, "Changes in xds_override_host LB Policy"). It is not active before the first
+// such RPC, so that other clusters pay nothing.
 type sessions struct {
-	env      *tree.Env // of the cluster; has registry as Hosts
-	registry *hosts.Registry
-	publish  func() // gives the channel a picker, so that RPCs that wait look again
+	env      *tree.Env // of the cluster; has registry as Endpoints
+	registry *endpoints.Registry
+	publish  func() // replaces the channel's picker, so that RPCs that wait look again
 	asked    atomic.Bool
 
-	// The rest is for the loop.
-	endpoints *xdsresource.Endpoints
-	config    xdsresource.Sessions
-	sweeper   *tree.Timer
-	closed    bool
+	// The rest is used on the loop.
+	idleTimeout time.Duration
+	sweeper     *tree.Timer
+	closed      bool
 }
 
 // newSessions returns the sessions of the cluster that env is for, and sets
-// env.Hosts.
+// env.Endpoints.
 func newSessions(env *tree.Env, publish func()) *sessions {
 	s := &sessions{env: env, publish: publish}
-	s.registry = hosts.New(s.post(publish), s.post(s.keep))
-	env.Hosts = s.registry
+	post := func(f func()) func() {
+		f = s.unlessClosed(f)
+		return func() { env.Loop.Post(f) }
+	}
+	s.registry = endpoints.New(post(publish), post(s.keep))
+	env.Endpoints = s.registry
 	return s
 }
 
-// post returns a function that has f run on the loop, unless s is closed by
-// then.
-func (s *sessions) post(f func()) func() {
+// unlessClosed returns a function for the loop that calls f unless s is closed.
+func (s *sessions) unlessClosed(f func()) func() {
 	return func() {
-		s.env.Loop.Post(func() {
-			if !s.closed {
-				f()
-			}
-		})
-	}
-}
-
-// update takes over the endpoints. It comes before the policies get them, so that
-// it is known which of the connections they give up are to be kept.
-func (s *sessions) update(c Config) {
-	same := s.endpoints == c.Endpoints && s.config == c.Cluster.Sessions
-	s.endpoints, s.config = c.Endpoints, c.Cluster.Sessions
-	if s.registry.Tracking() && !same {
-		s.registry.Update(c.Endpoints.Localities, s.config)
+		if !s.closed {
+			f()
+		}
 	}
 }
 
@@ -73,26 +62,25 @@ func (s *sessions) close() {
 	s.registry.Close()
 }
 
-// ready reports whether the hosts can be asked for. If not, the pick has to wait:
-// it is the first that asks.
+// ready reports whether find may be called. If not, the pick waits; the first one activates the
+// sessions.
 func (s *sessions) ready() bool {
 	if s.registry.Tracking() {
 		return true
 	}
 	if s.asked.CompareAndSwap(false, true) {
-		go s.post(s.track)()
+		s.env.Loop.PostFromPick(s.unlessClosed(s.track))
 	}
 	return false
 }
 
 func (s *sessions) track() {
-	s.registry.Update(s.endpoints.Localities, s.config)
+	s.registry.Track()
 	s.publish()
 }
 
-// find returns the connection that an RPC is to go to which asks for one of the
-// addresses; nil, if the policies are to pick. wait says that the connection may be
-// there soon. It takes no lock.
+// find returns the connection for an RPC that asks for one of the addresses, or nil if the
+// policies have to pick. wait says that the RPC has to wait for a connection. It takes no lock.
 func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 	for {
 		version := s.registry.Version()
@@ -105,22 +93,21 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 		}
 		if connect != nil {
 			connect.Use()
-			if connect.Asked.CompareAndSwap(false, true) {
-				// From a goroutine, as the loop's queue has a lock and a pick takes none.
-				go s.post(func() { s.connect(connect) })()
+			if connect.Requested.CompareAndSwap(false, true) {
+				s.env.Loop.PostFromPick(s.unlessClosed(func() { s.connect(connect) }))
 			}
 		}
 		return nil, true
 	}
 }
 
-// look is the picker of gRFC A75. A connection that is ejected as an outlier is
-// as good as one that has failed (gRFC A50).
-func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *hosts.Host, wait bool) {
-	var idle, missing *hosts.Host
+// look is the picker of gRFC A75. An ejected endpoint is treated like one that has failed (gRFC
+// A50).
+func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoints.Session, wait bool) {
+	var idle, missing *endpoints.Session
 	for _, a := range addresses {
-		h := s.registry.Host(a)
-		if h == nil || !h.Endpoint().Wanted || h.Unreachable.Load() {
+		h := s.registry.Session(a)
+		if h == nil || !h.Endpoint().Allowed || h.Unreachable.Load() {
 			continue
 		}
 		conn, state := h.Conn()
@@ -149,10 +136,10 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *hosts.Ho
 	}
 }
 
-// connect is what a pick asked for, maybe a while ago.
-func (s *sessions) connect(h *hosts.Host) {
-	h.Asked.Store(false)
-	if s.registry.Host(h.Address) != h {
+// connect is called for a pick, perhaps some time after it.
+func (s *sessions) connect(h *endpoints.Session) {
+	h.Requested.Store(false)
+	if s.registry.Session(h.Address) != h {
 		return
 	}
 	conn, state := h.Conn()
@@ -160,7 +147,7 @@ func (s *sessions) connect(h *hosts.Host) {
 	case conn != nil && state == connectivity.Idle:
 		conn.Connect()
 	case conn == nil:
-		if err := leaf.Open(s.env, h.Address); err != nil {
+		if err := leaf.OpenForSessions(s.env, h.Address); err != nil {
 			logger.Warningf("no connection for sessions with %s can be made: %v", h.Address, err)
 			h.Unreachable.Store(true)
 			s.publish()
@@ -173,7 +160,7 @@ func (s *sessions) connect(h *hosts.Host) {
 // keep is called when a connection is kept that no policy has.
 func (s *sessions) keep() {
 	if s.sweeper == nil {
-		s.sweeper = s.env.Loop.After(max(s.config.IdleTimeout, minSweep), s.sweep)
+		s.sweeper = s.env.Loop.After(max(s.idleTimeout, minSweep), s.sweep)
 	}
 }
 
@@ -184,7 +171,7 @@ func (s *sessions) sweep() {
 	}
 }
 
-// chosen is a picker that picks one connection.
+// chosen picks one connection.
 type chosen struct{ sc *leaf.SubConn }
 
 // Pick implements balancer.Picker.
@@ -192,8 +179,7 @@ func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: c.sc}, nil
 }
 
-// keepsSessions reports whether RPCs of sessions have an endpoint to go to if
-// all others have none.
+// keepsSessions reports whether sessions may use an endpoint, if nothing else may.
 func keepsSessions(c Config) bool {
 	for i := range c.Endpoints.Localities {
 		for _, e := range c.Endpoints.Localities[i].Endpoints {
