@@ -49,7 +49,8 @@ func readPolicy(doc document.Value) Policy {
 	o.Field("apiVersion").OneOf("kuma.io/v1alpha1")
 	o.Field("mesh").OneOf("default")
 	spec := o.Require("spec").Object("targetRef", "to")
-	p := Policy{Name: readName(o), Source: Source{doc.File(), doc.Line()}}
+	at := doc.Position()
+	p := Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
 		p.TargetRef = ReadTargetRef(ref)
 	}

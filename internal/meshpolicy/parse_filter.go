@@ -129,7 +129,7 @@ func (e *headerEdits) headers(v document.Value) []Header {
 		o := item.Object("name", "value")
 		h := Header{Name: e.name(o.Require("name"))}
 		// In the decision record's use cases a value is left open.
-		if value := o.Require("value"); !value.IsNull() {
+		if value := o.Require("value"); !value.Absent() {
 			h.Value = value.Text()
 			if strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r > '~' }) {
 				value.Fault("", "%q has a character that values of headers do not have", h.Value)

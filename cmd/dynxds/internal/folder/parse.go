@@ -65,5 +65,6 @@ func (f *file) readPolicy(doc document.Value) {
 }
 
 func source(v document.Value) meshroute.Source {
-	return meshroute.Source{File: v.File(), Line: v.Line()}
+	at := v.Position()
+	return meshroute.Source{File: at.File, Line: at.Line}
 }
