@@ -139,7 +139,9 @@ func (v Value) Expected(what string) {
 }
 
 // field returns a value inside v.
-func (v Value) field(n *yaml.Node, name string) Value { return Value{n, faults.Join(v.path, name), v.file} }
+func (v Value) field(n *yaml.Node, name string) Value {
+	return Value{n, faults.Join(v.path, name), v.file}
+}
 
 // pairs returns the keys of a mapping with their values. Any other node has none.
 func pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
