@@ -80,6 +80,24 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	return &testServer{store: store, control: control, conn: conn}
 }
 
+// startSotW starts a parallel test with a server that has resources and a SotW client.
+func startSotW(t *testing.T, resources ...proto.Message) (*testServer, *client) {
+	t.Helper()
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, resources...)
+	return s, s.open(t)
+}
+
+// startDelta is startSotW with a delta client.
+func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *deltaClient) {
+	t.Helper()
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, resources...)
+	return s, s.openDelta(t)
+}
+
 func (s *testServer) update(t testing.TB, change func(*controlplane.Tx)) uint64 {
 	t.Helper()
 	version, err := s.store.Update(change)
