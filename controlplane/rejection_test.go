@@ -10,9 +10,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
-// Given a handler of NACKs, when clients of either protocol reject a response, then
-// it is told once of each rejection, with what the client said; of ACKs it is not.
-func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
+// The handler is called once per NACK, with the client's message, and never for an ACK.
+func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	t.Parallel()
 	told := make(chan controlplane.Rejection, 10)
 	s := startServer(t, controlplane.Options{OnNACK: func(r controlplane.Rejection) { told <- r }})

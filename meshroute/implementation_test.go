@@ -45,9 +45,9 @@ func TestImplementationOfANode(t *testing.T) {
 	}
 }
 
-// Given rules that other implementations reject or misread, then their clients get
-// routes without: what no RPC can meet is left out, what every RPC meets is not asked
-// for, and redirects are to a Cluster without endpoints.
+// Clients that would reject or misread a rule get routes without it: matches that no RPC
+// meets are left out, conditions that every RPC meets are dropped, and redirects lead to a
+// Cluster without endpoints.
 func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "f", policytest.Text(`
@@ -99,7 +99,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	}
 }
 
-// Given policies that every client takes, then no client is told apart by what it is.
+// Policies that every client supports do not create variants.
 func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "f", policytest.Text(`
@@ -130,8 +130,7 @@ func TestHeaderConditionsHaveTheOldestForm(t *testing.T) {
 	}, got)
 }
 
-// Given endpoints that are host names, then clients that would reject them get the
-// others, if need be none.
+// Clients that reject host names get the other endpoints, if any.
 func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 	t.Parallel()
 	s := &Service{Name: "s", Source: Source{File: "f", Line: 1}, Endpoints: []Endpoint{

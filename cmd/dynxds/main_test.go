@@ -43,8 +43,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Given nothing else, when "dynxds demo" runs, then it ends by itself with exit
-// status 0, each step having been announced and observed, and no log in between.
+// The demo ends by itself with exit status 0 and no log; each step is announced and observed.
 func TestDemoForMachines(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
@@ -86,7 +85,7 @@ func TestDemoForMachines(t *testing.T) {
 	}
 }
 
-// Given a pipe, then the demo prints lines without escapes.
+// Output to a pipe has no escape sequences.
 func TestDemoForAPipe(t *testing.T) {
 	t.Parallel()
 	out, err := command(t, "demo", "--duration", "2s").CombinedOutput()
@@ -103,7 +102,6 @@ func TestDemoForAPipe(t *testing.T) {
 	}
 }
 
-// Given an interrupt, then the demo ends soon, in order, with exit status 1.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "demo", "--duration", "1h", "--json")

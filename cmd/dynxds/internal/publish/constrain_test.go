@@ -153,10 +153,9 @@ func (c *dynamicClient) join() (routes *discoverypb.DiscoveryResponse) {
 
 var dpdsName = bootstrapfile.DPDSName("mesh")
 
-// Given a client of DPDS, when a policy is the first to tell clients apart by some
-// tag, then the client gets its new constraints and has the time to subscribe with
-// them: it never gets routes of a more specific kind of client (TP2, "Matching
-// Ambiguity").
+// The first policy that selects clients by some tag: a DPDS client gets its new constraints
+// and the time to subscribe with them, so that it never gets the routes of a more specific
+// kind of client (TP2, "Matching Ambiguity").
 func TestConstraintsComeBeforeVariants(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
@@ -199,9 +198,8 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 	}
 }
 
-// Given a client that does not take its new constraints, when an update waits for it,
-// then for a bounded time only, and says how many it waited for without success; a client that
-// leaves is not waited for.
+// An update waits a bounded time for clients that do not take their new constraints, and
+// counts them; it does not wait for clients that disconnect.
 func TestUpdatesDoNotWaitForever(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")

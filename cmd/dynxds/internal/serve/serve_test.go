@@ -79,8 +79,6 @@ func (r *running) health(conn *grpc.ClientConn, service string) (healthpb.Health
 	return answer.GetStatus(), err
 }
 
-// Given a server, when it is said to be ready and then not, then health says so,
-// for the server and for ADS.
 func TestHealthFollowsReadiness(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{})
@@ -99,16 +97,12 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	}
 }
 
-// Given a server, then tools find its services by reflection, and its sockets by
-// channelz.
 func TestReflectionAndChannelz(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{})
 	servetest.CheckTools(t, r.dial(insecure.NewCredentials()))
 }
 
-// Given an ADS stream, when the server drains, then the stream ends with
-// UNAVAILABLE, so that the client goes elsewhere, and Serve returns nil.
 func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -143,8 +137,6 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	}
 }
 
-// Given a stream that does not end by itself, when the server drains, then it is
-// cut off after Grace.
 func TestDrainCutsOffAfterGrace(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{Grace: time.Millisecond})
@@ -168,8 +160,6 @@ func TestDrainCutsOffAfterGrace(t *testing.T) {
 	}
 }
 
-// Given certificates, then clients that trust them come in; given a client CA
-// too, then only those with a certificate of it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca, stranger := testca.New(t), testca.New(t)
@@ -205,7 +195,7 @@ func mixed(trusts, certifies *testca.CA) *tls.Config {
 	return config
 }
 
-// Given options that cannot be, then New says which, by their flags' names.
+// The error names the faulty options.
 func TestFaultyOptions(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
@@ -246,8 +236,8 @@ func TestFaultyOptions(t *testing.T) {
 	}
 }
 
-// Given a client that opens a stream in a loop whose requests are faulty, then the log says what is
-// wrong with them, and that once; when the server drains it says how often.
+// A client that reopens a stream with a faulty request is logged once, with the error; the drain
+// logs the number of repetitions.
 func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

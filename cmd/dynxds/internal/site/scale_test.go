@@ -217,9 +217,7 @@ func (c *crowd) wait(b testing.TB, n int64) {
 	}
 }
 
-// Given clients of many services, when policies of one service after the other change for
-// its one consumer, then only that consumer's clients receive anything, each once for each
-// change.
+// A policy of one consumer changes: only that consumer's clients get a response, once per change.
 func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
