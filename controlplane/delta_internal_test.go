@@ -77,8 +77,8 @@ func TestDelta_PendingChangesAreBounded(t *testing.T) {
 	if len(clusters.pending.topics) != 1 || len(routes.pending.topics) != 0 || len(p.dueSubs) > 3 {
 		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.topics), len(routes.pending.topics), len(p.dueSubs))
 	}
-	if len(clusters.told) != 2 || len(routes.told) != 1 {
-		t.Errorf("told of %d Clusters and %d routes", len(clusters.told), len(routes.told))
+	if len(clusters.sent) != 2 || len(routes.sent) != 1 {
+		t.Errorf("told of %d Clusters and %d routes", len(clusters.sent), len(routes.sent))
 	}
 	if got := pushed(t, p); len(got) != 0 {
 		t.Errorf("pushed, although nothing is different: %v", got)
@@ -94,7 +94,7 @@ func TestDelta_VersionsOfWhatIsNotSubscribedAreNotKept(t *testing.T) {
 			"a": "1", "b": "1", "xdstp://a/T/d/x": "1", "xdstp://a/T/e/x": "1", "xdstp://a/T/d/*": "1",
 		},
 	})
-	if got := len(p.subs[typeurl.Cluster].told); got != 2 {
+	if got := len(p.subs[typeurl.Cluster].sent); got != 2 {
 		t.Errorf("%d versions are kept, want those of a and d/x", got)
 	}
 }
@@ -118,15 +118,15 @@ func TestDelta_UnsubscribedWildcardAndGlobAreForgotten(t *testing.T) {
 	sub := func() *subscription { return p.subs[typeurl.Cluster] }
 	ask([]string{"*", glob, "0"}, nil)
 	pushed(t, p)
-	if got := len(sub().told); got != 41 {
+	if got := len(sub().sent); got != 41 {
 		t.Fatalf("told of %d names at first", got)
 	}
 	ask(nil, []string{"*"})
-	if got := len(sub().told); got != 22 {
+	if got := len(sub().sent); got != 22 {
 		t.Errorf("told of %d names without the wildcard, want the members, the glob and one name", got)
 	}
 	ask(nil, []string{glob})
-	if got := len(sub().told); got != 1 {
+	if got := len(sub().sent); got != 1 {
 		t.Errorf("told of %d names without the glob", got)
 	}
 	ask([]string{"*", glob}, nil)

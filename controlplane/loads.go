@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ type loadKey struct{ cluster, service string }
 
 // NewLoadReports returns LoadReports without any load.
 func NewLoadReports(opts LoadOptions) *LoadReports {
-	setDefault(&opts.Interval, 10*time.Second)
+	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
 	return &LoadReports{
 		opts:    opts,
 		stop:    make(chan struct{}),

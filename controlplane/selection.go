@@ -36,24 +36,24 @@ const (
 func (i interest) wildcard() bool { return i == interestLegacyWildcard || i == interestWildcard }
 
 // telling is how the changes of a subscription are told to its client.
-type telling int
+type pushMode int
 
 const (
-	// tellAll: by everything that is subscribed (SotW, types with wildcard). Which
+	// pushAll: by everything that is subscribed (SotW, types with wildcard). Which
 	// names changed matters for errors only, which are told once.
-	tellAll telling = iota
-	// tellChanged: by what changed (SotW, other types).
-	tellChanged
-	// tellDifference: by the difference to what the client was told (delta).
+	pushAll pushMode = iota
+	// pushChanged: by what changed (SotW, other types).
+	pushChanged
+	// pushDifference: by the difference to what the client was told (delta).
 	// Glob collections exist for this one only.
-	tellDifference
+	pushDifference
 )
 
 // selection is what a stream asks for of one type. The stream's reader writes it under
 // Store.mu, so that the reader may read it without.
 type selection struct {
 	typeURL string
-	telling telling
+	mode    pushMode
 	dialect dialect
 
 	// names maps what is subscribed by name to what the client sent.
@@ -147,7 +147,7 @@ func (s *selection) wantsName(r *Resource) bool {
 // inGlob reports whether the topic is in a glob collection that is subscribed. e is
 // what is, or last was, under it.
 func (s *selection) inGlob(tp topic, e *entry) bool {
-	if s.telling != tellDifference || tp.name.collection == "" || tp.name.isGlob() {
+	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
 	}
 	if s.dialect == byNames {

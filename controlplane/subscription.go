@@ -24,7 +24,7 @@ type subscription struct {
 	pending pending
 	// queued says that the subscription is among stream.dueSubs.
 	queued   bool
-	told     toldEntries
+	sent     sentEntries
 	kept     keptEntries
 	answers  answers
 	delivery delivery
@@ -101,12 +101,12 @@ func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 		return
 	}
 	switch {
-	case sub.telling == tellAll:
+	case sub.mode == pushAll:
 		sub.pending.all = true
 		if sub.named(tp) {
 			sub.pending.add(tp, false)
 		}
-	case exists || sub.named(tp) || sub.told[tp] != nil:
+	case exists || sub.named(tp) || sub.sent[tp] != nil:
 		sub.pending.add(tp, false)
 	default:
 		// It was created and deleted before the client was told. Kept, such topics would

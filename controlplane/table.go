@@ -77,16 +77,16 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 		t.computes = t.computes || c.now != nil && c.now.computed != nil
 	}
 	for _, a := range t.asks[key] {
-		t.tellNamed(a, key, s, changes)
+		t.notifyNamed(a, key, s, changes)
 	}
 	for _, c := range collections {
-		c.tell(t, key, s, changes)
+		c.notify(t, key, s, changes)
 	}
 	return true
 }
 
-// tellNamed tells the subscriptions to the name itself.
-func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange) {
+// notifyNamed tells the subscriptions to the name itself.
+func (t *table) notifyNamed(a *ask, key nameKey, s *slot, changes []variantChange) {
 	if key == wildcardKey && hasWildcard(t.typeURL) {
 		return
 	}
@@ -139,7 +139,7 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 }
 
 // tell tells the subscriptions to the collection of a change in it.
-func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantChange) {
+func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variantChange) {
 	if c.refused != nil {
 		return
 	}
@@ -148,7 +148,7 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 		now = t.choose(s, c.constraints)
 	}
 	for sub := range c.subs {
-		if c.glob && sub.telling != tellDifference {
+		if c.glob && sub.mode != pushDifference {
 			continue
 		}
 		if sub.dialect == byNames {

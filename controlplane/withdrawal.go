@@ -63,7 +63,7 @@ func (sub *subscription) withdraw(tp topic, old *entry) bool {
 	switch {
 	case s.withdrawals.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
 		return false
-	case sub.telling == tellChanged && s.withdrawals.completeOnly:
+	case sub.mode == pushChanged && s.withdrawals.completeOnly:
 		return false
 	case old.asResource() == nil || !sub.hasResource(tp):
 		return false
@@ -94,11 +94,11 @@ func (sub *subscription) hasResource(tp topic) bool {
 	if sub.pending.topics[tp] || sub.pending.allAgain {
 		return false
 	}
-	told := sub.told[tp]
-	if sub.telling == tellDifference {
-		return told != nil && told.resource != nil
+	sent := sub.sent[tp]
+	if sub.mode == pushDifference {
+		return sent != nil && sent.resource != nil
 	}
-	return told == nil
+	return sent == nil
 }
 
 // restore ends a withdrawal without a response: the client has the resource again, or no
@@ -108,7 +108,7 @@ func (kept keptEntries) restore(tp topic) { delete(kept, tp) }
 // endWithdrawal makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endWithdrawal(tp topic) {
 	sub.kept.restore(tp)
-	if sub.telling == tellAll {
+	if sub.mode == pushAll {
 		sub.pending.all = true
 		if !sub.named(tp) {
 			return
@@ -163,9 +163,9 @@ func (s *stream) dropWithdrawals() {
 	s.withdrawals.timer.Stop()
 }
 
-// asksAgain is for what a client asks for again: it is told what exists. The caller
+// requestedAgain is for what a client asks for again: it is told what exists. The caller
 // holds stream.mu.
-func (sub *subscription) asksAgain(tp topic) {
+func (sub *subscription) requestedAgain(tp topic) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
 		sub.endWithdrawalsIf(func(member topic, old *entry) bool {
 			return sub.isWildcard(tp) || member.name.collection == tp.name.collection
