@@ -47,12 +47,11 @@ func (a ask) message() *discoverypb.ResourceLocator {
 }
 
 // isCollection says whether the subscription is to a glob or to the wildcard.
-func (a ask) isCollection() bool { return strings.HasSuffix(a.name, "*") }
+func (a ask) isCollection() bool { return strings.Contains(a.name, "*") }
 
 // covers says whether a name is in the collection.
 func (a ask) covers(name string) bool {
-	rest, ok := strings.CutPrefix(name, strings.TrimSuffix(a.name, "*"))
-	return a.isCollection() && ok && (a.name == "*" || !strings.Contains(rest, "/"))
+	return a.name == "*" || a.isCollection() && isMember(name, a.name)
 }
 
 // holding is what a client has for a subscription: text for a resource, an error
@@ -117,7 +116,7 @@ func (c *tp2Client) move(added, removed []ask) []*holding {
 	var holdings []*holding
 	for _, a := range removed {
 		c.holdings[a.key()].wanted = false
-		if _, ok := c.wire.(*tp2Delta); ok {
+		if isDelta(c) {
 			delete(c.holdings, a.key())
 		}
 	}
@@ -331,16 +330,20 @@ func variant(typeURL, text string) *anypb.Any {
 	return &anypb.Any{TypeUrl: typeURL, Value: []byte(text)}
 }
 
-func tp2Node(id string) *corepb.Node { return &corepb.Node{Id: id} }
+func tp2Node(id string) *corepb.Node {
+	return &corepb.Node{Id: id, ClientFeatures: []string{"xds.config.resource-in-sotw"}}
+}
 
 type tp2SotW struct {
 	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
 	node   string
 	nonces map[string]string
+	// facts is set for a client that subscribes by names.
+	facts facts
 }
 
 func newTP2SotW(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}}
+	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}, nil}
 }
 
 func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
@@ -360,6 +363,10 @@ func (w *tp2SotW) ask(c *tp2Client, typeURL string) {
 			req.ResourceLocators = append(req.ResourceLocators, h.ask.message())
 			req.ResourceNames = append(req.ResourceNames, h.ask.name) // to be ignored
 		}
+	}
+	if w.facts != nil {
+		req.ResourceLocators = nil
+		req.ResourceNames = append(req.ResourceNames, "never") // no names would be a wildcard
 	}
 	w.send(req)
 }
@@ -387,7 +394,11 @@ func (w *tp2SotW) take(c *tp2Client) string {
 		resources = append(resources, r)
 	}
 	full := resp.GetTypeUrl() == lds || resp.GetTypeUrl() == cds
-	c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+	if w.facts != nil {
+		w.facts.learn(c, resp.GetTypeUrl(), resources, nil, resp.GetResourceErrors(), full)
+	} else {
+		c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+	}
 	w.ask(c, resp.GetTypeUrl()) // it may have ignored an earlier one, for this response
 	return resp.GetTypeUrl()
 }
@@ -395,13 +406,21 @@ func (w *tp2SotW) take(c *tp2Client) string {
 type tp2Delta struct {
 	*rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
 	node string
+	// facts is set for a client that subscribes by names.
+	facts facts
+	// begun are the types with a request.
+	begun map[string]bool
 }
 
 func newTP2Delta(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node}
+	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node, nil, map[string]bool{}}
 }
 
-func (w *tp2Delta) change(_ *tp2Client, added, removed []ask) {
+func (w *tp2Delta) change(c *tp2Client, added, removed []ask) {
+	if w.facts != nil {
+		w.changeNames(c, added, removed)
+		return
+	}
 	types := map[string]*discoverypb.DeltaDiscoveryRequest{}
 	of := func(typeURL string) *discoverypb.DeltaDiscoveryRequest {
 		if types[typeURL] == nil {
@@ -423,6 +442,38 @@ func (w *tp2Delta) change(_ *tp2Client, added, removed []ask) {
 	}
 }
 
+// changeNames subscribes and unsubscribes by names. The first request of a type has the
+// versions of what the client has.
+func (w *tp2Delta) changeNames(c *tp2Client, added, removed []ask) {
+	for _, typeURL := range modelTypes {
+		req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeURL}
+		for _, a := range added {
+			if a.typeURL == typeURL {
+				req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, a.name)
+			}
+		}
+		for _, a := range removed {
+			if a.typeURL == typeURL {
+				req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, a.name)
+			}
+		}
+		w.facts.forgetUnwanted(c, typeURL)
+		if len(req.ResourceNamesSubscribe) == 0 && (!w.begun[typeURL] || len(req.ResourceNamesUnsubscribe) == 0) {
+			continue
+		}
+		if !w.begun[typeURL] {
+			w.begun[typeURL] = true
+			req.InitialResourceVersions = map[string]string{}
+			for name, f := range w.facts[typeURL] {
+				if f.version != "" {
+					req.InitialResourceVersions[name] = f.version
+				}
+			}
+		}
+		w.send(req)
+	}
+}
+
 func (w *tp2Delta) name(typeURL, name string) {
 	w.send(&discoverypb.DeltaDiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNamesSubscribe: []string{name}})
 }
@@ -430,7 +481,13 @@ func (w *tp2Delta) name(typeURL, name string) {
 func (w *tp2Delta) take(c *tp2Client) string {
 	c.t.Helper()
 	resp := w.recv()
-	if resp.GetTypeUrl() != custom {
+	switch {
+	case resp.GetTypeUrl() == custom:
+	case w.facts != nil:
+		w.facts.learn(c, resp.GetTypeUrl(), resp.GetResources(), resp.GetRemovedResources(), resp.GetResourceErrors(), false)
+		w.facts.forgetUnwanted(c, resp.GetTypeUrl()) // it was on its way
+		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()})
+	default:
 		c.forget(resp.GetTypeUrl(), resp.GetRemovedResources(), resp.GetRemovedResourceNames())
 		c.learn(resp.GetTypeUrl(), resp.GetResources(), resp.GetResourceErrors(), false)
 	}
