@@ -20,7 +20,7 @@ func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	sotw := s.open(t)
 	sotw.subscribe(rds, "a")
 	response := sotw.want(rds, "a")
-	// The handler is sent the whole of it, of which ClientStatus keeps 4 KiB.
+	// The handler gets the whole message, of which ClientStatus keeps 4 KiB.
 	bad := strings.Repeat("bad domain; ", 1000)
 	sotw.nack(response, "", bad, "a")
 	sotw.fence()

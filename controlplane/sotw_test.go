@@ -119,7 +119,7 @@ func TestSotW_OtherTypesGetOnlyWhatChanged(t *testing.T) {
 	c.ack(second, "e1", "e2", "e3")
 	c.want(eds, "e3")
 
-	// SotW cannot say that an assignment is gone.
+	// SotW cannot report the removal of an assignment.
 	s.delete(t, eds, "e2")
 	c.fence()
 	s.set(t, xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))

@@ -20,8 +20,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// The methods are called without the generated client, which has a name that no
-// server knows.
+// The methods are called without the generated client, whose service has another name.
 const (
 	adsService  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 	dpdsService = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
@@ -46,48 +45,46 @@ func (a ask) message() *discoverypb.ResourceLocator {
 	return &discoverypb.ResourceLocator{Name: a.name, DynamicParameterConstraints: a.constraints.ToProto()}
 }
 
-// isCollection says whether the subscription is to a glob or to the wildcard.
+// isCollection reports whether the subscription is to a glob or the wildcard.
 func (a ask) isCollection() bool { return strings.Contains(a.name, "*") }
 
-// covers says whether a name is in the collection.
+// covers reports whether a name is in the collection.
 func (a ask) covers(name string) bool {
 	return a.name == "*" || a.isCollection() && isMember(name, a.name)
 }
 
-// holding is what a client has for a subscription: text for a resource, an error
-// or nothing, and for collections each variant of each member.
+// holding is a subscription and what the client has for it: the text of a resource, an error or
+// nothing, and for collections each variant of each member.
 type holding struct {
 	ask ask
-	// wanted is false after the end of a SotW subscription: the client could want
-	// it again before the server has noticed, and then is not told again.
+	// wanted is false after the end of a SotW subscription: the client could subscribe again
+	// before the server has noticed, and then is not sent it again.
 	wanted  bool
 	has     string
 	members map[string]string
 }
 
-// nothing is what a subscription has that was told so; one that was told
-// nothing yet has "".
+// nothing is the text of a subscription without a resource; "" means that nothing was sent yet.
 const nothing = "nothing"
 
-// tp2Client is as simple as a client can be that subscribes by locators and takes
-// of each response what TP2 says.
+// tp2Client is a simple client that subscribes by locators and applies responses as TP2 says.
 type tp2Client struct {
 	t        testing.TB
 	holdings map[string]*holding
 	wire     tp2Wire
 	fences   int
 	store    *controlplane.Store
-	// responses counts them by type, and so says what was not sent.
+	// responses counts responses by type.
 	responses map[string]int
 }
 
-// tp2Wire is what SotW and delta do differently.
+// tp2Wire is the difference between SotW and delta.
 type tp2Wire interface {
-	// change subscribes and unsubscribes; the client has the outcome already.
+	// change subscribes and unsubscribes; the client's holdings are changed already.
 	change(c *tp2Client, added, removed []ask)
 	// name subscribes by a plain name.
 	name(typeURL, name string)
-	// take receives one response, and tells its type.
+	// take receives one response, and returns its type.
 	take(c *tp2Client) (typeURL string)
 }
 
@@ -105,7 +102,7 @@ func newTP2Client(t testing.TB, s *testServer, wire tp2Wire) *tp2Client {
 	return &tp2Client{t: t, holdings: map[string]*holding{}, wire: wire, store: s.store, responses: map[string]int{}}
 }
 
-// subscribe returns what the client will have of it.
+// subscribe returns the new holding.
 func (c *tp2Client) subscribe(typeURL, name string, constraints dynparam.Constraints) *holding {
 	return c.move([]ask{{typeURL, name, constraints}}, nil)[0]
 }
@@ -133,16 +130,16 @@ func (c *tp2Client) move(added, removed []ask) []*holding {
 	return holdings
 }
 
-// settle takes in all that is due. It asks for a fence twice: the end of a resource is
-// sent after all else of its push, and that may have the first fence.
+// settle takes all responses that are due. It fences twice: removals are sent at the end of a push,
+// which may contain the first fence.
 func (c *tp2Client) settle() {
 	c.t.Helper()
 	c.fence()
 	c.fence()
 }
 
-// fence asks for a resource of a type that is pushed after all others, and takes in what
-// comes before it.
+// fence subscribes to a resource of a type that is pushed after all others, and takes the responses
+// before it.
 func (c *tp2Client) fence() {
 	c.t.Helper()
 	c.fences++
@@ -160,7 +157,7 @@ func (c *tp2Client) fence() {
 	}
 }
 
-// wants settles and compares.
+// wants settles and compares a holding.
 func (c *tp2Client) wants(h *holding, want string) {
 	c.t.Helper()
 	c.settle()
@@ -181,8 +178,7 @@ func (h *holding) String() string {
 	return strings.Join(members, " ")
 }
 
-// learn takes in what a response says. full says that a response has all
-// resources of the type.
+// learn applies a response. full is set if it has all resources of the type.
 func (c *tp2Client) learn(typeURL string, resources []*discoverypb.Resource, errs []*discoverypb.ResourceError, full bool) {
 	c.t.Helper()
 	seen := map[string]bool{}
@@ -211,7 +207,7 @@ func (c *tp2Client) learn(typeURL string, resources []*discoverypb.Resource, err
 	}
 }
 
-// learnChoice takes the preferred one of the variants that match.
+// learnChoice applies the preferred one of the variants that match.
 func (h *holding) learnChoice(t testing.TB, resources []*discoverypb.Resource, full bool) {
 	var names []*discoverypb.Resource
 	var parameters []dynparam.Parameters
@@ -242,7 +238,7 @@ func (h *holding) learnMembers(t testing.TB, resources []*discoverypb.Resource, 
 	}
 }
 
-// forget is for what a delta response says is gone.
+// forget applies the removals of a delta response.
 func (c *tp2Client) forget(typeURL string, names []string, lost []*discoverypb.ResourceName) {
 	c.t.Helper()
 	for _, h := range c.holdings {
@@ -266,8 +262,7 @@ func (c *tp2Client) forget(typeURL string, names []string, lost []*discoverypb.R
 	}
 }
 
-// dropMember drops a variant of a member from the collections, if the name means
-// one.
+// dropMember drops a variant of a member from the collections, if the name has exact constraints.
 func (c *tp2Client) dropMember(typeURL string, name *discoverypb.ResourceName) {
 	c.t.Helper()
 	values := map[string]string{}
@@ -288,8 +283,7 @@ func (c *tp2Client) dropMember(typeURL string, name *discoverypb.ResourceName) {
 	}
 }
 
-// named returns the subscriptions that a ResourceName means: one, or, if it has
-// no constraints, all of the name.
+// named returns the subscriptions of a ResourceName: one or, without constraints, all of the name.
 func (c *tp2Client) named(typeURL string, name *discoverypb.ResourceName) []*holding {
 	if m := name.GetDynamicParameterConstraints(); m != nil {
 		constraints, err := dynparam.FromProto(m)
@@ -319,7 +313,7 @@ func parametersOf(t testing.TB, r *discoverypb.Resource) dynparam.Parameters {
 	return p
 }
 
-// text is what tests say of a resource, see variant.
+// text is the content of a resource; see variant.
 func text(t testing.TB, r *discoverypb.Resource) string {
 	t.Helper()
 	return string(r.GetResource().GetValue())

@@ -48,7 +48,7 @@ func noArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%q is too much; see %s --help", args[0], cmd.CommandPath())
+	return fmt.Errorf("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
 }
 
 // oneArgument is for commands with one argument, which their usage names.
@@ -56,5 +56,5 @@ func oneArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return fmt.Errorf("there are %d arguments, and have to be one: %s", len(args), cmd.UseLine())
+	return fmt.Errorf("want one argument, got %d: %s", len(args), cmd.UseLine())
 }

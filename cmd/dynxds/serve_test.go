@@ -85,7 +85,7 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// drain ends the process by SIGTERM, which has to be with exit status 0.
+// drain ends the process by SIGTERM, and expects exit status 0.
 func (p *process) drain() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -245,7 +245,7 @@ func TestRenderedResourcesAreAFolder(t *testing.T) {
 func TestServeFlags(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
-		{"serve", "there are 0 arguments, and have to be one: dynxds serve DIR"},
+		{"serve", "want one argument, got 0: dynxds serve DIR"},
 		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
 		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
 		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},

@@ -38,7 +38,7 @@ func (d dir) remove(name string) {
 	}
 }
 
-// read reads a folder that has to be fine.
+// read reads a valid folder.
 func read(t *testing.T, r *folder.Reader) *folder.Content {
 	t.Helper()
 	c, err := r.Read()

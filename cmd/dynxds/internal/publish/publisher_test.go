@@ -182,7 +182,7 @@ func TestConstraintsAreRefreshedOnlyIfTheTagsChange(t *testing.T) {
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v1"))
 	s.publish()
 	if got := s.refreshed.Load(); got != before+1 {
-		t.Errorf("streams asked again %d times, want once, as services are told apart now", got-before)
+		t.Errorf("constraints were refreshed %d times, want once, as policies now select by service", got-before)
 	}
 }
 

@@ -35,7 +35,7 @@ const testTimeout = 20 * time.Second
 type running struct {
 	t *testing.T
 	*serve.Server
-	// drain tells it to end, ended has what Serve returned.
+	// drain ends it; ended has the result of Serve.
 	drain context.CancelFunc
 	ended chan error
 }
@@ -132,7 +132,7 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	}
 	for _, want := range []string{"stream ended", "StreamAggregatedResources", "peer=127.0.0.1:", "node=frontend-1", "status=Unavailable"} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not tell of the stream: no %q in\n%s", want, log.String())
+			t.Errorf("the log lacks the stream: no %q in\n%s", want, log.String())
 		}
 	}
 }
@@ -278,6 +278,6 @@ func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 		}
 	}
 	if ends != streams || lines < 2 || lines > 20 {
-		t.Errorf("the log tells of %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
+		t.Errorf("the log has %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
 	}
 }

@@ -143,7 +143,7 @@ func TestTheLogNamesNodes(t *testing.T) {
 	m := newMesh(t)
 	r := start(t, "", map[string]string{
 		"services.yaml": m.services(),
-		// A Listener that clients have to reject.
+		// A Listener that clients reject.
 		"bad.yaml": `
 kind: Resource
 resource:

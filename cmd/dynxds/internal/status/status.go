@@ -71,7 +71,7 @@ func resource(b *bytes.Buffer, r *statuspb.ClientConfig_GenericXdsConfig) {
 	}
 	ignored, err := xdsresource.IgnoredFields(r.GetXdsConfig())
 	if err != nil {
-		fmt.Fprintf(b, "    which fields are ignored cannot be told: %v\n", err)
+		fmt.Fprintf(b, "    cannot determine the ignored fields: %v\n", err)
 	}
 	for _, field := range ignored {
 		what := "ignored"
