@@ -4,18 +4,16 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// ask is shared by all subscriptions, of any stream, to one name with equal constraints:
-// what they get is determined once, and again only when a change may make a difference.
-// Store.mu guards it.
+// ask is shared by all subscriptions, of any stream, to one name with equal constraints: their
+// choice is made once, and again only after a change that may affect it. Store.mu guards it.
 //
-// There are asks for names, for globs, and for the wildcard. Only those for names keep a
-// choice.
+// There are asks for names, for globs and for the wildcard. Only those for names have a choice.
 type ask struct {
-	// key is that of the constraints in the table.
+	// key is the key in the table, that of the constraints.
 	key         string
 	constraints dynparam.Constraints
 	refused     *refusal
-	// choice is what the subscriptions to a name get, nil if there is nothing.
+	// choice is the entry for the subscriptions to a name, nil if there is none.
 	choice *entry
 	subs   map[*subscription]struct{}
 }
@@ -29,8 +27,8 @@ func (a *ask) choose(t *table, s *slot) {
 	a.choice = t.choose(s, a.constraints)
 }
 
-// follow updates the choice after changes of the variants, which s already has. Most
-// changes are of variants that do not match, and these cost no look at the others.
+// follow updates the choice after changes of the variants, which s already has. A change of a variant
+// that does not match, as most are, does not look at the others.
 func (a *ask) follow(t *table, s *slot, changes []variantChange) {
 	if a.refused != nil {
 		return

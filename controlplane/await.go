@@ -8,14 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// Await waits until ok has held for each of the streams that there are now, or
-// until the context ends, and returns the number of those for which it has not. A stream
-// that ends is no longer waited for, and one that begins later never is.
+// Await waits until ok has returned true for each present stream, or until the context ends, and
+// returns the number of streams for which it has not. Streams that have ended, or begin later, do
+// not count.
 //
-// ok is asked for every stream at first, and from then on for a stream after each
-// request of it that was processed. It is called without any lock held, by several
-// goroutines at a time, those that read the clients' requests among them, and they
-// wait for it. Where nobody waits, a request costs nothing more.
+// ok is called for every stream at first, and then for a stream after each of its requests. It is
+// called without locks, by several goroutines concurrently, which include the readers of requests,
+// and these wait for it.
 func (s *Server) Await(ctx context.Context, ok func(ClientStatus) bool) (left int) {
 	w := &waiting{ok: ok, done: make(chan struct{}), left: map[*stream]struct{}{}}
 	s.mu.Lock()
@@ -44,14 +43,14 @@ func (s *Server) Await(ctx context.Context, ok func(ClientStatus) bool) (left in
 // waiting is one call of Await.
 type waiting struct {
 	ok func(ClientStatus) bool
-	// done is closed when nothing is left.
+	// done is closed when left is empty.
 	done chan struct{}
 
 	mu   sync.Mutex
 	left map[*stream]struct{}
 }
 
-// check calls ok again for a stream that is waited for.
+// check calls ok for a stream that is left.
 func (w *waiting) check(st *stream) {
 	w.mu.Lock()
 	_, waited := w.left[st]
@@ -61,7 +60,7 @@ func (w *waiting) check(st *stream) {
 	}
 }
 
-// drop ends the waiting for a stream.
+// drop stops waiting for a stream.
 func (w *waiting) drop(st *stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,11 +73,11 @@ func (w *waiting) drop(st *stream) {
 	}
 }
 
-// waits are the calls of Await that wait.
+// waits are the calls of Await in progress.
 type waits struct {
 	// list is replaced as a whole, so that readers need no lock; nil is empty.
 	list atomic.Pointer[[]*waiting]
-	// mu is for who replaces it.
+	// mu guards its replacement.
 	mu sync.Mutex
 }
 
@@ -103,7 +102,7 @@ func (w *waits) remove(one *waiting) {
 	w.list.Store(&list)
 }
 
-// check is for a stream of which a request was processed, and drop for one that ended.
+// check is called after each request of a stream, and drop when it has ended.
 func (w *waits) check(st *stream) {
 	for _, one := range w.all() {
 		one.check(st)

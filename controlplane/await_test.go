@@ -54,8 +54,8 @@ func wantLeft(t *testing.T, left <-chan int, want int) {
 	}
 }
 
-// Given streams, then Await returns when each has done what it waits for, or ended,
-// and no sooner; streams that begin meanwhile do not count.
+// Await returns when each present stream satisfies the condition or has ended; streams that
+// begin meanwhile do not count.
 func TestAwait(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -87,7 +87,6 @@ func TestAwait(t *testing.T) {
 	wantLeft(t, left, 0)
 }
 
-// Given nothing to wait for, then Await returns at once.
 func TestAwaitNothing(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -98,8 +97,7 @@ func TestAwaitNothing(t *testing.T) {
 	wantLeft(t, await(t, s, t.Context(), subscribed("a")), 0)
 }
 
-// Given streams that do not do what Await waits for, when its context ends, then it
-// returns how many.
+// When its context ends, Await returns the number of streams left.
 func TestAwaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

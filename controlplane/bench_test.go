@@ -11,7 +11,7 @@ import (
 )
 
 // One assignment of 10,000 changes; 100 streams subscribe to all of them. The
-// cost is that of telling 100 streams of one name, and of their responses.
+// cost is that of notifying 100 streams of one name, and of their responses.
 func BenchmarkStore_UpdateOneOf10000(b *testing.B) {
 	const resources, streams = 10_000, 100
 	store := NewStore()

@@ -6,17 +6,16 @@ import (
 
 // subscriptionChange is the difference that one request makes.
 type subscriptionChange struct {
-	// added are topics that were not subscribed, with what the client said.
+	// added are new topics, with the client's locators.
 	added map[topic]locator
-	// repeated are topics that were, and that a delta client asks for again.
+	// repeated are topics that a delta client subscribes to again.
 	repeated []topic
-	// removed are topics that were subscribed, with what the client said.
+	// removed are topics that were subscribed, with the client's locators.
 	removed  map[topic]locator
 	interest interest
-	// askedForAll: the request subscribes to the wildcard, perhaps again.
+	// askedForAll is set if the request subscribes to the wildcard, perhaps again.
 	askedForAll bool
-	// known are the versions that a delta client says it has from an earlier
-	// stream, by name.
+	// known are the versions that a delta client has from an earlier stream, by name.
 	known map[string]string
 }
 
@@ -24,7 +23,7 @@ func (c subscriptionChange) isNone(before interest) bool {
 	return len(c.added) == 0 && len(c.repeated) == 0 && len(c.removed) == 0 && !c.askedForAll && c.interest == before
 }
 
-// usage returns how much more the client occupies after the change.
+// usage returns the difference that the change makes to the client's usage.
 func (c subscriptionChange) usage() usage {
 	u := usage{names: len(c.added) - len(c.removed)}
 	for _, l := range c.added {
@@ -43,13 +42,12 @@ func (c subscriptionChange) usage() usage {
 
 var (
 	wildcardKey = keyOf(wildcardName)
-	// wildcardTopic is the wildcard of a client that subscribes by names. It is
-	// an interest, not one of the names; with constraints it is one of them.
+	// wildcardTopic is the wildcard of a client that subscribes by names, where it is an
+	// interest and not one of the names. With locators it is one of them.
 	wildcardTopic = topic{name: wildcardKey}
 )
 
-// asksForWildcard reports whether one of the topics is the wildcard, of a type that
-// has one.
+// asksForWildcard reports whether one of the topics is the wildcard of a type that has one.
 func asksForWildcard(wanted map[topic]locator) bool {
 	for tp := range wanted {
 		if tp.name == wildcardKey {
@@ -59,7 +57,7 @@ func asksForWildcard(wanted map[topic]locator) bool {
 	return false
 }
 
-// sotwChange compares all that a SotW request asks for with what is subscribed.
+// sotwChange compares the names of a SotW request with the subscription.
 func (s *selection) sotwChange(wanted map[topic]locator) subscriptionChange {
 	change := subscriptionChange{interest: s.nextSotWInterest(wanted), added: wanted, removed: map[topic]locator{}}
 	change.askedForAll = change.interest.wildcard() && !s.interest.wildcard()
@@ -71,13 +69,12 @@ func (s *selection) sotwChange(wanted map[topic]locator) subscriptionChange {
 			change.removed[tp] = l
 		}
 	}
-	// What is left is new.
 	maps.DeleteFunc(wanted, func(tp topic, _ locator) bool { return s.named(tp) })
 	return change
 }
 
-// nextSotWInterest follows "How the client specifies what resources to return" of
-// Envoy's description of the protocol, for SotW.
+// nextSotWInterest follows "How the client specifies what resources to return" in Envoy's
+// description of the protocol.
 func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 	if !hasWildcard(s.typeURL) {
 		return interestNamed
@@ -91,8 +88,8 @@ func (s *selection) nextSotWInterest(wanted map[topic]locator) interest {
 	return interestNamed
 }
 
-// deltaChange is the change that a delta request makes. A topic that is in both sets stays
-// subscribed, and is sent again.
+// deltaChange is the change of a delta request. A topic in both sets stays subscribed, and is sent
+// again.
 func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[string]string) subscriptionChange {
 	change := subscriptionChange{interest: s.nextDeltaInterest(asked, dropped), removed: map[topic]locator{}}
 	if hasWildcard(s.typeURL) {
@@ -120,9 +117,8 @@ func (s *selection) deltaChange(asked, dropped map[topic]locator, versions map[s
 	return change
 }
 
-// nextDeltaInterest follows "How the client specifies what resources to return"
-// of Envoy's description of the protocol. Unlike SotW's, the legacy wildcard
-// lasts until the client unsubscribes from "*".
+// nextDeltaInterest is nextSotWInterest for delta, where the legacy wildcard lasts until the client
+// unsubscribes from "*".
 func (s *selection) nextDeltaInterest(asked, dropped map[topic]locator) interest {
 	switch {
 	case !hasWildcard(s.typeURL):
@@ -142,7 +138,7 @@ func (s *selection) nextDeltaInterest(asked, dropped map[topic]locator) interest
 	}
 }
 
-// nextLocatorInterest is for locators, of which several may be the wildcard.
+// nextLocatorInterest is for locators, several of which may be the wildcard.
 func (s *selection) nextLocatorInterest(asked, dropped map[topic]locator) interest {
 	if asksForWildcard(asked) {
 		return interestWildcard
@@ -155,8 +151,8 @@ func (s *selection) nextLocatorInterest(asked, dropped map[topic]locator) intere
 	return interestNamed
 }
 
-// relevantVersions returns those of the versions that a reconnecting client says it has
-// which are of resources that it subscribes to in the same request.
+// relevantVersions returns the versions of a reconnecting client's resources that it subscribes to
+// in the same request.
 func (s *selection) relevantVersions(change subscriptionChange, versions map[string]string) map[string]string {
 	asked := make(map[nameKey]bool, len(change.added))
 	for tp := range change.added {

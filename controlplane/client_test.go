@@ -41,9 +41,8 @@ type testServer struct {
 	conn    *grpc.ClientConn
 }
 
-// startServer starts a server with the last of the options, if there are any. Most tests
-// are about what is told, and do not wait for removals: they are told at once unless the
-// options have a delay.
+// startServer starts a server with the last of the options, if there are any. Removals are sent at
+// once unless the options have a delay.
 func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	t.Helper()
 	store := controlplane.NewStore()
@@ -80,6 +79,24 @@ func startServer(t testing.TB, opts ...controlplane.Options) *testServer {
 	return &testServer{store: store, control: control, conn: conn}
 }
 
+// startSotW starts a parallel test with a server that has resources and a SotW client.
+func startSotW(t *testing.T, resources ...proto.Message) (*testServer, *client) {
+	t.Helper()
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, resources...)
+	return s, s.open(t)
+}
+
+// startDelta is startSotW with a delta client.
+func startDelta(t *testing.T, resources ...proto.Message) (*testServer, *deltaClient) {
+	t.Helper()
+	t.Parallel()
+	s := startServer(t)
+	s.set(t, resources...)
+	return s, s.openDelta(t)
+}
+
 func (s *testServer) update(t testing.TB, change func(*controlplane.Tx)) uint64 {
 	t.Helper()
 	version, err := s.store.Update(change)
@@ -103,7 +120,7 @@ func (s *testServer) delete(t testing.TB, typeURL string, names ...string) {
 	})
 }
 
-// rawClient is what all clients share that do only what they are told to.
+// rawClient is the part that all clients of tests share. It sends only what the test sends.
 type rawClient[Req, Resp any] struct {
 	t      testing.TB
 	stream grpc.BidiStreamingClient[Req, Resp]

@@ -10,23 +10,21 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Constraints is a function that says which constraints a client has to
-// subscribe with, by type of resource. The node is the one of the stream's first
-// request, nil if that had none; it must not be changed.
+// Constraints returns the constraints that a client must subscribe with, by type of resource. The
+// node is that of the stream's first request, nil if it had none; it must not be changed.
 //
-// It is called without any lock held, by several goroutines at a time, and only
-// the one stream waits for it. It should be quick all the same, and it must not
-// panic.
+// It is called without locks, by several goroutines concurrently, and one stream waits for each
+// call. It should be quick, and must not panic.
 type Constraints func(node *corepb.Node) (dynparam.ByType, error)
 
-// computed is a resource that is made for each client: DPDS's.
+// computed is a resource that is computed for each client, for DPDS.
 type computed struct {
 	name string
 	of   Constraints
 }
 
-// answer makes the resource for a client, or the error in its place. The error
-// of the function is sent as it is, as a status.
+// answer computes the resource for a client, or the error in its place: the status of the
+// function's error.
 func (c *computed) answer(node *corepb.Node) *entry {
 	constraints, err := c.of(node)
 	var r *Resource
@@ -47,24 +45,20 @@ func (c *computed) answer(node *corepb.Node) *entry {
 	return &entry{err: e}
 }
 
-// answers are what computed resources are for one client. stream.mu guards them.
+// answers are the computed resources of one client. stream.mu guards them.
 type answers struct {
 	byName map[nameKey]answer
-	// epoch counts how often the answers were said to be out of date.
+	// epoch counts the calls of refresh.
 	epoch uint64
 }
 
-// answer is what a computed resource was for one subscription.
-type answer struct {
-	// of is the entry that was asked.
-	of *entry
-	is *entry
-}
+// answer is the result of a computed entry.
+type answer struct{ of, is *entry }
 
-// unanswered stands for a computed resource that has no answer yet.
+// unanswered stands for a computed resource without an answer yet.
 var unanswered = &entry{}
 
-// answerTo returns what e is for the client.
+// answerTo returns e, or the answer of a computed e.
 func (a *answers) answerTo(key nameKey, e *entry) *entry {
 	if e == nil || e.computed == nil {
 		return e
@@ -75,8 +69,8 @@ func (a *answers) answerTo(key nameKey, e *entry) *entry {
 	return unanswered
 }
 
-// set stores the answer of a computation, unless the answers were said to be out of date
-// after it began: it may be made of older data.
+// set stores the result of a computation, unless refresh was called after it began: it may be
+// based on older data.
 func (a *answers) set(c computation, is *entry) {
 	if a.epoch != c.epoch {
 		return
@@ -87,16 +81,15 @@ func (a *answers) set(c computation, is *entry) {
 	a.byName[c.key] = answer{of: c.of, is: is}
 }
 
-// forget drops the answer for a name.
 func (a *answers) forget(key nameKey) { delete(a.byName, key) }
 
-// refresh makes the client's answer for a name be computed again.
+// refresh discards the answer for a name, so that it is computed again.
 func (a *answers) refresh(key nameKey) {
 	a.epoch++
 	a.forget(key)
 }
 
-// computation is a resource to be made for a client.
+// computation is an entry to compute for a client.
 type computation struct {
 	sub   *subscription
 	key   nameKey
@@ -104,12 +97,9 @@ type computation struct {
 	epoch uint64
 }
 
-// collectComputed calls collect, which collects what is due for a push, once every computed
-// resource that is due has been made for the stream's client. They are made without a lock,
-// and first: no other change may reach the client before the constraints that it is to
-// subscribe with.
-//
-// collect holds Store.mu for reading.
+// collectComputed computes the computed resources that are due, without a lock, and then calls
+// collect, with Store.mu held for reading, to collect everything that is due for a push. No other
+// change may reach the client before the constraints that it must subscribe with.
 func (s *stream) collectComputed(collect func()) {
 	for {
 		s.store.mu.RLock()
@@ -130,7 +120,7 @@ func (s *stream) collectComputed(collect func()) {
 	}
 }
 
-// computations returns what is due and has to be made. The caller holds Store.mu.
+// computations returns what is due and not computed yet. The caller holds Store.mu.
 func (s *stream) computations() []computation {
 	if s.released {
 		return nil
@@ -155,12 +145,10 @@ func (s *stream) computations() []computation {
 	return todo
 }
 
-// RefreshDPDS calls the functions of [Tx.SetDPDS] again, for a name or, if it is
-// empty, for all of them, and for the clients whose nodes affected accepts, or,
-// if it is nil, for all. Clients whose answer changed are sent the new one;
-// nobody else is sent anything. affected is called without any lock held.
-//
-// RefreshDPDS does not wait for the functions, which the streams call.
+// RefreshDPDS makes the streams call the function of [Tx.SetDPDS] again, without waiting for that:
+// for one name or, if it is empty, for all, and for the clients whose nodes affected accepts or, if
+// it is nil, for all. Only clients whose answer changed are sent anything. affected is called
+// without locks.
 func (s *Store) RefreshDPDS(name string, affected func(*corepb.Node) bool) {
 	for _, asked := range s.askedDPDS(name) {
 		if affected != nil && !affected(asked.sub.stream.node) {
@@ -175,7 +163,7 @@ type askedTopic struct {
 	topic topic
 }
 
-// askedDPDS returns who asked for computed resources.
+// askedDPDS returns the subscriptions to computed resources.
 func (s *Store) askedDPDS(name string) []askedTopic {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -200,7 +188,7 @@ func (s *Store) askedDPDS(name string) []askedTopic {
 	return asked
 }
 
-// refresh has the answer computed again, and makes it due.
+// refresh makes a computed resource due again.
 func (sub *subscription) refresh(tp topic) {
 	s := sub.stream
 	s.store.mu.RLock()

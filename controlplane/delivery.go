@@ -13,7 +13,7 @@ import (
 // maxNACKMessage bounds what is kept of a client's error, in bytes.
 const maxNACKMessage = 4 << 10
 
-// Reply is how a client took the last response of a type.
+// Reply is a client's answer to the last response of a type.
 type Reply int
 
 const (
@@ -29,41 +29,34 @@ const (
 
 // String returns the state in lower case.
 func (r Reply) String() string {
-	switch r {
-	case ReplyNone:
-		return "nothing sent"
-	case ReplyAwaited:
-		return "awaited"
-	case ReplyACK:
-		return "ACK"
-	case ReplyNACK:
-		return "NACK"
-	default:
+	names := [...]string{"nothing sent", "awaited", "ACK", "NACK"}
+	if r < 0 || int(r) >= len(names) {
 		return "unknown"
 	}
+	return names[r]
 }
 
 // NACK is a client's rejection of a response.
 type NACK struct {
 	// Version and Nonce are the rejected response's.
 	Version, Nonce string
-	// Err is the client's error_detail without details, and in a ClientStatus cut at
-	// 4 KiB.
+	// Err is the client's error_detail without details; in a ClientStatus its message is
+	// cut at 4 KiB.
 	Err *status.Status
 }
 
-// maxUnanswered bounds how many responses a client may still answer: answers to older ones
-// are ignored.
+// maxUnanswered bounds the responses that a client may still answer; answers to older ones are
+// ignored.
 const maxUnanswered = 256
 
-// delivery is what was last sent of a type on a stream, and the answers to it.
+// delivery is the last response of a type on a stream, and the client's answers.
 type delivery struct {
 	version, nonce string
 	reply          Reply
 	ackedVersion   string
 	nack           *NACK
-	// unanswered are the responses that a delta client has not answered,
-	// oldest first. A SotW client answers the last one only.
+	// unanswered are the responses that a delta client has not answered, oldest first. A
+	// SotW client answers only the last one.
 	unanswered []sentResponse
 }
 
@@ -73,21 +66,18 @@ func (d *delivery) sent(version, nonce string) {
 	d.version, d.nonce, d.reply = version, nonce, ReplyAwaited
 }
 
-// stale reports whether a request's nonce is that of an older response. An empty nonce
-// answers no response; it is not stale, as the client may have sent the request before any
-// response reached it, and processing it cannot make a later request be lost.
+// stale reports whether a request's nonce is that of an older response. An empty nonce is not
+// stale: the client may have sent the request before any response reached it.
 func (d *delivery) stale(nonce string) bool {
 	return nonce != "" && d.reply != ReplyNone && nonce != d.nonce
 }
 
-// answered notes the ACK or NACK of a request whose nonce is not stale.
+// answered records the ACK or NACK of a request whose nonce is not stale. It returns the
+// rejection, or nil.
 //
-// An ACK is told from a change of the subscription after a NACK by the version:
-// the latter repeats the nonce without the error, and carries the version that
-// was accepted before. As that may be the rejected one too (one version can be
-// sent in several responses), what was rejected once stays rejected.
-//
-// It returns the rejection if the request is one, nil otherwise.
+// The version distinguishes an ACK from a change of the subscription after a NACK, which repeats
+// the nonce without the error and has the version accepted before. That may be the rejected
+// version too, as several responses can have one version; so a rejected response stays rejected.
 func (d *delivery) answered(version, nonce string, detail *statuspb.Status) *NACK {
 	if d.reply == ReplyNone || nonce != d.nonce {
 		return nil
@@ -104,7 +94,7 @@ func (d *delivery) answered(version, nonce string, detail *statuspb.Status) *NAC
 	return nil
 }
 
-// sentOne is sent for delta, where each response is answered on its own.
+// sentOne is sent for delta, where each response has its own answer.
 func (d *delivery) sentOne(version, nonce string) {
 	d.sent(version, nonce)
 	if len(d.unanswered) == maxUnanswered {
@@ -113,29 +103,26 @@ func (d *delivery) sentOne(version, nonce string) {
 	d.unanswered = append(d.unanswered, sentResponse{version, nonce})
 }
 
-// answeredOne notes the ACK or NACK of a delta request. A nonce that is unknown, or was
-// answered before, answers nothing. It returns the rejection if the request is one.
+// answeredOne records the ACK or NACK of a delta request. It returns the rejection, or nil. A
+// nonce that is unknown or was answered before is ignored.
 func (d *delivery) answeredOne(nonce string, detail *statuspb.Status) *NACK {
 	i := slices.IndexFunc(d.unanswered, func(r sentResponse) bool { return r.nonce == nonce })
 	if i < 0 {
 		return nil
 	}
-	answered := d.unanswered[i]
+	answered, reply := d.unanswered[i], ReplyACK
 	d.unanswered = slices.Delete(d.unanswered, i, i+1)
-	reply := ReplyACK
+	var rejection *NACK
 	if detail != nil {
-		reply = ReplyNACK
-		d.nack = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
+		rejection = &NACK{Version: answered.version, Nonce: nonce, Err: shortStatus(detail)}
+		d.nack, reply = rejection, ReplyNACK
 	} else {
 		d.ackedVersion = answered.version
 	}
 	if nonce == d.nonce {
 		d.reply = reply
 	}
-	if reply != ReplyNACK {
-		return nil
-	}
-	return d.nack
+	return rejection
 }
 
 func shortStatus(s *statuspb.Status) *status.Status {

@@ -9,7 +9,7 @@ type delta struct {
 	*stream
 	// maxSize is the approximate limit of a response in bytes.
 	maxSize int
-	// nonces is touched only by push, of which one runs at a time.
+	// nonces is used only by push, which runs once at a time.
 	nonces nonces
 }
 
@@ -23,21 +23,21 @@ func (p *delta) handleRequest(req *discoverypb.DeltaDiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
-	sub, err := p.subscription(req.GetTypeUrl(), tellDifference, dialectOf(req.GetResourceLocatorsSubscribe()))
+	sub, err := p.subscription(req.GetTypeUrl(), pushDifference, dialectOf(req.GetResourceLocatorsSubscribe()))
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	rejected := sub.delivery.answeredOne(req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.tellRejected(sub, rejected, req.GetErrorDetail())
+	p.reportNACK(sub, rejected, req.GetErrorDetail())
 	return p.resubscribe(sub, sub.deltaChange(
 		requested(sub.dialect, req.GetResourceNamesSubscribe(), req.GetResourceLocatorsSubscribe()),
 		requested(sub.dialect, req.GetResourceNamesUnsubscribe(), req.GetResourceLocatorsUnsubscribe()),
 		req.GetInitialResourceVersions()))
 }
 
-// push sends what is due, all of it from one state of the store.
+// push sends everything that is due, from one state of the store.
 func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error {
 	var all []deltaBatch
 	var version string
@@ -57,19 +57,14 @@ func (p *delta) push(send func(*discoverypb.DeltaDiscoveryResponse) error) error
 func (p *delta) collect() ([]deltaBatch, string) {
 	var all []deltaBatch
 	for _, due := range p.takeDue() {
-		t := p.store.tables[due.sub.typeURL]
-		if t == nil {
-			continue
-		}
-		if n := composeDelta(t, due); !n.empty() {
+		if n := composeDelta(due); !n.empty() {
 			all = append(all, n)
 		}
 	}
 	return makeBeforeBreak(all), formatVersion(p.store.version)
 }
 
-// response makes the next message out of n, with a fresh nonce, and notes that
-// it is sent.
+// response returns the next message of n, with a new nonce, and records it as sent.
 func (p *delta) response(n *deltaBatch, version string) *discoverypb.DeltaDiscoveryResponse {
 	resp := n.nextResponse(p.maxSize)
 	resp.SystemVersionInfo = version

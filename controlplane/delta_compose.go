@@ -6,31 +6,28 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// composer makes a deltaBatch of one type from what is due and what the client was told
-// before.
+// composer makes a deltaBatch of one type from what is due and what the client knows.
 type composer struct {
 	t   *table
 	sub *subscription
-	// due says of each topic whether it is to be sent even if the client was
-	// told already.
+	// due has for each topic whether to send it even if the client knows it.
 	due   map[topic]bool
 	batch deltaBatch
-	// removed are the topics whose removal the client has to be sent, with the entries
-	// that it knows.
+	// removed are the topics to report as removed, with the entries that the client knows.
 	removed map[topic]*entry
-	// sent has what is in batch, for byLocators, where several topics may share a
-	// resource.
+	// sent are the resources in batch, for byLocators, where topics may share a resource.
 	sent map[namedResource]bool
-	// failed has the topics whose errors are in batch.
+	// failed are the topics whose errors are in batch.
 	failed map[topic]bool
 }
 
-// composeDelta notes what it returns as told. The caller holds Store.mu for reading.
-func composeDelta(t *table, due dueChanges) deltaBatch {
+// composeDelta returns what to send, and records it as sent. The caller holds Store.mu for
+// reading.
+func composeDelta(due dueChanges) deltaBatch {
 	sub := due.sub
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
-	w := &composer{t: t, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub, answer: due.pending.all}}
+	w := &composer{t: due.table, sub: sub, due: due.pending.topics, batch: deltaBatch{sub: sub, answer: due.pending.all}}
 	if due.pending.all {
 		w.addAll(due.pending.allAgain)
 	}
@@ -53,21 +50,21 @@ func (w *composer) add(tp topic, again bool) {
 	w.due[tp] = w.due[tp] || again
 }
 
-// addAll makes everything due that the wildcard covers.
+// addAll makes everything that the wildcard covers due.
 func (w *composer) addAll(again bool) {
 	for key := range w.t.slots {
 		if !key.isGlob() {
 			w.addMember(key, again, w.sub.inWildcard)
 		}
 	}
-	for tp, old := range w.sub.told {
+	for tp, old := range w.sub.sent {
 		if old != absence && !tp.name.isGlob() && w.isMember(tp) {
 			w.add(tp, again)
 		}
 	}
 }
 
-// addMember makes due what covered accepts of a member of a collection.
+// addMember makes a member of a collection due: of its variants, those that covered accepts.
 func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry) bool) {
 	if w.sub.dialect == byNames {
 		w.add(topic{name: key}, again)
@@ -80,17 +77,16 @@ func (w *composer) addMember(key nameKey, again bool, covered func(topic, *entry
 	}
 }
 
-// isMember reports whether the client may have been told of a topic for the sake of
-// a collection.
+// isMember reports whether the client may know a topic as a member of a collection.
 func (w *composer) isMember(tp topic) bool {
 	_, variant := tp.variant()
 	return variant || w.sub.dialect == byNames
 }
 
-// openGlobs composes the glob collections that are due, and makes the members of those that
-// are new to the client due.
+// openGlobs composes the glob collections that are due. The members of those that are new to the
+// client become due.
 func (w *composer) openGlobs() {
-	// opened reports whether the members are sent even if they were told already.
+	// opened has for each glob whether to send the members even if the client knows them.
 	opened := map[topic]bool{}
 	for tp, again := range w.due {
 		if tp.name.isGlob() && w.sub.named(tp) {
@@ -105,7 +101,7 @@ func (w *composer) openGlobs() {
 			w.addMember(key, again, func(tp topic, e *entry) bool { return w.inOne(glob, e) })
 		}
 	}
-	for tp, old := range w.sub.told {
+	for tp, old := range w.sub.sent {
 		if old == absence || tp.name.collection == "" || tp.name.isGlob() || !w.isMember(tp) {
 			continue
 		}
@@ -117,7 +113,7 @@ func (w *composer) openGlobs() {
 	}
 }
 
-// globsOf returns the subscriptions to the glob collection that a name is in.
+// globsOf returns the subscriptions to the glob collection of a name.
 func (w *composer) globsOf(key nameKey) []topic {
 	if w.sub.dialect == byNames {
 		return []topic{{name: key.glob()}}
@@ -129,7 +125,7 @@ func (w *composer) globsOf(key nameKey) []topic {
 	return globs
 }
 
-// inOne reports whether one subscription to a glob collection covers a member.
+// inOne reports whether a subscription to a glob collection covers a member.
 func (w *composer) inOne(glob topic, e *entry) bool {
 	if w.sub.dialect == byNames {
 		return true
@@ -139,23 +135,23 @@ func (w *composer) inOne(glob topic, e *entry) bool {
 }
 
 func (w *composer) openGlob(tp topic, again bool, opened map[topic]bool) {
-	// The client is told what exists, of the members, too.
+	// The client learns which members exist, so none is kept.
 	for member := range w.sub.kept {
 		if member.name.collection == tp.name.collection {
 			w.sub.kept.restore(member)
 			w.add(member, false)
 		}
 	}
-	old, known := w.sub.told[tp]
+	old, known := w.sub.sent[tp]
 	now := w.sub.current(w.t, tp)
 	switch {
 	case now != nil && (again || !known || !old.sameVersion(now)):
 		w.addError(tp, now)
 	case now == nil && (again || old != absence):
-		// A client that was told of an error may have dropped the members, or
-		// may still have some that no longer exist.
+		// After an error the client may have dropped the members, or still have some
+		// that no longer exist.
 		opened[tp] = again || known
-		w.sub.told.set(tp, absence)
+		w.sub.sent.set(tp, absence)
 		if w.isEmpty(tp) {
 			w.markRemoved(tp, absence)
 		}
@@ -174,21 +170,21 @@ func (w *composer) isEmpty(glob topic) bool {
 	return true
 }
 
-// compose compares what is under a topic with what the client was told.
+// compose compares what is under a topic with what the client knows.
 func (w *composer) compose(tp topic, again bool) {
 	sub := w.sub
-	old, known := sub.told[tp]
+	old, known := sub.sent[tp]
 	now := sub.current(w.t, tp)
 	if now == unanswered {
 		sub.postpone(tp, again)
 		return
 	}
 	named, is := sub.named(tp), cmp.Or(now, old)
-	// Members of a collection that is in error are not told for its sake.
+	// Members of a collection in error are not sent as members.
 	inGlob := sub.inGlob(tp, is) && w.t.slots[tp.name.glob()] == nil
 	if !named && !inGlob && !sub.inWildcard(tp, is) {
 		if again {
-			w.composeRemoval(tp, old, named) // the client has just unsubscribed from the name
+			w.composeRemoval(tp, old, named) // the client has just unsubscribed
 		}
 		return
 	}
@@ -201,7 +197,7 @@ func (w *composer) compose(tp topic, again bool) {
 			w.composeRemoval(tp, old, named)
 		}
 	case known && !again && old.sameVersion(now):
-		sub.told.set(tp, now)
+		sub.sent.set(tp, now)
 	case now.err != nil:
 		w.addError(tp, now)
 	default:
@@ -212,10 +208,10 @@ func (w *composer) compose(tp topic, again bool) {
 func (w *composer) composeRemoval(tp topic, old *entry, named bool) {
 	if named {
 		w.markRemoved(tp, absence)
-		w.sub.told.set(tp, absence)
+		w.sub.sent.set(tp, absence)
 	} else if old != nil {
 		w.markRemoved(tp, old)
-		delete(w.sub.told, tp)
+		delete(w.sub.sent, tp)
 	}
 }
 
@@ -228,7 +224,7 @@ func (w *composer) markRemoved(tp topic, old *entry) {
 
 func (w *composer) addError(tp topic, e *entry) {
 	w.batch.errors = append(w.batch.errors, namedError{tp, w.sub.resourceName(tp, e), e.err})
-	w.sub.told.set(tp, e)
+	w.sub.sent.set(tp, e)
 	if w.failed == nil {
 		w.failed = map[topic]bool{}
 	}
@@ -236,7 +232,7 @@ func (w *composer) addError(tp topic, e *entry) {
 }
 
 func (w *composer) addResource(tp topic, e *entry) {
-	w.sub.told.set(tp, e)
+	w.sub.sent.set(tp, e)
 	next := namedResource{w.sub.spelling(tp, e), e.resource}
 	if w.sub.dialect == byLocators {
 		if w.sent[next] {
@@ -250,8 +246,8 @@ func (w *composer) addResource(tp topic, e *entry) {
 	w.batch.resources = append(w.batch.resources, next)
 }
 
-// addRivals adds what the client needs in order to tell for which of its subscriptions the
-// resources are.
+// addRivals adds what the client needs to assign the resources to its subscriptions; see
+// subscription.rivals.
 func (w *composer) addRivals() {
 	for i := 0; i < len(w.batch.resources); i++ {
 		w.sub.rivals(w.t, w.batch.resources[i].resource, func(tp topic, e *entry) {
@@ -266,10 +262,10 @@ func (w *composer) addRivals() {
 	}
 }
 
-// remove adds the removals. A client that subscribes by locators is told of each
-// subscription with its constraints: a removal by name alone would also apply to
-// subscriptions that are on their way to the server. Only a claim that matches nothing is
-// removed by name, as nobody knows which variant it was.
+// remove adds the removals. For a client that subscribes by locators each names a subscription
+// with its constraints: a removal by name alone would also apply to subscriptions that are on
+// their way to the server. Only a claim that matches nothing is removed by name, as its variant is
+// unknown.
 func (w *composer) remove() {
 	for tp, old := range w.removed {
 		of := w.sub.resourceName(tp, old)
@@ -282,16 +278,15 @@ func (w *composer) remove() {
 	}
 }
 
-// repair is for a variant that was removed from a collection, of a name that the client
-// subscribed to as well, with exactly the constraints of the removal. The client may take
-// the removal for that of its subscription, which is therefore sent again.
+// repair sends a subscription again after the removal of a variant from a collection, if its name
+// and constraints are exactly those of the removal: the client may apply it to both.
 func (w *composer) repair(lost topic, old *entry) {
 	if _, ok := lost.variant(); !ok || len(w.sub.topics[lost.name]) == 0 {
 		return
 	}
 	exactly, err := dynparam.Exact(old.parameters().Map())
 	if err != nil {
-		return // no client could have sent them
+		return // no client can have sent these constraints
 	}
 	tp := topic{lost.name, markConstraints + exactly.Key()}
 	if w.sub.named(tp) && w.sub.current(w.t, tp) != nil {

@@ -46,10 +46,7 @@ func TestDelta_GlobCollection(t *testing.T) {
 // xRFC TP1, "Glob": globs can exist in arbitrary path locations, and several
 // may be subscribed to.
 func TestDelta_SeveralGlobs(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, clusters("top", "a/1", "a/b/2")...)
-	c := s.openDelta(t)
+	s, c := startDelta(t, clusters("top", "a/1", "a/b/2")...)
 	c.subscribe(cds, in("*"), in("a/*"), in("a/b/*"))
 	c.want(cds, in("top"), in("a/1"), in("a/b/2"))
 	c.unsubscribe(cds, in("a/*"))
@@ -63,9 +60,7 @@ func TestDelta_SeveralGlobs(t *testing.T) {
 // xRFC TP1, "Glob": an empty collection is answered by its name in
 // removed_resources.
 func TestDelta_EmptyGlobIsNamedAsRemoved(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	c := s.openDelta(t)
+	s, c := startDelta(t)
 	c.subscribe(cds, in("foo/*"))
 	c.ack(c.want(cds, "-"+in("foo/*")))
 	c.fence()
@@ -80,10 +75,7 @@ func TestDelta_EmptyGlobIsNamedAsRemoved(t *testing.T) {
 
 // Envoy, "Subscribing to Resources", for a glob.
 func TestDelta_RepeatedGlobIsAnsweredAgain(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, clusters("foo/bar", "foo/baz")...)
-	c := s.openDelta(t)
+	_, c := startDelta(t, clusters("foo/bar", "foo/baz")...)
 	for range 3 {
 		c.subscribe(cds, in("foo/*"))
 		c.want(cds, in("foo/bar"), in("foo/baz"))
@@ -93,10 +85,7 @@ func TestDelta_RepeatedGlobIsAnsweredAgain(t *testing.T) {
 
 // xRFC TP1, "Glob": the context parameters of the request must be matched.
 func TestDelta_GlobMatchesContextParametersExactly(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, clusters("foo/bar", "foo/bar?some=thing", "foo/bar?some=thing&more=1", "foo/baz?some=other")...)
-	c := s.openDelta(t)
+	_, c := startDelta(t, clusters("foo/bar", "foo/bar?some=thing", "foo/bar?some=thing&more=1", "foo/baz?some=other")...)
 	c.subscribe(cds, in("foo/*?some=thing"))
 	c.want(cds, in("foo/bar?some=thing"))
 	c.subscribe(cds, in("foo/*"))
@@ -108,10 +97,7 @@ func TestDelta_GlobMatchesContextParametersExactly(t *testing.T) {
 
 // Envoy, "Unsubscribing from Resources", for names that a glob covers.
 func TestDelta_GlobAndName(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, clusters("foo/bar", "foo/baz")...)
-	c := s.openDelta(t)
+	s, c := startDelta(t, clusters("foo/bar", "foo/baz")...)
 	c.subscribe(cds, in("foo/*"), in("foo/bar"), in("foo/missing"))
 	c.want(cds, in("foo/bar"), in("foo/baz"), "-"+in("foo/missing"))
 	s.set(t, changedIn("foo/bar"))
@@ -127,10 +113,7 @@ func TestDelta_GlobAndName(t *testing.T) {
 }
 
 func TestDelta_GlobAndWildcardSendOneCopy(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, clusters("foo/bar")...)
-	c := s.openDelta(t)
+	s, c := startDelta(t, clusters("foo/bar")...)
 	c.subscribe(cds, "*", in("foo/*"), in("foo/bar"))
 	c.want(cds, in("foo/bar"))
 	c.subscribe(cds, "*", in("foo/*"), in("foo/bar"))
@@ -142,10 +125,7 @@ func TestDelta_GlobAndWildcardSendOneCopy(t *testing.T) {
 
 // SotW has no globs: the name is one that does not exist.
 func TestSotW_GlobIsAName(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, clusters("foo/bar")...)
-	c := s.open(t)
+	s, c := startSotW(t, clusters("foo/bar")...)
 	c.subscribe(cds, in("foo/*"))
 	c.want(cds)
 	s.set(t, changedIn("foo/bar"))

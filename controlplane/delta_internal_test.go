@@ -49,8 +49,8 @@ func pushed(t testing.TB, p *delta) []*discoverypb.DeltaDiscoveryResponse {
 	return responses
 }
 
-// A client that does not read is owed the difference to what it has, however
-// much comes and goes meanwhile.
+// A client that does not read is sent the difference to what it has, whatever is added and removed
+// meanwhile.
 func TestDelta_PendingChangesAreBounded(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
@@ -77,8 +77,8 @@ func TestDelta_PendingChangesAreBounded(t *testing.T) {
 	if len(clusters.pending.topics) != 1 || len(routes.pending.topics) != 0 || len(p.dueSubs) > 3 {
 		t.Errorf("pending: %d Clusters, %d routes, in %d subscriptions", len(clusters.pending.topics), len(routes.pending.topics), len(p.dueSubs))
 	}
-	if len(clusters.told) != 2 || len(routes.told) != 1 {
-		t.Errorf("told of %d Clusters and %d routes", len(clusters.told), len(routes.told))
+	if len(clusters.sent) != 2 || len(routes.sent) != 1 {
+		t.Errorf("sent %d Clusters and %d routes", len(clusters.sent), len(routes.sent))
 	}
 	if got := pushed(t, p); len(got) != 0 {
 		t.Errorf("pushed, although nothing is different: %v", got)
@@ -94,12 +94,12 @@ func TestDelta_VersionsOfWhatIsNotSubscribedAreNotKept(t *testing.T) {
 			"a": "1", "b": "1", "xdstp://a/T/d/x": "1", "xdstp://a/T/e/x": "1", "xdstp://a/T/d/*": "1",
 		},
 	})
-	if got := len(p.subs[typeurl.Cluster].told); got != 2 {
+	if got := len(p.subs[typeurl.Cluster].sent); got != 2 {
 		t.Errorf("%d versions are kept, want those of a and d/x", got)
 	}
 }
 
-// What is not subscribed any more occupies nothing and is not sent.
+// What is no longer subscribed takes no memory and is not sent.
 func TestDelta_UnsubscribedWildcardAndGlobAreForgotten(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
@@ -118,22 +118,22 @@ func TestDelta_UnsubscribedWildcardAndGlobAreForgotten(t *testing.T) {
 	sub := func() *subscription { return p.subs[typeurl.Cluster] }
 	ask([]string{"*", glob, "0"}, nil)
 	pushed(t, p)
-	if got := len(sub().told); got != 41 {
-		t.Fatalf("told of %d names at first", got)
+	if got := len(sub().sent); got != 41 {
+		t.Fatalf("sent %d names at first", got)
 	}
 	ask(nil, []string{"*"})
-	if got := len(sub().told); got != 22 {
-		t.Errorf("told of %d names without the wildcard, want the members, the glob and one name", got)
+	if got := len(sub().sent); got != 22 {
+		t.Errorf("sent %d names without the wildcard, want the members, the glob and one name", got)
 	}
 	ask(nil, []string{glob})
-	if got := len(sub().told); got != 1 {
-		t.Errorf("told of %d names without the glob", got)
+	if got := len(sub().sent); got != 1 {
+		t.Errorf("sent %d names without the glob", got)
 	}
 	ask([]string{"*", glob}, nil)
 	update(t, store, func(tx *Tx) { tx.Set(&clusterpb.Cluster{Name: "1", AltStatName: "x"}) })
 	ask(nil, []string{"*", glob})
 	if got := pushed(t, p); len(got) != 0 {
-		t.Errorf("pushed what is not subscribed any more: %v", got)
+		t.Errorf("pushed what is no longer subscribed: %v", got)
 	}
 }
 
@@ -234,7 +234,7 @@ func FuzzDelta_Requests(f *testing.F) {
 				learn(t, client, resp)
 			}
 			checkIndex(t, store, p.stream)
-			checkTold(t, store, p.stream, client)
+			checkSent(t, store, p.stream, client)
 		}
 		store.release(p.stream)
 		for typeURL, table := range store.tables {
@@ -245,12 +245,12 @@ func FuzzDelta_Requests(f *testing.F) {
 	})
 }
 
-// deltaView is what a client knows of one type by what it was told.
+// deltaView is what a client knows of one type.
 type deltaView map[nameKey]string
 
 func (v deltaView) set(name, what string) { v[keyOf(name)] = what }
 
-// claimAll is what the client says it has.
+// claimAll records the versions in a request.
 func claimAll(client map[string]deltaView, req *discoverypb.DeltaDiscoveryRequest) {
 	view := deltaView{}
 	for name, version := range req.GetInitialResourceVersions() {
@@ -280,9 +280,9 @@ func learn(t *testing.T, client map[string]deltaView, resp *discoverypb.DeltaDis
 	}
 }
 
-// checkTold compares what the client knows of each name that it asked for with
+// checkSent compares what the client knows of each name that it asked for with
 // the store.
-func checkTold(t *testing.T, store *Store, s *stream, client map[string]deltaView) {
+func checkSent(t *testing.T, store *Store, s *stream, client map[string]deltaView) {
 	t.Helper()
 	for typeURL, sub := range s.subs {
 		table := store.tables[typeURL]
@@ -315,8 +315,7 @@ func checkTold(t *testing.T, store *Store, s *stream, client map[string]deltaVie
 	}
 }
 
-// setAnyDelta stores something under the names of a request, and takes some of
-// them away.
+// setAnyDelta stores something under the names of a request, and deletes some of them.
 func setAnyDelta(t *testing.T, store *Store, req *discoverypb.DeltaDiscoveryRequest, value int) {
 	t.Helper()
 	names := slices.Concat(req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), slices.Sorted(maps.Keys(req.GetInitialResourceVersions())))

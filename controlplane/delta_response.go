@@ -11,22 +11,22 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// deltaBatch is what a delta client has to be sent of one type. No name is in it twice.
+// deltaBatch is what to send of one type to a delta client. No name is in it twice.
 type deltaBatch struct {
 	sub       *subscription
 	resources []namedResource
-	// removed are names of which the client has nothing any more; lost are single topics
-	// of a client that subscribes by locators.
+	// removed are names that no longer exist; lost are single topics, for a client that
+	// subscribes by locators.
 	removed []string
 	lost    []namedLoss
 	errors  []namedError
-	// answer makes a response of it even if there is nothing in it: a new
-	// wildcard subscription is always answered.
+	// answer forces a response even if it is empty: a new wildcard subscription is always
+	// answered.
 	answer bool
 }
 
-// namedResource, namedLoss and namedError come under the name that the client uses, the
-// latter two with the constraints of the subscription if the client sends any.
+// namedResource, namedLoss and namedError have the name that the client uses, the latter two
+// with the constraints of the subscription if there are any.
 type (
 	namedResource struct {
 		name     string
@@ -47,7 +47,7 @@ func (n *deltaBatch) empty() bool {
 	return len(n.resources) == 0 && len(n.removed) == 0 && len(n.lost) == 0 && len(n.errors) == 0 && !n.answer
 }
 
-// sort makes responses the same in every run.
+// sort makes responses deterministic.
 func (n *deltaBatch) sort() {
 	slices.SortFunc(n.resources, func(a, b namedResource) int {
 		return cmp.Or(strings.Compare(a.name, b.name), byName(a.resource, b.resource))
@@ -76,7 +76,7 @@ func (r *Resource) size() int {
 	return envelopeSize + len(r.version) + len(r.parameters.Key()) + len(r.packed.TypeUrl) + len(r.packed.Value)
 }
 
-// nextResponse moves items of about limit bytes, and one at least, from n into a response.
+// nextResponse moves items of about limit bytes, at least one, from n into a response.
 func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse {
 	n.answer = false
 	resp := &discoverypb.DeltaDiscoveryResponse{TypeUrl: n.sub.typeURL}
@@ -88,8 +88,7 @@ func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse
 	}
 	for i := 0; len(n.resources) > 0; i++ {
 		next := n.resources[0]
-		// Variants of one name stay together: the client has to see all that it
-		// may choose from.
+		// Variants of one name stay together: the client chooses among all of them.
 		together := i > 0 && resp.Resources[i-1].Name == next.name
 		if !fits(next.resource.size()+len(next.name)) && !together {
 			return resp
@@ -97,34 +96,28 @@ func (n *deltaBatch) nextResponse(limit int) *discoverypb.DeltaDiscoveryResponse
 		resp.Resources = append(resp.Resources, next.resource.message(next.name, n.sub.dialect))
 		n.resources = n.resources[1:]
 	}
-	for len(n.removed) > 0 {
-		if !fits(envelopeSize + len(n.removed[0])) {
-			return resp
-		}
+	for ; len(n.removed) > 0 && fits(envelopeSize+len(n.removed[0])); n.removed = n.removed[1:] {
 		resp.RemovedResources = append(resp.RemovedResources, n.removed[0])
-		n.removed = n.removed[1:]
 	}
-	for len(n.lost) > 0 {
-		if !fits(envelopeSize + proto.Size(n.lost[0].of)) {
-			return resp
-		}
+	if len(n.removed) > 0 {
+		return resp
+	}
+	for ; len(n.lost) > 0 && fits(envelopeSize+proto.Size(n.lost[0].of)); n.lost = n.lost[1:] {
 		resp.RemovedResourceNames = append(resp.RemovedResourceNames, n.lost[0].of)
-		n.lost = n.lost[1:]
 	}
-	for len(n.errors) > 0 {
+	for ; len(n.lost) == 0 && len(n.errors) > 0; n.errors = n.errors[1:] {
 		next := n.errors[0].err.message(n.errors[0].of)
 		if !fits(envelopeSize + proto.Size(next)) {
-			return resp
+			break
 		}
 		resp.ResourceErrors = append(resp.ResourceErrors, next)
-		n.errors = n.errors[1:]
 	}
 	return resp
 }
 
-// makeBeforeBreak moves the removals of Clusters and of their assignments behind everything
-// else of the push, as routes may refer to them until then. An error counts as a removal: a
-// client may drop the resource because of it.
+// makeBeforeBreak moves the removals of Clusters and their assignments to the end of the push,
+// as routes may refer to them until then. An error counts as a removal: a client may drop the
+// resource for it.
 func makeBeforeBreak(all []deltaBatch) []deltaBatch {
 	if len(all) < 2 {
 		return all

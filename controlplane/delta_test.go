@@ -18,10 +18,7 @@ import (
 // Envoy, "Incremental xDS": names are added to and taken from what is
 // subscribed; a request without names changes nothing.
 func TestDelta_SubscriptionsAreDifferences(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), xdsmsg.RouteConfig("c", "*"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), xdsmsg.RouteConfig("c", "*"))
 	c.subscribe(rds, "a", "a")
 	c.ack(c.want(rds, "a"))
 	c.subscribe(rds, "b")
@@ -39,10 +36,7 @@ func TestDelta_SubscriptionsAreDifferences(t *testing.T) {
 // Envoy, "Incremental xDS": subscriptions, and the resources in a response, in
 // one message.
 func TestDelta_OneRequestSubscribesAndUnsubscribes(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	first := c.want(rds, "a")
 	c.send(&deltaRequest{
@@ -61,10 +55,7 @@ func TestDelta_OneRequestSubscribesAndUnsubscribes(t *testing.T) {
 
 // Envoy, "Grouping Resources into Responses" and "Incremental xDS".
 func TestDelta_OnlyWhatChangedIsSent(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"), cluster("b"), cluster("c"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"), cluster("b"), cluster("c"))
 	c.subscribe(cds)
 	c.ack(c.want(cds, "a", "b", "c"))
 	s.set(t, cluster("a"), changed("b", "new"), cluster("c"))
@@ -79,10 +70,7 @@ func TestDelta_DeletedResourceIsNamedAsRemoved(t *testing.T) {
 	t.Parallel()
 	for _, typeURL := range []string{rds, cds} {
 		t.Run(typeURL, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), cluster("a"), cluster("b"))
-			c := s.openDelta(t)
+			s, c := startDelta(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), cluster("a"), cluster("b"))
 			c.subscribe(typeURL, "a", "b")
 			c.want(typeURL, "a", "b")
 			s.delete(t, typeURL, "a", "b")
@@ -95,10 +83,7 @@ func TestDelta_DeletedResourceIsNamedAsRemoved(t *testing.T) {
 
 // Envoy, "Incremental xDS", "Knowing When a Requested Resource Does Not Exist".
 func TestDelta_MissingResourceIsAnsweredAtOnce(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("here", "*"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, xdsmsg.RouteConfig("here", "*"))
 	c.subscribe(rds, "here", "missing")
 	c.want(rds, "here", "-missing")
 	s.update(t, func(tx *controlplane.Tx) { tx.Delete(rds, "missing") })
@@ -110,10 +95,7 @@ func TestDelta_MissingResourceIsAnsweredAtOnce(t *testing.T) {
 // Envoy, "Subscribing to Resources": what is asked for is sent, even if the
 // server believes that the client has it.
 func TestDelta_RepeatedSubscriptionIsAnsweredAgain(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"), cluster("b"))
-	c := s.openDelta(t)
+	_, c := startDelta(t, cluster("a"), cluster("b"))
 	c.subscribe(cds, "a", "missing")
 	c.ack(c.want(cds, "a", "-missing"))
 	c.subscribe(cds, "a", "missing")
@@ -186,10 +168,7 @@ func TestDelta_Unsubscribe(t *testing.T) {
 		c.want(cds, "a")
 	})
 	t.Run("before the answer", func(t *testing.T) {
-		t.Parallel()
-		s := startServer(t)
-		s.set(t, cluster("a"), cluster("b"))
-		c := s.openDelta(t)
+		_, c := startDelta(t, cluster("a"), cluster("b"))
 		c.subscribe(cds, "a", "b")
 		c.unsubscribe(cds, "a", "b")
 		c.subscribe(cds, "a")
@@ -203,10 +182,7 @@ func TestDelta_Unsubscribe(t *testing.T) {
 // Envoy, "Incremental xDS": the subscription of a request counts, stale or
 // not.
 func TestDelta_SubscriptionWithStaleNonceCounts(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	old := c.want(rds, "a")
 	s.set(t, xdsmsg.RouteConfig("a", "changed"))
@@ -219,10 +195,7 @@ func TestDelta_SubscriptionWithStaleNonceCounts(t *testing.T) {
 
 // Envoy, "Incremental xDS": the nonce pairs an ACK or NACK with its response.
 func TestDelta_EachResponseIsAnsweredOnItsOwn(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	first := c.want(rds, "a")
 	c.subscribe(rds, "b")
@@ -247,10 +220,7 @@ func TestDelta_EachResponseIsAnsweredOnItsOwn(t *testing.T) {
 }
 
 func TestDelta_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"), cluster("b"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"), cluster("b"))
 	c.subscribe(cds)
 	c.nack(c.want(cds, "a", "b"), "no")
 	s.set(t, cluster("a"))

@@ -36,10 +36,7 @@ func TestDelta_Wildcard(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, resources...)
-			c := s.openDelta(t)
+			_, c := startDelta(t, resources...)
 			tt.when.TypeUrl = tt.given
 			c.send(tt.when)
 			if tt.then != nil {
@@ -53,10 +50,7 @@ func TestDelta_Wildcard(t *testing.T) {
 // Envoy, "How the client specifies what resources to return", the example for
 // the incremental variant, request by request.
 func TestDelta_LegacyWildcardLastsUntilItIsUnsubscribed(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("A"), cluster("B"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("A"), cluster("B"))
 
 	c.subscribe(cds)
 	c.ack(c.want(cds, "A", "B"))
@@ -80,10 +74,7 @@ func TestDelta_LegacyWildcardLastsUntilItIsUnsubscribed(t *testing.T) {
 }
 
 func TestDelta_LegacyWildcardEndsWithoutAName(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("A"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("A"))
 	c.subscribe(cds)
 	resp := c.want(cds, "A")
 	c.unsubscribe(cds, "*")
@@ -94,10 +85,7 @@ func TestDelta_LegacyWildcardEndsWithoutAName(t *testing.T) {
 }
 
 func TestDelta_WildcardAndNameSendOneCopy(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"), cluster("b"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"), cluster("b"))
 	c.subscribe(cds, "*", "a")
 	c.want(cds, "a", "b")
 	s.set(t, changed("a", "new"))
@@ -131,10 +119,7 @@ func TestDelta_Reconnect(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, cluster(tt.prefix+"same"), cluster(tt.prefix+"changed"), cluster(tt.prefix+"gone"))
-			c := s.openDelta(t)
+			s, c := startDelta(t, cluster(tt.prefix+"same"), cluster(tt.prefix+"changed"), cluster(tt.prefix+"gone"))
 			c.subscribe(cds, tt.prefix+"same", tt.prefix+"changed", tt.prefix+"gone")
 			versions := versionsOf(c.recv())
 			if tt.stray != "" {
@@ -157,10 +142,7 @@ func TestDelta_Reconnect(t *testing.T) {
 }
 
 func TestDelta_WildcardOfReconnectingClientIsAnswered(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"))
 	c.subscribe(cds)
 	versions := versionsOf(c.want(cds, "a"))
 	c.cancel()
@@ -173,10 +155,7 @@ func TestDelta_WildcardOfReconnectingClientIsAnswered(t *testing.T) {
 // DeltaDiscoveryRequest.initial_resource_versions: only the first message of a
 // type has it.
 func TestDelta_InitialVersionsCountInTheFirstRequestOnly(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"), cluster("b"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"), cluster("b"))
 	c.subscribe(cds, "a")
 	versions := versionsOf(c.want(cds, "a"))
 	versions["b"] = s.store.Get(cds, "b").Version()
@@ -187,10 +166,7 @@ func TestDelta_InitialVersionsCountInTheFirstRequestOnly(t *testing.T) {
 // A resource that the client asks for again in its second request may have been
 // dropped since the first.
 func TestDelta_InitialVersionsDoNotOutliveTheFirstRequest(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"))
 	c.resume(cds, map[string]string{"a": s.store.Get(cds, "a").Version()}, "a")
 	c.fence()
 	c.unsubscribe(cds, "a")

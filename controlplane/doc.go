@@ -1,72 +1,60 @@
-// Package controlplane is an xDS management server: an in-memory, versioned
-// store of resources and their variants, and an ADS server that keeps every
-// client's stream in step with it.
+// Package controlplane is an xDS management server: an in-memory, versioned store of resources and
+// their variants, and an ADS server that sends every client what it subscribes to.
 //
-// Resources come in as protobuf messages through [Store.Update] and go out as
-// DiscoveryResponses (SotW) or DeltaDiscoveryResponses (delta) to the streams
-// that subscribed to them. Where the messages come from (a folder, an operator,
-// a test) is the caller's business: the store neither validates them nor knows
-// what they mean. Any type of resource works.
+// Resources are added as protobuf messages by [Store.Update] and sent as DiscoveryResponses (SotW) or
+// DeltaDiscoveryResponses (delta) to the streams that subscribed to them. The store neither validates
+// nor interprets them; any type of resource works.
 //
-// The package is not a client and imports none. It does not listen: the caller
-// registers a [Server] with a grpc.Server, whose credentials, message sizes and
-// keepalive decide who may connect.
+// The package is not a client and imports none. It does not listen: the caller registers a [Server]
+// with a grpc.Server, and configures credentials, message sizes and keepalive there.
 //
 // # Layers
 //
-//   - Store holds the variants of each resource, or the errors in place of them, by type and
-//     name, and for each name the subscriptions to it, by their constraints. An update
-//     therefore costs what changed times who subscribed to it, whatever else the store
-//     holds; and which variant a subscription gets is determined once for all that have
-//     equal constraints.
-//   - A stream reads requests: sotw and delta turn each into a change of a subscription's
-//     selection, which makes topics due.
-//   - A subscription holds what is selected, what is due, what the client was told, and what
-//     was deleted but is kept for it. Due changes are names, not messages: a slow client
-//     gets the newest state, and occupies a bounded amount of memory.
+//   - Store holds the variants of each resource, or the errors in place of them, by type and name,
+//     and the subscriptions to each name, by their constraints. The cost of an update is therefore
+//     that of the changes and their subscribers, whatever else the store holds; and the choice of a
+//     variant is made once for all subscriptions with equal constraints.
+//   - A stream reads requests: sotw and delta turn each into a change of a subscription's selection,
+//     which makes topics due.
+//   - A subscription holds what is selected, what is due, what was sent, and what was deleted but is
+//     kept for the client. Due changes are names, not messages: a slow client gets the newest state,
+//     and its memory is bounded.
 //   - The stream's sender turns what is due into responses, again by sotw or delta.
 //
 // # Variants
 //
-// Variants of a resource have one name and different dynamic parameters (xRFC
-// TP2, the text of 2021-08): [Tx.SetVariant]. A client that subscribes by
-// locators says with constraints which one it wants; the package understands the
-// messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
-// other client has no constraints, which match all variants, or those of
-// [Options.NodeConstraints], and is sent one variant of each name: the choice that
-// dynparam.Constraints.Choose makes. [Tx.SetDPDS] tells each client which
-// constraints to send.
+// Variants of a resource have one name and different dynamic parameters (xRFC TP2, the text of
+// 2021-08): [Tx.SetVariant]. A client that subscribes by locators chooses among them by constraints;
+// the package knows the messages of that text, in proto/dynxds/discovery/v3, and no later ones. Any
+// other client has no constraints, which match all variants, or those of [Options.NodeConstraints],
+// and is sent one variant of each name, by dynparam.Constraints.Choose. [Tx.SetDPDS] gives each
+// client the constraints to send.
 //
 // # Order
 //
-// What one update changed reaches a stream make before break (Envoy, xDS
-// protocol, "Eventual consistency considerations"): DPDS resources, Clusters, then
-// ClusterLoadAssignments, Listeners, RouteConfigurations, then every other type;
-// Clusters and assignments that the update ended, by deleting them or by an
-// error, disappear last of all.
+// The changes of one update are sent make before break (Envoy, xDS protocol, "Eventual consistency
+// considerations"): DPDS resources, Clusters, ClusterLoadAssignments, Listeners,
+// RouteConfigurations, other types; and last the removals and errors of Clusters and assignments.
 //
-// The order of responses does not say when a client has acted on them. So a resource
-// that is deleted from the store stays in the view of each stream whose client has it,
-// until the client unsubscribes or a delay has passed ([Options.RemovalDelay], 30 s by
-// default). Errors are not delayed, nor are deletions of Listeners.
+// The order of responses does not ensure that a client has acted on them. So a deleted resource is
+// kept for each client that has it, until the client unsubscribes or a delay has passed
+// ([Options.RemovalDelay], 30 s by default). Errors and deletions of Listeners are not delayed.
 //
 // # Errors
 //
-// [Tx.SetError] stores an error in place of a resource (xRFC TP3). It is
-// sent once to each stream that subscribed to the name, until it changes, the resource is
-// sent in between, or the client subscribes again. A delta client is sent either a
-// resource_errors entry, if the store has an error, or a removed_resources entry, if it has
-// nothing: a NOT_FOUND error and a removal mean the same to a client, and the error has the
-// reason. Wildcard subscriptions have no errors; to them a resource in error does not exist.
+// [Tx.SetError] stores an error in place of a resource (xRFC TP3). It is sent once to each stream that
+// subscribed to the name, and again after it changed, the resource was sent in between, or the client
+// subscribed again. A delta client is sent a resource_errors entry if the store has an error, a
+// removed_resources entry if it has nothing. To wildcard subscriptions a resource in error does not
+// exist.
 //
-// A glob collection (xRFC TP1, delta only) may be in error as a whole. As long as it is, the
-// glob's subscribers are sent nothing about its members; afterwards all of them are sent
-// again, as clients may have dropped them.
+// A glob collection (xRFC TP1, delta only) may be in error as a whole. Its subscribers are sent
+// nothing about its members until the error ends; then all members are sent again, as clients may
+// have dropped them.
 //
 // # Names
 //
-// Names of xRFC TP1 (xdstp:) are compared in their canonical form: percent-decoded,
-// with sorted context parameters. Delta responses, and errors, use the client's
-// spelling of a name that it subscribed to. Aliases of resources, which TP1 gives up, are
-// not supported.
+// Names of xRFC TP1 (xdstp:) are compared in canonical form: percent-decoded, with sorted context
+// parameters. Delta responses and errors use the client's spelling. Resource aliases are not
+// supported.
 package controlplane

@@ -21,7 +21,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// policy says which listener_type each node is to have.
+// policy has the listener_type of each node.
 type policy struct {
 	mu    sync.Mutex
 	types map[string]string
@@ -57,7 +57,7 @@ func (p *policy) of(node *corepb.Node) (dynparam.ByType, error) {
 	}
 }
 
-// "DPDS Example": what the client is told, and an update of it.
+// "DPDS Example": the client's constraints, and an update of them.
 func TestTP2_DPDSExample(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
@@ -199,7 +199,7 @@ func TestTP2_DPDSCannotBeObtained(t *testing.T) {
 	})
 }
 
-// The function changes its mind between an error and a resource.
+// The function alternates between an error and a resource.
 func TestTP2_DPDSAnswersBecomeErrorsAndBack(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
@@ -227,8 +227,7 @@ func TestTP2_DPDSAnswersBecomeErrorsAndBack(t *testing.T) {
 	})
 }
 
-// What the function is asked while it is at work counts: the answer that the
-// client ends up with is that of the newest state.
+// A refresh during a call of the function counts: the client's last answer is of the newest state.
 func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
@@ -252,7 +251,7 @@ func TestStore_RefreshDPDSDuringTheFunction(t *testing.T) {
 		close(leave)
 		c.settle()
 		if got := learned(t, h, lds); !got.Equal(exactly(t, "listener_type", "new")) {
-			t.Errorf("the client was told %v", got)
+			t.Errorf("the client was sent %v", got)
 		}
 	})
 }
@@ -456,10 +455,9 @@ func TestTx_Variants(t *testing.T) {
 	}
 }
 
-// What was stored after a DPDS resource does not reach the client before what is computed
-// for it: else a client would lose the variant that it is to leave, before it is told where
-// to go.
-func TestDPDSIsToldBeforeWhatCameLater(t *testing.T) {
+// What was stored after a DPDS resource is not sent before the constraints computed for the client:
+// otherwise the client could lose its variant before it gets the constraints for the next one.
+func TestDPDSIsSentBeforeLaterChanges(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
 		const last = 3000

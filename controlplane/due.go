@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// pending is what changed since the last response. It is bounded by what is subscribed and
-// by what the client was told.
+// pending is what changed since the last response. Its size is bounded by what is subscribed
+// and what the client knows.
 type pending struct {
 	// all makes everything that is subscribed due, beside topics.
 	all bool
-	// allAgain makes all due even where the client was told already.
+	// allAgain makes all due even if the client knows it.
 	allAgain bool
-	// topics says of each topic whether it is due even if the client was told already,
-	// because it asked again.
+	// topics has for each topic whether it is due even if the client knows it, as the
+	// client subscribed again.
 	topics map[topic]bool
 }
 
@@ -26,13 +26,14 @@ func (p *pending) add(tp topic, again bool) {
 	p.topics[tp] = p.topics[tp] || again
 }
 
-// dueChanges are the changes that are due of one type.
+// dueChanges are the changes of one type that are due.
 type dueChanges struct {
 	sub     *subscription
+	table   *table
 	pending pending
 }
 
-// markDue queues sub if something is due of it. The caller holds mu.
+// markDue queues sub if something of it is due. The caller holds mu.
 func (s *stream) markDue(sub *subscription) {
 	if sub.queued || sub.pending.empty() {
 		return
@@ -45,9 +46,8 @@ func (s *stream) markDue(sub *subscription) {
 	}
 }
 
-// takeDue returns what is due, in push order, and clears it. The caller holds
-// Store.mu for reading, so that it sees whole updates only. A stream that ended,
-// and has no place in the store any more, has nothing due.
+// takeDue returns what is due, in push order, and clears it. The caller holds Store.mu for
+// reading, so that it sees whole updates. Nothing is due for a stream that has ended.
 func (s *stream) takeDue() []dueChanges {
 	if s.released {
 		return nil
@@ -56,8 +56,10 @@ func (s *stream) takeDue() []dueChanges {
 	defer s.mu.Unlock()
 	due := make([]dueChanges, 0, len(s.dueSubs))
 	for _, sub := range s.dueSubs {
-		if p := sub.takePending(); !p.empty() {
-			due = append(due, dueChanges{sub, p})
+		p := sub.pending
+		sub.pending, sub.queued = pending{}, false
+		if t := s.store.tables[sub.typeURL]; t != nil && !p.empty() {
+			due = append(due, dueChanges{sub, t, p})
 		}
 	}
 	s.dueSubs = nil
@@ -67,34 +69,26 @@ func (s *stream) takeDue() []dueChanges {
 	return due
 }
 
-// takePending returns what is due and clears it. The caller holds stream.mu.
-func (sub *subscription) takePending() pending {
-	p := sub.pending
-	sub.pending, sub.queued = pending{}, false
-	return p
-}
-
-// postpone makes a topic due again that could not be told. The caller holds
-// stream.mu.
+// postpone makes a topic that could not be sent due again. The caller holds stream.mu.
 func (sub *subscription) postpone(tp topic, again bool) {
 	sub.pending.add(tp, again)
 	sub.stream.markDue(sub)
 }
 
-// due notes what a change of the subscription itself makes due. The caller holds
-// Store.mu, of which t is a table.
+// due records what a change of the subscription makes due. t is its table; the caller holds
+// Store.mu.
 func (sub *subscription) due(t *table, change subscriptionChange, before interest) {
 	s := sub.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for tp := range change.removed {
 		sub.answers.forget(tp.name)
-		delete(sub.told, tp)
+		delete(sub.sent, tp)
 		delete(sub.pending.topics, tp)
 		sub.kept.restore(tp)
 	}
 	maps.DeleteFunc(sub.kept, func(tp topic, old *entry) bool { return !sub.wants(tp, old) })
-	if sub.telling == tellDifference {
+	if sub.mode == pushDifference {
 		sub.dueForDelta(t, change, before)
 	} else {
 		sub.dueForSotW(change)
@@ -102,18 +96,19 @@ func (sub *subscription) due(t *table, change subscriptionChange, before interes
 	s.markDue(sub)
 }
 
-// dueForSotW makes every name that is new due, even if the client may know it from before.
+// dueForSotW makes every new name due, even if the client may know it from before.
 func (sub *subscription) dueForSotW(change subscriptionChange) {
-	if sub.telling == tellAll {
+	if sub.mode == pushAll {
 		sub.pending.all = sub.pending.all || change.askedForAll || len(change.added) > 0
 	}
 	for tp := range change.added {
-		sub.asksAgain(tp)
+		sub.requestedAgain(tp)
 		sub.pending.add(tp, true)
 	}
 }
 
-// dueForDelta makes due what a delta request changed or asked for again. The caller holds stream.mu.
+// dueForDelta makes due what a delta request changed or subscribed to again. The caller holds
+// stream.mu.
 func (sub *subscription) dueForDelta(t *table, change subscriptionChange, before interest) {
 	forget := before.wildcard() && !sub.interest.wildcard()
 	for tp, l := range change.removed {
@@ -124,10 +119,10 @@ func (sub *subscription) dueForDelta(t *table, change subscriptionChange, before
 		sub.forgetUnwanted()
 	}
 	for name, version := range change.known {
-		sub.believeClaim(t, name, version)
+		sub.acceptClaim(t, name, version)
 	}
-	// The client may have dropped what it asks for again. Only with the first request
-	// does it say what it has.
+	// The client may have dropped what it subscribes to again: only its first request
+	// lists what it has.
 	again := before != interestUnknown
 	for tp := range change.added {
 		sub.dueNamed(tp, again)
@@ -138,15 +133,14 @@ func (sub *subscription) dueForDelta(t *table, change subscriptionChange, before
 	if change.askedForAll {
 		sub.pending.all = true
 		sub.pending.allAgain = sub.pending.allAgain || again
-		sub.asksAgain(wildcardTopic)
+		sub.requestedAgain(wildcardTopic)
 	}
 }
 
-// dueNamed makes a topic due that is subscribed by name. The wildcard is due as
-// a whole.
+// dueNamed makes a topic that is subscribed by name due. The wildcard is due as a whole.
 func (sub *subscription) dueNamed(tp topic, again bool) {
 	if again {
-		sub.asksAgain(tp)
+		sub.requestedAgain(tp)
 	}
 	if !sub.isWildcard(tp) {
 		sub.pending.add(tp, again)
@@ -154,15 +148,15 @@ func (sub *subscription) dueNamed(tp topic, again bool) {
 }
 
 // dueStillCovered makes due what the wildcard or a glob covers of a name that the client
-// unsubscribed from. The client cannot know whether they do, and is told (Envoy,
-// "Unsubscribing from Resources").
+// unsubscribed from, as the client cannot know whether they do (Envoy, "Unsubscribing from
+// Resources").
 func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
 		return
 	}
 	if sub.dialect == byNames {
 		if sub.wants(tp, nil) {
-			sub.told.set(tp, claim(name, ""))
+			sub.sent.set(tp, claim(name, ""))
 			sub.pending.add(tp, true)
 		}
 		return
@@ -174,19 +168,19 @@ func (sub *subscription) dueStillCovered(t *table, tp topic, name string) {
 	}
 }
 
-// believeClaim takes a version that the client says it has for told. A client that
-// subscribes by locators cannot say of which variant it is, or for which of its
-// subscriptions: it is believed where that is clear, and sent the resource again elsewhere.
-func (sub *subscription) believeClaim(t *table, name, version string) {
+// acceptClaim records a version that the client claims to have as sent. A client that subscribes
+// by locators cannot name the variant or the subscription: the claim counts where these are
+// unambiguous, and elsewhere the resource is sent again.
+func (sub *subscription) acceptClaim(t *table, name, version string) {
 	key := keyOf(name)
 	if sub.dialect == byNames {
-		sub.told.set(topic{name: key}, claim(name, version))
+		sub.sent.set(topic{name: key}, claim(name, version))
 		return
 	}
 	if len(sub.topics[key]) > 0 {
 		for tp := range sub.topics[key] {
 			if len(sub.topics[key]) == 1 {
-				sub.told.set(tp, claim(name, version))
+				sub.sent.set(tp, claim(name, version))
 			}
 		}
 		return
@@ -199,23 +193,23 @@ func (sub *subscription) believeClaim(t *table, name, version string) {
 		}
 		covered = true
 		if e.resource != nil && e.resource.version == version {
-			sub.told.set(tp, e)
+			sub.sent.set(tp, e)
 		}
 	}
 	if !covered {
-		// Whichever variant it was, it no longer exists.
+		// The variant, whichever it was, no longer exists.
 		tp := topic{key, markVariant}
-		sub.told.set(tp, claim(name, version))
+		sub.sent.set(tp, claim(name, version))
 		sub.pending.add(tp, true)
 	}
 }
 
-// forgetUnwanted drops what is no longer subscribed.
+// forgetUnwanted drops the state of what is no longer subscribed.
 func (sub *subscription) forgetUnwanted() {
 	if !sub.interest.wildcard() {
 		sub.pending.all, sub.pending.allAgain = false, false
 	}
-	maps.DeleteFunc(sub.told, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
+	maps.DeleteFunc(sub.sent, func(tp topic, e *entry) bool { return !sub.wants(tp, e) })
 	if sub.dialect == byNames {
 		maps.DeleteFunc(sub.pending.topics, func(tp topic, _ bool) bool { return !sub.wants(tp, nil) })
 	}

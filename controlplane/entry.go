@@ -15,19 +15,17 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// entry is one variant of what the store holds under a name: a resource, the
-// error that stands in its place (xRFC TP3), or a function that makes either of
-// them for each client. It is immutable, and shared by every stream.
+// entry is one variant of a name: a resource, the error in its place (xRFC TP3), or a function that
+// computes either for each client. It is immutable, and shared by all streams.
 type entry struct {
 	resource *Resource
 	err      *resourceError
-	// whole says of an error that it stands in place of all variants.
+	// whole is set for an error in place of all variants.
 	whole    bool
 	computed *computed
 }
 
-// sameBytes compares two entries of the store with the same parameters, nil for
-// none.
+// sameBytes compares two entries of the store with equal parameters; both may be nil.
 func (e *entry) sameBytes(o *entry) bool {
 	switch {
 	case e == o:
@@ -43,7 +41,7 @@ func (e *entry) sameBytes(o *entry) bool {
 	}
 }
 
-// sameVersion reports whether o is no news to a client that has e.
+// sameVersion reports whether a client that has e need not be sent o.
 func (e *entry) sameVersion(o *entry) bool {
 	switch {
 	case e == o:
@@ -57,8 +55,7 @@ func (e *entry) sameVersion(o *entry) bool {
 	}
 }
 
-// name returns the name as it was spelled when the entry was stored. Absence
-// has none.
+// name returns the name as it was spelled when the entry was stored. Absence has none.
 func (e *entry) name() string {
 	switch {
 	case e.resource != nil:
@@ -86,7 +83,7 @@ func (e *entry) asError() *status.Status {
 	return e.err.status
 }
 
-// parameters returns what tells the entry from the other variants of its name.
+// parameters returns the dynamic parameters of the variant.
 func (e *entry) parameters() dynparam.Parameters {
 	switch {
 	case e.resource != nil:
@@ -107,7 +104,7 @@ type resourceError struct {
 	version    string
 }
 
-// newResourceError checks that st can be sent.
+// newResourceError returns an error if st cannot be sent.
 func newResourceError(name string, st *status.Status) (*resourceError, error) {
 	if st.Code() == codes.OK {
 		return nil, errors.New("the status is OK; an error needs another code")
@@ -127,7 +124,7 @@ func notFound(typeURL, name string) *resourceError {
 	return &resourceError{name: name, status: st, detail: st.Proto()}
 }
 
-// message is the error of a subscription.
+// message returns the error for a subscription.
 func (e *resourceError) message(of *discoverypb.ResourceName) *discoverypb.ResourceError {
 	return &discoverypb.ResourceError{ResourceName: of, ErrorDetail: e.detail}
 }

@@ -195,10 +195,7 @@ func TestErrors_SotWListenerAndClusterResponsesStayComplete(t *testing.T) {
 // TP3, "Protocol Behavior": NOT_FOUND "will be interpreted to mean that the
 // resource does not exist". In delta one of error and removal says so.
 func TestErrors_DeltaSendsErrorOrRemovalNeverBoth(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("a"))
-	c := s.openDelta(t)
+	s, c := startDelta(t, cluster("a"))
 	c.subscribe(cds, "a", "b")
 	c.want(cds, "a", "-b")
 	s.setError(t, cds, "a", status.New(codes.NotFound, "moved to the other mesh"))

@@ -61,7 +61,7 @@ func ExampleTx_SetError() {
 	// <nil> true blue
 }
 
-// Two variants of a cluster, and what tells each client which of them to ask for.
+// Two variants of a cluster, and the constraints by which each client chooses one.
 func ExampleTx_SetVariant() {
 	const clusters = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	constraints := func(node *corepb.Node) (dynparam.ByType, error) {

@@ -8,14 +8,13 @@ import (
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 )
 
-// ClusterLoad is the load of one cluster: what all clients together have reported
-// since the beginning.
+// ClusterLoad is the load of one cluster: the sum of all reports of all clients.
 type ClusterLoad struct {
 	// Cluster is the name of the Cluster, Service the service_name of its EDS
 	// config, which may be empty.
 	Cluster, Service string
-	// Dropped has the number of RPCs that clients dropped for each category of
-	// drop_overloads; TotalDropped is that of all they dropped.
+	// Dropped has the number of dropped RPCs by category of drop_overloads; TotalDropped is
+	// that of all dropped RPCs.
 	Dropped      map[string]uint64
 	TotalDropped uint64
 	// Localities are ordered by region, zone and sub-zone.
@@ -26,24 +25,20 @@ type ClusterLoad struct {
 type LocalityLoad struct {
 	Region, Zone, SubZone     string
 	Issued, Succeeded, Failed uint64
-	// InProgress is the number of RPCs on their way when the clients that are
-	// connected last reported.
+	// InProgress is the sum of the last reports of the connected clients.
 	InProgress uint64
-	// Metrics are what the backends told the clients (ORCA), by the names that
-	// lrs_report_endpoint_metrics has for them, for example "cpu_utilization" or
-	// "named_metrics.foo".
+	// Metrics are what the backends reported to the clients (ORCA), by their names in
+	// lrs_report_endpoint_metrics, for example "cpu_utilization" or "named_metrics.foo".
 	Metrics map[string]MetricLoad
 }
 
-// MetricLoad is the sum of a metric over the RPCs that brought it, and the number of
-// those RPCs.
+// MetricLoad is the sum of a metric over the RPCs that reported it, and their number.
 type MetricLoad struct {
 	RPCs uint64
 	Sum  float64
 }
 
-// Snapshot returns the load of all clusters, ordered by name and service. It is the
-// caller's.
+// Snapshot returns a copy of the load of all clusters, ordered by name and service.
 func (l *LoadReports) Snapshot() []ClusterLoad {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +56,7 @@ func (l *LoadReports) snapshot() []ClusterLoad {
 	return loads
 }
 
-// clusterLoad sums up reports of one cluster. Guarded by LoadReports.mu.
+// clusterLoad is the sum of the reports of one cluster. Guarded by LoadReports.mu.
 type clusterLoad struct {
 	dropped      map[string]uint64
 	totalDropped uint64
@@ -70,13 +65,13 @@ type clusterLoad struct {
 
 type localityKey struct{ region, zone, subZone string }
 
-// localityLoad sums up reports of one locality. Guarded by LoadReports.mu.
+// localityLoad is the sum of the reports of one locality. Guarded by LoadReports.mu.
 type localityLoad struct {
 	issued, succeeded, failed, inProgress uint64
 	metrics                               map[string]MetricLoad
 }
 
-// add adds what a client reports.
+// add adds a client's report.
 func (c *clusterLoad) add(stats *endpointpb.ClusterStats, from *loadStream) {
 	c.totalDropped += stats.GetTotalDroppedRequests()
 	for _, d := range stats.GetDroppedRequests() {
@@ -112,7 +107,7 @@ func (l *localityLoad) add(s *endpointpb.UpstreamLocalityStats, from *loadStream
 	}
 }
 
-// metricStats is what both kinds of metrics in a report have.
+// metricStats is common to both kinds of metrics in a report.
 type metricStats interface {
 	GetNumRequestsFinishedWithMetric() uint64
 	GetTotalMetricValue() float64

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,21 +25,19 @@ const (
 
 // LoadOptions configure [LoadReports]. The zero value has every default.
 type LoadOptions struct {
-	// Interval is how often clients are asked to report; the default is 10 s. gRPC
-	// clients report once a second at most.
+	// Interval is the reporting interval that clients are asked for; the default is 10 s.
+	// gRPC clients report at most once a second.
 	Interval time.Duration
-	// Clusters are the names of the clusters whose load is asked for; the default is
-	// all.
+	// Clusters are the names of the clusters to report; the default is all.
 	Clusters []string
 }
 
-// LoadReports is the Load Reporting Service (LRS). It asks clients for the load of
-// clusters with lrs_server, and sums up what they report. It keeps no history: for rates,
-// compare Snapshots. It is safe for concurrent use, apart
-// from [Server], and may be registered with any gRPC server, or with several.
+// LoadReports is the Load Reporting Service (LRS). It requests the load of clusters with lrs_server
+// from clients and adds it up. It keeps no history: for rates, compare Snapshots. It is safe for
+// concurrent use, independent of [Server], and may be registered with several gRPC servers.
 //
-// Beyond 100,000 clusters, 1,000 localities of one of them, or 1,000 names of
-// metrics or of categories of drops in one place, further ones are left out.
+// It ignores clusters beyond 100,000, localities beyond 1,000 of a cluster, and names of metrics or
+// of drop categories beyond 1,000 in one place.
 type LoadReports struct {
 	opts LoadOptions
 	// stop ends every stream when it is closed.
@@ -59,7 +58,7 @@ type loadKey struct{ cluster, service string }
 
 // NewLoadReports returns LoadReports without any load.
 func NewLoadReports(opts LoadOptions) *LoadReports {
-	setDefault(&opts.Interval, 10*time.Second)
+	opts.Interval = cmp.Or(opts.Interval, 10*time.Second)
 	return &LoadReports{
 		opts:    opts,
 		stop:    make(chan struct{}),
@@ -68,15 +67,14 @@ func NewLoadReports(opts LoadOptions) *LoadReports {
 	}
 }
 
-// Register adds envoy.service.load_stats.v3.LoadReportingService to a gRPC server:
-// to the one that serves the clusters, as lrs_server has to be "self" for gRPC
-// clients.
+// Register adds envoy.service.load_stats.v3.LoadReportingService to a gRPC server: the one that
+// serves the clusters, as gRPC clients require "self" in lrs_server.
 func (l *LoadReports) Register(r grpc.ServiceRegistrar) {
 	loadpb.RegisterLoadReportingServiceServer(r, &lrs{reports: l})
 }
 
-// Close ends all streams, and from then on every new one, with UNAVAILABLE, and
-// returns when they have ended. What was reported stays. Close is idempotent.
+// Close ends all streams, and every later one, with UNAVAILABLE, and waits for them. The reported
+// load is kept. Close is idempotent.
 func (l *LoadReports) Close() {
 	l.mu.Lock()
 	if !l.closed {
@@ -87,16 +85,15 @@ func (l *LoadReports) Close() {
 	l.running.Wait()
 }
 
-// Streams returns the number of present streams, and of all since the beginning.
+// Streams returns the number of present streams and of all streams so far.
 func (l *LoadReports) Streams() (open int, opened uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.streams, l.opened
 }
 
-// Await returns once until holds, with the Snapshot for which it does, or with the
-// context's error. until is asked at once, and again at every report and whenever a
-// stream begins or ends. It is called without a lock.
+// Await waits until a Snapshot satisfies until, and returns it, or the context's error. until is
+// called at once, and after every report, begin or end of a stream, without locks.
 func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool) ([]ClusterLoad, error) {
 	for {
 		l.mu.Lock()
@@ -113,13 +110,13 @@ func (l *LoadReports) Await(ctx context.Context, until func([]ClusterLoad) bool)
 	}
 }
 
-// notify wakes those who wait. The caller holds mu.
+// notify wakes the calls of Await. The caller holds mu.
 func (l *LoadReports) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// lrs is apart from LoadReports so that the service's method is no part of its API.
+// lrs keeps the service's method out of the API of LoadReports.
 type lrs struct {
 	loadpb.UnimplementedLoadReportingServiceServer
 	reports *LoadReports
@@ -130,11 +127,10 @@ func (s *lrs) StreamLoadStats(wire loadpb.LoadReportingService_StreamLoadStatsSe
 	if !l.begin() {
 		return errClosed
 	}
-	// st has what is subtracted when the stream ends.
 	st := &loadStream{reports: l, inProgress: make(map[*localityLoad]uint64)}
 	defer st.end()
 	received := make(chan error, 1)
-	// It ends with the stream, at the latest when the handler has returned.
+	// It ends with the stream, at the latest when this handler has returned.
 	l.running.Go(func() { received <- st.receive(wire) })
 	select {
 	case err := <-received:
@@ -169,12 +165,12 @@ func (l *LoadReports) begin() bool {
 // loadStream is one client.
 type loadStream struct {
 	reports *LoadReports
-	// inProgress is what the client last said of each locality. It is nil once the
-	// stream has ended. Guarded by LoadReports.mu.
+	// inProgress is the client's last report for each locality, which is subtracted when the
+	// stream ends; nil after that. Guarded by LoadReports.mu.
 	inProgress map[*localityLoad]uint64
 }
 
-// receive adds up reports until the client closes the stream.
+// receive adds reports until the client closes the stream.
 func (st *loadStream) receive(wire loadpb.LoadReportingService_StreamLoadStatsServer) error {
 	for first := true; ; first = false {
 		r, err := wire.Recv()

@@ -9,15 +9,15 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// dialect is how a client says what it subscribes to. The first request for a
-// type on a stream decides it for that type (TP2, "API Changes").
+// dialect is the form of a client's subscriptions. The first request for a type on a stream decides
+// it for that type (TP2, "API Changes").
 type dialect int
 
 const (
-	// byNames is by plain names, as everywhere but in TP2. The client cannot
-	// tell variants apart, and is sent one variant of each name at most.
+	// byNames is by plain names. The client does not know variants, and is sent at most one of
+	// each name.
 	byNames dialect = iota
-	// byLocators is by names with constraints.
+	// byLocators is by names with constraints (TP2).
 	byLocators
 )
 
@@ -28,16 +28,15 @@ func dialectOf(locators []*discoverypb.ResourceLocator) dialect {
 	return byNames
 }
 
-// topic is the unit in which a client is told of changes: its state is sent once, and
-// again when it changes.
+// topic is the unit of changes: its state is sent once, and again when it changes.
 //
-// A client that subscribes by names has one topic per name. For one that
-// subscribes by locators, each subscription is one (its resource is whatever
-// variant it gets), and so is each variant that a glob or a wildcard covers.
+// A client that subscribes by names has one topic per name. A client that subscribes by locators
+// has one for each subscription, whatever variant that gets, and one for each variant that a glob
+// or a wildcard covers.
 type topic struct {
 	name nameKey
-	// which is empty for a client that subscribes by names, else a mark
-	// followed by the key of constraints or parameters.
+	// which is empty for a client that subscribes by names, otherwise a mark and the key of
+	// constraints or parameters.
 	which string
 }
 
@@ -58,26 +57,25 @@ func (tp topic) variant() (parameters string, ok bool) {
 	return tp.which[1:], true
 }
 
-// locator is what a client subscribed to by name, in its own spelling.
-// Subscriptions by names have no constraints in it.
+// locator is a subscription by name, in the client's spelling. Subscriptions by names have no
+// constraints.
 type locator struct {
 	name        string
 	constraints dynparam.Constraints
-	// refused is set if the constraints cannot be used.
+	// refused is set if the constraints are invalid.
 	refused *refusal
 }
 
-// refusal is the answer to a locator with faulty constraints.
+// refusal is the answer to a locator with invalid constraints.
 type refusal struct {
 	sent *discoverypb.DynamicParameterConstraints
 	wire string
-	// entry is the error that the subscription gets in place of any resource.
+	// entry is the error in place of any resource.
 	entry *entry
 }
 
-// readLocator reads a locator of a request. Faulty constraints are the fault of
-// this subscription only: ending the stream would take all others down as well,
-// again and again.
+// readLocator reads a locator of a request. Invalid constraints are an error of this subscription
+// only: ending the stream would end all others as well, after every reconnect.
 func readLocator(m *discoverypb.ResourceLocator) locator {
 	l := locator{name: m.GetName()}
 	constraints, err := dynparam.FromProto(m.GetDynamicParameterConstraints())
@@ -88,17 +86,16 @@ func readLocator(m *discoverypb.ResourceLocator) locator {
 	st := status.Newf(codes.InvalidArgument, "the locator of %q: %v", l.name, err)
 	e, err := newResourceError(l.name, st)
 	if err != nil {
-		// Only a name that is not UTF-8 could fail, and no request has one.
+		// Only a name that is not UTF-8 can fail, and no request has one.
 		e = notFound("", l.name)
 	}
-	// Any fixed order of bytes will do, so that a repetition is seen as one.
+	// Deterministic, so that equal locators have equal keys.
 	wire, _ := proto.MarshalOptions{Deterministic: true}.Marshal(m.GetDynamicParameterConstraints())
 	l.refused = &refusal{sent: m.GetDynamicParameterConstraints(), wire: string(wire), entry: &entry{err: e}}
 	return l
 }
 
-// askKey returns the same for equal constraints only. Faulty ones have keys that
-// no others have.
+// askKey is equal for equal constraints only. Keys of invalid ones differ from all others.
 func (l *locator) askKey() string {
 	if l.refused != nil {
 		return "!" + l.refused.wire
@@ -106,7 +103,7 @@ func (l *locator) askKey() string {
 	return l.constraints.Key()
 }
 
-// size is what the server has to remember, in bytes.
+// size is the number of bytes that the server keeps.
 func (l *locator) size() int {
 	size := len(l.name) + len(l.askKey())
 	if l.refused != nil {
@@ -115,7 +112,7 @@ func (l *locator) size() int {
 	return size
 }
 
-// resourceName names the subscription to its client.
+// resourceName returns the name of the subscription for its client.
 func (l *locator) resourceName(d dialect) *discoverypb.ResourceName {
 	m := &discoverypb.ResourceName{Name: l.name}
 	switch {
@@ -128,8 +125,8 @@ func (l *locator) resourceName(d dialect) *discoverypb.ResourceName {
 	return m
 }
 
-// variantName names one variant of a collection's member to a client that
-// subscribes by locators: by constraints that only these parameters satisfy.
+// variantName returns the name of one variant of a collection's member for a client that subscribes
+// by locators: with constraints that only these parameters satisfy.
 func variantName(name string, p dynparam.Parameters) *discoverypb.ResourceName {
 	exactly := new(discoverypb.DynamicParameterConstraints)
 	for key, value := range p.Map() {
@@ -145,8 +142,8 @@ func variantName(name string, p dynparam.Parameters) *discoverypb.ResourceName {
 	return &discoverypb.ResourceName{Name: name, DynamicParameterConstraints: exactly}
 }
 
-// requested has what a request names, by topic; of two spellings of a name the
-// first counts.
+// requested returns the subscriptions of a request by topic. Of two spellings of a name the first
+// counts.
 func requested(d dialect, names []string, locators []*discoverypb.ResourceLocator) map[topic]locator {
 	if d == byNames {
 		set := make(map[topic]locator, len(names))

@@ -1,7 +1,7 @@
 package controlplane_test
 
 import (
-	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -9,106 +9,134 @@ import (
 	"sync"
 	"testing"
 
-	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/controlplane"
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// modelClient is as simple as a client can be that follows the protocol. What it
-// knows survives its streams.
-type modelClient struct {
-	t        *testing.T
-	ctx      context.Context
-	server   *testServer
-	rng      *rand.Rand
-	protocol modelProtocol
-	learned  chan struct{}
-	readers  sync.WaitGroup
+// variantDir has resources with variants. plainNames and plainGlobs have none of it.
+const variantDir = "xdstp://a/T/d/"
 
-	mu    sync.Mutex
-	types map[string]*modelType
-	hang  context.CancelFunc
-}
+var (
+	// modelTypes are a type with a wildcard and one without.
+	modelTypes   = []string{cds, rds}
+	variantNames = []string{"a", "b", "c", variantDir + "x", variantDir + "y"}
+	plainNames   = func() (names []string) {
+		for i := range 6 {
+			names = append(names, fmt.Sprintf("n%d", i))
+		}
+		for _, dir := range []string{"d", "d/e"} {
+			for i := range 3 {
+				names = append(names, fmt.Sprintf("xdstp://auth/T/%s/x%d", dir, i), fmt.Sprintf("xdstp://auth/T/%s/x%d?a=1", dir, i))
+			}
+		}
+		return names
+	}()
+	plainGlobs = []string{"xdstp://auth/T/d/*", "xdstp://auth/T/d/*?a=1", "xdstp://auth/T/d/e/*"}
+	modelNames = slices.Concat(variantNames, plainNames)
 
-// modelProtocol is what SotW and delta clients do differently. Its methods are
-// called under the client's mu.
-type modelProtocol interface {
-	// connect opens a stream, asks for everything, and returns what reads one
-	// response.
-	connect(ctx context.Context, c *modelClient) (read func() error)
-	// change changes the subscriptions of a type at random.
-	change(c *modelClient, typeURL string)
-}
-
-// modelType is what a client wants and knows of a type.
-type modelType struct {
-	wildcard bool
-	names    map[string]bool
-	state    map[string]modelFact
-	// nonce and version are those of the last SotW response.
-	nonce, version string
-}
-
-// modelFact is a resource, or an error without version.
-type modelFact struct{ version, value string }
-
-func newModelClient(ctx context.Context, t *testing.T, s *testServer, seed uint64, protocol func() modelProtocol) *modelClient {
-	c := &modelClient{
-		t: t, ctx: ctx, server: s, protocol: protocol(),
-		rng:     rand.New(rand.NewPCG(seed, 1)),
-		learned: make(chan struct{}, 1),
-		types:   map[string]*modelType{},
-		hang:    func() {},
+	// Some violate the best practices: sets of keys differ.
+	variantParameters = []map[string]string{
+		nil, parameters("env", "prod"), parameters("env", "test"),
+		parameters("shard", "0"), parameters("shard", "1"), parameters("shard", "2"), parameters("shard", "no number"),
+		parameters("env", "prod", "shard", "2"), parameters("env", "test", "shard", "2"),
 	}
-	for _, typeURL := range modelTypes {
-		c.types[typeURL] = &modelType{names: map[string]bool{}, state: map[string]modelFact{}}
+)
+
+func variantConstraints(t *testing.T) []dynparam.Constraints {
+	return []dynparam.Constraints{
+		{}, exactly(t, "env", "prod"), exactly(t, "env", "test"), exactly(t, "shard", "1"),
+		inRange(t, "shard", dynparam.AtMost(1)), inRange(t, "shard", dynparam.AtLeast(1)),
+		constraints(t, dynparam.Exclude("env", dynparam.Value("prod"))),
+		constraints(t, dynparam.Require("env", dynparam.Value("prod")), dynparam.Require("shard", dynparam.InRanges(dynparam.AtMost(3)))),
 	}
-	c.reconnect()
-	return c
 }
 
-func (c *modelClient) reconnect() {
-	c.mu.Lock()
-	c.hang()
-	c.mu.Unlock()
-	c.readers.Wait()
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ctx, cancel := context.WithCancel(c.ctx)
-	c.hang = cancel
-	read := c.protocol.connect(ctx, c)
-	c.readers.Go(func() {
-		for {
-			if err := read(); err != nil {
-				if ctx.Err() == nil {
-					c.t.Errorf("%T: the stream ended with %v", c.protocol, err)
+// The property behind all others: after any changes of resources, variants, errors,
+// subscriptions and streams, in any order, simple clients over SotW and delta, by names and by
+// locators, have exactly what the store has for them.
+func TestServer_EveryClientConverges(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, controlplane.Options{NotFoundErrors: true, WrapResources: true, MaxResponseSize: 200})
+			rng := rand.New(rand.NewPCG(seed, 7))
+			var clients []modelClient
+			for i := range uint64(2) {
+				for j, wire := range []func(testing.TB, *testServer, string) tp2Wire{newTP2SotW, newTP2Delta} {
+					c := &variantClient{connection: newConnection(s, seed, 2*i+uint64(j)), wire: wire, constraints: variantConstraints(t)}
+					c.connect(t)
+					clients = append(clients, c)
+					p := &plainClient{connection: newConnection(s, seed+100, 2*i+uint64(j)), delta: j == 1, facts: facts{cds: {}, rds: {}}}
+					p.connect(t)
+					clients = append(clients, p)
 				}
-				return
 			}
-			select {
-			case c.learned <- struct{}{}:
+			for round := 0; round < 25 && !t.Failed(); round++ {
+				var actors sync.WaitGroup
+				for _, c := range clients {
+					actors.Go(func() { c.act(t) })
+				}
+				actors.Go(func() {
+					for range rng.IntN(8) {
+						s.changeModel(t, rng)
+					}
+				})
+				actors.Wait()
+				for _, c := range clients {
+					c.check(t)
+				}
+			}
+		})
+	}
+}
+
+func (s *testServer) changeModel(t *testing.T, rng *rand.Rand) {
+	if _, err := s.store.Update(func(tx *controlplane.Tx) {
+		for range rng.IntN(4) + 1 {
+			typeURL, content := pick(rng, modelTypes), fmt.Sprint(rng.IntN(5))
+			failure := status.New(pick(rng, []codes.Code{codes.NotFound, codes.Internal}), content)
+			if rng.IntN(2) == 0 {
+				switch name := pick(rng, plainNames); rng.IntN(8) {
+				case 0, 1:
+					tx.Delete(cds, name)
+					tx.Delete(rds, name)
+				case 2:
+					tx.SetError(typeURL, name, failure)
+				case 3:
+					tx.SetError(typeURL, pick(rng, plainGlobs), failure)
+				case 4:
+					tx.Delete(typeURL, pick(rng, plainGlobs))
+				default:
+					tx.SetNamed(name, nil, variant(cds, content))
+					tx.SetNamed(name, nil, variant(rds, content))
+				}
+				continue
+			}
+			switch name, p := pick(rng, variantNames), pick(rng, variantParameters); rng.IntN(12) {
+			case 0:
+				tx.Delete(typeURL, name)
+			case 1:
+				tx.SetError(typeURL, name, status.New(codes.Internal, content))
+			case 2:
+				tx.SetVariantError(typeURL, name, p, status.New(codes.PermissionDenied, content))
+			case 3, 4, 5:
+				tx.DeleteVariant(typeURL, name, p)
 			default:
+				tx.SetNamed(name, p, variant(typeURL, content))
 			}
 		}
-	})
-}
-
-// sent reports an error of Send, unless the stream was given up.
-func (c *modelClient) sent(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil {
-		c.t.Errorf("%T: Send: %v", c.protocol, err)
+	}); err != nil {
+		t.Error(err)
 	}
 }
 
-// inGlob says whether a name is a member of a subscribed glob that is ok.
-func (mt *modelType) inGlob(name string, ok func(glob string) bool) bool {
-	for _, glob := range modelGlobs {
-		if mt.names[glob] && isMember(name, glob) && ok(glob) {
-			return true
-		}
-	}
-	return false
-}
+func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
 
 func isMember(name, glob string) bool {
 	directory, parameters, _ := strings.Cut(glob, "*")
@@ -120,235 +148,293 @@ func isMember(name, glob string) bool {
 	return ok && !strings.ContainsAny(leaf, "/?")
 }
 
-func (mt *modelType) wants(name string) bool {
-	return mt.wildcard || mt.names[name] || mt.inGlob(name, func(string) bool { return true })
+// modelClient is a client that changes its subscriptions and loses its streams at random.
+type modelClient interface {
+	act(t *testing.T)
+	// check waits for all responses and compares the client's state with the store's.
+	check(t *testing.T)
 }
 
-// wantedState leaves out errors of names that only the wildcard covers, from
-// when the client wanted them by name: TP3 has none for wildcards, so that
-// nothing ends them.
-func (mt *modelType) wantedState() map[string]string {
-	state := map[string]string{}
-	for name, fact := range mt.state {
-		isError := fact.version == ""
-		if mt.wants(name) && (!isError || mt.names[name] || mt.inGlob(name, func(string) bool { return true })) {
-			state[name] = fact.value
+// connection is the part of a modelClient that survives its streams.
+type connection struct {
+	*tp2Client
+	server *testServer
+	rng    *rand.Rand
+}
+
+func newConnection(s *testServer, seed, stream uint64) connection {
+	return connection{server: s, rng: rand.New(rand.NewPCG(seed, stream))}
+}
+
+// open replaces the stream, and subscribes again.
+func (c *connection) open(t *testing.T, wire tp2Wire) {
+	var asks []ask
+	if c.tp2Client != nil {
+		for _, h := range c.subscribed() {
+			asks = append(asks, h.ask)
 		}
 	}
-	return state
-}
-
-// modelSotW sends all names with every request. It forgets nothing that it does
-// not want any more: it could want it again before the server has noticed.
-type modelSotW struct {
-	ctx    context.Context
-	stream discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesClient
-}
-
-func newModelSotW() modelProtocol { return &modelSotW{} }
-
-func (p *modelSotW) connect(ctx context.Context, c *modelClient) func() error {
-	var err error
-	p.ctx = ctx
-	if p.stream, err = discoverypb.NewAggregatedDiscoveryServiceClient(c.server.conn).StreamAggregatedResources(ctx); err != nil {
-		return func() error { return err }
-	}
-	for _, typeURL := range modelTypes {
-		c.types[typeURL].nonce = ""
-		p.ask(c, typeURL)
-	}
-	stream := p.stream
-	return func() error {
-		resp, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.types[resp.GetTypeUrl()].learnState(c.t, resp)
-		p.ask(c, resp.GetTypeUrl())
-		return nil
+	c.tp2Client = newTP2Client(t, c.server, wire)
+	if len(asks) > 0 {
+		c.move(asks, nil)
 	}
 }
 
-func (p *modelSotW) change(c *modelClient, typeURL string) {
-	mt := c.types[typeURL]
-	mt.wildcard = typeURL == cds && c.rng.IntN(3) == 0
-	clear(mt.names)
-	for _, name := range modelNames {
-		if c.rng.IntN(3) == 0 {
-			mt.names[name] = true
+// subscribed returns the present subscriptions in order.
+func (c *connection) subscribed() []*holding {
+	var wanted []*holding
+	for _, key := range slices.Sorted(maps.Keys(c.holdings)) {
+		if c.holdings[key].wanted {
+			wanted = append(wanted, c.holdings[key])
 		}
 	}
-	p.ask(c, typeURL)
+	return wanted
 }
 
-func (p *modelSotW) ask(c *modelClient, typeURL string) {
-	mt := c.types[typeURL]
-	names := append(slices.Collect(maps.Keys(mt.names)), "never") // no names at all would be a wildcard
-	if mt.wildcard {
-		names = append(names, "*")
-	}
-	c.sent(p.ctx, p.stream.Send(&discoverypb.DiscoveryRequest{
-		TypeUrl: typeURL, ResourceNames: names, VersionInfo: mt.version, ResponseNonce: mt.nonce,
-	}))
-}
-
-func (mt *modelType) learnState(t *testing.T, resp *discoverypb.DiscoveryResponse) {
-	mt.nonce, mt.version = resp.GetNonce(), resp.GetVersionInfo()
-	if resp.GetTypeUrl() == cds {
-		// Complete: what is not there is gone. Errors are remembered.
-		maps.DeleteFunc(mt.state, func(_ string, fact modelFact) bool { return fact.version != "" })
-	}
-	for _, packed := range resp.GetResources() {
-		m, err := packed.UnmarshalNew()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		mt.state[m.(interface{ GetName() string }).GetName()] = modelFact{resp.GetVersionInfo(), string(packed.GetValue())}
-	}
-	mt.learnErrors(t, resp.GetResourceErrors())
-}
-
-// learnErrors takes the message of Options.NotFoundErrors for what it says.
-func (mt *modelType) learnErrors(t *testing.T, errs []*discoverypb.ResourceError) {
-	seen := map[string]bool{}
-	for _, e := range errs {
-		name, detail := e.GetResourceName().GetName(), e.GetErrorDetail()
-		if seen[name] {
-			t.Errorf("two errors of %q in a response", name)
-		}
-		seen[name] = true
-		if strings.Contains(detail.GetMessage(), "has no resource") {
-			delete(mt.state, name)
-		} else {
-			mt.state[name] = modelFact{value: errorText(codes.Code(detail.GetCode()), detail.GetMessage())}
+// quiesce settles until there are no more responses: removals of Clusters are sent after the
+// fence, and the client's answers may cause further responses.
+func (c *connection) quiesce() {
+	for quiet := 0; quiet < 2; quiet++ {
+		before := c.responses[cds] + c.responses[rds]
+		if c.settle(); c.responses[cds]+c.responses[rds] != before {
+			quiet = -1
 		}
 	}
 }
 
-// modelDelta forgets what it does not want any more.
-type modelDelta struct {
-	ctx    context.Context
-	stream discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
-	// begun are the types of which the stream has a request.
-	begun map[string]bool
+// variantClient subscribes by locators.
+type variantClient struct {
+	connection
+	wire        func(testing.TB, *testServer, string) tp2Wire
+	constraints []dynparam.Constraints
 }
 
-func newModelDelta() modelProtocol { return &modelDelta{} }
+func (c *variantClient) connect(t *testing.T) { c.open(t, c.wire(t, c.server, "n")) }
 
-func (p *modelDelta) connect(ctx context.Context, c *modelClient) func() error {
-	var err error
-	p.ctx, p.begun = ctx, map[string]bool{}
-	if p.stream, err = discoverypb.NewAggregatedDiscoveryServiceClient(c.server.conn).DeltaAggregatedResources(ctx); err != nil {
-		return func() error { return err }
+// act keeps the last subscription to a type: otherwise the next one would be the first request
+// of the type without locators.
+func (c *variantClient) act(t *testing.T) {
+	if c.rng.IntN(8) == 0 {
+		c.connect(t)
 	}
-	for typeURL, mt := range c.types {
-		// The client cannot say which errors it has. Those of a glob's members
-		// may be over by now, so it relies on being told again.
-		maps.DeleteFunc(mt.state, func(_ string, fact modelFact) bool { return fact.version == "" })
-		subscribe := slices.Collect(maps.Keys(mt.names))
-		if mt.wildcard {
-			subscribe = append(subscribe, "*")
-		}
-		if len(subscribe) > 0 {
-			p.send(c, typeURL, &deltaRequest{ResourceNamesSubscribe: subscribe})
-		}
-	}
-	stream := p.stream
-	return func() error {
-		resp, err := stream.Recv()
-		if err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.types[resp.GetTypeUrl()].learnDifference(c.t, resp)
-		p.send(c, resp.GetTypeUrl(), &deltaRequest{ResponseNonce: resp.GetNonce()})
-		return nil
-	}
-}
-
-// send adds to the first request of a type what the client has.
-func (p *modelDelta) send(c *modelClient, typeURL string, req *deltaRequest) {
-	req.TypeUrl = typeURL
-	if !p.begun[typeURL] {
-		p.begun[typeURL] = true
-		req.InitialResourceVersions = map[string]string{}
-		for name, fact := range c.types[typeURL].state {
-			if fact.version != "" {
-				req.InitialResourceVersions[name] = fact.version
+	for range c.rng.IntN(4) {
+		var added, removed []ask
+		for range c.rng.IntN(3) {
+			a := ask{pick(c.rng, modelTypes), pick(c.rng, variantNames), pick(c.rng, c.constraints)}
+			switch c.rng.IntN(5) {
+			case 0:
+				if isDelta(c.tp2Client) {
+					a.name = variantDir + "*"
+				}
+			case 1:
+				a.typeURL, a.name = cds, "*"
+			}
+			if h := c.holdings[a.key()]; (h == nil || !h.wanted) && !slices.ContainsFunc(added, func(b ask) bool { return a.key() == b.key() }) {
+				added = append(added, a)
 			}
 		}
+		for _, h := range c.subscribed() {
+			rest := len(slices.DeleteFunc(c.subscribed(), func(other *holding) bool { return other.ask.typeURL != h.ask.typeURL }))
+			if c.rng.IntN(5) == 0 && rest > len(removed)+1 {
+				removed = append(removed, h.ask)
+			}
+		}
+		c.move(added, removed)
 	}
-	c.sent(p.ctx, p.stream.Send(req))
 }
 
-func (p *modelDelta) change(c *modelClient, typeURL string) {
-	mt := c.types[typeURL]
-	choices := slices.Concat(modelNames, modelGlobs, modelGlobs)
-	var subscribe, unsubscribe []string
-	for range c.rng.IntN(4) + 1 {
-		name := pick(c.rng, choices)
-		switch {
-		case slices.Contains(subscribe, name) || slices.Contains(unsubscribe, name):
-		case mt.names[name] && c.rng.IntN(4) > 0:
-			delete(mt.names, name)
-			unsubscribe = append(unsubscribe, name)
-		default:
-			mt.names[name] = true
-			subscribe = append(subscribe, name)
+func (c *variantClient) check(t *testing.T) {
+	t.Helper()
+	c.quiesce()
+	for _, h := range c.subscribed() {
+		got := h.String()
+		if strings.HasPrefix(got, "NotFound: the control plane has no resource") || got == nothing {
+			got = ""
+		}
+		if want := c.expected(h.ask); got != want {
+			t.Errorf("%T: %q of %s with %v: got %q, want %q", c.tp2Client.wire, h.ask.name, h.ask.typeURL, h.ask.constraints, got, want)
 		}
 	}
-	if typeURL == cds && c.rng.IntN(4) == 0 {
-		mt.wildcard = !mt.wildcard
-		if mt.wildcard {
-			subscribe = append(subscribe, "*")
-		} else {
-			unsubscribe = append(unsubscribe, "*")
-			// Of a collection in error, the client may have what only the
-			// wildcard covered: it asks again to be sure.
-			for _, glob := range modelGlobs {
-				if mt.names[glob] {
-					subscribe = append(subscribe, glob)
+}
+
+func (c *variantClient) expected(a ask) string {
+	if !a.isCollection() {
+		return chosen(c.server.store.Choose(a.typeURL, a.name, a.constraints))
+	}
+	members := map[string]string{}
+	for _, r := range c.server.store.Resources(a.typeURL) {
+		if a.covers(r.Name()) && a.constraints.Match(r.Parameters()) {
+			members[r.Name()+" "+r.Parameters().Key()] = r.Name() + "=" + string(r.Any().GetValue())
+		}
+	}
+	var ordered []string
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		ordered = append(ordered, members[key])
+	}
+	return strings.Join(ordered, " ")
+}
+
+// chosen is the text of a resource or an error, "" for neither.
+func chosen(r *controlplane.Resource, st *status.Status) string {
+	switch {
+	case st != nil:
+		return fmt.Sprintf("%v: %s", st.Code(), st.Message())
+	case r != nil:
+		return string(r.Any().GetValue())
+	default:
+		return ""
+	}
+}
+
+// plainClient subscribes by names. Its facts survive its streams.
+type plainClient struct {
+	connection
+	delta bool
+	facts facts
+}
+
+// facts are the resources and errors that a plainClient knows, by type and name.
+type facts map[string]map[string]fact
+
+// fact is a resource, or an error without a version.
+type fact struct{ version, text string }
+
+func (c *plainClient) connect(t *testing.T) {
+	if !c.delta {
+		w := newTP2SotW(t, c.server, "n").(*tp2SotW)
+		w.facts = c.facts
+		c.open(t, w)
+		return
+	}
+	for _, known := range c.facts {
+		// The client cannot say which errors it has, and those of a glob's members may have
+		// ended: it relies on being sent them again.
+		maps.DeleteFunc(known, func(_ string, f fact) bool { return f.version == "" })
+	}
+	w := newTP2Delta(t, c.server, "n").(*tp2Delta)
+	w.facts = c.facts
+	c.open(t, w)
+}
+
+func (c *plainClient) act(t *testing.T) {
+	if c.rng.IntN(6) == 0 {
+		c.connect(t)
+	}
+	if c.rng.IntN(3) == 0 {
+		c.fence() // takes in responses while others act
+	}
+	for range c.rng.IntN(6) {
+		typeURL, pool := pick(c.rng, modelTypes), modelNames
+		if c.delta {
+			pool = slices.Concat(modelNames, plainGlobs, plainGlobs)
+		}
+		var added, removed []ask
+		change := func(name string, end bool) { // a delta client may subscribe again
+			a := ask{typeURL: typeURL, name: name}
+			switch same := func(b ask) bool { return a.key() == b.key() }; {
+			case slices.ContainsFunc(added, same) || slices.ContainsFunc(removed, same):
+			case end && c.subscribes(typeURL, name):
+				removed = append(removed, a)
+			default:
+				added = append(added, a)
+			}
+		}
+		for range c.rng.IntN(4) + 1 {
+			change(pick(c.rng, pool), c.rng.IntN(4) > 0)
+		}
+		if typeURL == cds && c.rng.IntN(4) == 0 {
+			change("*", true)
+			for _, glob := range plainGlobs {
+				// Of a collection in error, the client may have what only the wildcard
+				// covered: it subscribes again to be sure.
+				if c.subscribes(cds, glob) {
+					change(glob, false)
 				}
 			}
 		}
+		c.move(added, removed)
 	}
-	if len(subscribe) == 0 && !p.begun[typeURL] {
-		return
-	}
-	maps.DeleteFunc(mt.state, func(name string, _ modelFact) bool { return !mt.wants(name) })
-	p.send(c, typeURL, &deltaRequest{ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe})
 }
 
-func (mt *modelType) learnDifference(t *testing.T, resp *deltaResponse) {
+func (c *plainClient) check(t *testing.T) {
+	t.Helper()
+	c.quiesce()
+	for _, typeURL := range modelTypes {
+		want, got := map[string]string{}, map[string]string{}
+		for name, f := range c.facts[typeURL] {
+			// An error of a name that only the wildcard covers is from an earlier
+			// subscription: TP3 has none for wildcards, so nothing ends it.
+			inGlob := c.inGlob(typeURL, name, func(string) bool { return true })
+			if c.subscribes(typeURL, name) || inGlob || c.subscribes(typeURL, "*") && f.version != "" {
+				got[name] = f.text
+			}
+		}
+		for _, name := range modelNames {
+			r, st := c.server.store.Choose(typeURL, name, unconstrained)
+			inGlob := c.inGlob(typeURL, name, func(glob string) bool { return c.server.store.Error(typeURL, glob) == nil })
+			if (r != nil || st != nil) && (c.subscribes(typeURL, name) || inGlob || c.subscribes(typeURL, "*") && r != nil) {
+				want[name] = chosen(r, st)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%T by names, %s (-store +client):\n%s", c.tp2Client.wire, typeURL, diff)
+		}
+	}
+}
+
+// subscribes reports whether a client subscribes to a name itself, without constraints.
+func (c *tp2Client) subscribes(typeURL, name string) bool {
+	h := c.holdings[ask{typeURL: typeURL, name: name}.key()]
+	return h != nil && h.wanted
+}
+
+// inGlob reports whether a name is a member of a subscribed glob that is ok.
+func (c *tp2Client) inGlob(typeURL, name string, ok func(glob string) bool) bool {
+	return slices.ContainsFunc(append(slices.Clone(plainGlobs), variantDir+"*"), func(glob string) bool {
+		return c.subscribes(typeURL, glob) && isMember(name, glob) && ok(glob)
+	})
+}
+
+// learn adds the content of a response. full is set if it has all resources of the type.
+func (f facts) learn(c *tp2Client, typeURL string, resources []*discoverypb.Resource, removed []string, errs []*discoverypb.ResourceError, full bool) {
+	known := f[typeURL]
+	if full {
+		maps.DeleteFunc(known, func(_ string, f fact) bool { return f.version != "" })
+	}
 	seen := map[string]bool{}
-	for _, item := range contentOf(resp) {
-		name := strings.TrimLeft(item, "-!")
+	once := func(name string) string {
 		if seen[name] {
-			t.Errorf("%q is twice in %q", name, contentOf(resp))
+			c.t.Errorf("%q is twice in a response", name)
 		}
 		seen[name] = true
+		return name
 	}
-	for _, r := range resp.GetResources() {
-		mt.state[r.GetName()] = modelFact{r.GetVersion(), string(r.GetResource().GetValue())}
+	for _, r := range resources {
+		known[once(r.GetName())] = fact{r.GetVersion(), string(r.GetResource().GetValue())}
 	}
-	for _, name := range resp.GetRemovedResources() {
-		delete(mt.state, name)
+	for _, name := range removed {
+		delete(known, once(name))
 	}
-	mt.learnErrors(t, resp.GetResourceErrors())
-	// The error of a collection withdraws it, and stands for no resource.
-	for _, e := range resp.GetResourceErrors() {
-		glob := e.GetResourceName().GetName()
-		if slices.Contains(modelGlobs, glob) {
-			delete(mt.state, glob)
-			maps.DeleteFunc(mt.state, func(name string, fact modelFact) bool {
-				return isMember(name, glob) && !mt.names[name] && (!mt.wildcard || fact.version == "")
+	for _, e := range errs {
+		name, detail := once(e.GetResourceName().GetName()), e.GetErrorDetail()
+		switch {
+		case strings.Contains(name, "*"):
+			// The error of a collection withdraws its members.
+			maps.DeleteFunc(known, func(member string, f fact) bool {
+				return isMember(member, name) && !c.subscribes(typeURL, member) && (!c.subscribes(typeURL, "*") || f.version == "")
 			})
+		case strings.Contains(detail.GetMessage(), "has no resource"): // Options.NotFoundErrors
+			delete(known, name)
+		default:
+			known[name] = fact{text: fmt.Sprintf("%v: %s", codes.Code(detail.GetCode()), detail.GetMessage())}
 		}
 	}
-	// What was on its way when the client lost interest.
-	maps.DeleteFunc(mt.state, func(name string, _ modelFact) bool { return !mt.wants(name) })
+}
+
+// forgetUnwanted is for delta clients, which drop what they unsubscribe from. SotW clients keep
+// it: they could subscribe again before the server has noticed.
+func (f facts) forgetUnwanted(c *tp2Client, typeURL string) {
+	maps.DeleteFunc(f[typeURL], func(name string, _ fact) bool {
+		return !c.subscribes(typeURL, name) && !c.subscribes(typeURL, "*") && !c.inGlob(typeURL, name, func(string) bool { return true })
+	})
 }

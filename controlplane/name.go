@@ -9,13 +9,12 @@ import (
 // wildcardName subscribes to every resource of a type.
 const wildcardName = "*"
 
-// nameKey is a name in the form in which names are compared: new-style names (xRFC TP1) in
-// canonical form, all others byte by byte. A new-style name that is malformed, or that has
-// processing directives, counts among the others, as no resource can have it.
+// nameKey is a name as names are compared: new-style names (xRFC TP1) in canonical form, all
+// others byte by byte. A new-style name that is malformed or has processing directives is one of
+// the others, as no resource can have it.
 type nameKey struct {
-	// collection is the glob collection that a new-style name is a member of, or that a
-	// glob is itself: the canonical name with "*" for the last part of its path. It is
-	// empty for other names.
+	// collection is the glob collection of a new-style name, or the glob itself: the
+	// canonical name with "*" as the last part of its path. It is empty for other names.
 	collection string
 	// leaf is the last part of a new-style name's path, or the whole of any other name.
 	leaf string

@@ -18,9 +18,9 @@ type nodeConstraints struct {
 	epoch atomic.Uint64
 }
 
-// RefreshNodeConstraints calls [Options.NodeConstraints] again for the streams whose nodes
-// affected accepts, or, if it is nil, for all. Their clients are sent the resources of which
-// they now get another variant, and no others.
+// RefreshNodeConstraints calls [Options.NodeConstraints] again for the streams whose nodes affected
+// accepts or, if it is nil, for all. Clients are sent only resources of which they now get another
+// variant.
 func (s *Server) RefreshNodeConstraints(affected func(*corepb.Node) bool) {
 	if s.constraints.of == nil {
 		return
@@ -43,8 +43,7 @@ func (s *stream) greeting() (*corepb.Node, bool) {
 	return s.node, s.greeted
 }
 
-// constrain makes the constraints of the stream what they are for its node. It
-// is called with no lock held.
+// constrain updates the constraints of the stream by its node. The caller holds no lock.
 func (s *stream) constrain() {
 	if s.of == nil || s.of.of == nil {
 		return
@@ -60,8 +59,7 @@ func (s *stream) constrain() {
 	}
 }
 
-// constrain changes the constraints of a stream, and with them what its
-// subscriptions by names get.
+// constrain changes the constraints of a stream's subscriptions by names.
 func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +77,7 @@ func (s *Store) constrain(st *stream, implicit dynparam.ByType) {
 	}
 }
 
-// constrain moves a subscription to other constraints, and notes what that
-// changed.
+// constrain moves a subscription to other constraints, and records what that changes.
 func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	before := sub.implicit
 	if before.Equal(now) {
@@ -93,8 +90,7 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	for tp := range sub.names {
 		left = append(left, tp.name)
 	}
-	// Joined before the other is left, as that may be the last to keep what is
-	// known of it.
+	// Join before leaving: a name without any ask is dropped.
 	for _, key := range left {
 		t.join(sub, key, now.Key(), locator{constraints: now})
 		t.leave(sub, key, before.Key())
@@ -112,7 +108,7 @@ func (t *table) constrain(sub *subscription, now dynparam.Constraints) {
 	}
 }
 
-// covered returns the names of resources that a subscription by names is about.
+// covered returns the names of the resources that a subscription by names covers.
 func (t *table) covered(sub *subscription) []nameKey {
 	if sub.interest.wildcard() {
 		return slices.Collect(maps.Keys(t.slots))

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"time"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -20,22 +21,21 @@ type Options struct {
 	// The default is 200,000.
 	MaxSubscriptions int
 
-	// MaxNameBytes bounds the size of what a stream makes the server remember: its node,
-	// its types' URLs, the names and constraints it subscribes with, and what a delta
-	// client says it has of a wildcard or a glob (initial_resource_versions). A stream
-	// that exceeds it ends with RESOURCE_EXHAUSTED. The default is 32 MiB.
+	// MaxNameBytes bounds what the server keeps for a stream: the node, type URLs, subscribed
+	// names and constraints, and the initial_resource_versions of a wildcard or a glob. A
+	// stream that exceeds it ends with RESOURCE_EXHAUSTED. The default is 32 MiB.
 	MaxNameBytes int
 
-	// MaxResponseSize is the size in bytes, approximately, beyond which a delta response
-	// is split. A larger resource is sent in a response of its own. SotW responses are
-	// never split, as those of Listeners and Clusters have to be complete. The default is
-	// 2 MiB, half of what a gRPC client receives by default.
+	// MaxResponseSize is the approximate size in bytes beyond which a delta response is split.
+	// A larger resource is sent in a response of its own. SotW responses are never split, as
+	// those of Listeners and Clusters must be complete. The default is 2 MiB, half of the
+	// default limit of a gRPC client.
 	MaxResponseSize int
 
 	// WrapResources makes SotW responses wrap each resource in an
 	// envoy.service.discovery.v3.Resource, with its name and version, for clients whose
 	// node announces the feature "xds.config.resource-in-sotw". Off by default: some
-	// clients announce less than they support, and none suffers from bare resources.
+	// clients announce less than they support, and all accept bare resources.
 	WrapResources bool
 
 	// NoDelta refuses DeltaAggregatedResources with UNIMPLEMENTED, as a server that
@@ -55,51 +55,42 @@ type Options struct {
 	// first request, nil if that had none. It is called without locks, by several
 	// goroutines at a time; see [Server.RefreshNodeConstraints].
 	//
-	// It does not apply to a client that sends locators, which says itself what it
-	// wants. For such a client there is DPDS, which the same function may serve
-	// ([Tx.SetDPDS]).
+	// It does not apply to clients that send locators. The same function may serve these
+	// by DPDS ([Tx.SetDPDS]).
 	NodeConstraints func(node *corepb.Node) dynparam.ByType
 
-	// RemovalDelay bounds how long the deletion of a resource is kept from a stream whose
-	// client has the resource and is still subscribed to it (make before break). A client
-	// that moves on unsubscribes before that and receives no removal: it never loses a
+	// RemovalDelay bounds how long a deletion is withheld from a client that has the resource
+	// and is still subscribed to it (make before break). A client that follows its new
+	// configuration unsubscribes before that and receives no removal: it never loses a
 	// resource that its own configuration still refers to. A negative delay sends
 	// deletions at once, in the order of the package documentation. The default is
 	// [DefaultRemovalDelay].
 	//
-	// Sent at once, whatever the delay, are: the deletion of a Listener or of a DPDS
-	// resource, to which nothing else refers; an error in place of a resource
-	// ([Tx.SetError], [Tx.SetVariantError]); that no variant matches constraints that
-	// changed ([Server.RefreshNodeConstraints]); and, to a client that subscribes after
-	// the deletion, subscribes again, or comes back on a new stream, that the resource
-	// does not exist. So to take access away, set an error or delete the Listener. A
-	// wildcard or a glob subscription cannot let go of a single resource, and keeps it
-	// for the whole delay.
+	// Not delayed are: the deletion of a Listener or of a DPDS resource, to which nothing
+	// else refers; an error in place of a resource ([Tx.SetError], [Tx.SetVariantError]);
+	// the loss of a variant that changed constraints no longer match
+	// ([Server.RefreshNodeConstraints]); and the answer to a client that subscribes after the
+	// deletion, subscribes again, or reconnects. So to revoke access, set an error or delete
+	// the Listener. A wildcard or glob subscription cannot drop a single resource, and keeps
+	// it for the whole delay.
 	//
-	// A stream keeps at most 10,000 deleted resources, of 32 MiB together; beyond that
-	// the oldest are removed first.
+	// A stream keeps at most 10,000 deleted resources of 32 MiB in total; beyond that the
+	// oldest are removed first.
 	RemovalDelay time.Duration
 
-	// OnNACK is called for each response that a client rejects, for a log or an alert.
-	// The goroutine that reads the client's requests calls it, without locks, and the
-	// client's next request waits for it; several streams may call it at a time.
+	// OnNACK is called for each response that a client rejects, for a log or an alert. It is
+	// called without locks by the goroutine that reads the client's requests, which waits for
+	// it; several streams may call it concurrently.
 	OnNACK func(Rejection)
 }
 
-// withDefaults returns the options with what was left at zero filled in.
+// withDefaults returns the options with defaults for zero values.
 func (o Options) withDefaults() Options {
-	setDefault(&o.MaxSubscriptions, 200_000)
-	setDefault(&o.MaxNameBytes, 32<<20)
-	setDefault(&o.MaxResponseSize, defaultMaxResponseSize)
-	setDefault(&o.RemovalDelay, DefaultRemovalDelay)
+	o.MaxSubscriptions = cmp.Or(o.MaxSubscriptions, 200_000)
+	o.MaxNameBytes = cmp.Or(o.MaxNameBytes, 32<<20)
+	o.MaxResponseSize = cmp.Or(o.MaxResponseSize, defaultMaxResponseSize)
+	o.RemovalDelay = cmp.Or(o.RemovalDelay, DefaultRemovalDelay)
 	return o
 }
 
 const defaultMaxResponseSize = 2 << 20
-
-func setDefault[T comparable](value *T, otherwise T) {
-	var zero T
-	if *value == zero {
-		*value = otherwise
-	}
-}

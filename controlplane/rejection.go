@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Rejection is a NACK and where it comes from.
+// Rejection is a NACK and its sender.
 type Rejection struct {
 	// Stream is the ID of the stream, as in ClientStatus.
 	Stream uint64
@@ -17,13 +17,12 @@ type Rejection struct {
 	Node    *corepb.Node
 	Peer    net.Addr
 	TypeURL string
-	// NACK has the whole message, as long as the client sent it.
+	// NACK has the whole error message of the client.
 	NACK NACK
 }
 
-// tellRejected tells the server's handler of a NACK; nil is none. detail is what the
-// client said.
-func (s *stream) tellRejected(sub *subscription, nack *NACK, detail *statuspb.Status) {
+// reportNACK calls Options.OnNACK unless nack is nil. detail is the client's error.
+func (s *stream) reportNACK(sub *subscription, nack *NACK, detail *statuspb.Status) {
 	if nack == nil || s.rejected == nil {
 		return
 	}

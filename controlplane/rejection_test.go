@@ -10,18 +10,17 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
 
-// Given a handler of NACKs, when clients of either protocol reject a response, then
-// it is told once of each rejection, with what the client said; of ACKs it is not.
-func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
+// The handler is called once per NACK, with the client's message, and never for an ACK.
+func TestNACKHandlerIsCalledForEachRejection(t *testing.T) {
 	t.Parallel()
-	told := make(chan controlplane.Rejection, 10)
-	s := startServer(t, controlplane.Options{OnNACK: func(r controlplane.Rejection) { told <- r }})
+	sent := make(chan controlplane.Rejection, 10)
+	s := startServer(t, controlplane.Options{OnNACK: func(r controlplane.Rejection) { sent <- r }})
 	s.set(t, xdsmsg.RouteConfig("a", "*"))
 
 	sotw := s.open(t)
 	sotw.subscribe(rds, "a")
 	response := sotw.want(rds, "a")
-	// The handler is told the whole of it, of which ClientStatus keeps 4 KiB.
+	// The handler gets the whole message, of which ClientStatus keeps 4 KiB.
 	bad := strings.Repeat("bad domain; ", 1000)
 	sotw.nack(response, "", bad, "a")
 	sotw.fence()
@@ -35,20 +34,20 @@ func TestNACKHandlerIsToldOfEachRejection(t *testing.T) {
 		{bad, response.GetNonce()}, {"worse domain", deltaResponse.GetNonce()},
 	} {
 		select {
-		case r := <-told:
+		case r := <-sent:
 			if r.TypeURL != rds || r.NACK.Nonce != want.nonce || r.NACK.Err.Message() != want.message || r.NACK.Err.Code() != codes.InvalidArgument {
-				t.Errorf("the handler was told %+v, want %q for %s", r, want.message, want.nonce)
+				t.Errorf("the handler was sent %+v, want %q for %s", r, want.message, want.nonce)
 			}
 			if r.Peer == nil || r.Stream == 0 {
-				t.Errorf("the handler was not told which client: %+v", r)
+				t.Errorf("the handler was not sent which client: %+v", r)
 			}
 		default:
-			t.Fatalf("the handler was not told of %q", want.message)
+			t.Fatalf("the handler was not sent of %q", want.message)
 		}
 	}
 	select {
-	case r := <-told:
-		t.Errorf("the handler was told %+v too", r)
+	case r := <-sent:
+		t.Errorf("the handler was sent %+v too", r)
 	default:
 	}
 }

@@ -17,28 +17,26 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Resource is one variant of a resource as the store holds it. It is immutable
-// and shared by every stream.
+// Resource is one variant of a resource in the store. It is immutable and shared by all streams.
 type Resource struct {
 	name       string
 	key        nameKey
 	parameters dynparam.Parameters
 	version    string
 	packed     *anypb.Any
-	// plain and variant are made when the first stream needs them.
+	// plain and variant are made when first needed.
 	plain, variant *envelope
 }
 
 // Name returns the name that clients subscribe to.
 func (r *Resource) Name() string { return r.name }
 
-// Parameters returns the dynamic parameters that tell this variant from the
-// others of its name (xRFC TP2); a resource without variants has none.
+// Parameters returns the dynamic parameters of this variant (xRFC TP2); a resource without variants
+// has none.
 func (r *Resource) Parameters() dynparam.Parameters { return r.parameters }
 
-// Version returns the version of this variant alone. It is derived from the
-// bytes and the parameters: it changes only if they do, and is the same in every
-// process that serves them, so that a client may reconnect to another replica.
+// Version returns the version of this variant. It is a hash of the bytes and the parameters, and so
+// is the same in every process that serves them: a client may reconnect to another replica.
 func (r *Resource) Version() string { return r.version }
 
 // Any returns the serialized resource. It must not be changed.
@@ -48,8 +46,7 @@ func (r *Resource) sameBytes(o *Resource) bool {
 	return r != nil && o != nil && bytes.Equal(r.packed.Value, o.packed.Value)
 }
 
-// newResource serializes m, this once for all streams. A message that is an
-// Any already is taken as the packed resource.
+// newResource serializes m, once for all streams. An Any is the packed resource itself.
 func newResource(name string, parameters dynparam.Parameters, m proto.Message) (*Resource, error) {
 	packed, err := pack(m)
 	if err != nil {
@@ -136,7 +133,7 @@ func newEnvelope(r *Resource, d dialect) *envelope {
 	return e
 }
 
-// resourceName reads the name out of a resource message.
+// resourceName returns the name in a resource message.
 func resourceName(m proto.Message) (string, error) {
 	var name string
 	switch m := m.(type) {

@@ -9,25 +9,24 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// hasWildcard reports whether clients may subscribe to all resources of the type
-// at once (Envoy, xDS protocol, "How the client specifies what resources to
-// return"). They are the types whose SotW responses are complete, too.
+// hasWildcard reports whether clients may subscribe to all resources of the type at once (Envoy, xDS
+// protocol, "How the client specifies what resources to return"). SotW responses of these types
+// are complete.
 func hasWildcard(typeURL string) bool {
 	return typeURL == typeurl.Listener || typeURL == typeurl.Cluster
 }
 
-// interest is how a client has subscribed to a type so far.
+// interest is how a client has subscribed to a type.
 type interest int
 
 const (
 	// interestUnknown: no request for the type has been processed.
 	interestUnknown interest = iota
-	// interestLegacyWildcard: no request had a name (SotW) or the first one had
-	// none (delta), which for a type with wildcard means all resources.
+	// interestLegacyWildcard: no request had a name (SotW) or the first one had none (delta),
+	// which means all resources of a type with a wildcard.
 	interestLegacyWildcard
-	// interestNamed: names were given at least once, or a delta client has
-	// unsubscribed from "*", and "*" is not among the present ones. No names now
-	// means no resources.
+	// interestNamed: there were names, or a delta client has unsubscribed from "*", and "*" is
+	// not among the present names. No names now means no resources.
 	interestNamed
 	// interestWildcard: "*" is among the names.
 	interestWildcard
@@ -35,32 +34,32 @@ const (
 
 func (i interest) wildcard() bool { return i == interestLegacyWildcard || i == interestWildcard }
 
-// telling is how the changes of a subscription are told to its client.
-type telling int
+// pushMode is how the changes of a subscription are sent.
+type pushMode int
 
 const (
-	// tellAll: by everything that is subscribed (SotW, types with wildcard). Which
-	// names changed matters for errors only, which are told once.
-	tellAll telling = iota
-	// tellChanged: by what changed (SotW, other types).
-	tellChanged
-	// tellDifference: by the difference to what the client was told (delta).
-	// Glob collections exist for this one only.
-	tellDifference
+	// pushAll sends everything that is subscribed (SotW, types with a wildcard). Which names
+	// changed matters only for errors, which are sent once.
+	pushAll pushMode = iota
+	// pushChanged sends what changed (SotW, other types).
+	pushChanged
+	// pushDifference sends the difference to what the client knows (delta). Only this mode
+	// has glob collections.
+	pushDifference
 )
 
-// selection is what a stream asks for of one type. The stream's reader writes it under
-// Store.mu, so that the reader may read it without.
+// selection is what a stream subscribes to of one type. The stream's reader writes it under
+// Store.mu, and so may read it without.
 type selection struct {
 	typeURL string
-	telling telling
+	mode    pushMode
 	dialect dialect
 
-	// names maps what is subscribed by name to what the client sent.
+	// names has the client's locators by topic.
 	names map[topic]locator
-	// listed is what the last SotW request listed. Only the reader touches it.
+	// listed are the names of the last SotW request. Only the reader uses it.
 	listed []string
-	// topics has the keys of names by name, for byLocators only.
+	// topics has the topics of names by name, for byLocators only.
 	topics   map[nameKey]map[topic]struct{}
 	interest interest
 
@@ -99,13 +98,12 @@ func (s *selection) isWildcard(tp topic) bool {
 	return tp.name == wildcardKey && hasWildcard(s.typeURL)
 }
 
-// lists reports whether a request lists what the one before did, as most do, which are
-// ACKs.
+// lists reports whether a request has the names of the previous one, as most ACKs have.
 func (s *selection) lists(req *discoverypb.DiscoveryRequest) bool {
 	return s.dialect == byNames && s.interest != interestUnknown && slices.Equal(s.listed, req.GetResourceNames())
 }
 
-// topicOf returns the topic of those who asked for a name.
+// topicOf returns the topic of an ask for a name.
 func (s *selection) topicOf(key nameKey, a *ask) topic {
 	if s.dialect == byNames {
 		return topic{name: key}
@@ -113,8 +111,7 @@ func (s *selection) topicOf(key nameKey, a *ask) topic {
 	return topic{key, markConstraints + a.key}
 }
 
-// askKey returns the key of the ask that a subscribed topic is part of. The
-// caller holds Store.mu.
+// askKey returns the key of the ask of a subscribed topic. The caller holds Store.mu.
 func (s *selection) askKey(tp topic) string {
 	if s.dialect == byNames {
 		return s.implicit.Key()
@@ -131,12 +128,12 @@ func (s *selection) withConstraints(l locator) locator {
 	return l
 }
 
-// wants reports whether a topic is subscribed in any way.
+// wants reports whether a topic is subscribed, by name or through a collection.
 func (s *selection) wants(tp topic, e *entry) bool {
 	return s.named(tp) || s.inWildcard(tp, e) || s.inGlob(tp, e)
 }
 
-// wantsName reports whether the client asked for the name of a resource in any way.
+// wantsName is wants for the name of a resource, with any parameters.
 func (s *selection) wantsName(r *Resource) bool {
 	if s.dialect == byNames {
 		return s.wants(topic{name: r.key}, nil)
@@ -144,10 +141,10 @@ func (s *selection) wantsName(r *Resource) bool {
 	return s.interest.wildcard() || len(s.topics[r.key]) > 0
 }
 
-// inGlob reports whether the topic is in a glob collection that is subscribed. e is
-// what is, or last was, under it.
+// inGlob reports whether the topic is in a subscribed glob collection. e is the topic's present or
+// last entry.
 func (s *selection) inGlob(tp topic, e *entry) bool {
-	if s.telling != tellDifference || tp.name.collection == "" || tp.name.isGlob() {
+	if s.mode != pushDifference || tp.name.collection == "" || tp.name.isGlob() {
 		return false
 	}
 	if s.dialect == byNames {
@@ -164,8 +161,8 @@ func (s *selection) inWildcard(tp topic, e *entry) bool {
 	return hasWildcard(s.typeURL) && s.covers(wildcardKey, tp, e)
 }
 
-// covers reports whether a client that subscribes by locators asked for a collection
-// with constraints that the variant matches.
+// covers reports whether a client that subscribes by locators has subscribed to the collection with
+// constraints that the variant matches.
 func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
 	if _, ok := tp.variant(); !ok || e == nil {
 		return false
@@ -179,8 +176,8 @@ func (s *selection) covers(collection nameKey, tp topic, e *entry) bool {
 	return false
 }
 
-// spelling returns the name as the client spells it, or as the entry does if
-// the client did not ask for it by name.
+// spelling returns the name as the client spells it, or as the entry does if the client did not
+// subscribe to it by name.
 func (s *selection) spelling(tp topic, e *entry) string {
 	if l, ok := s.names[tp]; ok {
 		return l.name
@@ -188,7 +185,7 @@ func (s *selection) spelling(tp topic, e *entry) string {
 	return e.name()
 }
 
-// resourceName names a topic to the client.
+// resourceName returns the name of a topic for the client.
 func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
 	if l, ok := s.names[tp]; ok {
 		return l.resourceName(s.dialect)
@@ -199,9 +196,8 @@ func (s *selection) resourceName(tp topic, e *entry) *discoverypb.ResourceName {
 	return variantName(e.name(), e.parameters())
 }
 
-// wrapped reports whether the resources have to be wrapped: parameters (TP2, "API
-// Changes") and the name of a DPDS resource, and that it is not to be cached, have
-// no other place.
+// wrapped reports whether the resources must be wrapped, for their parameters (TP2, "API Changes"),
+// or for the name and cache control of a DPDS resource.
 func (s *selection) wrapped() bool {
 	return s.dialect == byLocators || s.typeURL == dynparam.MapTypeURL
 }

@@ -12,8 +12,8 @@ import (
 	dpdspb "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
 
-// errClosed ends streams when the server closes. Clients come back, to another
-// server or to this one's successor.
+// errClosed ends streams when the server closes. Clients reconnect to another server, or to this
+// one after a restart.
 var errClosed = status.Error(codes.Unavailable, "the xDS server is shutting down")
 
 // errNoDelta makes clients fall back to SotW.
@@ -28,7 +28,7 @@ type Server struct {
 
 	// stop ends every stream when it is closed.
 	stop chan struct{}
-	// running has every goroutine of every stream.
+	// running counts the goroutines of all streams.
 	running sync.WaitGroup
 	waits   waits
 
@@ -54,8 +54,8 @@ func NewServer(store *Store, opts Options) *Server {
 // (DPDS), with all three, to a gRPC server. Clients may send long lists of names:
 // consider grpc.MaxRecvMsgSize.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	// The messages are twins of the published ones under names of our own; the
-	// services have the names that clients know.
+	// The messages are copies of the published ones under other names; the services have the
+	// published names.
 	aggregated := discoverypb.AggregatedDiscoveryService_ServiceDesc
 	aggregated.ServiceName = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 	r.RegisterService(&aggregated, &ads{server: s})
@@ -64,10 +64,9 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	r.RegisterService(&dynamic, &dpds{server: s})
 }
 
-// Close ends all streams, and from then on every new one, with UNAVAILABLE. It
-// returns when their goroutines have ended. The grpc.Server stays as it is:
-// close first, then call its GracefulStop, which waits for streams. Close is
-// idempotent.
+// Close ends all streams, and every later one, with UNAVAILABLE, and waits for their goroutines.
+// It does not stop the grpc.Server: call Close first, then its GracefulStop, which waits for
+// streams. Close is idempotent.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.closed {
@@ -78,48 +77,47 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// ads is apart from Server so that the service's methods are no part of its
-// API.
+// ads keeps the service's methods out of the API of Server.
 type ads struct {
 	discoverypb.UnimplementedAggregatedDiscoveryServiceServer
 	server *Server
 }
 
 func (a *ads) StreamAggregatedResources(wire discoverypb.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	s := a.server
-	return serve(s, ProtocolSotW, wire, func(st *stream) protocolHandler[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse] {
-		return newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors)
-	})
+	return a.server.serveSotW(wire, "")
 }
 
 func (a *ads) DeltaAggregatedResources(wire discoverypb.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	s := a.server
-	if s.opts.NoDelta {
-		return errNoDelta
-	}
-	return serve(s, ProtocolDelta, wire, func(st *stream) protocolHandler[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse] {
-		return newDelta(st, s.opts.MaxResponseSize)
-	})
+	return a.server.serveDelta(wire, "")
 }
 
-// serve runs one stream from its begin to its end.
-func serve[Req, Resp any](
-	s *Server,
-	protocol Protocol,
-	wire grpc.BidiStreamingServer[Req, Resp],
-	speak func(*stream) protocolHandler[Req, Resp],
-) error {
+// serveSotW runs a SotW stream, of one type unless onlyType is empty.
+func (s *Server) serveSotW(wire grpc.BidiStreamingServer[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse], onlyType string) error {
 	from, _ := peer.FromContext(wire.Context())
-	st := s.begin(protocol, from)
+	st := s.begin(ProtocolSotW, onlyType, from)
 	if st == nil {
 		return errClosed
 	}
 	defer s.end(st)
-	return exchange(st, speak(st), wire, &s.running, s.stop)
+	return exchange(st, newSotW(st, s.opts.WrapResources, s.opts.NotFoundErrors), wire, &s.running, s.stop)
 }
 
-// begin adds a stream, unless the server is closed.
-func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
+// serveDelta is serveSotW for delta.
+func (s *Server) serveDelta(wire grpc.BidiStreamingServer[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse], onlyType string) error {
+	if s.opts.NoDelta {
+		return errNoDelta
+	}
+	from, _ := peer.FromContext(wire.Context())
+	st := s.begin(ProtocolDelta, onlyType, from)
+	if st == nil {
+		return errClosed
+	}
+	defer s.end(st)
+	return exchange(st, newDelta(st, s.opts.MaxResponseSize), wire, &s.running, s.stop)
+}
+
+// begin adds a stream, or returns nil if the server is closed.
+func (s *Server) begin(protocol Protocol, onlyType string, from *peer.Peer) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -129,7 +127,7 @@ func (s *Server) begin(protocol Protocol, from *peer.Peer) *stream {
 	s.lastID++
 	limits := limits{names: s.opts.MaxSubscriptions, bytes: s.opts.MaxNameBytes}
 	st := newStream(s.lastID, protocol, s.store, &s.constraints, limits, from)
-	st.rejected, st.waits = s.opts.OnNACK, &s.waits
+	st.onlyType, st.rejected, st.waits = onlyType, s.opts.OnNACK, &s.waits
 	st.withdrawals.delay = s.opts.RemovalDelay
 	s.streams[st.id] = st
 	return st

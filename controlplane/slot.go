@@ -7,15 +7,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// slot has the variants that are stored under one name, in the order of their
-// keys. Store.mu guards it.
+// slot has the variants stored under one name, in the order of their keys. Store.mu guards it.
 type slot struct {
 	entries []*entry
 	// parameters are those of the entries.
 	parameters []dynparam.Parameters
 }
 
-// inError reports whether an error stands in place of all variants.
+// inError reports whether an error replaces all variants.
 func (s *slot) inError() bool { return s != nil && len(s.entries) == 1 && s.entries[0].whole }
 
 func (s *slot) variant(parameters string) *entry {
@@ -34,8 +33,8 @@ func (s *slot) search(parameters string) (int, bool) {
 	})
 }
 
-// choose returns what a subscription to the name alone gets, nil if there is
-// nothing for it, and whether TP2 leaves the choice open.
+// choose returns the entry for a subscription to the name, nil if none matches, and whether TP2
+// leaves the choice open.
 func (s *slot) choose(c dynparam.Constraints) (chosen *entry, ambiguous bool) {
 	if s == nil {
 		return nil, false
@@ -63,14 +62,13 @@ func (s *slot) apply(changes []variantChange) {
 	}
 }
 
-// variantChange is the change of the variant with one set of parameters. One of
-// old and now may be nil.
+// variantChange is the change of one variant. One of old and now may be nil.
 type variantChange struct {
 	key      string
 	old, now *entry
 }
 
-// touches reports whether a subscription with the constraints may see the change.
+// touches reports whether the change is visible to a subscription with the constraints.
 func (c variantChange) touches(constraints dynparam.Constraints) bool {
 	of := c.now
 	if of == nil {
@@ -79,15 +77,15 @@ func (c variantChange) touches(constraints dynparam.Constraints) bool {
 	return constraints.Match(of.parameters())
 }
 
-// draft is what an update does to one name.
+// draft is the change that an update makes to one name.
 type draft struct {
-	// replaced: all variants that the update does not set are deleted.
+	// replaced is set if variants that the update does not set are deleted.
 	replaced bool
-	// variants are by the key of their parameters, nil for one that is deleted.
+	// variants are by the key of their parameters, nil for deleted ones.
 	variants map[string]*entry
 }
 
-// set stores a variant. It ends an error that stands in place of all variants.
+// set stores a variant. It ends an error that replaces all variants.
 func (d *draft) set(e *entry) {
 	if d.variants == nil {
 		d.variants = map[string]*entry{}
@@ -106,7 +104,7 @@ func (d *draft) delete(parameters string) {
 	d.variants[parameters] = nil
 }
 
-// replace drops what is there, and puts e, if it is not nil, in its place.
+// replace replaces all variants by e, which may be nil.
 func (d *draft) replace(e *entry) {
 	d.replaced, d.variants = true, nil
 	if e != nil {
@@ -136,7 +134,7 @@ func (d *draft) sets() bool {
 	return false
 }
 
-// changes compares the draft with what is stored, in the order of the keys.
+// changes returns the difference of the draft to what is stored, in the order of the keys.
 func (d *draft) changes(s *slot) []variantChange {
 	var changes []variantChange
 	add := func(key string, old, now *entry) {

@@ -9,8 +9,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// wrapFeature is the client feature that announces that the client takes
-// resources of a SotW response wrapped in envoy.service.discovery.v3.Resource.
+// wrapFeature is the feature of clients that accept the resources of a SotW response wrapped in
+// envoy.service.discovery.v3.Resource.
 const wrapFeature = "xds.config.resource-in-sotw"
 
 // sotw is the state-of-the-world protocol on one stream.
@@ -18,19 +18,19 @@ type sotw struct {
 	*stream
 	// mayWrap is Options.WrapResources.
 	mayWrap bool
-	// tellAbsence reports names that do not exist by an error (Options.NotFoundErrors).
-	tellAbsence bool
+	// reportAbsence is Options.NotFoundErrors.
+	reportAbsence bool
 
-	// What follows is touched only by push, of which one runs at a time.
+	// The rest is used only by push, which runs once at a time.
 
 	nonces nonces
 	// clusters are the Clusters of the last response.
 	clusters []*Resource
 }
 
-func newSotW(s *stream, mayWrap, tellAbsence bool) *sotw {
-	s.withdrawals.completeOnly = !tellAbsence
-	return &sotw{stream: s, mayWrap: mayWrap, tellAbsence: tellAbsence, nonces: newNonces()}
+func newSotW(s *stream, mayWrap, reportAbsence bool) *sotw {
+	s.withdrawals.completeOnly = !reportAbsence
+	return &sotw{stream: s, mayWrap: mayWrap, reportAbsence: reportAbsence, nonces: newNonces()}
 }
 
 // handleRequest processes one request.
@@ -38,9 +38,9 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	if err := p.greet(req.GetNode()); err != nil {
 		return err
 	}
-	how := tellChanged
+	how := pushChanged
 	if hasWildcard(req.GetTypeUrl()) {
-		how = tellAll
+		how = pushAll
 	}
 	sub, err := p.subscription(req.GetTypeUrl(), how, dialectOf(req.GetResourceLocators()))
 	if err != nil {
@@ -56,9 +56,9 @@ func (p *sotw) handleRequest(req *discoverypb.DiscoveryRequest) error {
 	return nil
 }
 
-// stale notes the request's ACK or NACK. A request that answers an older
-// response is to be ignored altogether: the client sends another one, with the
-// names it then wants, for the response that is on its way.
+// stale records the request's ACK or NACK. It reports whether the request answers an older
+// response, and is to be ignored: the client will send another one, with its names at that time,
+// for the response that is on its way.
 func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool {
 	p.mu.Lock()
 	if sub.delivery.stale(req.GetResponseNonce()) {
@@ -67,11 +67,11 @@ func (p *sotw) stale(sub *subscription, req *discoverypb.DiscoveryRequest) bool 
 	}
 	rejected := sub.delivery.answered(req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail())
 	p.mu.Unlock()
-	p.tellRejected(sub, rejected, req.GetErrorDetail())
+	p.reportNACK(sub, rejected, req.GetErrorDetail())
 	return false
 }
 
-// push sends what is due, all of it from one state of the store.
+// push sends everything that is due, from one state of the store.
 func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 	var batches []sotwBatch
 	p.collectComputed(func() { batches = p.collect() })
@@ -87,27 +87,21 @@ func (p *sotw) push(send func(*discoverypb.DiscoveryResponse) error) error {
 func (p *sotw) collect() []sotwBatch {
 	var batches []sotwBatch
 	for _, due := range p.takeDue() {
-		t := p.store.tables[due.sub.typeURL]
-		if t == nil {
-			continue
-		}
+		t := due.table
 		b := sotwBatch{sub: due.sub, version: formatVersion(t.version)}
-		if due.sub.telling == tellAll {
+		if due.sub.mode == pushAll {
 			b.resources = p.withKept(due.sub, subscribed(t, due.sub))
 			b.errors = p.newErrors(t, due.sub, maps.Keys(due.pending.topics))
 			p.addRivals(t, &b)
 		} else if p.changed(t, due, &b); len(b.resources) == 0 && len(b.errors) == 0 {
-			// Only names that do not exist, of which SotW has no way to say
-			// so but by an error.
-			continue
+			continue // names that do not exist, which SotW cannot report but by errors
 		}
 		batches = append(batches, b)
 	}
 	return p.breakLast(batches)
 }
 
-// subscribed returns all that the subscription asks for and that exists. It is for
-// types with a wildcard.
+// subscribed returns all existing resources of a subscription to a type with a wildcard.
 func subscribed(t *table, sub *subscription) []*Resource {
 	if sub.dialect == byNames && sub.interest.wildcard() {
 		return t.listing(byNames, sub.implicit)
@@ -126,8 +120,8 @@ func subscribed(t *table, sub *subscription) []*Resource {
 	return inOrder(found)
 }
 
-// withKept adds the resources that were deleted and that the client is still to have.
-// found is ordered by name, and stays as it is.
+// withKept adds the deleted resources that are kept for the client. found is ordered by name,
+// and is not changed.
 func (p *sotw) withKept(sub *subscription, found []*Resource) []*Resource {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +132,7 @@ func (p *sotw) withKept(sub *subscription, found []*Resource) []*Resource {
 	return inOrder(slices.Concat(found, sub.kept.resources()))
 }
 
-// changed puts into b what is due of the subscription and exists.
+// changed adds to b the existing resources that are due, and the errors.
 func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	topics := maps.Keys(due.pending.topics)
 	p.mu.Lock()
@@ -149,7 +143,7 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 		switch now := due.sub.current(t, tp); {
 		case now == unanswered:
 			due.sub.postpone(tp, again)
-		case now.asResource() != nil && !due.sub.toldAnswer(tp, now):
+		case now.asResource() != nil && !due.sub.answerSent(tp, now):
 			b.resources = append(b.resources, now.resource)
 		}
 	}
@@ -159,19 +153,19 @@ func (p *sotw) changed(t *table, due dueChanges, b *sotwBatch) {
 	p.addRivals(t, b)
 }
 
-// toldAnswer reports whether the client was sent a DPDS resource already, and notes it as
-// told. A computed resource may come out the same again, and then is not sent.
-func (sub *subscription) toldAnswer(tp topic, now *entry) bool {
+// answerSent records a DPDS resource as sent, and reports whether the client has it already: a
+// computed resource may be the same as before.
+func (sub *subscription) answerSent(tp topic, now *entry) bool {
 	if sub.typeURL != dynparam.MapTypeURL {
 		return false
 	}
-	old := sub.told[tp]
-	sub.told.set(tp, now)
+	old := sub.sent[tp]
+	sub.sent.set(tp, now)
 	return old != nil && old.sameVersion(now)
 }
 
-// addRivals adds what the client needs in order to tell for which of its subscriptions the
-// resources are.
+// addRivals adds what the client needs to assign the resources to its subscriptions; see
+// subscription.rivals.
 func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	if b.sub.dialect == byNames {
 		return
@@ -201,11 +195,10 @@ func (p *sotw) addRivals(t *table, b *sotwBatch) {
 	sortErrors(b.errors)
 }
 
-// newErrors returns the errors of the topics that the client was not told yet, ordered by
-// name, and notes them as told. It is told an error
-// once, until the error changes or the resource is sent in between (TP3, "Protocol
-// Behavior"). There are none for names that only the wildcard covers (TP3,
-// "Wildcard Subscriptions and Glob Collections").
+// newErrors returns the errors of the topics that the client was not sent yet, ordered by name,
+// and records them as sent. An error is sent once, until it changes or the resource is sent in
+// between (TP3, "Protocol Behavior"). There are none for names that only the wildcard covers
+// (TP3, "Wildcard Subscriptions and Glob Collections").
 func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []namedError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,21 +209,21 @@ func (p *sotw) newErrors(t *table, sub *subscription, topics iter.Seq[topic]) []
 			continue
 		}
 		now := sub.current(t, tp)
-		old := sub.told[tp]
+		old := sub.sent[tp]
 		switch {
 		case now == nil:
-			if p.tellAbsence && old != absence {
+			if p.reportAbsence && old != absence {
 				found = append(found, namedError{tp, l.resourceName(sub.dialect), notFound(sub.typeURL, l.name)})
-				sub.told.set(tp, absence)
+				sub.sent.set(tp, absence)
 			}
 		case now == unanswered:
 		case now.err == nil:
 			if sub.typeURL != dynparam.MapTypeURL {
-				delete(sub.told, tp)
+				delete(sub.sent, tp)
 			}
 		case old == nil || !old.sameVersion(now):
 			found = append(found, namedError{tp, l.resourceName(sub.dialect), now.err})
-			sub.told.set(tp, now)
+			sub.sent.set(tp, now)
 		}
 	}
 	sortErrors(found)

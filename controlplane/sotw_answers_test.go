@@ -14,10 +14,7 @@ import (
 // Envoy, "ACK/NACK and resource type instance version": a request for an older
 // response than the last is ignored, with all that is in it.
 func TestSotW_StaleNonceIsIgnored(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.open(t)
+	s, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	old := c.want(rds, "a")
 	s.set(t, xdsmsg.RouteConfig("a", "changed"))
@@ -34,10 +31,7 @@ func TestSotW_StaleNonceIsIgnored(t *testing.T) {
 
 // A client may ask for more before the first response has reached it.
 func TestSotW_RequestsBeforeFirstResponse(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.open(t)
+	_, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	c.subscribe(rds, "a", "b")
 	var got []string
@@ -52,10 +46,7 @@ func TestSotW_RequestsBeforeFirstResponse(t *testing.T) {
 
 // Envoy, "ACK" and "NACK".
 func TestSotW_ACKAndNACKAreToldApart(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.open(t)
+	s, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a")
 	v1 := c.want(rds, "a")
 	if ts := c.typeStatus(s.control, rds); ts.Reply != controlplane.ReplyAwaited || ts.SentNonce != v1.GetNonce() {
@@ -101,10 +92,7 @@ func TestSotW_ACKAndNACKAreToldApart(t *testing.T) {
 }
 
 func TestSotW_NothingIsResentAfterNACKUntilSomethingChanges(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("c1"), cluster("c2"))
-	c := s.open(t)
+	s, c := startSotW(t, cluster("c1"), cluster("c2"))
 	c.subscribe(cds, "c1")
 	bad := c.want(cds, "c1")
 	for range 3 {
@@ -126,10 +114,7 @@ func TestSotW_ReconnectingClientGetsItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	for _, typeURL := range []string{rds, cds} {
 		t.Run(typeURL, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, cluster("x"), xdsmsg.RouteConfig("x", "*"))
-			c := s.open(t)
+			s, c := startSotW(t, cluster("x"), xdsmsg.RouteConfig("x", "*"))
 			c.subscribe(typeURL, "x")
 			before := c.want(typeURL, "x")
 			c.ack(before, "x")

@@ -11,9 +11,7 @@ import (
 
 // Envoy, "Eventual consistency considerations".
 func TestSotW_PushOrderIsMakeBeforeBreak(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	c := s.open(t)
+	s, c := startSotW(t)
 	c.subscribe(custom, "x")
 	c.subscribe(rds, "r")
 	c.subscribe(eds, "e")

@@ -11,7 +11,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// batch is the content of one response. No topic is in both lists.
+// sotwBatch is the content of one response. No topic is in both lists.
 type sotwBatch struct {
 	sub       *subscription
 	version   string
@@ -19,7 +19,7 @@ type sotwBatch struct {
 	errors    []namedError
 }
 
-// response makes the message, with a fresh nonce, and notes that it is sent.
+// response returns the message, with a new nonce, and records it as sent.
 func (p *sotw) response(b sotwBatch) *discoverypb.DiscoveryResponse {
 	if b.sub.typeURL == typeurl.Cluster {
 		p.clusters = b.resources
@@ -55,11 +55,10 @@ func errorMessages(errs []namedError) []*discoverypb.ResourceError {
 	return messages
 }
 
-// breakLast keeps Clusters that were deleted until everything else of the push
-// was sent, as routes may refer to them until then. If there are new Clusters
-// as well, Clusters are sent twice: with, and at the end without the deleted. An
-// error counts as an end, of Clusters and of their assignments: a client may
-// drop the resource for it.
+// breakLast moves the deletion of Clusters to the end of the push, as routes may refer to them
+// until then. If there are new Clusters as well, Clusters are sent twice: with the deleted ones,
+// and at the end without. An error of a Cluster or of its assignment counts as a deletion: a client
+// may drop the resource for it.
 func (p *sotw) breakLast(batches []sotwBatch) []sotwBatch {
 	if len(batches) < 2 {
 		return batches
@@ -73,8 +72,8 @@ func (p *sotw) breakLast(batches []sotwBatch) []sotwBatch {
 	return append(kept, ends...)
 }
 
-// split returns what of a batch goes in its turn and what goes last, each one
-// batch or none.
+// split divides a batch into what is sent in its turn and what is sent last, each one batch or
+// none.
 func (p *sotw) split(b sotwBatch) (begin, end []sotwBatch) {
 	switch {
 	case b.sub.typeURL == typeurl.Cluster:
@@ -100,13 +99,13 @@ func (p *sotw) splitClusters(b sotwBatch) (begin, end []sotwBatch) {
 	}
 	first := b
 	first.resources = inOrder(slices.Concat(b.resources, deleted))
-	// What is kept may match subscriptions that have errors.
+	// The deleted Clusters may match subscriptions that have errors.
 	p.addRivals(p.store.tables[typeurl.Cluster], &first)
 	b.errors, first.errors = first.errors, nil
 	return []sotwBatch{first}, []sotwBatch{b}
 }
 
-// inOrder orders resources by name, and has each once.
+// inOrder sorts resources by name and removes duplicates.
 func inOrder(found []*Resource) []*Resource {
 	slices.SortFunc(found, byName)
 	return slices.Compact(found)
@@ -118,8 +117,8 @@ func hasName(resources []*Resource, name string) bool {
 	return ok
 }
 
-// compare walks two lists ordered by name. It returns what only before has, and
-// whether after has anything that before has not.
+// compare returns what only before has, and whether after has anything new. Both are ordered by
+// name.
 func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 	for len(before) > 0 && len(after) > 0 {
 		switch order := byName(before[0], after[0]); {
@@ -137,8 +136,8 @@ func compare(before, after []*Resource) (deleted []*Resource, anyNew bool) {
 	return append(deleted, before...), anyNew || len(after) > 0
 }
 
-// pushRank orders the types within one push, make before break. What decides
-// which variants a client subscribes to goes first.
+// pushRank orders the types within one push, make before break. Constraints, which decide the
+// variants that a client subscribes to, are first.
 func pushRank(typeURL string) int {
 	switch typeURL {
 	case dynparam.MapTypeURL:

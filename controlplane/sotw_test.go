@@ -49,10 +49,7 @@ func TestSotW_Wildcard(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, resources...)
-			c := s.open(t)
+			_, c := startSotW(t, resources...)
 			c.subscribe(tt.given, tt.when...)
 			if tt.then != nil {
 				c.want(tt.given, tt.then...)
@@ -64,10 +61,7 @@ func TestSotW_Wildcard(t *testing.T) {
 
 // Envoy, same place: the legacy wildcard ends with the first name, for good.
 func TestSotW_WildcardEndsWithFirstName(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("c1"), cluster("c2"))
-	c := s.open(t)
+	s, c := startSotW(t, cluster("c1"), cluster("c2"))
 
 	c.subscribe(cds)
 	all := c.want(cds, "c1", "c2")
@@ -93,10 +87,7 @@ func TestSotW_WildcardEndsWithFirstName(t *testing.T) {
 // Envoy, "Resource updates" and "Deleting resources": Listener and Cluster
 // responses are complete, so that omission deletes.
 func TestSotW_ListenerAndClusterResponsesAreComplete(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, cluster("c1"), cluster("c2"), cluster("other"))
-	c := s.open(t)
+	s, c := startSotW(t, cluster("c1"), cluster("c2"), cluster("other"))
 	c.subscribe(cds, "c1", "c2")
 	c.ack(c.want(cds, "c1", "c2"), "c1", "c2")
 
@@ -113,10 +104,7 @@ func TestSotW_ListenerAndClusterResponsesAreComplete(t *testing.T) {
 }
 
 func TestSotW_OtherTypesGetOnlyWhatChanged(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.SimpleEndpoints("e1", "127.0.0.1:1"), xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
-	c := s.open(t)
+	s, c := startSotW(t, xdsmsg.SimpleEndpoints("e1", "127.0.0.1:1"), xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
 	c.subscribe(eds, "e1", "e2")
 	first := c.want(eds, "e1", "e2")
 	c.ack(first, "e1", "e2")
@@ -131,7 +119,7 @@ func TestSotW_OtherTypesGetOnlyWhatChanged(t *testing.T) {
 	c.ack(second, "e1", "e2", "e3")
 	c.want(eds, "e3")
 
-	// SotW cannot say that an assignment is gone.
+	// SotW cannot report the removal of an assignment.
 	s.delete(t, eds, "e2")
 	c.fence()
 	s.set(t, xdsmsg.SimpleEndpoints("e2", "127.0.0.1:2"))
@@ -143,10 +131,7 @@ func TestSotW_ResubscribedResourceIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, typeURL := range []string{rds, cds} {
 		t.Run(typeURL, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), cluster("a"), cluster("b"))
-			c := s.open(t)
+			_, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"), cluster("a"), cluster("b"))
 			c.subscribe(typeURL, "a", "b")
 			first := c.want(typeURL, "a", "b")
 			c.ack(first, "b")
@@ -162,10 +147,7 @@ func TestSotW_ResubscribedResourceIsSentAgain(t *testing.T) {
 }
 
 func TestSotW_UnsubscribedResourceIsNotPushed(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
-	c := s.open(t)
+	s, c := startSotW(t, xdsmsg.RouteConfig("a", "*"), xdsmsg.RouteConfig("b", "*"))
 	c.subscribe(rds, "a", "b")
 	c.ack(c.want(rds, "a", "b"), "b")
 	c.fence()
@@ -177,10 +159,7 @@ func TestSotW_UnsubscribedResourceIsNotPushed(t *testing.T) {
 
 // Envoy, "Knowing when a requested resource does not exist".
 func TestSotW_AbsentResource(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.set(t, xdsmsg.DefaultListener("here", "r"))
-	c := s.open(t)
+	s, c := startSotW(t, xdsmsg.DefaultListener("here", "r"))
 	c.subscribe(lds, "here", "missing")
 	c.ack(c.want(lds, "here"), "here", "missing")
 	c.subscribe(rds, "missing")

@@ -22,63 +22,57 @@ const (
 	ProtocolDelta
 )
 
-// String returns the name that the field uses.
+// String returns "SotW" or "delta".
 func (p Protocol) String() string {
-	switch p {
-	case ProtocolSotW:
-		return "SotW"
-	case ProtocolDelta:
-		return "delta"
-	default:
+	names := [...]string{"SotW", "delta"}
+	if p < 0 || int(p) >= len(names) {
 		return "unknown"
 	}
+	return names[p]
 }
 
-// ClientStatus is what the server knows of one stream.
+// ClientStatus describes one stream.
 type ClientStatus struct {
 	// ID numbers the server's streams from 1 on, in the order they began.
 	ID uint64
 	// Protocol is what the stream speaks.
 	Protocol Protocol
-	// Peer is the address the stream comes from, nil if unknown.
+	// Peer is the client's address, nil if unknown.
 	Peer net.Addr
-	// Node is the one of the stream's first request, nil before that or if it
-	// had none. It must not be changed.
+	// Node is that of the stream's first request, nil before it or if it had none. It must
+	// not be changed.
 	Node *corepb.Node
-	// Types has an entry per type the client has asked for, ordered by
-	// TypeURL.
+	// Types has an entry for each type that was requested, ordered by TypeURL.
 	Types []TypeStatus
 }
 
-// TypeStatus is what the server knows of one type on one stream.
+// TypeStatus describes one type on one stream.
 type TypeStatus struct {
 	TypeURL string
-	// Wildcard says that the client asked for all resources of the type.
+	// Wildcard is set if the client subscribed to all resources of the type.
 	Wildcard bool
-	// Names are those the client asked for by name, in order, each once. Names
-	// of glob collections are among them.
+	// Names are the subscribed names, those of glob collections included, in order, each once.
 	Names []string
 	// Locators are the names with their constraints, ordered by name, if the
 	// client subscribes by locators (xRFC TP2), wildcards included. A locator
 	// whose constraints cannot be used is among Errors, and here without them.
 	Locators []Locator
-	// Errors are the errors (xRFC TP3) that were sent and stand: neither
-	// another error nor the resource was sent since, and the client is still
-	// subscribed. They are ordered by name.
+	// Errors are the errors (xRFC TP3) in effect, ordered by name: the client is still
+	// subscribed, and neither another error nor the resource was sent since.
 	Errors []ErrorStatus
-	// Kept are the names of resources that were deleted and that the client still has,
-	// in order, each once: it was not told yet (Options.RemovalDelay).
+	// Kept are the names of deleted resources that the client still has, as the removal was
+	// not sent yet (Options.RemovalDelay), in order, each once.
 	Kept []string
-	// SentVersion and SentNonce are those of the last response, empty if none
-	// was sent. It may still be on its way. The version is that of the type
-	// (SotW) or of the store (delta) at that time.
+	// SentVersion and SentNonce are those of the last response, which may still be on its
+	// way; empty if there was none. The version is that of the type (SotW) or of the store
+	// (delta) at that time.
 	SentVersion, SentNonce string
-	// Reply is how the client took the last response.
+	// Reply is the client's answer to the last response.
 	Reply Reply
-	// ACKedVersion is that of the last response the client accepted.
+	// ACKedVersion is that of the last accepted response.
 	ACKedVersion string
-	// NACK is the last rejection, nil if there was none. Reply reports whether it
-	// was followed by an ACK.
+	// NACK is the last rejection, nil if there was none. It may be followed by an ACK; see
+	// Reply.
 	NACK *NACK
 }
 
@@ -98,15 +92,14 @@ type ErrorStatus struct {
 	Err         *status.Status
 }
 
-// AmbiguousChoices returns how often, since the store was made, TP2 left open which of
-// several matching variants a subscription gets, so that another implementation might
-// choose another one: the deployment does not follow the best practices of TP2's
-// "Matching Behavior and Best Practices". A choice that streams share is counted once, and
-// the servers of a store share the count.
+// AmbiguousChoices returns how often since the store was made several variants matched a
+// subscription and TP2 did not decide between them, so that another implementation might choose
+// another one: the deployment violates TP2's "Matching Behavior and Best Practices". A choice that
+// streams share is counted once, and the servers of a store share the count.
 func (s *Server) AmbiguousChoices() uint64 { return s.store.ambiguous.Load() }
 
-// Clients returns the present streams in the order they began. Each entry is
-// consistent in itself. Its cost is that of all names of all streams.
+// Clients returns the present streams in the order they began. Each entry is consistent in
+// itself. The cost grows with all names of all streams.
 func (s *Server) Clients() []ClientStatus {
 	s.mu.Lock()
 	streams := slices.Collect(maps.Values(s.streams))
@@ -128,7 +121,7 @@ func (s *stream) status() ClientStatus {
 	if s.peer != nil {
 		c.Peer = s.peer.Addr
 	}
-	for _, typeURL := range sortedKeys(maps.Keys(s.subs)) {
+	for _, typeURL := range slices.Sorted(maps.Keys(s.subs)) {
 		c.Types = append(c.Types, s.subs[typeURL].status())
 	}
 	return c
@@ -151,16 +144,15 @@ func (sub *subscription) status() TypeStatus {
 	}
 }
 
-// standingErrors returns the errors that the client was told last. The caller
-// holds Store.mu and stream.mu.
+// standingErrors returns TypeStatus.Errors. The caller holds Store.mu and stream.mu.
 func (sub *subscription) standingErrors() []ErrorStatus {
 	var errs []ErrorStatus
-	for tp, e := range sub.told {
+	for tp, e := range sub.sent {
 		l := sub.names[tp]
 		switch {
 		case e.err != nil:
 			errs = append(errs, ErrorStatus{sub.spelling(tp, e), l.constraints, e.err.status})
-		case e == absence && sub.telling != tellDifference:
+		case e == absence && sub.mode != pushDifference:
 			errs = append(errs, ErrorStatus{l.name, l.constraints, notFound(sub.typeURL, l.name).status})
 		}
 	}

@@ -14,18 +14,17 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Store holds resources, or the errors in place of them, by type URL and name,
-// and of each name as many variants as have different dynamic parameters (xRFC
+// Store holds resources, or errors in place of them, by type URL, name and dynamic parameters (xRFC
 // TP2). It is safe for concurrent use.
 //
-// Its version counts the updates that changed something. Each variant has a
-// version of its own, see [Resource.Version].
+// Its version counts the updates that changed something. Each variant has its own version; see
+// [Resource.Version].
 type Store struct {
-	// updates lets one Update run at a time, with its function outside of mu.
+	// updates serializes calls of Update, whose function runs outside of mu.
 	updates sync.Mutex
 
-	// mu guards what follows, each table, and the names of every subscription.
-	// It is locked before any stream's mu, never after.
+	// mu guards the fields below, each table, and the selections of subscriptions. It is
+	// locked before any stream's mu, never after.
 	mu      sync.RWMutex
 	version uint64
 	tables  map[string]*table
@@ -37,14 +36,12 @@ type Store struct {
 // NewStore returns an empty store, of version 0.
 func NewStore() *Store { return &Store{tables: map[string]*table{}} }
 
-// Update applies the changes that f collects, all of them or, if any is faulty,
-// none. It returns the store's version, which is a new one only if a resource
-// or an error appeared, disappeared, or changed its bytes; otherwise nothing is
-// pushed.
-// The error joins all faults.
+// Update applies the changes that f collects, all of them or, if any is invalid, none. It returns
+// the store's version, which is new only if a resource or an error was added, removed, or changed
+// its bytes; otherwise nothing is pushed. The error joins all faults.
 //
-// Streams never see a part of an update. Update does not wait for them. f must
-// not call Update on the same store.
+// Streams never see a part of an update, and Update does not wait for them. f must not call Update
+// on the same store.
 func (s *Store) Update(f func(tx *Tx)) (uint64, error) {
 	s.updates.Lock()
 	defer s.updates.Unlock()
@@ -82,19 +79,18 @@ func (s *Store) Version() uint64 {
 	return s.version
 }
 
-// Get returns the resource without dynamic parameters, or nil if there is none or
-// an error in its place.
+// Get returns the resource without dynamic parameters, nil if there is none or an error in its
+// place.
 func (s *Store) Get(typeURL, name string) *Resource { return s.entry(typeURL, name, "").asResource() }
 
-// Error returns the error in place of the resource without dynamic parameters or
-// of the whole name, nil if there is none.
+// Error returns the error in place of the resource without dynamic parameters, or of the whole name,
+// nil if there is none.
 func (s *Store) Error(typeURL, name string) *status.Status {
 	return s.entry(typeURL, name, "").asError()
 }
 
-// Choose returns what a subscription to a name with these constraints gets:
-// a resource, an error, or, if no variant matches, neither. It does not count in
-// [Server.AmbiguousChoices].
+// Choose returns the resource or the error for a subscription to a name with these constraints, or
+// neither if no variant matches. It does not count in [Server.AmbiguousChoices].
 func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource, *status.Status) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -105,7 +101,7 @@ func (s *Store) Choose(typeURL, name string, c dynparam.Constraints) (*Resource,
 	return nil, nil
 }
 
-// Variants returns all variants of a resource, in an order that does not change.
+// Variants returns all variants of a resource, in a stable order.
 func (s *Store) Variants(typeURL, name string) []*Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -121,8 +117,7 @@ func (s *Store) entry(typeURL, name, parameters string) *entry {
 	return s.slot(typeURL, keyOf(name)).variant(parameters)
 }
 
-// slot returns what is stored under a name, nil for nothing. The caller holds mu,
-// or keeps other updates from running.
+// slot returns the slot of a name, or nil. The caller holds mu or updates.
 func (s *Store) slot(typeURL string, key nameKey) *slot {
 	if t := s.tables[typeURL]; t != nil {
 		return t.slots[key]
@@ -150,8 +145,7 @@ func (s *Store) Resources(typeURL string) []*Resource {
 	return nil
 }
 
-// table returns the table of a type, made if there is none. The caller holds
-// mu.
+// table returns the table of a type, which is made if there is none. The caller holds mu.
 func (s *Store) table(typeURL string) *table {
 	t := s.tables[typeURL]
 	if t == nil {
@@ -161,7 +155,7 @@ func (s *Store) table(typeURL string) *table {
 	return t
 }
 
-// resubscribe changes what sub asks for, and notes what that makes due.
+// resubscribe changes a subscription, and records what that makes due.
 func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +171,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	for tp, l := range change.added {
 		a := t.join(sub, tp.name, sub.askKey(tp), sub.withConstraints(l))
 		if sub.dialect == byLocators {
-			l.constraints = a.constraints // equal ones, which many streams share
+			l.constraints = a.constraints // equal, and shared by many streams
 		}
 		sub.add(tp, l)
 	}
@@ -188,7 +182,7 @@ func (s *Store) resubscribe(sub *subscription, change subscriptionChange) {
 	s.dropIfUnused(t)
 }
 
-// release forgets all that a stream asked for, for good.
+// release removes all subscriptions of a stream that has ended.
 func (s *Store) release(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +204,8 @@ func (s *Store) release(st *stream) {
 	}
 }
 
-// dropIfUnused keeps clients from filling the store with types of their own
-// invention.
+// dropIfUnused drops the table of a type without resources or subscriptions: clients may request any
+// type.
 func (s *Store) dropIfUnused(t *table) {
 	if t.version == 0 && len(t.asks) == 0 {
 		delete(s.tables, t.typeURL)

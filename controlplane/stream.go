@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math/rand/v2"
-	"slices"
 	"sync"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,8 +17,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stream is what both protocols keep of one client's stream: who the
-// client is, what it subscribed to, and which subscriptions are due.
+// stream is the state of one client's stream that both protocols share: the client, its
+// subscriptions, and which of them are due.
 type stream struct {
 	id       uint64
 	protocol Protocol
@@ -28,6 +26,8 @@ type stream struct {
 	of       *nodeConstraints
 	limits   limits
 	peer     *peer.Peer
+	// onlyType is the type of a DPDS stream, whose requests may omit it; empty for ADS.
+	onlyType string
 	// rejected is Options.OnNACK; it may be nil.
 	rejected func(Rejection)
 	// waits are notified of each request that was processed.
@@ -38,16 +38,15 @@ type stream struct {
 	// constraining lets one constrain run at a time. It is locked before Store.mu.
 	constraining sync.Mutex
 
-	// used counts against limits. Only the reader touches it.
+	// used counts against limits. Only the reader uses it.
 	used usage
-	// released is set, under Store.mu, when the stream has ended: the reader
-	// may still be at work on a last request.
+	// released is set, under Store.mu, when the stream has ended; the reader may still be
+	// processing a last request.
 	released bool
 
 	mu      sync.Mutex
 	greeted bool
-	// node does not change once the stream is greeted, which is before it has
-	// subscriptions.
+	// node is set before there are subscriptions, and does not change.
 	node *corepb.Node
 	// implicit are the constraints for types that the client does not subscribe
 	// to by locators.
@@ -75,8 +74,7 @@ func newStream(id uint64, protocol Protocol, store *Store, of *nodeConstraints, 
 	}
 }
 
-// greet stores the node of the first request. Clients send it only there, so later ones are
-// ignored.
+// greet stores the node of the first request. Nodes of later requests are ignored.
 func (s *stream) greet(node *corepb.Node) error {
 	s.mu.Lock()
 	greeted := s.greeted
@@ -91,7 +89,7 @@ func (s *stream) greet(node *corepb.Node) error {
 	return s.use(usage{bytes: proto.Size(node)})
 }
 
-// use adds to what the client occupies, or returns RESOURCE_EXHAUSTED.
+// use adds to the client's usage, or returns RESOURCE_EXHAUSTED.
 func (s *stream) use(more usage) error {
 	next := usage{names: s.used.names + more.names, bytes: s.used.bytes + more.bytes}
 	if next.names > s.limits.names {
@@ -108,10 +106,15 @@ func (s *stream) use(more usage) error {
 	return nil
 }
 
-// subscription returns what the stream asks for of a type. Only the reader
-// calls it. telling and dialect apply if there was none before.
-func (s *stream) subscription(typeURL string, telling telling, dialect dialect) (*subscription, error) {
-	if typeURL == "" {
+// subscription returns the stream's subscription to a type, which is made with mode and dialect if
+// there was none. Only the reader calls it.
+func (s *stream) subscription(typeURL string, mode pushMode, dialect dialect) (*subscription, error) {
+	switch {
+	case s.onlyType != "" && typeURL != "" && typeURL != s.onlyType:
+		return nil, status.Errorf(codes.InvalidArgument, "type_url: %q on a DPDS stream, which has %q only; use the aggregated discovery service", typeURL, s.onlyType)
+	case s.onlyType != "":
+		typeURL = s.onlyType
+	case typeURL == "":
 		return nil, status.Error(codes.InvalidArgument, "type_url: empty; on an aggregated stream every request has to name its type")
 	}
 	s.mu.Lock()
@@ -120,11 +123,11 @@ func (s *stream) subscription(typeURL string, telling telling, dialect dialect) 
 	if sub != nil {
 		return sub, nil
 	}
-	// A type counts as a name, or a client could invent types without end.
+	// A type counts as a name: otherwise a client could invent any number of types.
 	if err := s.use(usage{names: 1, bytes: len(typeURL)}); err != nil {
 		return nil, err
 	}
-	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, telling: telling, dialect: dialect, names: map[topic]locator{}}}
+	sub = &subscription{stream: s, selection: selection{typeURL: typeURL, mode: mode, dialect: dialect, names: map[topic]locator{}}}
 	s.mu.Lock()
 	if dialect == byNames && typeURL != dynparam.MapTypeURL {
 		sub.implicit = s.implicit.For(typeURL)
@@ -134,7 +137,7 @@ func (s *stream) subscription(typeURL string, telling telling, dialect dialect) 
 	return sub, nil
 }
 
-// resubscribe makes sub what a request says.
+// resubscribe applies a request's change of a subscription.
 func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error {
 	if change.isNone(sub.interest) {
 		return nil
@@ -148,18 +151,18 @@ func (s *stream) resubscribe(sub *subscription, change subscriptionChange) error
 
 // protocolHandler is a protocol, SotW or delta, on one stream.
 type protocolHandler[Req, Resp any] interface {
-	// handleRequest processes a request. It is called for one after the other.
+	// handleRequest processes one request. Calls are sequential.
 	handleRequest(*Req) error
-	// push sends what is due. It is called for one wake after the other, beside
-	// handleRequest. send may block for as long as the client does not read.
+	// push sends what is due. Calls are sequential, but concurrent with handleRequest. send
+	// blocks while the client does not read.
 	push(send func(*Resp) error) error
 }
 
 // exchange runs one stream until the client ends it, v fails, or stop is closed.
 //
-// The gRPC handler's goroutine waits, a second one reads. A third exists only
-// while there is something to send, as a Send that is stuck must not keep the
-// handler from returning, which alone can end the stream.
+// The gRPC handler's goroutine waits, a second one reads. A third one exists while there is
+// something to send: a blocked Send must not keep the handler from returning, which is the only
+// way to end the stream.
 func exchange[Req, Resp any](
 	s *stream,
 	v protocolHandler[Req, Resp],
@@ -206,9 +209,8 @@ func receiveAll[Req, Resp any](s *stream, wire grpc.BidiStreamingServer[Req, Res
 	}
 }
 
-// nonces numbers the responses of one stream. They are unique beyond it, so that
-// one which a client carries over from a stream before is not taken for one of
-// this stream.
+// nonces numbers the responses of one stream. They are unique across streams: a client may repeat
+// the nonce of an earlier stream.
 type nonces struct {
 	prefix string
 	last   uint64
@@ -220,5 +222,3 @@ func (n *nonces) next() string {
 	n.last++
 	return fmt.Sprintf("%s-%d", n.prefix, n.last)
 }
-
-func sortedKeys(keys iter.Seq[string]) []string { return slices.Sorted(keys) }

@@ -5,33 +5,32 @@ import (
 	"slices"
 )
 
-// subscription is what one stream asks for of one type, the changes that it still has to be
-// sent, and what it was sent.
+// subscription is the state of one type on one stream: what is subscribed, what is due, and what
+// was sent.
 //
-// A request changes the selection, which makes topics due; so does an update of the store.
-// The stream's sender makes responses of what is due and of what the client was told.
+// Requests change the selection, which makes topics due; so do updates of the store. The stream's
+// sender makes responses from what is due and what the client knows.
 type subscription struct {
 	selection
 	stream *stream
 
-	// asks are those for names, ordered by name; nil if they have to be looked up. Set by
-	// the stream's sender with Store.mu held for reading, and cleared with it held for
-	// writing.
+	// asks caches asksInOrder. The stream's sender sets it with Store.mu held for reading; it
+	// is cleared with Store.mu held for writing.
 	asks []*ask
 
 	// Guarded by stream.mu.
 
 	pending pending
-	// queued says that the subscription is among stream.dueSubs.
+	// queued is set while the subscription is in stream.dueSubs.
 	queued   bool
-	told     toldEntries
+	sent     sentEntries
 	kept     keptEntries
 	answers  answers
 	delivery delivery
 }
 
-// asksInOrder returns what is asked for by name, but for the wildcard, ordered by
-// name. The stream's sender calls it, with Store.mu held for reading.
+// asksInOrder returns the asks for names other than the wildcard, ordered by name. The stream's
+// sender calls it, with Store.mu held for reading.
 func (sub *subscription) asksInOrder(t *table) []*ask {
 	if sub.asks != nil {
 		return sub.asks
@@ -50,9 +49,9 @@ func (sub *subscription) asksInOrder(t *table) []*ask {
 	return sub.asks
 }
 
-// current returns what a subscription has under a topic, nil if there is nothing,
-// and unanswered if it is not known yet. A resource that was deleted may be kept for a
-// while. The caller holds Store.mu, of which t is a table, and stream.mu.
+// current returns the entry of a topic for this client, which may be a kept one: nil if there is
+// none, unanswered if it is not computed yet. t is the type's table; the caller holds Store.mu and
+// stream.mu.
 func (sub *subscription) current(t *table, tp topic) *entry {
 	var e *entry
 	if parameters, ok := tp.variant(); ok {
@@ -66,16 +65,15 @@ func (sub *subscription) current(t *table, tp topic) *entry {
 	case e == nil:
 		return sub.kept[tp]
 	case e.computed != nil:
-		return nil // made only for those who ask by name
+		return nil // only subscriptions by name get it
 	}
 	return e
 }
 
-// rivals calls yield with the subscriptions by name that a resource, which is
-// about to be sent, matches though they have something else, and with what that
-// is. It has to be sent beside the resource: the client hands a resource to every
-// subscription whose constraints it matches, and has to see that there is one to
-// be preferred, or an error.
+// rivals calls yield with the subscriptions by name that a resource, which is about to be sent,
+// matches although they have another entry, and with that entry. It must be sent beside the
+// resource: the client gives a resource to every subscription that it matches, unless the response
+// has one to prefer, or an error.
 func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)) {
 	for tp := range sub.topics[r.key] {
 		l := sub.names[tp]
@@ -88,9 +86,8 @@ func (sub *subscription) rivals(t *table, r *Resource, yield func(topic, *entry)
 	}
 }
 
-// changed notes that the topic is not what the client was told last. The store
-// calls it, for subscribed topics only. deleted is what the store had, if the topic does
-// not exist because that was deleted.
+// changed records that a subscribed topic differs from what the client knows. The store calls it.
+// deleted is the old entry if the topic does not exist because that was deleted.
 func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 	s := sub.stream
 	s.mu.Lock()
@@ -101,16 +98,16 @@ func (sub *subscription) changed(tp topic, exists bool, deleted *entry) {
 		return
 	}
 	switch {
-	case sub.telling == tellAll:
+	case sub.mode == pushAll:
 		sub.pending.all = true
 		if sub.named(tp) {
 			sub.pending.add(tp, false)
 		}
-	case exists || sub.named(tp) || sub.told[tp] != nil:
+	case exists || sub.named(tp) || sub.sent[tp] != nil:
 		sub.pending.add(tp, false)
 	default:
-		// It was created and deleted before the client was told. Kept, such topics would
-		// grow without bound.
+		// It was created and deleted before anything was sent. Keeping such topics would
+		// not be bounded.
 		delete(sub.pending.topics, tp)
 	}
 	s.markDue(sub)

@@ -9,12 +9,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// table holds what is stored of one type and the index of who asked for it.
-// Store.mu guards it.
+// table holds the resources of one type and the index of its subscriptions. Store.mu guards it.
 type table struct {
 	typeURL string
-	// version is the store's version when something of the type last changed, 0
-	// if nothing ever did.
+	// version is the store's version at the last change of the type, 0 if there was none.
 	version uint64
 	// slots are not empty.
 	slots map[nameKey]*slot
@@ -22,10 +20,10 @@ type table struct {
 	members map[string]map[nameKey]struct{}
 	// listings computes what a wildcard gets, once per change and constraints.
 	listings *listings
-	// asks has the subscriptions to each name (of a resource, of nothing yet, or
-	// of a glob collection) and to the wildcard, by their constraints.
+	// asks has the subscriptions to each name (of a resource, existing or not, or of a glob
+	// collection) and to the wildcard, by their constraints.
 	asks map[nameKey]map[string]*ask
-	// computes says that the type ever had a computed resource.
+	// computes is set if the type ever had a computed resource.
 	computes bool
 	// ambiguous is the store's count.
 	ambiguous *atomic.Uint64
@@ -44,7 +42,7 @@ func newTable(typeURL string, ambiguous *atomic.Uint64) *table {
 
 func (t *table) countAmbiguous() { t.ambiguous.Add(1) }
 
-// choose is slot.choose, counted.
+// choose is slot.choose, with ambiguous choices counted.
 func (t *table) choose(s *slot, c dynparam.Constraints) *entry {
 	chosen, ambiguous := s.choose(c)
 	if ambiguous {
@@ -53,8 +51,8 @@ func (t *table) choose(s *slot, c dynparam.Constraints) *entry {
 	return chosen
 }
 
-// put does what a draft says to a name, and tells the subscriptions. It returns
-// whether that changed anything.
+// put applies a draft to a name and notifies the subscriptions. It reports whether anything
+// changed.
 func (t *table) put(key nameKey, d *draft, version uint64) bool {
 	s := t.slots[key]
 	changes := d.changes(s)
@@ -77,16 +75,16 @@ func (t *table) put(key nameKey, d *draft, version uint64) bool {
 		t.computes = t.computes || c.now != nil && c.now.computed != nil
 	}
 	for _, a := range t.asks[key] {
-		t.tellNamed(a, key, s, changes)
+		t.notifyNamed(a, key, s, changes)
 	}
 	for _, c := range collections {
-		c.tell(t, key, s, changes)
+		c.notify(t, key, s, changes)
 	}
 	return true
 }
 
-// tellNamed tells the subscriptions to the name itself.
-func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange) {
+// notifyNamed notifies the subscriptions to the name itself.
+func (t *table) notifyNamed(a *ask, key nameKey, s *slot, changes []variantChange) {
 	if key == wildcardKey && hasWildcard(t.typeURL) {
 		return
 	}
@@ -100,18 +98,16 @@ func (t *table) tellNamed(a *ask, key nameKey, s *slot, changes []variantChange)
 	}
 }
 
-// collectionAsk is an ask for a collection that a name is in.
+// collectionAsk is an ask for a collection of a name.
 type collectionAsk struct {
 	*ask
 	glob bool
-	// plain says that a client subscribes by names, and old is what it had of
-	// the name.
+	// plain is set if a client subscribes by names; old is its entry of the name.
 	plain bool
 	old   *entry
 }
 
-// lookAtCollections returns the asks for the collections that a name is in,
-// before it changes.
+// lookAtCollections returns the asks for the collections of a name, before it changes.
 func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 	var asks []collectionAsk
 	look := func(key nameKey, glob bool) {
@@ -138,8 +134,8 @@ func (t *table) lookAtCollections(key nameKey, s *slot) []collectionAsk {
 	return asks
 }
 
-// tell tells the subscriptions to the collection of a change in it.
-func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantChange) {
+// notify notifies the subscriptions to the collection of a change in it.
+func (c *collectionAsk) notify(t *table, key nameKey, s *slot, changes []variantChange) {
 	if c.refused != nil {
 		return
 	}
@@ -148,7 +144,7 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 		now = t.choose(s, c.constraints)
 	}
 	for sub := range c.subs {
-		if c.glob && sub.telling != tellDifference {
+		if c.glob && sub.mode != pushDifference {
 			continue
 		}
 		if sub.dialect == byNames {
@@ -167,7 +163,7 @@ func (c *collectionAsk) tell(t *table, key nameKey, s *slot, changes []variantCh
 			}
 			deleted := change.old
 			if inError {
-				deleted = nil // the error is in its place
+				deleted = nil // the error replaces it
 			}
 			sub.changed(topic{key, markVariant + change.key}, change.now != nil, deleted)
 		}
@@ -182,7 +178,7 @@ func (t *table) entries(key nameKey) []*entry {
 	return nil
 }
 
-// indexMember keeps members in step with slots.
+// indexMember updates members for a name of slots.
 func (t *table) indexMember(key nameKey, exists bool) {
 	if key.collection == "" || key.isGlob() {
 		return
@@ -200,7 +196,7 @@ func (t *table) all() []*Resource {
 	return all
 }
 
-// resources returns those that match.
+// resources returns the resources that match.
 func (s *slot) resources(c dynparam.Constraints) []*Resource {
 	if s == nil {
 		return nil
@@ -222,9 +218,8 @@ func byName(a, b *Resource) int {
 	return cmp.Compare(a.parameters.Key(), b.parameters.Key())
 }
 
-// listings are what wildcard subscriptions with some constraints get, in slices
-// that are shared. They are for one state of the table, and read with Store.mu
-// held.
+// listings caches the resources of wildcard subscriptions by constraints, in shared slices, for one
+// state of the table. It is read with Store.mu held.
 type listings struct {
 	mu    sync.Mutex
 	lists map[listingKey]func() []*Resource
@@ -235,12 +230,11 @@ type listingKey struct {
 	constraints string
 }
 
-// maxListings bounds what is kept for clients that have constraints of their
-// own.
+// maxListings bounds the cache: clients choose the constraints.
 const maxListings = 64
 
-// listing returns what a wildcard subscription gets, ordered by name. The caller
-// holds Store.mu, reading or writing.
+// listing returns the resources of a wildcard subscription, ordered by name. The caller holds
+// Store.mu.
 func (t *table) listing(d dialect, c dynparam.Constraints) []*Resource {
 	l, key := t.listings, listingKey{d, c.Key()}
 	l.mu.Lock()
@@ -271,8 +265,7 @@ func (t *table) list(d dialect, c dynparam.Constraints) []*Resource {
 	return found
 }
 
-// addTo puts value into the set under key, or takes it out of it. There are no
-// empty sets.
+// addTo adds value to the set under key, or removes it. Empty sets are deleted.
 func addTo[K, V comparable](sets map[K]map[V]struct{}, key K, value V, on bool) {
 	set := sets[key]
 	switch {

@@ -107,7 +107,7 @@ func constraintsFor(typeName string, of func(id string) dynparam.Constraints) co
 	}
 }
 
-// learned are the constraints that the client was told for a type.
+// learned are the constraints that the client was sent for a type.
 func learned(t *testing.T, h *holding, typeURL string) dynparam.Constraints {
 	t.Helper()
 	m, err := dynwire.UnmarshalMap(variant(dynparam.MapTypeURL, h.has))

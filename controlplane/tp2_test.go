@@ -156,8 +156,8 @@ func TestTP2_AbsentKeyMatches(t *testing.T) {
 
 func isDelta(c *tp2Client) bool { _, ok := c.wire.(*tp2Delta); return ok }
 
-// A change is told to the subscriptions that it concerns, each of which gets the
-// next variant that matches, or hears that there is none.
+// After a change, each affected subscription gets the next variant that matches, or that there is
+// none.
 func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
@@ -201,8 +201,7 @@ func TestTP2_SubscriptionsAreReevaluated(t *testing.T) {
 	})
 }
 
-// Only a variant that changed gets a new version, and only those who have it are
-// told.
+// Only a changed variant gets a new version, and only its subscribers are sent it.
 func TestTP2_OnlyChangedVariantsAreSent(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {
@@ -329,7 +328,7 @@ func TestTP2_UnusableConstraints(t *testing.T) {
 }
 
 // A removal names the subscription that lost its resource, even if it is the last one to the name:
-// another one may be on its way, of which the server does not know yet.
+// another one may be on its way to the server.
 func TestTP2_DeltaRemovals(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -338,7 +337,7 @@ func TestTP2_DeltaRemovals(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		// asked has the constraints of the subscriptions, by their keys in constraints;
-		// the variants of the same parameters go one after the other, and lost is who
+		// the variants of the same parameters are deleted one by one, and lost is who
 		// has nothing any more after each.
 		asked, gone []string
 		lost        [][]string
@@ -449,7 +448,7 @@ func TestTP2_ClientWithoutLocators(t *testing.T) {
 				if got := resp.GetResources(); len(got) != 1 || string(got[0].GetResource().GetValue()) != tt.want {
 					t.Errorf("delta client of %q got %v, want %q", names, got, tt.want)
 				}
-				// A change of a variant that it does not see is no news.
+				// A change of another variant is not sent.
 				s.setVariant(t, cds, "c", "unseen", "version", "v9", "env", "z")
 				delta.send(&publishedpb.DeltaDiscoveryRequest{TypeUrl: cds, ResponseNonce: resp.GetNonce()})
 				delta.fence()

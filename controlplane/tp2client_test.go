@@ -20,8 +20,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// The methods are called without the generated client, which has a name that no
-// server knows.
+// The methods are called without the generated client, whose service has another name.
 const (
 	adsService  = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 	dpdsService = "/envoy.service.dynamic_parameters.v3.DynamicParametersDiscoveryService/"
@@ -46,49 +45,46 @@ func (a ask) message() *discoverypb.ResourceLocator {
 	return &discoverypb.ResourceLocator{Name: a.name, DynamicParameterConstraints: a.constraints.ToProto()}
 }
 
-// isCollection says whether the subscription is to a glob or to the wildcard.
-func (a ask) isCollection() bool { return strings.HasSuffix(a.name, "*") }
+// isCollection reports whether the subscription is to a glob or the wildcard.
+func (a ask) isCollection() bool { return strings.Contains(a.name, "*") }
 
-// covers says whether a name is in the collection.
+// covers reports whether a name is in the collection.
 func (a ask) covers(name string) bool {
-	rest, ok := strings.CutPrefix(name, strings.TrimSuffix(a.name, "*"))
-	return a.isCollection() && ok && (a.name == "*" || !strings.Contains(rest, "/"))
+	return a.name == "*" || a.isCollection() && isMember(name, a.name)
 }
 
-// holding is what a client has for a subscription: text for a resource, an error
-// or nothing, and for collections each variant of each member.
+// holding is a subscription and what the client has for it: the text of a resource, an error or
+// nothing, and for collections each variant of each member.
 type holding struct {
 	ask ask
-	// wanted is false after the end of a SotW subscription: the client could want
-	// it again before the server has noticed, and then is not told again.
+	// wanted is false after the end of a SotW subscription: the client could subscribe again
+	// before the server has noticed, and then is not sent it again.
 	wanted  bool
 	has     string
 	members map[string]string
 }
 
-// nothing is what a subscription has that was told so; one that was told
-// nothing yet has "".
+// nothing is the text of a subscription without a resource; "" means that nothing was sent yet.
 const nothing = "nothing"
 
-// tp2Client is as simple as a client can be that subscribes by locators and takes
-// of each response what TP2 says.
+// tp2Client is a simple client that subscribes by locators and applies responses as TP2 says.
 type tp2Client struct {
 	t        testing.TB
 	holdings map[string]*holding
 	wire     tp2Wire
 	fences   int
 	store    *controlplane.Store
-	// responses counts them by type, and so says what was not sent.
+	// responses counts responses by type.
 	responses map[string]int
 }
 
-// tp2Wire is what SotW and delta do differently.
+// tp2Wire is the difference between SotW and delta.
 type tp2Wire interface {
-	// change subscribes and unsubscribes; the client has the outcome already.
+	// change subscribes and unsubscribes; the client's holdings are changed already.
 	change(c *tp2Client, added, removed []ask)
 	// name subscribes by a plain name.
 	name(typeURL, name string)
-	// take receives one response, and tells its type.
+	// take receives one response, and returns its type.
 	take(c *tp2Client) (typeURL string)
 }
 
@@ -106,7 +102,7 @@ func newTP2Client(t testing.TB, s *testServer, wire tp2Wire) *tp2Client {
 	return &tp2Client{t: t, holdings: map[string]*holding{}, wire: wire, store: s.store, responses: map[string]int{}}
 }
 
-// subscribe returns what the client will have of it.
+// subscribe returns the new holding.
 func (c *tp2Client) subscribe(typeURL, name string, constraints dynparam.Constraints) *holding {
 	return c.move([]ask{{typeURL, name, constraints}}, nil)[0]
 }
@@ -117,7 +113,7 @@ func (c *tp2Client) move(added, removed []ask) []*holding {
 	var holdings []*holding
 	for _, a := range removed {
 		c.holdings[a.key()].wanted = false
-		if _, ok := c.wire.(*tp2Delta); ok {
+		if isDelta(c) {
 			delete(c.holdings, a.key())
 		}
 	}
@@ -134,16 +130,16 @@ func (c *tp2Client) move(added, removed []ask) []*holding {
 	return holdings
 }
 
-// settle takes in all that is due. It asks for a fence twice: the end of a resource is
-// sent after all else of its push, and that may have the first fence.
+// settle takes all responses that are due. It fences twice: removals are sent at the end of a push,
+// which may contain the first fence.
 func (c *tp2Client) settle() {
 	c.t.Helper()
 	c.fence()
 	c.fence()
 }
 
-// fence asks for a resource of a type that is pushed after all others, and takes in what
-// comes before it.
+// fence subscribes to a resource of a type that is pushed after all others, and takes the responses
+// before it.
 func (c *tp2Client) fence() {
 	c.t.Helper()
 	c.fences++
@@ -161,7 +157,7 @@ func (c *tp2Client) fence() {
 	}
 }
 
-// wants settles and compares.
+// wants settles and compares a holding.
 func (c *tp2Client) wants(h *holding, want string) {
 	c.t.Helper()
 	c.settle()
@@ -182,8 +178,7 @@ func (h *holding) String() string {
 	return strings.Join(members, " ")
 }
 
-// learn takes in what a response says. full says that a response has all
-// resources of the type.
+// learn applies a response. full is set if it has all resources of the type.
 func (c *tp2Client) learn(typeURL string, resources []*discoverypb.Resource, errs []*discoverypb.ResourceError, full bool) {
 	c.t.Helper()
 	seen := map[string]bool{}
@@ -212,7 +207,7 @@ func (c *tp2Client) learn(typeURL string, resources []*discoverypb.Resource, err
 	}
 }
 
-// learnChoice takes the preferred one of the variants that match.
+// learnChoice applies the preferred one of the variants that match.
 func (h *holding) learnChoice(t testing.TB, resources []*discoverypb.Resource, full bool) {
 	var names []*discoverypb.Resource
 	var parameters []dynparam.Parameters
@@ -243,7 +238,7 @@ func (h *holding) learnMembers(t testing.TB, resources []*discoverypb.Resource, 
 	}
 }
 
-// forget is for what a delta response says is gone.
+// forget applies the removals of a delta response.
 func (c *tp2Client) forget(typeURL string, names []string, lost []*discoverypb.ResourceName) {
 	c.t.Helper()
 	for _, h := range c.holdings {
@@ -267,8 +262,7 @@ func (c *tp2Client) forget(typeURL string, names []string, lost []*discoverypb.R
 	}
 }
 
-// dropMember drops a variant of a member from the collections, if the name means
-// one.
+// dropMember drops a variant of a member from the collections, if the name has exact constraints.
 func (c *tp2Client) dropMember(typeURL string, name *discoverypb.ResourceName) {
 	c.t.Helper()
 	values := map[string]string{}
@@ -289,8 +283,7 @@ func (c *tp2Client) dropMember(typeURL string, name *discoverypb.ResourceName) {
 	}
 }
 
-// named returns the subscriptions that a ResourceName means: one, or, if it has
-// no constraints, all of the name.
+// named returns the subscriptions of a ResourceName: one or, without constraints, all of the name.
 func (c *tp2Client) named(typeURL string, name *discoverypb.ResourceName) []*holding {
 	if m := name.GetDynamicParameterConstraints(); m != nil {
 		constraints, err := dynparam.FromProto(m)
@@ -320,7 +313,7 @@ func parametersOf(t testing.TB, r *discoverypb.Resource) dynparam.Parameters {
 	return p
 }
 
-// text is what tests say of a resource, see variant.
+// text is the content of a resource; see variant.
 func text(t testing.TB, r *discoverypb.Resource) string {
 	t.Helper()
 	return string(r.GetResource().GetValue())
@@ -331,16 +324,20 @@ func variant(typeURL, text string) *anypb.Any {
 	return &anypb.Any{TypeUrl: typeURL, Value: []byte(text)}
 }
 
-func tp2Node(id string) *corepb.Node { return &corepb.Node{Id: id} }
+func tp2Node(id string) *corepb.Node {
+	return &corepb.Node{Id: id, ClientFeatures: []string{"xds.config.resource-in-sotw"}}
+}
 
 type tp2SotW struct {
 	*rawClient[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse]
 	node   string
 	nonces map[string]string
+	// facts is set for a client that subscribes by names.
+	facts facts
 }
 
 func newTP2SotW(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}}
+	return &tp2SotW{newRawClient(t, s.store, openTwin[discoverypb.DiscoveryRequest, discoverypb.DiscoveryResponse](s.conn, adsService+"StreamAggregatedResources")), node, map[string]string{}, nil}
 }
 
 func (w *tp2SotW) change(c *tp2Client, added, removed []ask) {
@@ -360,6 +357,10 @@ func (w *tp2SotW) ask(c *tp2Client, typeURL string) {
 			req.ResourceLocators = append(req.ResourceLocators, h.ask.message())
 			req.ResourceNames = append(req.ResourceNames, h.ask.name) // to be ignored
 		}
+	}
+	if w.facts != nil {
+		req.ResourceLocators = nil
+		req.ResourceNames = append(req.ResourceNames, "never") // no names would be a wildcard
 	}
 	w.send(req)
 }
@@ -387,7 +388,11 @@ func (w *tp2SotW) take(c *tp2Client) string {
 		resources = append(resources, r)
 	}
 	full := resp.GetTypeUrl() == lds || resp.GetTypeUrl() == cds
-	c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+	if w.facts != nil {
+		w.facts.learn(c, resp.GetTypeUrl(), resources, nil, resp.GetResourceErrors(), full)
+	} else {
+		c.learn(resp.GetTypeUrl(), resources, resp.GetResourceErrors(), full)
+	}
 	w.ask(c, resp.GetTypeUrl()) // it may have ignored an earlier one, for this response
 	return resp.GetTypeUrl()
 }
@@ -395,13 +400,21 @@ func (w *tp2SotW) take(c *tp2Client) string {
 type tp2Delta struct {
 	*rawClient[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse]
 	node string
+	// facts is set for a client that subscribes by names.
+	facts facts
+	// begun are the types with a request.
+	begun map[string]bool
 }
 
 func newTP2Delta(t testing.TB, s *testServer, node string) tp2Wire {
-	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node}
+	return &tp2Delta{newRawClient(t, s.store, openTwin[discoverypb.DeltaDiscoveryRequest, discoverypb.DeltaDiscoveryResponse](s.conn, adsService+"DeltaAggregatedResources")), node, nil, map[string]bool{}}
 }
 
-func (w *tp2Delta) change(_ *tp2Client, added, removed []ask) {
+func (w *tp2Delta) change(c *tp2Client, added, removed []ask) {
+	if w.facts != nil {
+		w.changeNames(c, added, removed)
+		return
+	}
 	types := map[string]*discoverypb.DeltaDiscoveryRequest{}
 	of := func(typeURL string) *discoverypb.DeltaDiscoveryRequest {
 		if types[typeURL] == nil {
@@ -423,6 +436,38 @@ func (w *tp2Delta) change(_ *tp2Client, added, removed []ask) {
 	}
 }
 
+// changeNames subscribes and unsubscribes by names. The first request of a type has the
+// versions of what the client has.
+func (w *tp2Delta) changeNames(c *tp2Client, added, removed []ask) {
+	for _, typeURL := range modelTypes {
+		req := &discoverypb.DeltaDiscoveryRequest{TypeUrl: typeURL}
+		for _, a := range added {
+			if a.typeURL == typeURL {
+				req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, a.name)
+			}
+		}
+		for _, a := range removed {
+			if a.typeURL == typeURL {
+				req.ResourceNamesUnsubscribe = append(req.ResourceNamesUnsubscribe, a.name)
+			}
+		}
+		w.facts.forgetUnwanted(c, typeURL)
+		if len(req.ResourceNamesSubscribe) == 0 && (!w.begun[typeURL] || len(req.ResourceNamesUnsubscribe) == 0) {
+			continue
+		}
+		if !w.begun[typeURL] {
+			w.begun[typeURL] = true
+			req.InitialResourceVersions = map[string]string{}
+			for name, f := range w.facts[typeURL] {
+				if f.version != "" {
+					req.InitialResourceVersions[name] = f.version
+				}
+			}
+		}
+		w.send(req)
+	}
+}
+
 func (w *tp2Delta) name(typeURL, name string) {
 	w.send(&discoverypb.DeltaDiscoveryRequest{Node: tp2Node(w.node), TypeUrl: typeURL, ResourceNamesSubscribe: []string{name}})
 }
@@ -430,7 +475,13 @@ func (w *tp2Delta) name(typeURL, name string) {
 func (w *tp2Delta) take(c *tp2Client) string {
 	c.t.Helper()
 	resp := w.recv()
-	if resp.GetTypeUrl() != custom {
+	switch {
+	case resp.GetTypeUrl() == custom:
+	case w.facts != nil:
+		w.facts.learn(c, resp.GetTypeUrl(), resp.GetResources(), resp.GetRemovedResources(), resp.GetResourceErrors(), false)
+		w.facts.forgetUnwanted(c, resp.GetTypeUrl()) // it was on its way
+		w.send(&discoverypb.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()})
+	default:
 		c.forget(resp.GetTypeUrl(), resp.GetRemovedResources(), resp.GetRemovedResourceNames())
 		c.learn(resp.GetTypeUrl(), resp.GetResources(), resp.GetResourceErrors(), false)
 	}

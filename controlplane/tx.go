@@ -12,8 +12,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Tx collects the changes of one [Store.Update]. It is valid only within the
-// function it was given to, and for one goroutine.
+// Tx collects the changes of one [Store.Update]. It is valid only within that function, for one
+// goroutine.
 type Tx struct {
 	store   *Store
 	changes map[slotKey]*draft
@@ -25,22 +25,19 @@ type slotKey struct {
 	name    nameKey
 }
 
-// Set adds resources or replaces those of the same type and name. The name is
-// the message's field name, or cluster_name if it has none
-// (ClusterLoadAssignment). A message without a name makes the update fail. The
-// message is serialized here; the caller may change it afterwards.
+// Set adds resources or replaces those of the same type and name. The name is the message's field
+// name or cluster_name (ClusterLoadAssignment); a message without a name makes the update fail. The
+// message is serialized at once; the caller may change it afterwards.
 //
-// The resources have no dynamic parameters. Variants of the same name that have
-// some stay; see [Tx.SetVariant].
+// The resources have no dynamic parameters. Variants of the same name with parameters stay; see
+// [Tx.SetVariant].
 func (tx *Tx) Set(messages ...proto.Message) { tx.SetVariant(nil, messages...) }
 
-// SetVariant is Set for the variants of resources that have these dynamic
-// parameters (xRFC TP2). Other variants of the same names stay as they are. An
-// earlier SetError of the name ends.
+// SetVariant is Set for the variants of resources with these dynamic parameters (xRFC TP2). Other
+// variants of the same names stay. It ends an earlier SetError of the name.
 //
-// Best practice is that all variants of a resource have the same keys, with one
-// variant for every value that clients may ask for (TP2, "Matching Behavior and
-// Best Practices").
+// Best practice is that all variants of a resource have the same keys, and that there is a variant
+// for every value that clients may require (TP2, "Matching Behavior and Best Practices").
 func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message) {
 	for _, m := range messages {
 		if isNil(m) {
@@ -56,12 +53,12 @@ func (tx *Tx) SetVariant(parameters map[string]string, messages ...proto.Message
 	}
 }
 
-// SetNamed is [Tx.SetVariant] for a message under a name of the caller's choice; nil
-// parameters are none. A *anypb.Any is taken as the serialized resource itself, whatever
-// its bytes. The name may be one of xRFC TP1 (xdstp:), but not that of a glob collection.
+// SetNamed is [Tx.SetVariant] for a message under a given name; parameters may be nil. An *anypb.Any
+// is the serialized resource itself, whatever its bytes. The name may be one of xRFC TP1 (xdstp:),
+// but not that of a glob collection.
 //
-// Names of TP1 that differ only in how they are written are one name. The spelling that
-// is stored first stays until the resource changes.
+// Spellings of a TP1 name with the same canonical form are one name. The spelling that was stored
+// first stays until the resource changes.
 func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Message) {
 	if isNil(m) {
 		tx.fail(fmt.Errorf("set %q: the message is nil", name))
@@ -85,15 +82,13 @@ func (tx *Tx) SetNamed(name string, parameters map[string]string, m proto.Messag
 	tx.draft(r.packed.TypeUrl, key).set(&entry{resource: r})
 }
 
-// SetDPDS stores a resource that tells each client the constraints to subscribe with (TP2,
-// "Server-Specified Constraints"): of returns them for the client's node. Its error, for
-// instance one of package status, is sent to the client in place of the resource. It is
-// called again when of is replaced, or on [Store.RefreshDPDS]; a client is sent the answer
-// only if it changed.
+// SetDPDS stores a resource with the constraints that each client must subscribe with (TP2,
+// "Server-Specified Constraints"): of returns them for the client's node. Its error, for instance one
+// of package status, is sent to the client in place of the resource. It is called again when of is
+// replaced, or on [Store.RefreshDPDS]; a client is sent the answer only if it changed.
 //
-// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, and get no such resource
-// through a glob collection. A name by which they could not subscribe to it, such as one of
-// another type, is a fault.
+// The type URL is [dynparam.MapTypeURL]; clients subscribe by name, not through a glob collection. A
+// name that they could not subscribe to, such as one of another type, makes the update fail.
 func (tx *Tx) SetDPDS(name string, of Constraints) {
 	key, err := ofResource(name)
 	switch {
@@ -112,7 +107,7 @@ func (tx *Tx) SetDPDS(name string, of Constraints) {
 	tx.draft(dynparam.MapTypeURL, key).set(&entry{computed: &computed{name: name, of: of}})
 }
 
-// ofResource reports whether a resource can be stored under a name.
+// ofResource returns an error if no resource can be stored under the name.
 func ofResource(name string) (nameKey, error) {
 	key, err := storable(name)
 	if err == nil && key.isGlob() {
@@ -121,17 +116,14 @@ func ofResource(name string) (nameKey, error) {
 	return key, err
 }
 
-// SetError puts an error in place of a resource (xRFC TP3), with all its
-// variants: clients that subscribed to the name are sent st, each of them once,
-// instead of the resource. It replaces what is under that name; setting a
-// variant, and Delete, end it. The name may be that of a glob collection, which
-// then is in error as a whole: its subscribers are told nothing of its members
-// until the error is deleted.
+// SetError replaces a resource, with all its variants, by an error (xRFC TP3): each client that
+// subscribed to the name is sent st, once. Setting a variant, and Delete, end it. The name may be
+// that of a glob collection, which then is in error as a whole: its subscribers are sent nothing
+// about its members until the error is deleted.
 //
-// Codes decide what clients do. NOT_FOUND and PERMISSION_DENIED let them drop a
-// version that they have; all others are transient, and they keep it. A nil or
-// OK st, an empty typeURL or name, and "*" make the update fail: TP3 has no
-// errors for wildcard subscriptions.
+// The code decides what clients do: NOT_FOUND and PERMISSION_DENIED let them drop the resource; with
+// all others, which are transient, they keep it. A nil or OK st, an empty typeURL or name, and "*"
+// make the update fail: TP3 has no errors for wildcard subscriptions.
 func (tx *Tx) SetError(typeURL, name string, st *status.Status) {
 	key, badName := storable(name)
 	if e := tx.newError(typeURL, name, dynparam.Parameters{}, st, badName); e != nil {
@@ -140,10 +132,9 @@ func (tx *Tx) SetError(typeURL, name string, st *status.Status) {
 	}
 }
 
-// SetVariantError puts an error in place of one variant: subscriptions that
-// would get the variant with these parameters get st. Other variants of the name
-// stay as they are. So some clients can be told PERMISSION_DENIED, and others
-// get the resource.
+// SetVariantError replaces one variant by an error: subscriptions that would get the variant with
+// these parameters get st. Other variants of the name stay. So some clients can get
+// PERMISSION_DENIED, and others the resource.
 func (tx *Tx) SetVariantError(typeURL, name string, parameters map[string]string, st *status.Status) {
 	key, badName := ofResource(name)
 	p, badParameters := dynparam.NewParameters(parameters)
@@ -152,7 +143,7 @@ func (tx *Tx) SetVariantError(typeURL, name string, parameters map[string]string
 	}
 }
 
-// newError returns nil, and makes the update fail, if anything is wrong.
+// newError returns nil, and makes the update fail, if the error cannot be stored.
 func (tx *Tx) newError(typeURL, name string, p dynparam.Parameters, st *status.Status, bad error) *entry {
 	if name == "" {
 		bad = errors.New("the name is empty")
@@ -170,7 +161,7 @@ func (tx *Tx) newError(typeURL, name string, p dynparam.Parameters, st *status.S
 	return &entry{err: e}
 }
 
-// storable reports whether something can be stored under a name.
+// storable returns an error if nothing can be stored under the name.
 func storable(name string) (nameKey, error) {
 	switch {
 	case !utf8.ValidString(name):
@@ -181,9 +172,8 @@ func storable(name string) (nameKey, error) {
 	return keyOf(name), nil
 }
 
-// Delete removes a resource with all its variants, or the error in its place, if
-// there is one. Clients that have the resource are told later; see
-// [Options.RemovalDelay].
+// Delete removes a resource with all its variants, or the error in its place. Clients that have the
+// resource learn of it later; see [Options.RemovalDelay].
 func (tx *Tx) Delete(typeURL, name string) {
 	tx.draft(typeURL, keyOf(name)).replace(nil)
 }
@@ -199,9 +189,8 @@ func (tx *Tx) DeleteVariant(typeURL, name string, parameters map[string]string) 
 	tx.draft(typeURL, keyOf(name)).delete(p.Key())
 }
 
-// DeleteAll removes every resource of a type and every error. Together with Set
-// after it, it replaces the type as a whole; resources that come back with the
-// same bytes did not change.
+// DeleteAll removes all resources and errors of a type. Followed by Set it replaces the type as a
+// whole; resources that are set with the same bytes do not change.
 func (tx *Tx) DeleteAll(typeURL string) {
 	for key, d := range tx.changes {
 		if key.typeURL == typeURL {
@@ -213,12 +202,11 @@ func (tx *Tx) DeleteAll(typeURL string) {
 	}
 }
 
-// Get returns the resource without dynamic parameters as this update would leave
-// it, nil if there is none.
+// Get returns the resource without dynamic parameters after this update, nil if there is none.
 func (tx *Tx) Get(typeURL, name string) *Resource { return tx.entry(typeURL, name).asResource() }
 
-// Error returns the error in place of a resource without dynamic parameters, or
-// of the whole name, as this update would leave it, nil if there is none.
+// Error returns the error in place of a resource without dynamic parameters, or of the whole name,
+// after this update, nil if there is none.
 func (tx *Tx) Error(typeURL, name string) *status.Status { return tx.entry(typeURL, name).asError() }
 
 func (tx *Tx) entry(typeURL, name string) *entry {
@@ -231,7 +219,7 @@ func (tx *Tx) entry(typeURL, name string) *entry {
 	return s.variant("")
 }
 
-// draft returns what the update does to a name.
+// draft returns the change that the update makes to a name.
 func (tx *Tx) draft(typeURL string, key nameKey) *draft {
 	d := tx.changes[slotKey{typeURL, key}]
 	if d == nil {

@@ -8,36 +8,36 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Bounds of what one stream keeps of deleted resources. Beyond them the oldest go.
+// Bounds of the deleted resources that one stream keeps. Beyond them the oldest are removed.
 const (
 	maxWithdrawals     = 10_000
 	maxWithdrawalBytes = 32 << 20
 )
 
-// withdrawal is a resource that the store has no more and the client is still to have.
+// withdrawal is a deleted resource that is kept for the client until it is due.
 type withdrawal struct {
 	sub   *subscription
 	topic topic
-	// old is what the store had last. The withdrawal is over when subscription.kept
-	// has something else under the topic.
+	// old is the deleted entry. The withdrawal is over when subscription.kept has something
+	// else under the topic.
 	old *entry
 	due time.Time
 }
 
 func (w *withdrawal) size() int { return w.old.resource.size() }
 
-// keptEntries are the resources that the store has no more and the client is still to have;
-// see Options.RemovalDelay. stream.mu guards them.
+// keptEntries are the deleted resources that are kept for the client; see Options.RemovalDelay.
+// stream.mu guards them.
 type keptEntries map[topic]*entry
 
-// withdrawals are those of one stream. stream.mu guards them.
+// withdrawals are the withdrawals of one stream. stream.mu guards them.
 type withdrawals struct {
-	// delay is zero or less if there are none.
+	// delay is zero or less if deletions are not delayed.
 	delay time.Duration
-	// completeOnly: the client can be told of a removal only by a response that is
-	// complete (SotW without Options.NotFoundErrors).
+	// completeOnly is set if only a complete response can report a removal (SotW without
+	// Options.NotFoundErrors).
 	completeOnly bool
-	// queue is in the order of due, and has withdrawals that are over, too.
+	// queue is in the order of due. It includes withdrawals that are over.
 	queue []withdrawal
 	// bytes is the size of the resources in queue.
 	bytes int
@@ -51,19 +51,19 @@ func newWithdrawals() withdrawals {
 	return w
 }
 
-// delaysRemoval reports whether other resources lead to those of the type.
+// delaysRemoval reports whether other resources refer to those of the type.
 func delaysRemoval(typeURL string) bool {
 	return typeURL != typeurl.Listener && typeURL != dynparam.MapTypeURL
 }
 
-// withdraw keeps for the client what the store has just deleted, and reports whether it does.
-// old is nil if the end is not a deletion. The caller holds stream.mu.
+// withdraw keeps for the client what the store has just deleted, and reports whether it does. old
+// is nil if it was not a deletion. The caller holds stream.mu.
 func (sub *subscription) withdraw(tp topic, old *entry) bool {
 	s := sub.stream
 	switch {
 	case s.withdrawals.delay <= 0 || s.released || !delaysRemoval(sub.typeURL):
 		return false
-	case sub.telling == tellChanged && s.withdrawals.completeOnly:
+	case sub.mode == pushChanged && s.withdrawals.completeOnly:
 		return false
 	case old.asResource() == nil || !sub.hasResource(tp):
 		return false
@@ -87,28 +87,27 @@ func (sub *subscription) withdraw(tp topic, old *entry) bool {
 	return sub.kept[tp] != nil
 }
 
-// hasResource reports whether the client was sent a resource under the topic, and does not
-// ask for it again. In SotW what a wildcard covers is taken to have been sent; of what was
-// not, see sotw.dropUnsent.
+// hasResource reports whether the client was sent a resource under the topic, and has not
+// subscribed to it again. In SotW what a wildcard covers counts as sent; dropUnsent corrects that.
 func (sub *subscription) hasResource(tp topic) bool {
 	if sub.pending.topics[tp] || sub.pending.allAgain {
 		return false
 	}
-	told := sub.told[tp]
-	if sub.telling == tellDifference {
-		return told != nil && told.resource != nil
+	sent := sub.sent[tp]
+	if sub.mode == pushDifference {
+		return sent != nil && sent.resource != nil
 	}
-	return told == nil
+	return sent == nil
 }
 
-// restore ends a withdrawal without a response: the client has the resource again, or no
-// longer asks for it.
+// restore ends a withdrawal without a response: the resource exists again, or the client has
+// unsubscribed.
 func (kept keptEntries) restore(tp topic) { delete(kept, tp) }
 
 // endWithdrawal makes the removal of a resource due. The caller holds stream.mu.
 func (sub *subscription) endWithdrawal(tp topic) {
 	sub.kept.restore(tp)
-	if sub.telling == tellAll {
+	if sub.mode == pushAll {
 		sub.pending.all = true
 		if !sub.named(tp) {
 			return
@@ -117,8 +116,8 @@ func (sub *subscription) endWithdrawal(tp topic) {
 	sub.pending.add(tp, false)
 }
 
-// endFirst takes the oldest withdrawal off the queue, and ends it if it is not over. The
-// caller holds stream.mu.
+// endFirst removes the oldest withdrawal from the queue, and ends it unless it is over. The caller
+// holds stream.mu.
 func (s *stream) endFirst() {
 	q := &s.withdrawals
 	first := q.queue[0]
@@ -142,7 +141,7 @@ func (s *stream) rearm() {
 	q.timer.Reset(time.Until(q.queue[0].due))
 }
 
-// endWithdrawals ends what is due. exchange calls it when the timer fires.
+// endWithdrawals ends the withdrawals that are due. exchange calls it when the timer fires.
 func (s *stream) endWithdrawals() {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
@@ -163,9 +162,9 @@ func (s *stream) dropWithdrawals() {
 	s.withdrawals.timer.Stop()
 }
 
-// asksAgain is for what a client asks for again: it is told what exists. The caller
-// holds stream.mu.
-func (sub *subscription) asksAgain(tp topic) {
+// requestedAgain ends the withdrawals of what the client subscribes to again. The caller holds
+// stream.mu.
+func (sub *subscription) requestedAgain(tp topic) {
 	if tp.name.isGlob() || sub.isWildcard(tp) {
 		sub.endWithdrawalsIf(func(member topic, old *entry) bool {
 			return sub.isWildcard(tp) || member.name.collection == tp.name.collection
@@ -177,8 +176,7 @@ func (sub *subscription) asksAgain(tp topic) {
 	}
 }
 
-// endWithdrawalsOf ends those of the variants of a name that is now in error. The caller
-// holds Store.mu.
+// endWithdrawalsOf ends those of a name, which is now in error. The caller holds Store.mu.
 func (sub *subscription) endWithdrawalsOf(key nameKey) {
 	sub.stream.mu.Lock()
 	defer sub.stream.mu.Unlock()
@@ -195,7 +193,7 @@ func (sub *subscription) endWithdrawalsIf(end func(topic, *entry) bool) {
 	sub.stream.markDue(sub)
 }
 
-// resources returns those that belong in a complete response.
+// resources returns the kept resources.
 func (kept keptEntries) resources() []*Resource {
 	resources := make([]*Resource, 0, len(kept))
 	for _, old := range kept {
@@ -204,8 +202,8 @@ func (kept keptEntries) resources() []*Resource {
 	return resources
 }
 
-// dropUnsent ends the withdrawals of what was not in the last complete response, sent,
-// which is ordered by name.
+// dropUnsent ends the withdrawals of resources that were not in the last complete response, which
+// is ordered by name.
 func (kept keptEntries) dropUnsent(sent []*Resource) {
 	maps.DeleteFunc(kept, func(_ topic, old *entry) bool { return !hasName(sent, old.resource.name) })
 }

@@ -17,8 +17,7 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// Given a client that takes everything, and resources that come and go without end, then what
-// is kept of them is bounded: the oldest are told as removed.
+// However many resources are deleted, a bounded number is kept: the oldest are removed.
 func TestWithdrawals_AreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -58,7 +57,6 @@ func TestWithdrawals_AreBounded(t *testing.T) {
 	})
 }
 
-// Given large resources, then their size counts.
 func TestWithdrawals_AreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	store := NewStore()
@@ -82,8 +80,7 @@ func TestWithdrawals_AreBoundedInBytes(t *testing.T) {
 	store.release(p.stream)
 }
 
-// Given what a client asked for and was never sent, when it is deleted, then the client is told that
-// it does not exist, and is not sent it for a while.
+// A resource that was deleted before it was sent is reported as removed, and not kept.
 func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 	t.Parallel()
 	set := func(t *testing.T, store *Store) {
@@ -139,8 +136,8 @@ func TestWithdrawals_NotOfWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-// Given any order of updates, requests and pushes, then a client has what it is subscribed to for at
-// least as long as the store does, and at last no longer.
+// In any order of updates, requests and pushes, a client has its resources at least as long
+// as the store, and no longer once the delay has passed.
 func TestWithdrawals_Converge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// A delay that does not pass in a test, and one that does.
+// A delay that does not end during a test, and one that does.
 const long, short = time.Hour, 20 * time.Millisecond
 
 func withdrawing(t testing.TB, delay time.Duration, opts ...controlplane.Options) *testServer {
@@ -71,7 +71,7 @@ func TestWithdrawal_DeltaClientKeepsUntilItUnsubscribes(t *testing.T) {
 		// Others go on.
 		s.set(t, resource(typeURL, "b", "2"))
 		c.want(typeURL, "b")
-		// To another client, and to this one once it has let go, it does not exist.
+		// For another client, and for this one after it unsubscribed, it does not exist.
 		late := s.openDelta(t)
 		late.subscribe(typeURL, "a")
 		late.want(typeURL, "-a")
@@ -139,7 +139,7 @@ func wantErrors(t *testing.T, resp *discoverypb.DiscoveryResponse, typeURL strin
 	}
 }
 
-// Complete responses have the Cluster as long as it is kept.
+// Complete responses include kept Clusters.
 func TestWithdrawal_SotWClustersStayInResponses(t *testing.T) {
 	t.Parallel()
 	for _, wildcard := range []bool{false, true} {
@@ -231,7 +231,7 @@ func TestWithdrawal_WildcardEndsWithTheDelay(t *testing.T) {
 	sotw.want(cds, "a", in("d/b"))
 }
 
-// A resource that is back is served, and nobody was told that it was gone.
+// A resource that is added again is served, and no removal was sent.
 func TestWithdrawal_ResourceComesBack(t *testing.T) {
 	t.Parallel()
 	eachReferred(t, func(t *testing.T, typeURL string) {
@@ -253,7 +253,7 @@ func TestWithdrawal_ResourceComesBack(t *testing.T) {
 	})
 }
 
-// Access that is taken away holds at once, and so does the end of what nothing leads to.
+// Revoked access takes effect at once, and so does the deletion of a Listener.
 func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
 	t.Parallel()
 	s := withdrawing(t, long)
@@ -287,7 +287,7 @@ func TestWithdrawal_NotOfErrorsAndListeners(t *testing.T) {
 	}
 }
 
-// A client whose node may see a variant no more does not keep it.
+// A client does not keep a variant that its node's constraints no longer match.
 func TestWithdrawal_NotOfWhatConstraintsTookAway(t *testing.T) {
 	t.Parallel()
 	p := newPolicy("n", "direct")
@@ -329,7 +329,7 @@ func TestWithdrawal_Variants(t *testing.T) {
 			c.wants(a, "old")
 			b := c.move([]ask{{typeURL, "r", exactly(t, "env", "b")}}, []ask{a.ask})[0]
 			c.wants(b, "new")
-			// Both are gone; the one that was let go is told again to who asks for it.
+			// Both are deleted; a new subscription to the one that was dropped gets nothing.
 			s.deleteVariant(t, typeURL, "r", "env", "b")
 			c.wants(b, "new")
 			a = c.subscribe(typeURL, "r", exactly(t, "env", "a"))
@@ -342,8 +342,8 @@ func TestWithdrawal_Variants(t *testing.T) {
 	})
 }
 
-// A client as gRPC C-core is one: its routes name a Cluster until it has taken in new ones, which it
-// does late. No Cluster, or endpoints of one, that its routes name may go before.
+// A client like gRPC C-core, whose routes refer to the old Cluster until it applies new ones, late. It
+// must not lose the Cluster, or its endpoints, before.
 func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
 	t.Parallel()
 	old := []proto.Message{cluster("old"), xdsmsg.SimpleEndpoints("old", "1.1.1.1:1")}
@@ -408,7 +408,7 @@ func TestWithdrawal_ClientThatStillNamesTheOldCluster(t *testing.T) {
 	})
 }
 
-// An error in place of all variants takes away those that a collection has, and those that it keeps.
+// An error in place of all variants removes those of a collection, kept ones included.
 func TestWithdrawal_NotOfVariantsOfWhatIsDenied(t *testing.T) {
 	t.Parallel()
 	eachVariant(t, func(t *testing.T, open func(*testServer, string) *tp2Client) {

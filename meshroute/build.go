@@ -11,23 +11,23 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// Input is what a Mesh is built from. Nothing in it is to be changed afterwards.
+// Input is the input of Build. It must not be changed afterwards.
 type Input struct {
-	// Services have different names.
+	// Services have unique names.
 	Services []*Service
-	// Policies were made by Parse, and have different names.
+	// Policies are from Parse, and have unique names.
 	Policies []*Policy
 	Denials  []Denial
-	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name".
-	// Empty: their names are "name". DPDS is for resources with an authority only.
+	// Authority gives resources names of xRFC TP1, "xdstp://authority/type/name"; if it is empty,
+	// they have plain names. Only resources with an authority use DPDS.
 	Authority string
 }
 
-// Build builds a Mesh. The order of the input does not matter. The error is a
-// *[Faults]: names that occur twice, and services that are not valid.
+// Build builds a Mesh. The order of the input does not matter. The error is a *[Faults]: duplicate names
+// and invalid services.
 //
-// previous, which may be nil, is an earlier Mesh, with which the new one shares, by
-// pointer, everything that depends on nothing that changed.
+// previous is an earlier Mesh, or nil. The new one shares with it, by pointer, everything that does not
+// depend on changed input.
 func Build(in Input, previous *Mesh) (*Mesh, error) {
 	b := &builder{in: in, mesh: &Mesh{naming: naming{in.Authority}}}
 	if previous != nil && previous.naming == b.mesh.naming {
@@ -53,14 +53,14 @@ type builder struct {
 	faults   Faults
 
 	policies map[string]*Policy
-	// parts are by destination, those for all services under "".
+	// parts are by destination; those for all services are under "".
 	parts   map[string][]meshpolicy.Part
 	denials map[string][]Denial
 	// subsets are by service.
 	subsets map[string]map[string]meshpolicy.Subset
 }
 
-// index groups the input by the service that it is about.
+// index groups the input by service.
 func (b *builder) index() {
 	b.mesh.services = make(map[string]*Service, len(b.in.Services))
 	for _, s := range b.in.Services {
@@ -116,8 +116,7 @@ func (b *builder) compileServices() {
 	}
 }
 
-// service returns the resources of a service, those of the previous build if it has
-// not changed.
+// service returns the resources of a service, or those of the previous build if it is unchanged.
 func (b *builder) service(s *Service) (*serviceResources, error) {
 	ids := slices.Sorted(maps.Keys(b.subsets[s.Name]))
 	var old *serviceResources

@@ -22,8 +22,8 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Everything that any input gives is accepted by Envoy and by dynxds, and does not
-// depend on the order of the input or on what was built before.
+// The resources of any input are valid for Envoy and dynxds, and do not depend on the order of the input
+// or on the previous mesh.
 func TestBuild_Properties(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 10))
@@ -87,13 +87,12 @@ func checkChanges(t *testing.T, before, after *Mesh) {
 		delete(held, r.key())
 	}
 	if len(held) > 0 {
-		t.Fatalf("%d resources are gone, and Changes does not say so", len(held))
+		t.Fatalf("%d resources were removed, and Changes does not have them", len(held))
 	}
 }
 
-// A change of one policy touches the services that it is about, and no others; a
-// change of lines or of other files touches none.
-func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
+// A change of a policy affects only its services; a change of its lines or file affects none.
+func TestBuild_ReusesUnchangedResources(t *testing.T) {
 	t.Parallel()
 	text := func(header string) string {
 		return "name: p\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: s1}\n    rules:\n" +
@@ -131,13 +130,12 @@ func TestBuild_WhatIsTheSameIsTakenOver(t *testing.T) {
 	fourth := mustBuild(t, in, third)
 	for _, r := range first.Resources() {
 		if r.Name != "s1" && r.Name != "s3" && !slices.Contains(fourth.Resources(), r) {
-			t.Errorf("%s %s was made anew", r.TypeURL, r.Name)
+			t.Errorf("%s %s was rebuilt", r.TypeURL, r.Name)
 		}
 	}
 }
 
-// xRFC TP3: what refers to a service that there is not is NOT_FOUND, for the clients
-// that have the rule.
+// xRFC TP3: a reference to a missing service is NOT_FOUND for the clients that have the rule.
 func TestBuild_MissingServices(t *testing.T) {
 	t.Parallel()
 	policies := []*Policy{
@@ -322,7 +320,7 @@ func TestBuild_Faults(t *testing.T) {
 	policytest.Equal(t, "faults", strings.Join(want, "\n"), fmt.Sprint(err))
 }
 
-// TP2, "Migrating From Node Metadata": who a node is.
+// TP2, "Migrating From Node Metadata".
 func TestClientFromNode(t *testing.T) {
 	t.Parallel()
 	metadata := func(fields map[string]any) *structpb.Struct {

@@ -10,28 +10,28 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// Client is who asks. Policies select clients by Service, the name of the service that it
-// is part of, and by Tags, a map[string]string in which an empty value counts as none.
-// Its Implementation decides what it can be sent. Any of the three may be zero.
+// Client describes an xDS client. Policies select clients by Service, the name of the client's own
+// service, and by Tags, a map[string]string in which an empty value counts as none. Its Implementation
+// decides what it can be sent. Any of the three may be zero.
 type Client = meshpolicy.Client
 
-// Implementation is whose xDS client a client is. The zero value is [Dynxds].
+// Implementation is the implementation of an xDS client. The zero value is [Dynxds].
 type Implementation = meshpolicy.Implementation
 
-// The implementations, as far as they differ in what they can be sent.
+// The implementations that differ in what they can be sent.
 const (
-	// Dynxds takes everything. Its clients say so in Node.client_features.
+	// Dynxds supports everything. Its clients announce that in Node.client_features.
 	Dynxds = meshpolicy.Dynxds
 	// GRPCGo is the xds package of gRPC-Go.
 	GRPCGo = meshpolicy.GRPCGo
-	// OtherGRPC is gRPC in another language, or a client that does not say what it is.
+	// OtherGRPC is gRPC in another language, or an unknown client.
 	OtherGRPC = meshpolicy.OtherGRPC
-	// Envoy takes all routes.
+	// Envoy supports all routes.
 	Envoy = meshpolicy.Envoy
 )
 
-// implementationOf goes by what a client says of itself. One that says nothing is taken
-// for one that can do the least.
+// implementationOf returns the implementation that a node announces. An unknown one counts as the
+// least capable.
 func implementationOf(node *corepb.Node) Implementation {
 	switch {
 	case slices.Contains(node.GetClientFeatures(), bootstrap.ClientFeature):
@@ -45,9 +45,9 @@ func implementationOf(node *corepb.Node) Implementation {
 	}
 }
 
-// ClientFromNode returns who a node says that it is: the strings in its metadata are
-// its tags, and the one called "service" is its service. Without that its cluster is.
-// Its implementation is told by client_features and the user agent.
+// ClientFromNode returns the client of a node: the strings in its metadata are the tags; the one named
+// "service", or else the cluster, is the service; client_features and the user agent are the
+// implementation.
 func ClientFromNode(node *corepb.Node) Client {
 	c := Client{Service: node.GetCluster(), Tags: make(map[string]string), Implementation: implementationOf(node)}
 	for key, value := range node.GetMetadata().GetFields() {

@@ -28,21 +28,19 @@ import (
 
 // serviceResources are the resources of a service that do not depend on the routes to it.
 type serviceResources struct {
-	// service and subsets are the input, the subsets by their ids; digest is that
-	// of both.
+	// service and subsets (their ids) are the input, and digest is its digest.
 	service *Service
 	subsets []string
 	digest  [sha256.Size]byte
 	list    []*Resource
-	// empty has the ids of subsets without an endpoint.
+	// empty are the ids of subsets without an endpoint.
 	empty map[string]bool
-	// names says that the addresses of endpoints are host names in part.
+	// names is set if some endpoints have host names.
 	names bool
 }
 
-// compileService returns the Listener of a service, and a Cluster and a
-// ClusterLoadAssignment for the service and for each of its subsets that policies
-// refer to; subsets are in order.
+// compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
+// service and each of the subsets.
 func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*serviceResources, error) {
 	r := &serviceResources{empty: make(map[string]bool)}
 	listener, err := n.listener(s)
@@ -60,8 +58,8 @@ func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*service
 	return r, nil
 }
 
-// addEndpoints adds the ClusterLoadAssignment of a subset. If it has host names, clients
-// that would reject these get a variant without them.
+// addEndpoints adds the ClusterLoadAssignment of a subset. If it has host names, there is a variant
+// without them for clients that reject them.
 func (r *serviceResources) addEndpoints(n naming, s *Service, sub meshpolicy.Subset) error {
 	assignment := n.assignment(s, sub, (*Endpoint).isAny)
 	r.add(EndpointsType, assignment.GetClusterName(), assignment)
@@ -82,8 +80,8 @@ func (r *serviceResources) addEndpoints(n naming, s *Service, sub meshpolicy.Sub
 	return nil
 }
 
-// deadID is the id of the Cluster of a service that has no endpoints. No subset has it,
-// as there is no "=" in it. It is part of the errors that some clients give RPCs.
+// deadID is the id of a Cluster without endpoints. No subset has it, as it has no "=". It is part of the
+// error of RPCs in some clients.
 func deadID(service string) string { return service + ";redirects-are-not-followed" }
 
 // deadCluster returns the Cluster and its assignment.
@@ -100,7 +98,7 @@ func (r *serviceResources) add(typeURL, name string, m proto.Message) {
 	r.list = append(r.list, &Resource{TypeURL: typeURL, Name: name, Message: m})
 }
 
-// serviceDigest is equal for services that look the same to clients.
+// serviceDigest is equal for services with equal resources.
 func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q\n", s.Name)
@@ -124,7 +122,7 @@ func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// ads is the source of everything: the stream that the client has.
+// ads is the config source of all resources: the client's ADS stream.
 func ads() *corepb.ConfigSource {
 	return &corepb.ConfigSource{
 		ResourceApiVersion:    corepb.ApiVersion_V3,
@@ -164,8 +162,8 @@ func (n naming) cluster(s meshpolicy.Subset) *clusterpb.Cluster {
 			EdsConfig: ads(), ServiceName: n.resource(endpointsName, s.ID),
 		},
 		LbPolicy: clusterpb.Cluster_ROUND_ROBIN,
-		// Envoy speaks HTTP/1.1 without it. Its successor, HttpProtocolOptions, is an
-		// extension, which not every tool that shows Clusters can print.
+		// Without it Envoy uses HTTP/1.1. Its successor, HttpProtocolOptions, is an extension
+		// that some tools cannot print.
 		//lint:ignore SA1019 the successor is what grpcdebug cannot print
 		Http2ProtocolOptions: &corepb.Http2ProtocolOptions{},
 	}
@@ -195,8 +193,8 @@ func (e *Endpoint) isIP() bool {
 	return err == nil && ip.Zone() == ""
 }
 
-// assignment returns the endpoints of a subset that are wanted. A locality weighs as much
-// as its endpoints together, so that the weights of endpoints count across localities.
+// assignment returns the wanted endpoints of a subset. The weight of a locality is the sum of its
+// endpoints', so that these are relative to each other across localities.
 func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpoint) bool) *endpointpb.ClusterLoadAssignment {
 	groups := make(map[group]*endpointpb.LocalityLbEndpoints)
 	for i := range s.Endpoints {
@@ -252,7 +250,7 @@ func splitAddress(address string) (host string, port uint32, ok bool) {
 	return host, uint32(n), err == nil && n > 0
 }
 
-// check returns what is wrong with a service.
+// check returns the faults of a service.
 func (s *Service) check() []document.Fault {
 	var faults []document.Fault
 	fault := func(path, problem string, args ...any) {

@@ -13,21 +13,21 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// destination is a service as clients reach it.
+// destination is a service with its policies.
 type destination struct {
 	*compiled
-	// parts are what policies say of it, from least to most specific.
+	// parts are the policies' parts for it, from least to most specific.
 	parts []meshpolicy.Part
 }
 
-// compiled is what depends on the digest alone, and is shared by builds.
+// compiled depends only on the digest, and is shared by builds.
 type compiled struct {
 	digest   [sha256.Size]byte
 	variants *variants
 	// missing is the error in place of the Listener of a service that does not exist.
 	missing *Resource
-	// dead are the Cluster without endpoints that stands for what a client cannot do,
-	// and its assignment, if routes lead there.
+	// dead are the Cluster without endpoints for unsupported rules, and its assignment, if routes
+	// lead there.
 	dead     []*Resource
 	findings []finding
 }
@@ -47,13 +47,13 @@ type compiler struct {
 	known func(service string) bool
 }
 
-// digest is equal if compile would have the same result.
+// digest is equal for inputs with equal results of compile.
 func (c *compiler) digest() [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %t\n", c.service, c.exists)
 	for _, p := range c.parts {
 		to := &p.Policy.To[p.To]
-		// Positions are part of findings.
+		// Findings contain positions.
 		fmt.Fprintf(h, "%q %d %s\n%s\n", p.Policy.Name, p.To, p.Policy.TargetKey(), to.Digest())
 		for _, name := range to.Services() {
 			fmt.Fprintf(h, "%t", c.known(name))
@@ -79,7 +79,7 @@ func (c *compiler) compile() *compiled {
 		b.conditions = append(b.conditions, conditionOf(d.Clients))
 	}
 	if c.anyRule(beyondGRPC) {
-		b.conditions = append(b.conditions, condition{map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes}})
+		b.conditions = append(b.conditions, map[string]string{meshpolicy.RoutesKey: meshpolicy.GRPCRoutes})
 	}
 	root, ok := b.build()
 	if ok {
@@ -99,13 +99,13 @@ func (c *compiler) anyRule(has func(meshpolicy.Rule) bool) bool {
 	return slices.ContainsFunc(c.parts, func(p meshpolicy.Part) bool { return slices.ContainsFunc(p.Rules(), has) })
 }
 
-// beyondGRPC reports whether a rule has what clients that know only the routes of gRFC
-// A28 would reject or misread.
+// beyondGRPC reports whether clients that know only the routes of gRFC A28 would reject or misread a
+// rule.
 func beyondGRPC(r meshpolicy.Rule) bool {
 	return redirects(r.Filters) || slices.ContainsFunc(r.Matches, func(m meshpolicy.Match) bool { return len(m.Methods)+len(m.Query) > 0 })
 }
 
-// absent is the result for a service that policies refer to and that does not exist.
+// absent is the result for a missing service.
 func (c *compiler) absent(name string) *compiled {
 	err := status.Newf(codes.NotFound, "the mesh has no service %q, which is named by %s", c.service, c.policyNames())
 	r := &compiled{missing: &Resource{TypeURL: ListenerType, Name: c.naming.resource(listenerName, c.service), Err: err}}
@@ -117,7 +117,7 @@ func (c *compiler) absent(name string) *compiled {
 	return r
 }
 
-// named returns the parts that are about this very service.
+// named returns the parts that name this service.
 func (c *compiler) named() []meshpolicy.Part {
 	return slices.DeleteFunc(slices.Clone(c.parts), func(p meshpolicy.Part) bool {
 		return p.Policy.To[p.To].TargetRef.Name == ""
@@ -133,8 +133,8 @@ func (c *compiler) policyNames() string {
 	return strings.Join(names, ", ")
 }
 
-// leaf is that of treeBuilder: first the parts are counted, then the denials, then what
-// the client's implementation knows of routes.
+// leaf is for treeBuilder.leaf, whose conditions are the parts, then the denials, then that of
+// beyondGRPC.
 func (c *compiler) leaf(holding []int) (o *outcome, key string, rules int) {
 	var parts []meshpolicy.Part
 	table := routeTable{naming: c.naming, service: c.service}

@@ -12,8 +12,8 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// findings are the reports on the rules for one service. tooMany says that clients
-// get an error in their place.
+// findings are the reports on the rules for one service. tooMany is set if clients get an error
+// instead.
 func (c *compiler) findings(tooMany bool) []finding {
 	var all []finding
 	for _, p := range c.parts {
@@ -51,9 +51,8 @@ func (c *compiler) missingIn(at finding, r *meshpolicy.Rule) []finding {
 	return found
 }
 
-// unreachable finds rules that no request reaches although all policies are merged
-// for a client, namely one that every policy selects. (What holds for all policies
-// together holds for each client that has the rule and the one that hides it.)
+// unreachable finds rules that no request reaches after a merge of all policies. (Then no request of a
+// client reaches them that has the rule and the one that hides it.)
 func (c *compiler) unreachable() []finding {
 	var found []finding
 	for _, r := range meshpolicy.MergeParts(c.parts).Routes() {
@@ -116,7 +115,7 @@ func (b *builder) reportService(s *Service) {
 	}
 }
 
-// universalFilters are those that every gRPC client with xDS has.
+// universalFilters are the filters of every gRPC client with xDS.
 var universalFilters = map[protoreflect.FullName]bool{
 	"envoy.extensions.filters.http.fault.v3.HTTPFault": true,
 	"envoy.extensions.filters.http.router.v3.Router":   true,
@@ -145,7 +144,7 @@ func (b *builder) reportSubset(ref *meshpolicy.BackendRef, add func(message stri
 	}
 }
 
-// reportMatch reports what of a match gRPC clients make something else of.
+// reportMatch reports the parts of a match that gRPC clients interpret differently.
 func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message string)) {
 	if len(m.Methods) > 0 {
 		if slices.Contains(m.Methods, "POST") {
@@ -169,7 +168,7 @@ func reportMatch(m *meshpolicy.Match, add func(s Severity, clients, message stri
 	}
 }
 
-// reportFilter reports what of a filter gRPC clients do not do.
+// reportFilter reports the parts of a filter that gRPC clients do not implement.
 func reportFilter(f *meshpolicy.Filter, add func(s Severity, clients, message string)) {
 	const others = "; other gRPC clients ignore it"
 	switch f.Type {

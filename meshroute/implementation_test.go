@@ -19,7 +19,7 @@ import (
 
 var implementations = map[Implementation]string{Dynxds: "dynxds", GRPCGo: "gRPC-Go", OtherGRPC: "other gRPC", Envoy: "Envoy"}
 
-// What a client is, is told by its node, and its metadata cannot say otherwise.
+// The node determines the implementation, whatever its metadata says.
 func TestImplementationOfANode(t *testing.T) {
 	t.Parallel()
 	parsed, err := bootstrap.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}]}]}`))
@@ -45,9 +45,9 @@ func TestImplementationOfANode(t *testing.T) {
 	}
 }
 
-// Given rules that other implementations reject or misread, then their clients get
-// routes without: what no RPC can meet is left out, what every RPC meets is not asked
-// for, and redirects are to a Cluster without endpoints.
+// Clients that would reject or misread a rule get routes without it: matches that no RPC
+// meets are left out, conditions that every RPC meets are dropped, and redirects lead to a
+// Cluster without endpoints.
 func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "f", policytest.Text(`
@@ -58,7 +58,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 `))
 	for _, authority := range []string{"", "a"} {
 		m := accepted(t, Input{Policies: policies, Services: services("s", "other"), Authority: authority}, nil)
-		policytest.Equal(t, "what clients are told apart by", []string{meshpolicy.RoutesKey}, m.Keys())
+		policytest.Equal(t, "keys", []string{meshpolicy.RoutesKey}, m.Keys())
 		dead := m.naming.resource(clusterName, "s;redirects-are-not-followed")
 		all := []string{"/p.S/Query other", "/p.S/Post other", "/p.S/Get other", "/p.S/Moved redirect", " s"}
 		few := []string{"/p.S/Post other", "/p.S/Moved " + dead, " s"}
@@ -99,7 +99,7 @@ func TestOnlyClientsThatTakeThemGetRoutesBeyondGRPC(t *testing.T) {
 	}
 }
 
-// Given policies that every client takes, then no client is told apart by what it is.
+// Policies that every client supports do not create variants.
 func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 	t.Parallel()
 	policies := policytest.Parse(t, "f", policytest.Text(`
@@ -107,7 +107,7 @@ func TestRoutesOfGRPCAreForEveryClient(t *testing.T) {
 `))
 	m := accepted(t, Input{Policies: policies, Services: services("s")}, nil)
 	if len(m.Keys()) > 0 || len(routesOf(m, "s")) != 1 {
-		t.Errorf("clients are told apart by %v", m.Keys())
+		t.Errorf("the keys are %v", m.Keys())
 	}
 }
 
@@ -130,8 +130,7 @@ func TestHeaderConditionsHaveTheOldestForm(t *testing.T) {
 	}, got)
 }
 
-// Given endpoints that are host names, then clients that would reject them get the
-// others, if need be none.
+// Clients that reject host names get the other endpoints, if any.
 func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 	t.Parallel()
 	s := &Service{Name: "s", Source: Source{File: "f", Line: 1}, Endpoints: []Endpoint{
@@ -142,7 +141,7 @@ func TestHostNamesAreForClientsThatResolveThem(t *testing.T) {
 	}
 	split := policytest.New("p", TargetRef{}, policytest.To("s", meshpolicy.Rule{BackendRefs: []meshpolicy.BackendRef{to("1"), to("2")}}))
 	m := accepted(t, Input{Services: []*Service{s}, Policies: []*Policy{split}}, nil)
-	policytest.Equal(t, "what clients are told apart by", []string{meshpolicy.AddressesKey}, m.Keys())
+	policytest.Equal(t, "keys", []string{meshpolicy.AddressesKey}, m.Keys())
 	variants := make(map[string][]*Resource)
 	for _, r := range m.Resources() {
 		if r.TypeURL == EndpointsType {

@@ -14,19 +14,18 @@ import (
 type Mesh struct {
 	naming   naming
 	services map[string]*Service
-	// resources are those of services that do not depend on routes.
+	// resources are the resources of services that do not depend on routes.
 	resources map[string]*serviceResources
-	// destinations has each service, and each name that is none but that a
-	// policy has rules for.
+	// destinations has each service, and each missing service that a policy has rules for.
 	destinations map[string]*destination
-	// names are the names of the destinations in order.
+	// names are the sorted names of the destinations.
 	names []string
-	// keys are the tags of clients that make a difference anywhere, in order.
+	// keys are the tags that select variants, in order.
 	keys    []string
 	reports []Report
 }
 
-// Resources returns all resources, in an order without a meaning, which is always the same.
+// Resources returns all resources in a stable order.
 func (m *Mesh) Resources() []*Resource {
 	var all []*Resource
 	for _, name := range m.names {
@@ -48,9 +47,9 @@ func (m *Mesh) resourcesOf(name string) []*Resource {
 	return slices.Concat(m.resources[name].list, list)
 }
 
-// Changes returns what was added or changed in m since an earlier Mesh that it was built
-// from, and what was removed. since may be nil. A name can be in both: some of its
-// variants are removed, others changed. The cost grows with the services that differ.
+// Changes returns what was added or changed since an earlier Mesh that m was built from, and what was
+// removed. since may be nil. A name can be in both, with different variants. The cost grows with the
+// services that differ.
 func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	if since == nil {
 		return m.Resources(), nil
@@ -79,7 +78,7 @@ func (m *Mesh) Changes(since *Mesh) (changed, removed []*Resource) {
 	return changed, removed
 }
 
-// same reports whether nothing of a destination changed.
+// same reports whether a destination is unchanged.
 func (m *Mesh) same(since *Mesh, name string) bool {
 	return m.destinations[name].sameAs(since.destinations[name]) && m.resources[name] == since.resources[name]
 }
@@ -90,10 +89,9 @@ func appendInOrder(list []*Resource, set map[resourceKey]*Resource) []*Resource 
 	})...)
 }
 
-// Routes returns the RouteConfiguration, or the error in its place, that a client gets
-// for a service: the variant that its Constraints choose, or one with the same content. It
-// is for clients that know nothing of dynamic parameters. It is nil for a name that is
-// neither that of a service nor in any policy.
+// Routes returns a client's RouteConfiguration for a service, or the error in its place: the variant
+// that its Constraints choose, or one with the same content. It is for clients without dynamic
+// parameters. It is nil for a name that is neither a service nor in any policy.
 func (m *Mesh) Routes(c Client, service string) *Resource {
 	d := m.destinations[service]
 	if d == nil {
@@ -102,19 +100,18 @@ func (m *Mesh) Routes(c Client, service string) *Resource {
 	return d.variants.root.find(c)
 }
 
-// Constraints returns the constraints with which a client has to subscribe to get its
-// variants, for its DPDS resource (xRFC TP2). They depend on nothing but Keys and the
-// client. An error says that the client's tags are too large.
+// Constraints returns the constraints with which a client must subscribe to get its variants, for its
+// DPDS resource (xRFC TP2). They depend only on Keys and the client. It fails if the client's tags are
+// too large.
 func (m *Mesh) Constraints(c Client) (dynparam.ByType, error) { return ConstraintsFor(c, m.keys) }
 
-// ConstraintsFor returns the constraints of a client about these keys, at most 120, each
-// once. It is for the transition from one Mesh to the next.
+// ConstraintsFor returns the constraints of a client for these keys, at most 120, each once. It is for
+// the transition from one Mesh to the next.
 //
-// A client whose constraints are not about a key matches every value of it, and the most
-// specific variant wins. So when a new mesh has a key that the last one lacks, clients
-// should subscribe with constraints for the keys of both before they are served from the
-// new mesh (TP2, "Matching Ambiguity", "the expected order of changes"). An additional
-// key does no harm.
+// A client without a constraint for a key matches every value of it, and the most specific variant
+// wins. So when a new mesh adds a key, clients should subscribe with constraints for the keys of both
+// before they are served from the new mesh (TP2, "Matching Ambiguity", "the expected order of
+// changes"). An additional key does no harm.
 func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	if len(keys) == 0 {
 		return dynparam.ByType{}, nil
@@ -137,13 +134,11 @@ func ConstraintsFor(c Client, keys []string) (dynparam.ByType, error) {
 	return dynparam.NewByType(all)
 }
 
-// Keys returns the tags of clients that Constraints are about, sorted: those by which some
-// variants are told apart.
+// Keys returns the sorted tags in Constraints: those that select variants.
 func (m *Mesh) Keys() []string { return slices.Clone(m.keys) }
 
-// Merged returns the rules for the requests of a client to a service, with the policies
-// that they come from. ok is false for a name that is neither that of a service nor in
-// any policy.
+// Merged returns the rules for the requests of a client to a service, with their policies. ok is false
+// for a name that is neither a service nor in any policy.
 func (m *Mesh) Merged(c Client, service string) (merged Merged, ok bool) {
 	d := m.destinations[service]
 	if d == nil {
@@ -163,6 +158,5 @@ func (m *Mesh) ListenerName(service string) string {
 	return m.naming.resource(listenerName, service)
 }
 
-// Reports returns what the authors of policies and services ought to know, ordered by file
-// and line.
+// Reports returns the reports for the authors of policies and services, ordered by file and line.
 func (m *Mesh) Reports() []Report { return slices.Clone(m.reports) }

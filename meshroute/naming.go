@@ -2,7 +2,7 @@ package meshroute
 
 import "github.com/dynxds/dynxds/internal/xdsname"
 
-// The types of resources that a Mesh has.
+// The types of a Mesh's resources.
 const (
 	ListenerType           = "type.googleapis.com/" + listenerName
 	RouteConfigurationType = "type.googleapis.com/" + routeConfigurationName
@@ -17,11 +17,10 @@ const (
 	endpointsName          = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-// naming makes the names of resources: plain ones, or, with an authority, those of
-// xRFC TP1.
+// naming makes the names of resources: plain ones or, with an authority, those of xRFC TP1.
 type naming struct{ authority string }
 
-// resource returns the name of the resource of a type, given by its name.
+// resource returns the name of a resource of a type.
 func (n naming) resource(typeName, id string) string {
 	if n.authority == "" {
 		return id

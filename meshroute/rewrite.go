@@ -10,10 +10,9 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// replacement returns what takes the place of the part of a path that a route's match
-// is about; all that has to be said of slashes is said here. A slash at the end
-// of a prefix counts neither in the match nor in the replacement (Gateway API,
-// HTTPPathModifier). It is empty if nothing changes.
+// replacement returns the replacement for the matched part of a path, "" if nothing changes. A slash at
+// the end of a prefix counts neither in the match nor in the replacement (Gateway API,
+// HTTPPathModifier).
 func replacement(p *meshpolicy.PathModifier, s span) string {
 	base := strings.TrimRight(p.Value, "/")
 	switch {
@@ -38,7 +37,7 @@ func setRewrite(forward *routepb.RouteAction, w *meshpolicy.Rewrite, s span) {
 	case !w.Path.Full:
 		forward.PrefixRewrite = replacement(w.Path, s)
 	case s == wholePath:
-		// Where the match is about the whole path, prefix_rewrite replaces it.
+		// prefix_rewrite replaces the whole path if that is matched.
 		forward.PrefixRewrite = w.Path.Value
 	default:
 		forward.RegexRewrite = &matcherpb.RegexMatchAndSubstitute{
@@ -61,8 +60,7 @@ func redirectAction(r *meshpolicy.Redirect, s span) *routepb.RedirectAction {
 	if r.Scheme != "" {
 		a.SchemeRewriteSpecifier = &routepb.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
 		if r.Port == 0 && r.Hostname == "" {
-			// The port of the request belongs to the other scheme (Gateway API,
-			// HTTPRequestRedirectFilter.port).
+			// The scheme changes the port (Gateway API, HTTPRequestRedirectFilter.port).
 			a.PortRedirect = map[string]uint32{"http": 80, "https": 443}[r.Scheme]
 		}
 	}

@@ -16,7 +16,7 @@ import (
 type routeTable struct {
 	naming  naming
 	service string
-	// grpc says that the routes are for clients that know only those of gRFC A28.
+	// grpc is set for clients that know only the routes of gRFC A28.
 	grpc bool
 }
 
@@ -37,8 +37,7 @@ func (t routeTable) configuration(m Merged) *routepb.RouteConfiguration {
 	}
 }
 
-// span is how much of a path a route's match is about, which decides how a path is
-// rewritten.
+// span is the part of a path that a route matches, which decides how the path is rewritten.
 type span int
 
 const (
@@ -50,9 +49,8 @@ const (
 	anyPath
 )
 
-// routes returns the routes for one entry of a rule's matches. A prefix that ends
-// at a segment becomes two: "/a" alone, and what starts with "/a/". Other gRPC
-// clients know no path_separated_prefix, and so each can be rewritten with the
+// routes returns the routes for one match. A prefix becomes two: the path "/a", and the prefix "/a/".
+// Other gRPC clients do not support path_separated_prefix, and each route can be rewritten with the
 // slashes that it needs.
 func (t routeTable) routes(r meshpolicy.Route) []*routepb.Route {
 	value := r.Match.Path.Value
@@ -93,10 +91,9 @@ func regexPath(pattern string) *routepb.RouteMatch {
 
 func regex(pattern string) *matcherpb.RegexMatcher { return &matcherpb.RegexMatcher{Regex: pattern} }
 
-// forGRPC returns the match without conditions that RPCs meet anyhow, and false if no
-// RPC meets it: they are POST, and have no query. Clients that know only the routes of
-// gRFC A28 take :method for a header that is not there, and some of them a rule with
-// queryParams for one without.
+// forGRPC returns the match without conditions that all RPCs satisfy, and false if no RPC satisfies it:
+// RPCs are POST, and have no query. Clients that know only the routes of gRFC A28 treat :method as an
+// absent header, and some ignore queryParams.
 func forGRPC(m *meshpolicy.Match) (*meshpolicy.Match, bool) {
 	if len(m.Query) > 0 || len(m.Methods) > 0 && !slices.Contains(m.Methods, "POST") {
 		return m, false
@@ -106,8 +103,8 @@ func forGRPC(m *meshpolicy.Match) (*meshpolicy.Match, bool) {
 	return &simple, true
 }
 
-// addConditions adds all but the path. Conditions on headers are in the oldest form that
-// says the same: string_match is not known to every client.
+// addConditions adds the conditions other than the path. Those on headers have the oldest equivalent
+// form, as not every client supports string_match.
 func addConditions(to *routepb.RouteMatch, m *meshpolicy.Match) {
 	switch len(m.Methods) {
 	case 0:
@@ -146,8 +143,8 @@ func headerMatcher(v meshpolicy.ValueMatch) *routepb.HeaderMatcher {
 	return to
 }
 
-// stringMatcher is for query parameters, which have no older form, and of which Exact and
-// RegularExpression are the types.
+// stringMatcher is for query parameters, which have no older form, and whose types are Exact and
+// RegularExpression.
 func stringMatcher(v meshpolicy.ValueMatch) *matcherpb.StringMatcher {
 	if v.Type == meshpolicy.RegularExpression {
 		return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_SafeRegex{SafeRegex: regex(v.Value)}}
@@ -155,7 +152,7 @@ func stringMatcher(v meshpolicy.ValueMatch) *matcherpb.StringMatcher {
 	return &matcherpb.StringMatcher{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: v.Value}}
 }
 
-// action sets what happens to requests that match.
+// action sets the action for matching requests.
 func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) {
 	forward := &routepb.RouteAction{}
 	t.destination(forward, r)
@@ -186,9 +183,8 @@ func (t routeTable) action(to *routepb.Route, r *meshpolicy.MergedRule, s span) 
 	}
 }
 
-// nowhere is for requests that a client cannot do as a rule says: they fail with
-// UNAVAILABLE. It is a Cluster without endpoints, as not every client takes an action
-// other than route.
+// nowhere is for rules that a client does not support: RPCs fail with UNAVAILABLE, as the Cluster has
+// no endpoints. Some clients support no action other than route.
 func (t routeTable) nowhere() *routepb.Route_Route {
 	return &routepb.Route_Route{Route: &routepb.RouteAction{
 		ClusterSpecifier: &routepb.RouteAction_Cluster{Cluster: t.naming.resource(clusterName, deadID(t.service))},
@@ -224,7 +220,7 @@ func headerOptions(m *meshpolicy.HeaderModifier) []*corepb.HeaderValueOption {
 	add := func(headers []meshpolicy.Header, action corepb.HeaderValueOption_HeaderAppendAction) {
 		for _, h := range headers {
 			options = append(options, &corepb.HeaderValueOption{
-				// Envoy takes what stands between percent signs for a command.
+				// Envoy substitutes commands in percent signs.
 				Header:         &corepb.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(h.Value, "%", "%%")},
 				AppendAction:   action,
 				KeepEmptyValue: h.Value == "",

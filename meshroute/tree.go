@@ -10,12 +10,10 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// variants is the decision tree of one service, unfolded, and the resources that its
-// leaves lead to.
+// variants is the unfolded decision tree of one service and the resources of its leaves.
 type variants struct {
 	root *node
-	// keys are the tags that make a difference, in the order in which they are
-	// asked for.
+	// keys are the tags that the tree tests, in the order of testing.
 	keys []string
 	list []*Resource
 }
@@ -23,13 +21,13 @@ type variants struct {
 // leaf is a leaf of the unfolded tree.
 type leaf struct {
 	*node
-	// values are those on the way to it.
+	// values are the tags on the path to it.
 	values      map[string]string
 	specificity uint64
 }
 
-// unfold makes resources of the leaves of a diagram. It returns false if there are
-// more than maxVariants.
+// unfold makes a resource for each leaf of a diagram. It returns false if there are more than
+// maxVariants.
 func unfold(name string, root *node) (*variants, bool) {
 	used := make(map[string]bool)
 	root.collectKeys(used, make(map[*node]bool))
@@ -73,7 +71,7 @@ type unfolding struct {
 	leaves []leaf
 }
 
-// node copies what is below a node, or returns nil if that is too much.
+// node copies the tree below a node, or returns nil if it is too large.
 func (u *unfolding) node(n *node, values map[string]string, specificity uint64) *node {
 	if n.outcome != nil {
 		if len(u.leaves) == maxVariants {
@@ -114,12 +112,11 @@ func (l *leaf) newResource(name string, variants bool) (*Resource, error) {
 	return r, err
 }
 
-// absorb finds leaves that need no resource of their own, as their clients get the
-// same from a less specific one. Without its resource, a client of such a leaf gets
-// that of the most specific other leaf that fits it: one that fits all clients of the
-// leaf has the same outcome, and so has every one that is more specific and fits
-// some of them. (They may be absorbed too: what holds for their clients holds for
-// all that they fit.)
+// absorb finds leaves without a resource of their own: their clients get an equal one from a less
+// specific leaf. Without its resource, a client of the leaf gets that of the most specific other leaf
+// that fits it. So there must be one that fits all clients of the leaf and has the same outcome, and
+// every more specific one that fits some of them must have that outcome too. (These may be absorbed as
+// well: then the same holds for all clients that they fit.)
 func absorb(leaves []leaf) {
 	byService := make(map[string][]*leaf)
 	for i := range leaves {
@@ -131,7 +128,7 @@ func absorb(leaves []leaf) {
 	}
 	for i := range leaves {
 		l := &leaves[i]
-		// The service has the highest bit, so leaves without come after all others.
+		// The service has the highest bit, so leaves without one are last.
 		below := byService[l.values[meshpolicy.ServiceKey]]
 		if l.values[meshpolicy.ServiceKey] != "" {
 			below = slices.Concat(below, byService[""])
@@ -140,8 +137,8 @@ func absorb(leaves []leaf) {
 	}
 }
 
-// coveredBy returns the leaf that absorbs l, if there is one. The others are those
-// of the same service, or of any, the most specific first.
+// coveredBy returns the leaf that absorbs l, or nil. The others are those of the same service or of
+// any, the most specific first.
 func (l *leaf) coveredBy(others []*leaf) *node {
 	for _, o := range others {
 		if o.specificity >= l.specificity {
@@ -158,8 +155,7 @@ func (l *leaf) coveredBy(others []*leaf) *node {
 	return nil
 }
 
-// compare reports whether another leaf's values fit all clients of l, and whether
-// they fit some.
+// compare reports whether another leaf's values fit all clients of l, and whether they fit some.
 func (l *leaf) compare(o *leaf) (fitsAll, fitsSome bool) {
 	fitsAll = true
 	for key, value := range o.values {

@@ -13,33 +13,28 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// The variants of a RouteConfiguration are the leaves of a decision tree over the
-// tags of clients: a node asks for one tag, has a branch for each value that a
-// policy mentions, and one for all other values. Along every way down, tags are asked
-// for in one order, the service first. Nodes whose branches all lead to the same are
-// left out, and equal nodes are one. Such a diagram is the same for the same
-// function of the tags, however it came about, and asks for a tag if, and only if,
-// it makes a difference: so the tags in it are the smallest set that
-// tells the variants apart.
+// The variants of a RouteConfiguration are the leaves of a decision diagram over the tags of clients: a
+// node tests one tag, and has a branch for each value in a policy and one for all other values. All
+// paths test tags in one order, the service first. Nodes with equal branches are omitted, and equal
+// nodes are shared. Such a diagram is canonical: it is equal for equal functions of the tags, and tests
+// only tags that make a difference, so its tags are the smallest set that distinguishes the variants.
 //
-// A way down is described by the values on it; "all other values" need no mention.
-// Several ways may then describe one client: {service=frontend}, {version=v1} and {}
-// all fit frontend v1. The right one is that which at each node takes the value over
-// "all others", and this is the largest number if each tag is a bit, those that
-// are asked for first the higher ones. This number is the parameter specificity.
+// A path is described by its values, without "all other values". Several paths may then fit one client:
+// {service=frontend}, {version=v1} and {} all fit frontend v1. The right one prefers a value to "all
+// others" at each node. It has the largest number if each tag is a bit, higher for tags tested earlier.
+// This number is the parameter specificity.
 
 const (
-	// maxVariants bounds the variants of one RouteConfiguration, and with them the
-	// time and memory that policies can take.
+	// maxVariants bounds the variants of one RouteConfiguration, and so its time and memory.
 	maxVariants = 4096
 	// maxRules bounds the rules in all variants of one RouteConfiguration.
 	maxRules = 1 << 18
-	// maxTags bounds the tags that tell clients apart: of one RouteConfiguration,
-	// as specificity has a bit for each, and of all.
+	// maxTags bounds the tags of one RouteConfiguration, as specificity has a bit for each;
+	// maxAllTags those of all.
 	maxTags, maxAllTags = 60, 120
 )
 
-// outcome is what clients get: routes, or an error.
+// outcome is a leaf's result: routes or an error.
 type outcome struct {
 	routes *routepb.RouteConfiguration
 	err    *status.Status
@@ -49,12 +44,12 @@ type outcome struct {
 type node struct {
 	id      int
 	outcome *outcome
-	// key is the tag that is asked for.
+	// key is the tag to test.
 	key      string
 	branches map[string]*node
 	other    *node
-	// Leaves of the unfolded tree, which are no longer shared, have a resource, or
-	// are absorbed by another leaf with the same outcome.
+	// Leaves of the unfolded tree, which are not shared, have a resource or are absorbed by
+	// another leaf with the same outcome.
 	resource   *Resource
 	absorbedBy *node
 }
@@ -74,12 +69,8 @@ func (n *node) find(c Client) *Resource {
 	return n.resource
 }
 
-// condition is what a policy, or a denial, asks of clients.
-type condition struct {
-	tags map[string]string
-}
-
-func conditionOf(r TargetRef) condition {
+// conditionOf returns the tags that a policy or a denial requires of clients.
+func conditionOf(r TargetRef) map[string]string {
 	tags := maps.Clone(r.Tags)
 	if r.Name != "" {
 		if tags == nil {
@@ -87,22 +78,22 @@ func conditionOf(r TargetRef) condition {
 		}
 		tags[meshpolicy.ServiceKey] = r.Name
 	}
-	return condition{tags}
+	return tags
 }
 
 // treeBuilder makes the diagram for one service.
 type treeBuilder struct {
-	conditions []condition
-	// keys are the tags in the order in which they are asked for.
+	conditions []map[string]string
+	// keys are the tags in the order of testing.
 	keys []string
-	// leaf returns what clients get for whom these conditions hold, and a key
-	// that is equal for equal outcomes. rules is what it cost.
+	// leaf returns the outcome for clients that satisfy these conditions, a key that is equal for
+	// equal outcomes, and the number of its rules.
 	leaf func(holding []int) (o *outcome, key string, rules int)
 
 	memo   map[string]*node
 	leaves map[string]*node
 	nodes  map[string]*node
-	// made and rules count what the bounds are for.
+	// made and rules are compared with maxVariants and maxRules.
 	made, rules int
 }
 
@@ -113,7 +104,7 @@ func (b *treeBuilder) build() (*node, bool) {
 	holding := make([]int, len(b.conditions))
 	for i, c := range b.conditions {
 		holding[i] = i
-		for key := range c.tags {
+		for key := range c {
 			tags[key] = true
 		}
 	}
@@ -136,9 +127,8 @@ func compareKeys(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// node returns the node for clients of whom all tags before the level were asked
-// for, and for whom of all conditions these may still hold. It returns nil if a
-// bound is reached.
+// node returns the node for clients whose tags before the level were tested, and which may still
+// satisfy these conditions. It returns nil if a bound is exceeded.
 func (b *treeBuilder) node(level int, holding []int) *node {
 	for level < len(b.keys) && !b.asks(b.keys[level], holding) {
 		level++
@@ -155,10 +145,10 @@ func (b *treeBuilder) node(level int, holding []int) *node {
 	return n
 }
 
-// asks reports whether one of the conditions is about the tag.
+// asks reports whether one of the conditions has the tag.
 func (b *treeBuilder) asks(key string, holding []int) bool {
 	return slices.ContainsFunc(holding, func(i int) bool {
-		_, ok := b.conditions[i].tags[key]
+		_, ok := b.conditions[i][key]
 		return ok
 	})
 }
@@ -184,7 +174,7 @@ func (b *treeBuilder) split(level int, holding []int) *node {
 	var neutral []int
 	byValue := make(map[string][]int)
 	for _, i := range holding {
-		if value, ok := b.conditions[i].tags[key]; ok {
+		if value, ok := b.conditions[i][key]; ok {
 			byValue[value] = append(byValue[value], i)
 		} else {
 			neutral = append(neutral, i)
@@ -209,7 +199,7 @@ func (b *treeBuilder) split(level int, holding []int) *node {
 	return b.share(n)
 }
 
-// share returns the node that is equal to n, or n if it is the first.
+// share returns an existing node that is equal to n, or n.
 func (b *treeBuilder) share(n *node) *node {
 	var key strings.Builder
 	key.WriteString(n.key)
@@ -241,8 +231,8 @@ func mergeSorted(a, b []int) []int {
 	return merged
 }
 
-// tooMany is what clients get for a service whose policies tell more kinds of clients
-// apart than there may be variants. It is transient: clients keep the routes that they have.
+// tooMany is the outcome for a service with more than maxVariants variants. It is transient: clients
+// keep the routes that they have.
 func tooMany() *outcome {
 	return &outcome{err: status.Newf(codes.ResourceExhausted,
 		"the policies for this service tell apart more than %d kinds of clients", maxVariants)}

@@ -14,10 +14,10 @@ import (
 	"github.com/dynxds/dynxds/internal/loopback"
 )
 
-// BackendIDHeader is the response header that says which Backend answered.
+// BackendIDHeader is the response header with the ID of the Backend.
 const BackendIDHeader = "backend-id"
 
-// RPC is what a Backend saw of one RPC when it began.
+// RPC describes an RPC at its begin.
 type RPC struct {
 	// Method is the full method, "/grpc.testing.TestService/UnaryCall".
 	Method string
@@ -29,9 +29,8 @@ type RPC struct {
 	Deadline time.Time
 }
 
-// Backend is a real gRPC server on loopback with grpc.testing.TestService. It
-// says who answered, in the response header BackendIDHeader of every RPC, and
-// for unary RPCs in SimpleResponse.hostname too. It is safe for concurrent
+// Backend is a gRPC server on loopback with grpc.testing.TestService. Its ID is in the response header
+// BackendIDHeader of every RPC, and in SimpleResponse.hostname of unary RPCs. It is safe for concurrent
 // use.
 type Backend struct {
 	id   string
@@ -48,12 +47,11 @@ type Backend struct {
 	count  map[string]int
 	last   RPC
 	behave func(context.Context, RPC) error
-	// news is closed and replaced whenever an RPC was counted.
+	// news is closed and replaced for every RPC.
 	news chan struct{}
 }
 
-// NewBackend starts a Backend. The server options go to gRPC as they are. The
-// caller has to Close it.
+// NewBackend starts a Backend. The options are gRPC's. The caller must Close it.
 func NewBackend(id string, opts ...grpc.ServerOption) (*Backend, error) {
 	addr, err := loopback.Reserve()
 	if err != nil {
@@ -82,18 +80,17 @@ func StartBackend(t testing.TB, id string, opts ...grpc.ServerOption) *Backend {
 	return b
 }
 
-// ID returns what BackendIDHeader carries.
+// ID returns the value of BackendIDHeader.
 func (b *Backend) ID() string { return b.id }
 
 // Addr returns "127.0.0.1:port". It stays the same across restarts.
 func (b *Backend) Addr() string { return b.addr.String() }
 
-// Stop ends every connection and RPC at once and stops listening. Connections
-// are refused until Restart. It does nothing if the backend is stopped.
+// Stop ends every connection and RPC at once and stops listening: connections are refused until Restart.
+// It does nothing if the backend is stopped.
 func (b *Backend) Stop() { b.stop((*grpc.Server).Stop) }
 
-// GracefulStop stops listening, tells clients to go away, and returns when the
-// RPCs under way have ended.
+// GracefulStop stops listening, sends GOAWAY, and returns when the RPCs in flight have ended.
 func (b *Backend) GracefulStop() { b.stop((*grpc.Server).GracefulStop) }
 
 func (b *Backend) stop(how func(*grpc.Server)) {
@@ -122,30 +119,28 @@ func (b *Backend) Restart() error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		// Serve ends with nil after Stop; a listener that fails earlier
-		// shows as refused connections.
+		// Serve returns nil after Stop. If the listener fails, connections are refused.
 		_ = server.Serve(listener)
 	}()
 	b.server, b.served = server, served
 	return nil
 }
 
-// Close stops the backend and gives up its port.
+// Close stops the backend and releases its port.
 func (b *Backend) Close() {
 	b.Stop()
 	b.addr.Release()
 }
 
-// SetBehaviour makes every RPC that begins from now on call f before it does
-// anything else: f may wait, for ctx too, and an error it returns ends the RPC
-// as a gRPC handler's would. nil, the default, answers at once.
+// SetBehaviour makes every new RPC call f first: f may wait, and its error ends the RPC like that of a
+// gRPC handler. nil, the default, answers at once.
 func (b *Backend) SetBehaviour(f func(ctx context.Context, rpc RPC) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.behave = f
 }
 
-// Fail ends every RPC that begins from now on with err; nil ends that.
+// Fail ends every new RPC with err; nil ends that.
 func (b *Backend) Fail(err error) {
 	if err == nil {
 		b.SetBehaviour(nil)
@@ -154,9 +149,8 @@ func (b *Backend) Fail(err error) {
 	b.SetBehaviour(func(context.Context, RPC) error { return err })
 }
 
-// Hold makes every RPC that begins from now on wait until release is called or
-// its context ends. release is idempotent; RPCs that begin after it are
-// answered at once.
+// Hold makes every new RPC wait until release is called or its context ends. release is idempotent; RPCs
+// that begin after it are answered at once.
 func (b *Backend) Hold() (release func()) {
 	held := make(chan struct{})
 	b.SetBehaviour(func(ctx context.Context, _ RPC) error {
@@ -170,7 +164,7 @@ func (b *Backend) Hold() (release func()) {
 	return sync.OnceFunc(func() { close(held) })
 }
 
-// Count returns how many RPCs have begun since the Backend was made.
+// Count returns the number of RPCs so far.
 func (b *Backend) Count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,22 +179,21 @@ func (b *Backend) total() int {
 	return n
 }
 
-// CountOf returns how many RPCs of one full method have begun.
+// CountOf returns the number of RPCs of a full method so far.
 func (b *Backend) CountOf(method string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.count[method]
 }
 
-// Last returns the RPC that began last, the zero RPC if there was none.
+// Last returns the last RPC, the zero RPC if there was none.
 func (b *Backend) Last() RPC {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
 }
 
-// Wait returns when at least n RPCs have begun since the Backend was made, or
-// with the context's error.
+// Wait returns when at least n RPCs have begun, or the context's error.
 func (b *Backend) Wait(ctx context.Context, n int) error {
 	for {
 		b.mu.Lock()
@@ -212,12 +205,12 @@ func (b *Backend) Wait(ctx context.Context, n int) error {
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return fmt.Errorf("backend %s: waiting for %d RPCs, %d came: %w", b.id, n, have, ctx.Err())
+			return fmt.Errorf("backend %s: waiting for %d RPCs, got %d: %w", b.id, n, have, ctx.Err())
 		}
 	}
 }
 
-// begin records the RPC, lets the behaviour decide on it and says who answers.
+// begin records the RPC, calls the behaviour and sets the header.
 func (b *Backend) begin(ctx context.Context, method string, setHeader func(metadata.MD) error) error {
 	rpc := RPC{Method: method}
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
@@ -249,9 +242,8 @@ func (b *Backend) begin(ctx context.Context, method string, setHeader func(metad
 	return err
 }
 
-// TrailersOnly marks an error of a behaviour: the RPC ends with err and without
-// response headers, BackendIDHeader included, as an RPC has to if it is to be
-// retried (gRFC A6, "When Retries are Valid").
+// TrailersOnly marks an error of a behaviour: the RPC ends with err and without response headers,
+// BackendIDHeader included, as a retry requires (gRFC A6, "When Retries are Valid").
 func TrailersOnly(err error) error { return trailersOnly{err} }
 
 type trailersOnly struct{ error }

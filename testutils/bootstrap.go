@@ -2,9 +2,10 @@ package testutils
 
 import (
 	"encoding/json"
+	"maps"
 )
 
-// BootstrapOption adds to a bootstrap file.
+// BootstrapOption changes a bootstrap file.
 type BootstrapOption func(*bootstrapFile)
 
 // bootstrapFile is the file's JSON, kept open so that tests can add any key.
@@ -15,9 +16,8 @@ type bootstrapFile struct {
 	authorities map[string]map[string]any
 }
 
-// Bootstrap returns a bootstrap file with one server, reached without
-// credentials of its own (channel_creds "insecure"), and a node of the given
-// id. Nothing is validated, so that faulty files can be made with it.
+// Bootstrap returns a bootstrap file with one server, without credentials (channel_creds "insecure"), and
+// a node ID. It does not validate, so that invalid files are possible.
 func Bootstrap(nodeID, serverURI string, opts ...BootstrapOption) []byte {
 	f := &bootstrapFile{
 		top:         map[string]any{},
@@ -28,7 +28,16 @@ func Bootstrap(nodeID, serverURI string, opts ...BootstrapOption) []byte {
 	for _, opt := range opts {
 		opt(f)
 	}
-	return f.marshal()
+	out := map[string]any{"xds_servers": f.servers, "node": f.node}
+	if len(f.authorities) > 0 {
+		out["authorities"] = f.authorities
+	}
+	maps.Copy(out, f.top)
+	text, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		panic("testutils: bootstrap: " + err.Error())
+	}
+	return text
 }
 
 // Bootstrap returns a bootstrap file for this server.
@@ -46,15 +55,12 @@ func FurtherServer(uri string, features ...string) BootstrapOption {
 	return func(f *bootstrapFile) { f.servers = append(f.servers, server(uri, features...)) }
 }
 
-// Authority adds an authority with a server of its own (gRFC A47); an empty
-// uri leaves it to the top-level ones. fields are further keys of the
-// authority, and may be nil.
+// Authority adds an authority with its own server (gRFC A47) or, if uri is empty, the top-level ones.
+// fields are further keys of the authority, and may be nil.
 func Authority(name, uri string, fields map[string]any) BootstrapOption {
 	return func(f *bootstrapFile) {
 		a := map[string]any{}
-		for k, v := range fields {
-			a[k] = v
-		}
+		maps.Copy(a, fields)
 		if uri != "" {
 			a["xds_servers"] = []map[string]any{server(uri)}
 		}
@@ -67,7 +73,7 @@ func NodeField(key string, value any) BootstrapOption {
 	return func(f *bootstrapFile) { f.node[key] = value }
 }
 
-// TopLevel sets a top-level key, over whatever the other options say of it.
+// TopLevel sets a top-level key. It overrides other options.
 func TopLevel(key string, value any) BootstrapOption {
 	return func(f *bootstrapFile) { f.top[key] = value }
 }
@@ -81,19 +87,4 @@ func server(uri string, features ...string) map[string]any {
 		s["server_features"] = features
 	}
 	return s
-}
-
-func (f *bootstrapFile) marshal() []byte {
-	out := map[string]any{"xds_servers": f.servers, "node": f.node}
-	if len(f.authorities) > 0 {
-		out["authorities"] = f.authorities
-	}
-	for k, v := range f.top {
-		out[k] = v
-	}
-	text, err := json.MarshalIndent(out, "", "  ")
-	if err != nil {
-		panic("testutils: bootstrap: " + err.Error())
-	}
-	return text
 }

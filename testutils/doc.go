@@ -1,7 +1,6 @@
-// Package testutils has what a test of a program that uses dynxds stands on: a control
-// plane (FakeServer) and its bootstrap file (Bootstrap), a backend that says who answered
-// (Backend), a network with latency (Link), and a deadline for a test (Context). All run
-// on real sockets on loopback.
+// Package testutils is for tests of programs that use dynxds: a control plane (FakeServer) and its
+// bootstrap file (Bootstrap), a backend that identifies itself (Backend), a network with latency (Link),
+// and a deadline for a test (Context). All run on real sockets on loopback.
 //
 // It imports no client code of the module but xdsclient/dynparam, so that the client's
 // own tests can use it.
@@ -15,8 +14,7 @@ import (
 	"time"
 )
 
-// Context returns a context that ends with the test, or after 30 s. The deadline is there
-// to end a test that hangs, not to be measured against.
+// Context returns a context that ends with the test, or after 30 s, to end a test that hangs.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -46,7 +46,7 @@ type fakeServerOptions struct {
 	link    *Link
 }
 
-// FakeServerOption changes how a FakeServer is made.
+// FakeServerOption configures a FakeServer.
 type FakeServerOption func(*fakeServerOptions)
 
 // GRPCOptions passes options, such as credentials, to the gRPC server.
@@ -54,31 +54,29 @@ func GRPCOptions(opts ...grpc.ServerOption) FakeServerOption {
 	return func(o *fakeServerOptions) { o.grpc = append(o.grpc, opts...) }
 }
 
-// ControlPlaneOptions passes options to controlplane.NewServer. Deletions are told at
-// once unless the options have a RemovalDelay.
+// ControlPlaneOptions passes options to controlplane.NewServer. Removals are sent at once unless the
+// options have a RemovalDelay.
 func ControlPlaneOptions(opts controlplane.Options) FakeServerOption {
 	return func(o *fakeServerOptions) { o.control = opts }
 }
 
-// OverStore makes the server serve a store of the caller's, which it may share
-// with other servers.
+// OverStore makes the server serve the given store, which it may share with other servers.
 func OverStore(store *controlplane.Store) FakeServerOption {
 	return func(o *fakeServerOptions) { o.store = store }
 }
 
-// OverLink puts a link between the server and its clients, so that what they send each
-// other is delayed. Servers may share one.
+// OverLink puts a link between the server and its clients. Servers may share one.
 func OverLink(link *Link) FakeServerOption {
 	return func(o *fakeServerOptions) { o.link = link }
 }
 
-// CollectLoads makes the server offer LRS as well, which it does not otherwise. The
-// reports outlive restarts. GracefulStop waits for their streams: close them first.
+// CollectLoads makes the server offer LRS as well. The reports survive restarts. GracefulStop waits for
+// their streams: close them first.
 func CollectLoads(loads *controlplane.LoadReports) FakeServerOption {
 	return func(o *fakeServerOptions) { o.loads = loads }
 }
 
-// NewFakeServer starts a FakeServer. The caller has to Close it.
+// NewFakeServer starts a FakeServer. The caller must Close it.
 func NewFakeServer(opts ...FakeServerOption) (*FakeServer, error) {
 	f := new(FakeServer)
 	for _, opt := range opts {
@@ -115,11 +113,10 @@ func StartFakeServer(t testing.TB, opts ...FakeServerOption) *FakeServer {
 // same across restarts.
 func (f *FakeServer) Addr() string { return f.addr.String() }
 
-// Store returns the store that is served.
+// Store returns the server's store.
 func (f *FakeServer) Store() *controlplane.Store { return f.store }
 
-// Set puts resources into the store in one update. It fails the test if that is
-// not possible.
+// Set sets resources in one update. It fails the test on an error.
 func (f *FakeServer) Set(t testing.TB, messages ...proto.Message) {
 	t.Helper()
 	f.Update(t, func(tx *controlplane.Tx) { tx.Set(messages...) })
@@ -135,26 +132,23 @@ func (f *FakeServer) Delete(t testing.TB, typeURL string, names ...string) {
 	})
 }
 
-// SetVariant puts the variants of resources with these dynamic parameters into
-// the store in one update.
+// SetVariant sets the variants of resources with these dynamic parameters in one update.
 func (f *FakeServer) SetVariant(t testing.TB, parameters map[string]string, messages ...proto.Message) {
 	t.Helper()
 	f.Update(t, func(tx *controlplane.Tx) { tx.SetVariant(parameters, messages...) })
 }
 
-// SetDPDS makes a resource of constraints that is computed for each client; see
-// [controlplane.Tx.SetDPDS]. After what of says has changed, call RefreshDPDS of
-// the store.
+// SetDPDS sets a resource of constraints that is computed for each client; see
+// [controlplane.Tx.SetDPDS]. If the results of the function change, call RefreshDPDS of the store.
 func (f *FakeServer) SetDPDS(t testing.TB, name string, of controlplane.Constraints) {
 	t.Helper()
 	f.Update(t, func(tx *controlplane.Tx) { tx.SetDPDS(name, of) })
 }
 
-// Control returns the control plane that runs, nil while it is stopped. Restart
-// makes a new one.
+// Control returns the control plane, nil while it is stopped. Restart makes a new one.
 func (f *FakeServer) Control() *controlplane.Server { return f.control.Load() }
 
-// Update is Store().Update for a test that wants no error.
+// Update is Store().Update. It fails the test on an error.
 func (f *FakeServer) Update(t testing.TB, change func(*controlplane.Tx)) {
 	t.Helper()
 	if _, err := f.store.Update(change); err != nil {
@@ -162,8 +156,8 @@ func (f *FakeServer) Update(t testing.TB, change func(*controlplane.Tx)) {
 	}
 }
 
-// Stop ends every connection as a crash does, and stops listening: connections
-// are refused until Restart. It does nothing if the server is stopped.
+// Stop ends every connection as a crash does, and stops listening: connections are refused until
+// Restart. It does nothing if the server is stopped.
 func (f *FakeServer) Stop() {
 	f.stop(func(run *serverRun) {
 		run.grpc.Stop()
@@ -171,8 +165,7 @@ func (f *FakeServer) Stop() {
 	})
 }
 
-// GracefulStop ends every stream with UNAVAILABLE and tells clients to go away
-// before it stops listening.
+// GracefulStop ends every stream with UNAVAILABLE, sends GOAWAY and stops listening.
 func (f *FakeServer) GracefulStop() {
 	f.stop(func(run *serverRun) {
 		run.control.Close()
@@ -192,8 +185,8 @@ func (f *FakeServer) stop(how func(*serverRun)) {
 	f.control.Store(nil)
 }
 
-// Restart listens on the same address again, with the present store. It stops
-// the server first if it is running.
+// Restart listens on the same address again, with the same store. It stops the server first if it is
+// running.
 func (f *FakeServer) Restart() error {
 	f.Stop()
 	f.life.Lock()
@@ -216,8 +209,7 @@ func (f *FakeServer) Restart() error {
 	}
 	go func() {
 		defer close(run.served)
-		// Serve ends with nil after Stop; a listener that fails earlier
-		// shows as refused connections.
+		// Serve returns nil after Stop. If the listener fails, connections are refused.
 		_ = run.grpc.Serve(listener)
 	}()
 	f.run = run
@@ -225,7 +217,7 @@ func (f *FakeServer) Restart() error {
 	return nil
 }
 
-// Close stops the server and gives up its port.
+// Close stops the server and releases its port.
 func (f *FakeServer) Close() {
 	f.Stop()
 	if f.opts.link != nil {

@@ -8,15 +8,13 @@ import (
 	"time"
 )
 
-// Link is the network between a server and its clients: what either side sends arrives
-// after a delay, complete and in order. Sending and receiving go on meanwhile, so that a
-// delay costs no bandwidth. It applies to the bytes of connections only; connecting, and
-// being refused, takes no time.
+// Link is a network with latency between a server and its clients: bytes arrive after a delay, complete
+// and in order. The delay does not reduce the bandwidth, and does not apply to connecting.
 //
 // The zero Link has no delay. It is safe for concurrent use.
 type Link struct {
 	toServer, toClient atomic.Int64
-	// carrying has the goroutines of the connections.
+	// carrying counts the goroutines of the connections.
 	carrying sync.WaitGroup
 }
 
@@ -27,19 +25,17 @@ func NewLink(toServer, toClient time.Duration) *Link {
 	return l
 }
 
-// SetDelay changes the delays, for what is sent from now on. A shorter delay does not let
-// anything overtake what was sent before.
+// SetDelay changes the delays of what is sent from now on. The order of bytes is kept.
 func (l *Link) SetDelay(toServer, toClient time.Duration) {
 	l.toServer.Store(int64(toServer))
 	l.toClient.Store(int64(toClient))
 }
 
-// Listener puts the link in front of a server: the connections that the result accepts
-// have the delays. Call Wait after the server has ended.
+// Listener returns a listener whose connections have the delays. Call Wait after the server has ended.
 func (l *Link) Listener(from net.Listener) net.Listener { return &linkListener{from, l} }
 
-// Wait returns when all connections have ended at both sides. What was sent before a
-// connection was closed is delivered first.
+// Wait returns when all connections have ended at both sides. What was sent before a connection was
+// closed is delivered first.
 func (l *Link) Wait() { l.carrying.Wait() }
 
 type linkListener struct {
@@ -56,15 +52,15 @@ func (l *linkListener) Accept() (net.Conn, error) {
 }
 
 const (
-	// linkChunk is how many bytes travel as one, and linkWindow how many chunks may be
-	// under way in one direction.
+	// linkChunk is the size of a chunk, and linkWindow the number of chunks that may be under way in
+	// one direction.
 	linkChunk  = 16 << 10
 	linkWindow = 256
-	// linger is how long a client that does not read may keep a closed connection open.
+	// linger bounds how long a client that does not read keeps a closed connection open.
 	linger = 5 * time.Second
 )
 
-// chunk is bytes, or the end of them, that are under way until due.
+// chunk is bytes, or their end, on the way until due.
 type chunk struct {
 	due   time.Time
 	bytes []byte
@@ -75,14 +71,14 @@ type chunk struct {
 type linkConn struct {
 	net.Conn
 	link *Link
-	// in is what comes from the client, and out what goes to it.
+	// in is from the client, out to the client.
 	in, out chan chunk
 	// closed is closed by Close.
 	closed    chan struct{}
 	closeOnce sync.Once
 
 	reading sync.Mutex
-	// rest is what was received and not read, and ended is why there is no more.
+	// rest was received and not read yet; ended is the error after it.
 	rest  []byte
 	ended error
 
@@ -91,7 +87,7 @@ type linkConn struct {
 	failed atomic.Pointer[error]
 }
 
-// after returns when what is sent now arrives.
+// after returns the time of arrival of what is sent now.
 func after(delay *atomic.Int64) time.Time { return time.Now().Add(time.Duration(delay.Load())) }
 
 func (l *Link) carry(conn net.Conn) *linkConn {
@@ -105,7 +101,7 @@ func (l *Link) carry(conn net.Conn) *linkConn {
 	return c
 }
 
-// receive takes what the client sends.
+// receive reads from the client.
 func (c *linkConn) receive() {
 	b := make([]byte, linkChunk)
 	for {
@@ -122,7 +118,7 @@ func (c *linkConn) receive() {
 	}
 }
 
-// Read returns what the client has sent when it has arrived.
+// Read returns bytes from the client after their delay.
 func (c *linkConn) Read(b []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -145,8 +141,7 @@ func (c *linkConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// arrives waits until a chunk is due. It returns false if the connection is closed
-// before.
+// arrives waits until a chunk is due. It returns false if the connection is closed before.
 func (c *linkConn) arrives(due time.Time) bool {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
@@ -158,7 +153,7 @@ func (c *linkConn) arrives(due time.Time) bool {
 	}
 }
 
-// Write sends to the client. It waits only while the link is full.
+// Write sends to the client. It blocks only while the link is full.
 func (c *linkConn) Write(b []byte) (int, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -184,8 +179,7 @@ func (c *linkConn) Write(b []byte) (int, error) {
 	return sent, nil
 }
 
-// deliver hands to the client what the server sends, and closes the connection when all
-// of it has arrived.
+// deliver writes to the client, and closes the connection when everything has arrived.
 func (c *linkConn) deliver() {
 	defer c.Conn.Close()
 	for {
@@ -213,8 +207,7 @@ func (c *linkConn) hand(next chunk) {
 	}
 }
 
-// Close ends the connection for the server at once, and for the client when everything
-// that was sent to it has arrived.
+// Close ends the connection for the server at once, and for the client when everything has arrived.
 func (c *linkConn) Close() error {
 	c.closeOnce.Do(func() {
 		_ = c.Conn.SetWriteDeadline(after(&c.link.toClient).Add(linger))

@@ -139,7 +139,7 @@ func TestLink_IsBounded(t *testing.T) {
 	}()
 	select {
 	case err := <-full:
-		t.Fatalf("the link took %d bytes that nobody reads, error %v", accepted.Load(), err)
+		t.Fatalf("the link accepted %d unread bytes, error %v", accepted.Load(), err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	server.Close()

@@ -16,8 +16,8 @@ import (
 // maxPayload bounds what a request can make the service allocate.
 const maxPayload = 4 << 20
 
-// testService is grpc.testing.TestService as gRPC's interop description has
-// it, less the two methods that no test of ours needs.
+// testService is grpc.testing.TestService as gRPC's interop description has it, without two methods that
+// our tests do not need.
 type testService struct {
 	testpb.UnimplementedTestServiceServer
 	id string
@@ -60,7 +60,7 @@ func (s *testService) StreamingInputCall(stream grpc.ClientStreamingServer[testp
 }
 
 func (s *testService) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
-	// The header says who answers; a client may wait for it before it sends.
+	// The client may wait for the header before it sends.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func sendAll(ctx context.Context, params []*testpb.ResponseParameters, send func
 	return nil
 }
 
-// pause is the wait between two responses that the request asks for.
+// pause waits between two responses.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -112,7 +112,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// echoStatus is the error that the request asks the service to fail with.
+// echoStatus returns the error that the request asks for.
 func echoStatus(want *testpb.EchoStatus) error {
 	if want.GetCode() == 0 {
 		return nil

@@ -17,7 +17,7 @@ file and let GRPC_XDS_BOOTSTRAP name that:
 With --authority, as "dynxds serve" has it too, the client dials
 xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.`
 
-// tlsNote is for clients that have no credentials of type tls, and do not start.
+// tlsNote is a warning about clients without credentials of type tls, which do not start.
 const tlsNote = "note: clients of dynxds and gRPC-Go know the channel_creds \"tls\"; " +
 	"grpc-js and C-core 1.51 know only insecure and google_default, and find no credentials in this file"
 
@@ -41,13 +41,13 @@ func newBootstrap() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&opts.Servers, "server", nil, "gRPC target of the control plane; repeat it for those to fall back to")
+	f.StringArrayVar(&opts.Servers, "server", nil, "gRPC target of the control plane; repeat it for fallbacks")
 	f.StringSliceVar(&opts.Features, "feature", nil, "server features, such as delta")
 	f.BoolVar(&opts.TLS, "tls", false, "use TLS")
 	f.StringVar(&opts.CA, "ca", "", "PEM file with the authorities to trust, for TLS (default the system's)")
 	f.StringVar(&opts.Cert, "cert", "", "PEM file with the client's certificate, for TLS")
 	f.StringVar(&opts.Key, "key", "", "PEM file with the key of the certificate")
-	f.StringVar(&opts.NodeID, "id", "", "id of the node: this very client")
+	f.StringVar(&opts.NodeID, "id", "", "id of the node: this client")
 	f.StringVar(&opts.NodeCluster, "cluster", "", "cluster of the node: the service that the client is part of")
 	f.StringVar(&opts.Locality, "locality", "", "region/zone/sub-zone of the client")
 	f.Var(pairs{&opts.Metadata}, "metadata", "the node's metadata: the tags of the client")

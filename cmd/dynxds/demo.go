@@ -9,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/demo"
 )
 
-// runDemo is demo.Run.
+// runDemo is the type of demo.Run.
 type runDemo func(context.Context, demo.Options, io.Writer) error
 
 const demoHelp = `Runs a control plane, four gRPC backends and a client in this process, on

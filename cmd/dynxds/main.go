@@ -1,15 +1,13 @@
-// Command dynxds is a control plane for gRPC clients, and what one needs beside it.
+// Command dynxds is a control plane for gRPC clients, with the tools for it.
 //
-//   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute
-//     policies, "dynxds validate" checks such a folder, "dynxds render" shows what a
-//     client would get of it, and why;
-//   - "dynxds bootstrap" writes the file that leads a client to a control plane;
-//   - "dynxds status" shows what a running client has of its control plane;
+//   - "dynxds serve" serves xDS from a folder of services and MeshHTTPRoute policies, "dynxds
+//     validate" checks such a folder, "dynxds render" shows what a client would get, and why;
+//   - "dynxds bootstrap" writes a client's bootstrap file for a control plane;
+//   - "dynxds status" shows the resources of a running client;
 //   - "dynxds demo" runs a control plane, backends and a client in one process.
 //
-// "dynxds help" lists the commands with their flags, docs/control-plane.md describes
-// the folder. The command holds no logic of its own: that is in the packages below
-// internal.
+// "dynxds help" lists the commands with their flags, docs/control-plane.md describes the folder. The
+// logic is in the packages below internal.
 package main
 
 import (
@@ -33,8 +31,7 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr, demo.Run))
 }
 
-// quietGRPC keeps gRPC's log out of the output unless the environment asks for
-// it.
+// quietGRPC discards gRPC's log unless the environment enables it.
 func quietGRPC() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))

@@ -43,8 +43,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Given nothing else, when "dynxds demo" runs, then it ends by itself with exit
-// status 0, each step having been announced and observed, and no log in between.
+// The demo ends by itself with exit status 0 and no log; each step is announced and observed.
 func TestDemoForMachines(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
@@ -63,7 +62,7 @@ func TestDemoForMachines(t *testing.T) {
 		Failed         int    `json:"failed"`
 		FailedInFlight int    `json:"failed_in_flight"`
 	}
-	var story []event
+	var events []event
 	for line := range strings.Lines(stdout.String()) {
 		var e event
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
@@ -73,7 +72,7 @@ func TestDemoForMachines(t *testing.T) {
 			t.Errorf("%d RPCs failed, %d of them in flight: %s", e.Failed, e.FailedInFlight, line)
 		}
 		if e.Event != "progress" {
-			story = append(story, event{Event: e.Event, Step: e.Step, OK: e.OK})
+			events = append(events, event{Event: e.Event, Step: e.Step, OK: e.OK})
 		}
 	}
 	want := []event{{Event: "setup"}}
@@ -81,12 +80,12 @@ func TestDemoForMachines(t *testing.T) {
 		want = append(want, event{Event: "announced", Step: step}, event{Event: "observed", Step: step})
 	}
 	want = append(want, event{Event: "summary", OK: true})
-	if diff := cmp.Diff(want, story); diff != "" {
+	if diff := cmp.Diff(want, events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
-// Given a pipe, then the demo prints lines without escapes.
+// Output to a pipe has no escape sequences.
 func TestDemoForAPipe(t *testing.T) {
 	t.Parallel()
 	out, err := command(t, "demo", "--duration", "2s").CombinedOutput()
@@ -103,7 +102,6 @@ func TestDemoForAPipe(t *testing.T) {
 	}
 }
 
-// Given an interrupt, then the demo ends soon, in order, with exit status 1.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "demo", "--duration", "1h", "--json")
@@ -151,12 +149,12 @@ func TestExitStatus(t *testing.T) {
 		{"demo", missed, 1, "dynxds: step 2 of 4 (shift) was not observed: no RPC has shown the change\n"},
 		{"demo --duration 1s", demo.Run, 1, "dynxds: --duration 1s is too short: the 5 steps need 2s or more\n"},
 		{"demo --duration soon", demo.Run, 1, "dynxds: invalid argument \"soon\" for \"--duration\" flag: time: invalid duration \"soon\"; see dynxds demo --help\n"},
-		{"demo extra", demo.Run, 1, "dynxds: \"extra\" is too much; see dynxds demo --help\n"},
+		{"demo extra", demo.Run, 1, "dynxds: unexpected argument \"extra\"; see dynxds demo --help\n"},
 		{"nonsense", demo.Run, 1, "dynxds: there is no command \"nonsense\"; see dynxds help\n"},
 		{"", demo.Run, 0, ""},
 		{"version", demo.Run, 0, ""},
 		{"demo --help", demo.Run, 0, ""},
-		{"status", demo.Run, 1, "dynxds: there are 0 arguments, and have to be one: dynxds status HOST:PORT [flags]\n"},
+		{"status", demo.Run, 1, "dynxds: want one argument, got 0: dynxds status HOST:PORT [flags]\n"},
 		{"status --help", demo.Run, 0, ""},
 	}
 	for _, tt := range tests {

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// pairs is a flag of key=value pairs with commas between them, that may be there several
-// times. Pairs with a comma are put in double quotes. The type of pflag for it takes
-// "a=b,c" for one pair.
+// pairs is a repeatable flag of comma-separated key=value pairs. Pairs with a comma are in double
+// quotes. pflag's own type reads "a=b,c" as one pair.
 type pairs struct{ of *map[string]string }
 
 // String returns the pairs in the order of their keys.
@@ -47,5 +46,5 @@ func (p pairs) Set(text string) error {
 	return nil
 }
 
-// Type is what the help calls the value.
+// Type is the name of the value in the help.
 func (p pairs) Type() string { return "key=value,…" }

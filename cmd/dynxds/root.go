@@ -16,8 +16,8 @@ and RPCs are routed and balanced as a control plane says. This command is such a
 control plane, over a folder of services and MeshHTTPRoute policies; it writes the
 bootstraps of clients and looks into running ones; and it has a demonstration.`,
 		Example: "  dynxds demo\n  dynxds serve examples/mesh/config",
-		// An error is printed once, by main, and without the usage: most errors
-		// are not about the command line.
+		// main prints the error, once and without the usage: most errors are not about the
+		// command line.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noCommand,
@@ -32,7 +32,7 @@ bootstraps of clients and looks into running ones; and it has a demonstration.`,
 	return root
 }
 
-// noCommand is for arguments that are none of the commands.
+// noCommand rejects arguments that are not a command.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -43,18 +43,18 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("there is no command %q; see %s help", args[0], cmd.CommandPath())
 }
 
-// noArgument is for commands that have flags only.
+// noArgument is for commands without arguments.
 func noArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%q is too much; see %s --help", args[0], cmd.CommandPath())
+	return fmt.Errorf("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
 }
 
-// oneArgument is for commands whose use says what it is.
+// oneArgument is for commands with one argument, which their usage names.
 func oneArgument(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return fmt.Errorf("there are %d arguments, and have to be one: %s", len(args), cmd.UseLine())
+	return fmt.Errorf("want one argument, got %d: %s", len(args), cmd.UseLine())
 }

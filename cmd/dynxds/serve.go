@@ -69,7 +69,6 @@ func newServe() *cobra.Command {
 	return cmd
 }
 
-// newLog returns a structured log.
 func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
@@ -86,7 +85,7 @@ func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
 	}
 }
 
-// hangups passes SIGHUPs on until stop is called.
+// hangups forwards SIGHUPs until stop is called.
 func hangups() (hurry <-chan struct{}, stop func()) {
 	signals, passed, done := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)
@@ -100,7 +99,7 @@ func hangups() (hurry <-chan struct{}, stop func()) {
 			select {
 			case passed <- struct{}{}:
 			default:
-				// One is waiting already.
+				// one is pending already
 			}
 		}
 	}()

@@ -85,7 +85,7 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// drain ends the process by SIGTERM, which has to be with exit status 0.
+// drain ends the process by SIGTERM, and expects exit status 0.
 func (p *process) drain() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
@@ -97,8 +97,7 @@ func (p *process) drain() {
 	}
 }
 
-// Given a folder, when it changes and SIGHUP comes, then it is published at once; when
-// SIGTERM comes, then the server drains, with exit status 0.
+// SIGHUP publishes a change at once; SIGTERM drains, with exit status 0.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,7 +126,6 @@ func raw(typeName, body string) string {
 	return "\nkind: Resource\nresource:\n  \"@type\": type.googleapis.com/envoy.config." + typeName + "\n  " + body + "\n"
 }
 
-// Given folders, then validate says what is wrong by exit status and with lines.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -190,7 +188,6 @@ filters: [{name: b, typed_config: {"@type": type.googleapis.com/xds.type.v3.Type
 	}
 }
 
-// Given the example, then each of its clients is shown its own policies and routes.
 func TestRender(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -248,7 +245,7 @@ func TestRenderedResourcesAreAFolder(t *testing.T) {
 func TestServeFlags(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
-		{"serve", "there are 0 arguments, and have to be one: dynxds serve DIR"},
+		{"serve", "want one argument, got 0: dynxds serve DIR"},
 		{"serve " + exampleMesh + " --tls-cert a.pem", "--tls-cert needs --tls-key"},
 		{"serve " + exampleMesh + " --poll -1s", "--poll is negative"},
 		{"serve " + exampleMesh + " --removal-delay -1s", "--removal-delay is negative"},
@@ -280,8 +277,7 @@ func TestServeFlags(t *testing.T) {
 	}
 }
 
-// Given the command, then it writes a script for each shell that cobra knows, and
-// completes the folder by folders and what has few values by these.
+// There is a script for each shell that cobra supports; folders and enumerations are completed.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {

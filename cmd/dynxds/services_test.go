@@ -30,9 +30,8 @@ func dialPlane(t *testing.T, addr string, ca *testca.CA, identified bool) *grpc.
 	return conn
 }
 
-// Given "dynxds serve" with TLS and a client CA, then health, reflection and channelz
-// answer those who have a certificate, and nobody else; when SIGTERM comes, then streams of
-// ADS, of both kinds, end with UNAVAILABLE and the process with exit status 0.
+// Health, reflection and channelz answer only clients with a certificate. At SIGTERM, SotW and
+// delta streams end with UNAVAILABLE and the process with exit status 0.
 func TestServicesOfServe(t *testing.T) {
 	t.Parallel()
 	ca, files := testca.New(t), testca.NewFiles(t)

@@ -33,9 +33,8 @@ func dialBackend(t *testing.T, target string, args ...string) testpb.TestService
 	return testpb.NewTestServiceClient(conn)
 }
 
-// Given "dynxds serve" with TLS and a client CA, then clients with a bootstrap of
-// "dynxds bootstrap --tls" reach their backends, with plain names and under an
-// authority; without a certificate, or without trust, RPCs fail and say why.
+// Clients with a bootstrap of "dynxds bootstrap --tls" reach their backends, by plain names and
+// under an authority; without a certificate, or without trust, RPCs fail and say why.
 func TestServeOverTLS(t *testing.T) {
 	t.Parallel()
 	server, client := testca.New(t), testca.New(t)

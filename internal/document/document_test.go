@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// read walks a document of the schema that the tests here have in mind.
+// read walks a document of the schema of these tests.
 func read(v document.Value) (name string, sizes []uint64, tags map[string]string) {
 	o := v.Object("name", "sizes", "tags", "kind", "on")
 	for _, item := range o.Field("sizes").Items() {
@@ -38,11 +38,11 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 		given, text string
 		then        []string
 	}{
-		{"nothing", "", nil},
+		{"an empty file", "", nil},
 		{"empty documents", "---\n---\n# nothing\n---\n", nil},
-		{"all is well", "name: a\nsizes: [1, 10]\ntags: {a: b}\nkind: Mesh\non: true\n", nil},
-		{"an unknown field that is like a known one", "name: a\nsize: []\n", []string{`f.yaml:2: unknown field "size"; did you mean "sizes"?`}},
-		{"an unknown field that is like none", "name: a\nxyzzy: []\n", []string{`f.yaml:2: unknown field "xyzzy"; it can be name, sizes, tags, kind, on`}},
+		{"no fault", "name: a\nsizes: [1, 10]\ntags: {a: b}\nkind: Mesh\non: true\n", nil},
+		{"an unknown field similar to a known one", "name: a\nsize: []\n", []string{`f.yaml:2: unknown field "size"; did you mean "sizes"?`}},
+		{"an unknown field unlike any other", "name: a\nxyzzy: []\n", []string{`f.yaml:2: unknown field "xyzzy"; it can be name, sizes, tags, kind, on`}},
 		{"a field in another case", "Name: a\nname: b\n", []string{`f.yaml:1: unknown field "Name"; did you mean "name"?`}},
 		{"a field twice", "name: a\nname: b\n", []string{`f.yaml:2: name: expected the key once, found it again`}},
 		{"a missing field", "sizes: []\n", []string{`f.yaml:1: the field "name" is missing`}},
@@ -63,7 +63,7 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 		{"a value with letters swapped", "name: a\nkind: Mehs\n", []string{`f.yaml:2: kind: unknown value "Mehs"; did you mean "Mesh"?`}},
 		{"not a boolean", "name: a\non: yes\n", []string{`f.yaml:2: on: expected true or false, found the string "yes"`}},
 		{"a tag that is a number", "name: a\ntags:\n  v: 1\n", []string{`f.yaml:3: tags.v: expected a string, found the number "1"; put it in quotes: "1"`}},
-		{"several documents, of which one is no YAML", "name: 1\n---\nname: [\n---\nkind: x\nname: a\n", []string{
+		{"several documents, one of them not YAML", "name: 1\n---\nname: [\n---\nkind: x\nname: a\n", []string{
 			`f.yaml:1: name: expected a string, found the number "1"; put it in quotes: "1"`,
 			`f.yaml:3: this is not YAML: did not find expected node content`,
 			`f.yaml:5: kind: unknown value "x"; it can be Mesh, MeshService`,
@@ -73,7 +73,7 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 			`f.yaml:2: anchors (&) and aliases (*) are not used here; write the value out, or put the text in quotes`,
 		}},
 		{"a YAML tag", "name: !!binary aGFsbG8=\n", []string{`f.yaml:1: tags (!) are not used here; leave it out, or put the text in quotes`}},
-		{"a key that is no text", "? [a]\n: b\n", []string{`f.yaml:1: the name of a field must be text`, `f.yaml:1: the field "name" is missing`}},
+		{"a key that is not text", "? [a]\n: b\n", []string{`f.yaml:1: the name of a field must be text`, `f.yaml:1: the field "name" is missing`}},
 		{"bytes that are not UTF-8", "name: a\nkind: \xff\n", []string{`f.yaml:2: the text is not UTF-8`}},
 		{"JSON", "{\n\t\"name\": \"a\\/b\",\n\t\"sizes\": [1,\n\t0]\n}\n", []string{`f.yaml:4: sizes[1]: expected an integer from 1 to 10, found the number "0"`}},
 		{"almost JSON is YAML", "{name: a, sizes: [0]}\n", []string{`f.yaml:1: sizes[0]: expected an integer from 1 to 10, found the number "0"`}},
@@ -88,7 +88,7 @@ func TestEveryFaultHasItsLinePathAndSuggestion(t *testing.T) {
 	}
 }
 
-// RFC 8259 is read as such: escapes and tabs that YAML does not have.
+// JSON has escapes and tabs that YAML does not.
 func TestJSONAndYAMLGiveTheSameValues(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -107,7 +107,7 @@ func TestJSONAndYAMLGiveTheSameValues(t *testing.T) {
 	}
 }
 
-// Input from a stranger must not take the process down.
+// Untrusted input must not exhaust the process.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -122,7 +122,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestALongReportIsCut(t *testing.T) {
+func TestLongReportIsBounded(t *testing.T) {
 	t.Parallel()
 	lines := faultsOf("name: a\nsizes: [" + strings.Repeat("0,", 150) + "]\n")
 	if len(lines) != 101 || lines[100] != "and 50 more" {
@@ -138,8 +138,8 @@ func TestALongReportIsCut(t *testing.T) {
 	}
 }
 
-// What cannot be read at all is reported with the line that is to be mended, also where
-// the YAML library names another one or none.
+// A syntax error is reported at the line to correct, even if the YAML library reports
+// another line or none.
 func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
 	t.Parallel()
 	const tab = "this is not YAML: a tab in the indentation; use spaces"
@@ -148,7 +148,7 @@ func TestSyntaxErrorsHaveTheirLine(t *testing.T) {
 		{"a tab under a key", "f.yaml", "name: a\ntags:\n\ta: b\n", "f.yaml:3: " + tab},
 		{"a tab in the first line", "f.yaml", "\tname: a\n", "f.yaml:1: " + tab},
 		{"a tab after spaces, in the second document", "f.yaml", "name: a\n---\nname: b\ntags:\n  \ta: b\n", "f.yaml:5: " + tab},
-		{"a tab that is not at fault", "f.yaml", "tags: {a:\n\tb}\nname: @a\n", "f.yaml:3: this is not YAML: found character that cannot start any token"},
+		{"a tab that is not the mistake", "f.yaml", "tags: {a:\n\tb}\nname: @a\n", "f.yaml:3: this is not YAML: found character that cannot start any token"},
 		{"a missing comma in JSON", "f.json", "{\"name\": \"a\"\n \"sizes\": [1]}\n", `f.json:2: this is not JSON: invalid character '"' after object key:value pair`},
 		{"JSON that ends too early", "f.json", "{\"name\": \"a\",\n\n", "f.json:2: this is not JSON: unexpected end of JSON input"},
 	}

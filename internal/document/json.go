@@ -16,11 +16,11 @@ import (
 // maxJSONDepth is the depth that encoding/json has for any text.
 const maxJSONDepth = 10_000
 
-// ParseJSON returns the value of a JSON text, or an error that says why, and where, the
-// text is not JSON. It is for formats of gRPC and protobuf, and more lenient than [Parse]:
-// fields that Object does not know are ignored, and an explicit null is the same as no
-// field. As the text may have secrets in it, faults show none of its values; and they have
-// no line. The value keeps the text.
+// ParseJSON returns the value of a JSON text, or an error that says where and why the text is
+// not JSON. It reads formats of gRPC and protobuf, and is more lenient than [Parse]: fields
+// that Object does not know are ignored, and an explicit null is the same as no field. As the
+// text may contain secrets, faults show none of its values, nor a line. The value keeps the
+// text.
 func ParseJSON(text []byte, faults *Faults) (Value, error) {
 	var checked json.RawMessage
 	err := json.Unmarshal(text, &checked)
@@ -34,11 +34,9 @@ func ParseJSON(text []byte, faults *Faults) (Value, error) {
 	return Value{node: root, file: &source{faults: faults, lenient: true, text: text}}, nil
 }
 
-// JSON is YAML but for a few escapes and tabs. What is JSON is therefore read as
-// such, into the same nodes.
-
-// parseJSON returns nil if the text is not one JSON value, or is nested deeper than
-// documents may be; then it is for the YAML parser to say what is wrong.
+// parseJSON reads JSON into the nodes of YAML, which lacks a few of its escapes and tabs.
+// It returns nil if the text is not one JSON value, or is nested deeper than documents may
+// be; the YAML parser then says what is wrong.
 func parseJSON(text []byte) *yaml.Node {
 	r := newJSONReader(text)
 	root := r.value(maxDepth + 1)
@@ -54,7 +52,7 @@ func parseJSON(text []byte) *yaml.Node {
 type jsonReader struct {
 	text    []byte
 	decoder *json.Decoder
-	// lines has the offsets of the ends of lines.
+	// lines are the offsets of line ends.
 	lines []int
 }
 
@@ -99,8 +97,7 @@ func (r *jsonReader) value(depth int) *yaml.Node {
 	return n
 }
 
-// content reads what is in an object or a list. An object has keys and values in
-// turn.
+// content reads the content of an object, keys and values in turn, or of a list.
 func (r *jsonReader) content(n *yaml.Node, depth int) *yaml.Node {
 	for r.decoder.More() {
 		child := r.value(depth - 1)
@@ -123,21 +120,21 @@ func numberTag(text string) string {
 }
 
 // Raw returns the value as it is written in the text that ParseJSON read, or nil if it is
-// not there.
+// absent.
 func (v Value) Raw() json.RawMessage {
 	if v.node == nil {
 		return nil
 	}
 	var raw json.RawMessage
 	if err := json.NewDecoder(bytes.NewReader(v.file.text[v.node.Column:])).Decode(&raw); err != nil {
-		panic(err) // not for a value that was read before
+		panic(err) // impossible: the value was read before
 	}
 	return raw
 }
 
 // JSON returns the value as JSON, for readers with a schema of their own, such as
-// protojson. It is nil if the value is not there. Numbers keep their digits; those
-// that JSON does not have (.inf, 0x10) become strings or decimal.
+// protojson. It is nil if the value is absent. Numbers keep their digits; those that JSON
+// does not have become decimal (0x10) or strings (.inf).
 func (v Value) JSON() []byte {
 	if v.node == nil {
 		return nil
@@ -149,12 +146,10 @@ func appendJSON(b []byte, n *yaml.Node) []byte {
 	switch n.Kind {
 	case yaml.MappingNode:
 		b = append(b, '{')
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(appendString(b, n.Content[i].Value), ':')
-			b = appendJSON(b, n.Content[i+1])
+		separator := ""
+		for key, value := range pairs(n) {
+			b = append(appendString(append(b, separator...), key.Value), ':')
+			b, separator = appendJSON(b, value), ","
 		}
 		return append(b, '}')
 	case yaml.SequenceNode:
@@ -194,8 +189,7 @@ func appendScalar(b []byte, n *yaml.Node) []byte {
 func appendString(b []byte, s string) []byte {
 	text, err := json.Marshal(s)
 	if err != nil {
-		// Not for a string, which Parse found to be UTF-8.
-		panic(err)
+		panic(err) // impossible: Parse found the string to be UTF-8
 	}
 	return append(b, text...)
 }

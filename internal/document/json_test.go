@@ -7,7 +7,6 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// Given values of every kind, then JSON says the same.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, yaml, want string }{
@@ -16,10 +15,10 @@ func TestJSON(t *testing.T) {
 		{"text that looks like something else", `["1", 'true', "null"]`, `["1","true","null"]`},
 		{"digits as they are", "[12345678901234567890, 1.50, -3e2]", `[12345678901234567890,1.50,-3e2]`},
 		{"numbers that JSON writes otherwise", "[0x10, 0o17]", `[16,15]`},
-		{"what is no number in JSON", "[.inf]", `[".inf"]`},
+		{"a number that JSON lacks", "[.inf]", `[".inf"]`},
 		{"a date is text", "[2026-01-02]", `["2026-01-02"]`},
 		{"booleans in capitals", "[True, FALSE]", `[true,false]`},
-		{"what JSON escapes", `["a\"\\\n\u2028"]`, `["a\"\\\n\u2028"]`},
+		{"escapes", `["a\"\\\n\u2028"]`, `["a\"\\\n\u2028"]`},
 		{"JSON itself", `{"a": [1, "b"]}`, `{"a":[1,"b"]}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -39,7 +38,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Whatever the document is, its JSON is JSON, and each column of it leads into the document.
+// The JSON of any document is valid, and each column of it leads into the document.
 func FuzzJSON(f *testing.F) {
 	for _, text := range []string{"{a: [1, .inf, 0x1F, ~, 2026-01-02]}", "a: !!float x", "- |\n  text\n", "{\"a\": \"\\ud800\"}"} {
 		f.Add([]byte(text))
@@ -52,8 +51,8 @@ func FuzzJSON(f *testing.F) {
 				t.Errorf("not JSON: %s", text)
 			}
 			for column := range min(len(text), 100) + 2 {
-				if at := document.AtColumn(column); at.Line() < document.Line() {
-					t.Errorf("column %d of %s is at line %d, before the document", column, text, at.Line())
+				if at := document.AtColumn(column); at.Position().Line < document.Position().Line {
+					t.Errorf("column %d of %s is at line %d, before the document", column, text, at.Position().Line)
 				}
 			}
 		}

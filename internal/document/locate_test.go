@@ -8,8 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// Given a column of a value's JSON, then it leads to the line and the path of what was
-// written there.
+// A column of a value's JSON leads to the line and path in the document.
 func TestAtColumn(t *testing.T) {
 	t.Parallel()
 	var faults document.Faults
@@ -40,13 +39,13 @@ last: true
 		if !found {
 			t.Fatalf("%s is not in %s", test.at, json)
 		}
-		if got := v.AtColumn(1 + utf8.RuneCountInString(before)); got.Path() != test.path || got.Line() != test.line {
-			t.Errorf("%s is at line %d, %q, want line %d, %q", test.at, got.Line(), got.Path(), test.line, test.path)
+		if got := v.AtColumn(1 + utf8.RuneCountInString(before)); got.Position().Path != test.path || got.Position().Line != test.line {
+			t.Errorf("%s is at line %d, %q, want line %d, %q", test.at, got.Position().Line, got.Position().Path, test.line, test.path)
 		}
 	}
 	for _, outside := range []int{-1, 0, 1, 10_000} {
-		if got := v.AtColumn(outside); got.Path() != "" || !got.IsObject() {
-			t.Errorf("column %d is at %q, want the value itself", outside, got.Path())
+		if got := v.AtColumn(outside); got.Position().Path != "" || !got.IsObject() {
+			t.Errorf("column %d is at %q, want the value itself", outside, got.Position().Path)
 		}
 	}
 }

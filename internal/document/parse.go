@@ -16,10 +16,9 @@ const (
 	maxDepth = 100
 )
 
-// Parse returns the documents of a file. What is not YAML is put on faults, and the
-// other documents of the file are still returned; those that have nothing in them are
-// not. A document that starts with "{" is read as JSON if it is that. name is for the
-// faults.
+// Parse returns the documents of a file that are not empty. A document that is not YAML is
+// reported in faults, and the others are still returned. A document that starts with "{" is
+// read as JSON if it is valid JSON. Faults show the name as that of the file.
 func Parse(name string, data []byte, faults *Faults) []Value {
 	file := &source{name: name, faults: faults}
 	if len(data) > MaxSize {
@@ -48,7 +47,7 @@ func Parse(name string, data []byte, faults *Faults) []Value {
 type source struct {
 	name   string
 	faults *Faults
-	// lenient is set for what ParseJSON reads, whose text is kept.
+	// lenient is set by ParseJSON, which also keeps the text.
 	lenient bool
 	text    []byte
 }
@@ -74,7 +73,7 @@ func badUTF8(data []byte) (at int, bad bool) {
 // part is the text of one document.
 type part struct {
 	text []byte
-	// before counts the lines of the file before it.
+	// before is the number of lines before it in the file.
 	before int
 }
 
@@ -130,7 +129,8 @@ func shift(n *yaml.Node, lines int) {
 	}
 }
 
-// check refuses what the package does without, and reports whether all is well.
+// check reports faults for the features of YAML that the package does not accept, and
+// whether there are none.
 func (s *source) check(n *yaml.Node, depth int) bool {
 	switch {
 	case depth == 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// faultsOfJSON has f read a document, and returns its faults, a line each.
+// faultsOfJSON returns the faults that f finds in a document, one per line.
 func faultsOfJSON(t *testing.T, text string, f func(document.Value)) []string {
 	t.Helper()
 	var found document.Faults
@@ -23,7 +23,7 @@ func faultsOfJSON(t *testing.T, text string, f func(document.Value)) []string {
 	var lines []string
 	for _, fault := range found.List {
 		if fault.Line != 0 || fault.File != "" || fault.Suggestion != "" {
-			t.Errorf("the fault says too much: %+v", fault)
+			t.Errorf("the fault has more than a path and a problem: %+v", fault)
 		}
 		lines = append(lines, fault.Path+": "+fault.Problem)
 	}
@@ -41,7 +41,7 @@ func TestParseJSON(t *testing.T) {
 	} {
 		v, err := document.ParseJSON([]byte(text), new(document.Faults))
 		switch {
-		case want == "" && (err != nil || string(v.Raw()) != strings.TrimSpace(text) || v.Path() != ""):
+		case want == "" && (err != nil || string(v.Raw()) != strings.TrimSpace(text) || v.Position().Path != ""):
 			t.Errorf("%q: %+v, %v", text, v, err)
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("%q: error %v, want %s", text, err, want)
@@ -49,8 +49,8 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// Every way to read a value of every kind: what it comes to, and the fault if it is of
-// another one.
+// Every reading method is applied to values of every kind: either there is a result, or a
+// fault that names the kind.
 func TestValuesOfEveryKind(t *testing.T) {
 	t.Parallel()
 	const text = `{"null": null, "string": "s", "empty": "", "list": [1], "none": [], "map": {"k": 1}, "yes": true, "no": false, "number": 17,
@@ -58,8 +58,8 @@ func TestValuesOfEveryKind(t *testing.T) {
 	type way struct {
 		name string
 		read func(document.Value) any
-		// good is what it comes to. Where it is missing there is one fault of the
-		// text, with the kind that was found.
+		// good are the results. A value without one yields a fault with this text and
+		// the kind that was found.
 		good  map[string]any
 		fault string
 	}
@@ -92,18 +92,18 @@ func TestValuesOfEveryKind(t *testing.T) {
 		{"Entries", func(v document.Value) any {
 			got := ""
 			for name, entry := range v.Entries() {
-				got += name + entry.Path()
+				got += name + entry.Position().Path
 			}
 			return got
 		}, map[string]any{"map": `kmap["k"]`}, "expected an object, found %s"},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			for key, kind := range map[string]string{
+			for key, kind := range map[string]document.Kind{
 				"missing": "nothing", "null": "null", "string": "a string", "empty": "a string", "list": "a list", "none": "a list", "map": "an object",
 				"yes": "a boolean", "no": "a boolean", "number": "a number", "quoted": "a string", "fraction": "a number", "negative": "a number",
 			} {
-				found := kind
+				found := string(kind)
 				if key == "empty" && w.name == "NonEmptyText" {
 					found = "an empty string"
 				}
@@ -163,7 +163,7 @@ func TestPathsAndTwins(t *testing.T) {
 	}
 }
 
-// A value knows how it is written, and faults of a part get the path of the whole.
+// Raw returns a value as it is written; faults of a part get the path of the whole.
 func TestRawAndFaultsOfAPart(t *testing.T) {
 	t.Parallel()
 	const text = "{ \"a\" : { \"k\": \"v\\u00e9\" } , \"b\":[ 1.50,\"\xff\",null , true] }"
@@ -196,7 +196,7 @@ func walk(t *testing.T, v document.Value) {
 	v.Text()
 	v.Bool()
 	if raw := v.Raw(); !json.Valid(raw) {
-		t.Errorf("%s is %q, which is not JSON", v.Path(), raw)
+		t.Errorf("%s is %q, which is not JSON", v.Position().Path, raw)
 	}
 	v.Object("a", "b").ProtoField("a", "b")
 	for _, element := range v.NonEmpty("a list") {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// nearest returns the choice that was probably meant, or "".
+// nearest returns the choice most similar to the word, or "" if none is similar.
 func nearest(word string, choices []string) string {
 	best, distance := "", max(len(word)/3, 1)+1
 	for _, choice := range choices {
@@ -19,7 +19,7 @@ func nearest(word string, choices []string) string {
 	return best
 }
 
-// didYouMean returns a suggestion: the nearest choice, or else all of them.
+// didYouMean suggests the nearest choice, or else all of them.
 func didYouMean(word string, choices []string) string {
 	if choice := nearest(word, choices); choice != "" {
 		return fmt.Sprintf("did you mean %q?", choice)
@@ -27,8 +27,8 @@ func didYouMean(word string, choices []string) string {
 	return "it can be " + strings.Join(choices, ", ")
 }
 
-// editDistance counts the letters to insert, delete, replace or swap with their
-// neighbours to make b of a. Where that is at least limit, it returns limit.
+// editDistance returns the number of insertions, deletions, replacements and swaps of
+// neighbours that turn a into b, or limit if there are at least that many.
 func editDistance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

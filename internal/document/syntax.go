@@ -15,8 +15,8 @@ import (
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// syntaxError says what is wrong with a document that cannot be read, for which the
-// YAML library gave the error. The line counts within the document, 0: unknown.
+// syntaxError explains why a document cannot be parsed. err is the YAML library's. The line
+// is relative to the document; 0 means unknown.
 func (s *source) syntaxError(text []byte, err error) (line int, problem, suggestion string) {
 	if filepath.Ext(s.name) == ".json" {
 		if line, problem, ok := jsonError(text); ok {
@@ -31,7 +31,7 @@ func (s *source) syntaxError(text []byte, err error) (line int, problem, suggest
 	return line, "this is not YAML: " + problem, ""
 }
 
-// yamlError takes the line out of an error of the YAML library.
+// yamlError splits an error of the YAML library into line and problem.
 func yamlError(err error) (line int, problem string) {
 	var typeError *yaml.TypeError
 	if errors.As(err, &typeError) && len(typeError.Errors) > 0 {
@@ -45,12 +45,12 @@ func yamlError(err error) (line int, problem string) {
 	return line, m[2]
 }
 
-// aboutTab reports whether a tab can be what the YAML library complains of.
+// aboutTab reports whether a problem of the YAML library may be due to a tab.
 func aboutTab(problem string) bool {
 	return strings.Contains(problem, "tab character") || strings.Contains(problem, "cannot start any token")
 }
 
-// tabIndented finds a line whose indentation has a tab: the line from, or the one after it.
+// tabIndented finds a tab in the indentation of the line from, or of the one after it.
 func tabIndented(text []byte, from int) (line int, found bool) {
 	from = max(from, 1)
 	for at := range bytes.Lines(text) {
@@ -66,8 +66,8 @@ func tabIndented(text []byte, from int) (line int, found bool) {
 	return 0, false
 }
 
-// jsonError says what is wrong with a text that is meant to be JSON. ok is false if it
-// is JSON.
+// jsonError returns the syntax error of a text that is meant to be JSON. ok is false if
+// there is none.
 func jsonError(text []byte) (line int, problem string, ok bool) {
 	var value any
 	var syntax *json.SyntaxError
@@ -78,9 +78,9 @@ func jsonError(text []byte) (line int, problem string, ok bool) {
 	return line, syntax.Error(), true
 }
 
-// position returns where the character is that the error is about, counted from 1.
+// position returns the line and column of a syntax error, from 1.
 func position(text []byte, err *json.SyntaxError) (line, column int) {
-	// The offset is behind the character.
+	// The offset is one past the character.
 	before := text[:min(len(text), max(0, int(err.Offset)-1))]
 	line = 1 + bytes.Count(before, []byte("\n"))
 	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])

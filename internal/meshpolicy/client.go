@@ -2,17 +2,15 @@ package meshpolicy
 
 import "strings"
 
-// Keys that have a meaning of their own in node metadata and among dynamic parameters.
-// No tag is called so.
+// Reserved keys of node metadata and dynamic parameters, which no tag may have.
 const (
-	// ServiceKey has the name of the client's service.
+	// ServiceKey is for the name of the client's service.
 	ServiceKey = "service"
-	// SpecificityKey is the dynamic parameter that decides between variants that match
-	// a client.
+	// SpecificityKey is the dynamic parameter that orders the variants that match a client.
 	SpecificityKey = "specificity"
 	// RoutesKey is "grpc" for a client that knows only the routes of gRFC A28.
 	RoutesKey = "xds_routes"
-	// AddressesKey is "ip" for a client that takes no host name for an endpoint.
+	// AddressesKey is "ip" for a client that does not support host names of endpoints.
 	AddressesKey = "xds_addresses"
 )
 
@@ -22,34 +20,33 @@ const (
 	IPAddresses = "ip"
 )
 
-// Implementation is whose xDS client a client is.
+// Implementation is the implementation of an xDS client.
 type Implementation int
 
-// The implementations, as far as they differ in what they can be sent.
+// The implementations that differ in what they can be sent.
 const (
-	// Dynxds takes everything. Its clients say so in Node.client_features.
+	// Dynxds supports everything. Its clients announce that in Node.client_features.
 	Dynxds Implementation = iota
 	// GRPCGo is the xds package of gRPC-Go.
 	GRPCGo
-	// OtherGRPC is gRPC in another language, or a client that does not say what it is.
+	// OtherGRPC is gRPC in another language, or an unknown client.
 	OtherGRPC
-	// Envoy takes all routes.
+	// Envoy supports all routes.
 	Envoy
 )
 
-// Client is who asks: what policies select clients by, and what it can be sent.
+// Client describes an xDS client.
 type Client struct {
-	// Service is the service that the client is part of. It may be empty.
+	// Service is the client's own service. It may be empty.
 	Service string
-	// Tags are what else it has. A tag with an empty value counts as none.
+	// Tags are its other properties. A tag with an empty value counts as none.
 	Tags map[string]string
-	// Implementation makes a difference where not every client takes what policies and
-	// services say.
+	// Implementation decides what the client can be sent.
 	Implementation Implementation
 }
 
-// Tag returns the value of a tag, or "". The service is among them, and so are
-// RoutesKey and AddressesKey, which the implementation decides.
+// Tag returns the value of a tag, or "". ServiceKey, RoutesKey and AddressesKey are tags too; the latter
+// two depend on the implementation.
 func (c Client) Tag(key string) string {
 	switch {
 	case key == ServiceKey:

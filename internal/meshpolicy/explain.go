@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// String prints the rules in the order in which requests meet them, and for each
-// field the policy that it comes from:
+// String returns the rules in the order in which they are tried, with the origin of each field:
 //
 //	path Prefix /v2
 //	    matches      policy consumer (consumer.yaml:10), policy owner (owner.yaml:22)
@@ -27,7 +26,7 @@ func (m Merged) String() string {
 	return b.String()
 }
 
-// explain prints the fields of a rule. That of nil is what happens without rules.
+// explain prints the fields of a rule; nil is for requests without one.
 func (r *MergedRule) explain(b *strings.Builder) {
 	if r == nil {
 		b.WriteString("    backendRefs  no policy: the service itself\n")

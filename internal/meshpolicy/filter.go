@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// FilterType says what a filter does.
+// FilterType is the type of a filter.
 type FilterType int
 
-// The types of filters. A rule has each at most once, RequestMirror excepted.
+// The types of filters. A rule has each at most once, except RequestMirror.
 const (
 	RequestHeaderModifier FilterType = iota
 	ResponseHeaderModifier
-	// RequestMirror sends a copy of the request elsewhere, and ignores the response.
+	// RequestMirror sends a copy of the request to a mirror, and ignores its response.
 	RequestMirror
-	// RequestRedirect answers with a redirect. A rule that has it has no URLRewrite.
+	// RequestRedirect answers with a redirect. It excludes URLRewrite.
 	RequestRedirect
 	URLRewrite
 )
@@ -34,7 +34,7 @@ type Filter struct {
 	Rewrite  *Rewrite        `json:",omitempty"`
 }
 
-// HeaderModifier edits headers. No header is named twice; names are in lower case.
+// HeaderModifier edits headers. Names are unique and in lower case.
 type HeaderModifier struct {
 	// Set replaces the values of a header.
 	Set []Header `json:",omitempty"`
@@ -47,15 +47,15 @@ type HeaderModifier struct {
 // Header is a header and its value, which may be empty.
 type Header struct{ Name, Value string }
 
-// Redirect says where to redirect to. What is empty stays as in the request.
+// Redirect is the target of a redirect. Empty fields are those of the request.
 type Redirect struct {
 	// Scheme is "http" or "https".
 	Scheme   string        `json:",omitempty"`
 	Hostname string        `json:",omitempty"`
 	Path     *PathModifier `json:",omitempty"`
-	// Port is 0 or a port. With a Scheme and without a Port it is the scheme's.
+	// Port is 0 or a port. 0 with a Scheme means the scheme's port.
 	Port uint32 `json:",omitempty"`
-	// StatusCode is 301, 302, 303, 307 or 308; 302 if the policy does not say.
+	// StatusCode is 301, 302, 303, 307 or 308; the default is 302.
 	StatusCode int
 }
 
@@ -67,15 +67,14 @@ type Rewrite struct {
 
 // PathModifier changes a path.
 type PathModifier struct {
-	// Full says that the whole path is replaced, not only the prefix that
-	// matched. If only the prefix is, all matches of the rule are of type
-	// Prefix.
+	// Full replaces the whole path instead of the matched prefix, which requires that all matches
+	// of the rule are of type Prefix.
 	Full bool
 	// Value starts with "/". For a prefix it may be empty.
 	Value string
 }
 
-// String returns what the filter does, on one line.
+// String returns the filter on one line.
 func (f *Filter) String() string {
 	switch f.Type {
 	case RequestMirror:
@@ -117,7 +116,7 @@ func (p *PathModifier) String() string {
 	}
 }
 
-// String returns the edits on one line, with a blank before each.
+// String returns the edits on one line, each after a space.
 func (m *HeaderModifier) String() string {
 	var b strings.Builder
 	for _, h := range m.Set {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Match is one set of conditions, all of which a request has to fulfil.
+// Match is a set of conditions, all of which a request must satisfy.
 type Match struct {
-	// Methods are in order, each once. Empty: all.
+	// Methods are in order, each once; empty means all.
 	Methods []string `json:",omitempty"`
 	Path    PathMatch
 	// Headers and Query are in order.
@@ -16,22 +16,21 @@ type Match struct {
 	Query   []ValueMatch `json:",omitempty"`
 }
 
-// MatchType says how text is compared.
+// MatchType is the type of a comparison.
 type MatchType int
 
 // The types of matches.
 const (
-	// Exact asks for this very text.
+	// Exact matches equal text.
 	Exact MatchType = iota
-	// Prefix asks for text that starts with this. In paths it has to end where a
-	// segment does: "/a" is a prefix of "/a" and "/a/b", not of "/ab".
+	// Prefix matches text with this prefix. In paths it ends at a segment: "/a" is a prefix of
+	// "/a" and "/a/b", not of "/ab".
 	Prefix
-	// RegularExpression asks for text that as a whole matches this, in the syntax
-	// of RE2.
+	// RegularExpression matches the whole text, in the syntax of RE2.
 	RegularExpression
-	// Present asks for a header, whatever its value.
+	// Present matches a header with any value.
 	Present
-	// Absent asks that a header is not there.
+	// Absent matches if there is no such header.
 	Absent
 )
 
@@ -44,16 +43,16 @@ func (t MatchType) String() string { return matchTypeNames[t] }
 type PathMatch struct {
 	// Type is Exact, Prefix or RegularExpression.
 	Type MatchType
-	// Value starts with "/", if it is not a RegularExpression. A Prefix does not
-	// end with one, unless it is "/".
+	// Value starts with "/", except for a RegularExpression. A Prefix other than "/" does not end
+	// with one.
 	Value string
 }
 
 // ValueMatch is a condition on one header or query parameter.
 type ValueMatch struct {
-	// Name is, for a header, in lower case.
+	// Name is in lower case for a header.
 	Name string
-	// Type is, for a query parameter, Exact or RegularExpression.
+	// Type is Exact or RegularExpression for a query parameter.
 	Type MatchType
 	// Value is empty for Present and Absent.
 	Value string `json:",omitempty"`
@@ -90,7 +89,7 @@ func (v ValueMatch) compare(o ValueMatch) int {
 	return cmp.Or(strings.Compare(v.Name, o.Name), cmp.Compare(v.Type, o.Type), strings.Compare(v.Value, o.Value))
 }
 
-// normalize brings a match into the form in which equal ones have equal keys.
+// normalize makes the keys of equal matches equal.
 func (m *Match) normalize() {
 	slices.Sort(m.Methods)
 	m.Methods = slices.Compact(m.Methods)
@@ -103,8 +102,8 @@ func (m *Match) normalize() {
 	}
 }
 
-// NormalizeMatches returns the canonical form of a rule's matches: without an entry
-// it has the one that matches everything.
+// NormalizeMatches returns the canonical form of a rule's matches. No matches become one that matches
+// everything.
 func NormalizeMatches(matches []Match) []Match {
 	if len(matches) == 0 {
 		return []Match{{Path: everyPath}}
@@ -116,10 +115,9 @@ func NormalizeMatches(matches []Match) []Match {
 	return slices.CompactFunc(matches, func(a, b Match) bool { return Key(a) == Key(b) })
 }
 
-// compareMatches puts the matches of routes into the order of the Gateway API
-// (HTTPRouteRule.matches): an exact path, the longest prefix, a regular expression;
-// then a condition on the method; then the most conditions on headers; then on query
-// parameters.
+// compareMatches orders matches as the Gateway API does (HTTPRouteRule.matches): an exact path, the
+// longest prefix, a regular expression; then a condition on the method; then the most conditions on
+// headers; then on query parameters.
 func compareMatches(a, b *Match) int {
 	return cmp.Or(
 		cmp.Compare(a.Path.Type, b.Path.Type),

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Merged is what several policies together say of the requests of one client, or of
-// several alike, to one service.
+// Merged has the merged rules of several policies for one service.
 type Merged struct {
-	// Rules have different matches. Those of more specific policies come first.
+	// Rules have different matches. Those of more specific policies are first.
 	Rules []MergedRule
 }
 
-// MergedRule is a rule and where its parts come from.
+// MergedRule is a rule with the origins of its fields.
 type MergedRule struct {
 	Matches []Match
 	// Filters and BackendRefs are nil if no policy has the field.
@@ -22,8 +21,7 @@ type MergedRule struct {
 	// MatchesFrom are the policies that have a rule with the matches, from most to
 	// least specific.
 	MatchesFrom []Origin
-	// FiltersFrom and BackendRefsFrom are where the fields come from. They are
-	// zero for fields that are nil.
+	// FiltersFrom and BackendRefsFrom are the origins of these fields, zero if they are nil.
 	FiltersFrom, BackendRefsFrom Origin
 
 	matchesKey string
@@ -37,7 +35,7 @@ type Origin struct {
 	To, Rule int
 }
 
-// Source is the line of the rule.
+// Source returns the place of the rule.
 func (o Origin) Source() Source {
 	if o.Policy == nil {
 		return Source{}
@@ -53,8 +51,7 @@ func (o Origin) String() string {
 	return "policy " + o.Policy.Name + " (" + o.Source().String() + ")"
 }
 
-// Merge merges the policies that select the client and have something to say of the
-// service, whatever the order in which they are given.
+// Merge merges the policies that select the client and the service. Their order does not matter.
 func Merge(policies []*Policy, c Client, service string) Merged {
 	var parts []Part
 	for _, p := range policies {
@@ -67,7 +64,7 @@ func Merge(policies []*Policy, c Client, service string) Merged {
 	return MergeParts(parts)
 }
 
-// Part is what one policy says of one service.
+// Part is the part of a policy for one destination.
 type Part struct {
 	Policy *Policy
 	// To is an index in Policy.To.
@@ -77,8 +74,7 @@ type Part struct {
 // Rules are the rules of the part.
 func (p Part) Rules() []Rule { return p.Policy.To[p.To].Rules }
 
-// PartsFor returns what a policy says of a service: up to two parts, as it may also
-// speak of all services.
+// PartsFor returns the parts of a policy for a service: up to two, as one may be for all services.
 func PartsFor(p *Policy, service string) []Part {
 	var parts []Part
 	for i := range p.To {
@@ -89,9 +85,9 @@ func PartsFor(p *Policy, service string) []Part {
 	return parts
 }
 
-// Compare puts the less specific part first: by the clients' targetRef, then by the
-// destination's, then by name, of which the first in the alphabet is the most
-// specific, as in Kuma. No two policies have the same name.
+// Compare orders parts from least to most specific: by the clients' targetRef, then by the
+// destination's, then by the policy's name, where the first in the alphabet is the most specific, as in
+// Kuma. Names are unique.
 func (p Part) Compare(o Part) int {
 	return cmp.Or(
 		cmp.Compare(p.Policy.TargetRef.kind(), o.Policy.TargetRef.kind()),
@@ -100,7 +96,7 @@ func (p Part) Compare(o Part) int {
 	)
 }
 
-// MergeParts merges parts, of which the least specific comes first.
+// MergeParts merges parts, the least specific first.
 func MergeParts(parts []Part) Merged {
 	layers := make([]Merged, 0, len(parts))
 	for _, p := range slices.Backward(parts) {
@@ -109,8 +105,7 @@ func MergeParts(parts []Part) Merged {
 	return Join(layers...)
 }
 
-// Join merges layers, of which the most specific comes first. It is associative, and
-// a layer merged with itself is that layer.
+// Join merges layers, the most specific first. It is associative and idempotent.
 func Join(layers ...Merged) Merged {
 	if len(layers) == 1 {
 		return layers[0]
@@ -131,7 +126,7 @@ func Join(layers ...Merged) Merged {
 	return m
 }
 
-// complete takes the fields that r does not have from a less specific rule.
+// complete fills in missing fields from a less specific rule.
 func (r *MergedRule) complete(below MergedRule) {
 	for _, o := range below.MatchesFrom {
 		if !slices.Contains(r.MatchesFrom, o) {
@@ -169,15 +164,14 @@ func (p Part) Merged() Merged {
 // Route is one entry of a rule's matches.
 type Route struct {
 	Match *Match
-	// Rule is nil for the one that matches what no rule does: such requests go to the
-	// service itself.
+	// Rule is nil for requests that match no rule: they go to the service itself.
 	Rule *MergedRule
-	// Unreachable says that an earlier route takes all requests.
+	// Unreachable is set if an earlier route matches all requests.
 	Unreachable bool
 }
 
-// Routes returns the entries of all rules in the order in which they are tried. The
-// last one matches everything; if no rule does, it is one without a rule.
+// Routes returns the matches of all rules in the order in which they are tried. The last reachable one
+// matches everything; it has no rule if no rule does.
 func (m Merged) Routes() []Route {
 	var list []Route
 	for i := range m.Rules {

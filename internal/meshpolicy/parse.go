@@ -11,12 +11,9 @@ import (
 // DocumentKind is the kind (or type) of a document that is a policy.
 const DocumentKind = "MeshHTTPRoute"
 
-// Parse reads the policies in a file of YAML documents or JSON. The error is a
-// *[document.Faults] with all that is wrong, each with file, line, path and, where there is
-// one, a suggestion; policies without a fault are returned all the same. A document
-// without a kind is a policy too.
-//
-// name is for faults and for the Source of the policies.
+// Parse reads the policies in a file of YAML documents or JSON. A document without a kind is a policy
+// too. The error is a *[document.Faults]; policies without a fault are returned even so. name is the
+// file name in faults and in the Source of the policies.
 func Parse(name string, data []byte) ([]*Policy, error) {
 	var faults document.Faults
 	var policies []*Policy
@@ -28,8 +25,8 @@ func Parse(name string, data []byte) ([]*Policy, error) {
 	return policies, faults.Err()
 }
 
-// ParseDocument is Parse for one document of a file, which was read with these
-// faults. It returns nil if the document has any.
+// ParseDocument is Parse for one document of a file. It adds to faults, and returns nil if the document
+// has any.
 func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
 	before := faults.Total()
 	p := readPolicy(doc)
@@ -39,8 +36,7 @@ func ParseDocument(doc document.Value, faults *document.Faults) *Policy {
 	return New(p)
 }
 
-// readPolicy reads a policy in either of the forms that Kuma has: with its name at
-// the top, or in metadata.
+// readPolicy reads a policy in either form of Kuma: with its name at the top, or in metadata.
 func readPolicy(doc document.Value) Policy {
 	o := doc.Object("apiVersion", "kind", "type", "mesh", "name", "metadata", "spec")
 	for _, field := range []string{"kind", "type"} {
@@ -49,7 +45,8 @@ func readPolicy(doc document.Value) Policy {
 	o.Field("apiVersion").OneOf("kuma.io/v1alpha1")
 	o.Field("mesh").OneOf("default")
 	spec := o.Require("spec").Object("targetRef", "to")
-	p := Policy{Name: readName(o), Source: Source{doc.File(), doc.Line()}}
+	at := doc.Position()
+	p := Policy{Name: readName(o), Source: Source{at.File, at.Line}}
 	if ref := spec.Field("targetRef"); ref.Present() {
 		p.TargetRef = ReadTargetRef(ref)
 	}
@@ -70,8 +67,7 @@ func readPolicy(doc document.Value) Policy {
 	return p
 }
 
-// readName reads the name, which stands at the top or in metadata. Labels and
-// annotations are for tools of the user's.
+// readName reads the name at the top or in metadata. Labels and annotations are for other tools.
 func readName(o document.Object) string {
 	metadata := o.Field("metadata").Object("name", "namespace", "labels", "annotations")
 	metadata.Field("namespace").Text()
@@ -97,10 +93,10 @@ var word = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 // maxWord bounds names and the values of tags, in bytes.
 const maxWord = 253
 
-// NameRule says how names and the values of tags are written.
+// NameRule describes names and the values of tags.
 const NameRule = "use letters, digits and, inside, - _ ."
 
-// IsName reports whether a service or a policy can be called so, but for the length.
+// IsName reports whether a text can be the name of a service or policy, except for its length.
 func IsName(text string) bool { return word.MatchString(text) }
 
 // readWord reads a name of a policy or service.
@@ -140,8 +136,7 @@ func readRef(v document.Value, kinds ...kind) TargetRef {
 	return ref
 }
 
-// refFields reads the fields of a reference to things of some kinds. It reports
-// whether its kind is one of them.
+// refFields reads the fields of a reference, and reports whether its kind is one of these.
 func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool) {
 	k, ok = readOneOf(o.Require("kind"), kinds...)
 	if name := o.Field("name"); name.Present() {
@@ -153,7 +148,7 @@ func refFields(o document.Object, kinds ...kind) (ref TargetRef, k kind, ok bool
 	return ref, k, ok
 }
 
-// checkRef reports fields that the kind needs, or cannot have.
+// checkRef reports fields that the kind requires or does not allow.
 func checkRef(o document.Object, k kind) {
 	name, tags := o.Field("name"), o.Field("tags")
 	switch {
@@ -172,8 +167,7 @@ func checkRef(o document.Object, k kind) {
 	}
 }
 
-// readOneOf reads text that stands for one of some values, by their String. ok is false
-// if it stands for none.
+// readOneOf reads the String of one of the values. ok is false if it is none of them.
 func readOneOf[T fmt.Stringer](v document.Value, values ...T) (value T, ok bool) {
 	names := make([]string, len(values))
 	for i := range values {
@@ -210,8 +204,8 @@ func ReadTags(v document.Value) map[string]string {
 	return tags
 }
 
-// readTo reads a destination with its rules: to[].rules, or to[].default.rules as in
-// the decision record.
+// readTo reads a destination with its rules: to[].rules, or to[].default.rules as in the decision
+// record.
 func readTo(v document.Value) To {
 	o := v.Object("targetRef", "rules", "default")
 	t := To{TargetRef: ReadDestination(o.Require("targetRef"))}

@@ -7,8 +7,8 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// filterFields are the fields that carry the configuration of each type. The second
-// spelling is that of the decision record's use cases.
+// filterFields are the fields with the configuration of each type. The short spelling is that of the
+// decision record's use cases.
 var filterFields = []struct {
 	filterType   FilterType
 	field, short string
@@ -38,7 +38,7 @@ func readFilters(v document.Value) []Filter {
 	return filters
 }
 
-// readFilter reads a filter. Its type may be left out, since the field says it.
+// readFilter reads a filter. Its type is optional, as the field implies it.
 func readFilter(v document.Value) (f Filter, ok bool) {
 	o := v.Object("type", "requestHeaderModifier", "responseHeaderModifier", "requestMirror", "requestRedirect", "urlRewrite", "requestHeader", "responseHeader")
 	var config document.Value
@@ -102,7 +102,7 @@ func readHeaderName(v document.Value) string {
 	return name
 }
 
-// notInHeaderNames is what is no tchar of RFC 9110, 5.6.2.
+// notInHeaderNames reports characters other than tchar (RFC 9110, 5.6.2).
 func notInHeaderNames(r rune) bool {
 	return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
 }
@@ -120,7 +120,7 @@ func readHeaderModifier(v document.Value) *HeaderModifier {
 	return m
 }
 
-// headerEdits finds headers that are named twice.
+// headerEdits finds duplicate headers.
 type headerEdits struct{ seen map[string]bool }
 
 func (e *headerEdits) headers(v document.Value) []Header {
@@ -128,8 +128,8 @@ func (e *headerEdits) headers(v document.Value) []Header {
 	for _, item := range v.Items() {
 		o := item.Object("name", "value")
 		h := Header{Name: e.name(o.Require("name"))}
-		// In the decision record's use cases a value is left open.
-		if value := o.Require("value"); !value.IsNull() {
+		// In the decision record's use cases a value is null.
+		if value := o.Require("value"); !value.Absent() {
 			h.Value = value.Text()
 			if strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r > '~' }) {
 				value.Fault("", "%q has a character that values of headers do not have", h.Value)
@@ -194,9 +194,8 @@ func readHostname(v document.Value) string {
 	return host
 }
 
-// readPathModifier reads what becomes of a path. A string is the full path, as the
-// decision record has it in a redirect. A field type, as in the Gateway API, may say
-// which of the two it is.
+// readPathModifier reads a change of a path. A string is a full path, as in the decision record's
+// redirects. The field type, as in the Gateway API, is optional.
 func readPathModifier(v document.Value) *PathModifier {
 	if !v.Present() {
 		return nil

@@ -7,8 +7,7 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// readMatches reads a list of matches. A single match needs no list, as in the
-// examples of the decision record.
+// readMatches reads a list of matches, or a single match, as in the decision record's examples.
 func readMatches(v document.Value) []Match {
 	if v.IsObject() {
 		return NormalizeMatches([]Match{readMatch(v)})
@@ -44,7 +43,7 @@ func readMatch(v document.Value) Match {
 	return m
 }
 
-// checkContradiction finds two conditions on one name that nothing can fulfil.
+// checkContradiction finds contradictory conditions on one name.
 func checkContradiction(v document.Value, all []ValueMatch) {
 	for i, a := range all {
 		for _, b := range all[:i] {
@@ -58,8 +57,8 @@ func checkContradiction(v document.Value, all []ValueMatch) {
 	}
 }
 
-// readPathMatch reads {type, value}, or {prefix: value} and its like, as in the
-// examples of the decision record.
+// readPathMatch reads {type, value}, or {prefix: value} and the like, as in the decision record's
+// examples.
 func readPathMatch(v document.Value) PathMatch {
 	o := v.Object("type", "value", "prefix", "exact", "regularExpression")
 	short := map[string]MatchType{"exact": Exact, "prefix": Prefix, "regularExpression": RegularExpression}
@@ -96,7 +95,7 @@ func checkPathMatch(v document.Value, m PathMatch) {
 	checkPath(v, m.Value)
 }
 
-// checkPath checks that a text is a path.
+// checkPath reports a text that is not a path.
 func checkPath(v document.Value, path string) {
 	switch {
 	case !strings.HasPrefix(path, "/"):
@@ -106,8 +105,8 @@ func checkPath(v document.Value, path string) {
 	}
 }
 
-// maxRegex bounds the size of regular expressions, in bytes and, roughly, in
-// instructions. dynxds refuses resources with larger ones.
+// Bounds of regular expressions, in bytes and, roughly, in instructions. dynxds rejects resources with
+// larger ones.
 const (
 	maxRegexLength = 8 << 10
 	maxRegexSize   = 20_000
@@ -148,8 +147,7 @@ func readParameterName(v document.Value) string {
 	return name
 }
 
-// readValueMatch reads a condition on a header or a parameter. Without a type it is
-// Exact, as in Kuma.
+// readValueMatch reads a condition on a header or a parameter. The default type is Exact, as in Kuma.
 func readValueMatch(v document.Value, readName func(document.Value) string, types ...MatchType) ValueMatch {
 	o := v.Object("type", "name", "value")
 	m := ValueMatch{Name: readName(o.Require("name"))}

@@ -9,7 +9,7 @@ import (
 
 func readRule(v document.Value) Rule {
 	o := v.Object("matches", "filters", "backendRefs")
-	r := Rule{Line: v.Line()}
+	r := Rule{Line: v.Position().Line}
 	r.Matches = readMatches(o.Field("matches"))
 	if filters := o.Field("filters"); filters.Present() {
 		r.Filters = readFilters(filters)

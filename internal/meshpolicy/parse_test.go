@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
 )
 
-// What is wrong is said with its line, its path and, where there is one, a
+// Faults have their line, their path and, where there is one, a
 // suggestion.
 func TestParse_Faults(t *testing.T) {
 	t.Parallel()

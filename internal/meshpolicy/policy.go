@@ -1,8 +1,6 @@
-// Package meshpolicy is the model of MeshHTTPRoute policies: what they say, how they are
-// read from YAML and JSON, and how several of them are merged for one client. It is
-// for meshroute, whose package documentation describes the merging, and for the
-// command, which reads policies among other documents. It does not know xDS: what becomes
-// of a merged policy is meshroute's.
+// Package meshpolicy is the model of MeshHTTPRoute policies. It reads them from YAML and JSON, and merges
+// the policies for one client. It is for meshroute, whose package documentation describes the merging,
+// and for the command, which reads policies among other documents. It does not know xDS.
 package meshpolicy
 
 import (
@@ -12,11 +10,11 @@ import (
 	"strings"
 )
 
-// Source is where something was written.
+// Source is a place in a file.
 type Source struct {
 	// File is the name given to Parse.
 	File string
-	// Line counts from 1. 0: unknown.
+	// Line counts from 1; 0 means unknown.
 	Line int
 }
 
@@ -32,8 +30,8 @@ func (s Source) String() string {
 	}
 }
 
-// Policy is a MeshHTTPRoute: rules for the requests of some clients to some
-// services. Parse makes policies; they are not to be changed afterwards.
+// Policy is a MeshHTTPRoute: rules for the requests of some clients to some services. Parse and New
+// return policies; they must not be changed.
 type Policy struct {
 	Name   string
 	Source Source
@@ -45,11 +43,11 @@ type Policy struct {
 	targetKey string
 }
 
-// To is what a policy says of requests to one destination.
+// To has the rules for requests to one destination.
 type To struct {
-	// TargetRef is a service by its name, or zero for all services.
+	// TargetRef is a service by name, or zero for all services.
 	TargetRef TargetRef
-	// Rules have different matches, and are not empty.
+	// Rules is not empty. Their matches differ.
 	Rules []Rule
 
 	digest   string
@@ -57,17 +55,15 @@ type To struct {
 	subsets  []Subset
 }
 
-// TargetRef selects clients or destinations: everything, what has the tags, the service
-// of that name, or what has the tags in that service.
+// TargetRef selects clients or destinations by service name and tags, both optional.
 type TargetRef struct {
-	// Name is that of the service. Empty: any.
+	// Name is that of the service; empty means any.
 	Name string
-	// Tags are the tags that have to be there, with their values.
+	// Tags are the required tags.
 	Tags map[string]string
 }
 
-// kind is what policies call a TargetRef or a BackendRef, which its fields decide. Kinds
-// are ordered by how specific they are.
+// kind is the kind of a TargetRef or a BackendRef, ordered by specificity.
 type kind int
 
 const (
@@ -82,7 +78,7 @@ func (k kind) String() string {
 	return [...]string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}[k]
 }
 
-// hasName and hasTags say which fields a reference of the kind has.
+// hasName and hasTags report which fields a reference of the kind has.
 func (k kind) hasName() bool { return k >= meshService }
 func (k kind) hasTags() bool { return k == meshSubset || k == meshServiceSubset }
 
@@ -97,7 +93,7 @@ func (r TargetRef) kind() kind {
 	return k
 }
 
-// Selects reports whether a client is meant.
+// Selects reports whether the reference selects a client.
 func (r TargetRef) Selects(c Client) bool {
 	if r.Name != "" && r.Name != c.Service {
 		return false
@@ -132,21 +128,20 @@ func pairs(tags map[string]string) []string {
 	return list
 }
 
-// Rule sends the requests that match somewhere, and changes them on the way.
+// Rule forwards matching requests, and may change them.
 type Rule struct {
 	// Line is where the rule starts in its policy's file.
 	Line int
-	// Matches are in canonical form: never empty, each once, in an order of their
-	// own. A rule written without matches has one that matches everything.
+	// Matches are in canonical form: not empty, sorted, each once. A rule without matches has one
+	// that matches everything.
 	Matches []Match
-	// Filters are carried out one after the other. nil: the policy does not say;
-	// empty: there are none.
+	// Filters are applied in order. nil means unspecified, empty means none.
 	Filters []Filter
-	// BackendRefs are where requests go. nil: the policy does not say; empty: to
-	// the service that they were for.
+	// BackendRefs are the destinations. nil means unspecified, empty means the original
+	// service.
 	BackendRefs []BackendRef
 
-	// matchesKey is equal for equal Matches, and for no others.
+	// matchesKey is equal for equal Matches only.
 	matchesKey string
 }
 
@@ -154,20 +149,19 @@ type Rule struct {
 type BackendRef struct {
 	// Name is that of the service.
 	Name string
-	// Tags are those that endpoints must have. Empty: all endpoints of the service.
+	// Tags are required of endpoints; empty means all endpoints of the service.
 	Tags map[string]string `json:",omitempty"`
-	// Weight is the share of this destination, relative to the sum of all. It
-	// is 0 in a mirror.
+	// Weight is relative to the sum of all. It is 0 in a mirror.
 	Weight uint32
 }
 
 // String returns the service with the tags, such as "backend{version=v1}".
 func (r BackendRef) String() string { return r.Name + FormatTags(r.Tags) }
 
-// Subset returns the endpoints that requests may go to.
+// Subset returns the selected endpoints.
 func (r BackendRef) Subset() Subset { return NewSubset(r.Name, r.Tags) }
 
-// Subset is a service, or those of its endpoints that have the tags.
+// Subset is a service, or its endpoints with the tags.
 type Subset struct {
 	// ID is equal for equal subsets, such as "backend" or "backend;version=v1;zone=a".
 	ID, Service string

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// New completes a policy that is not changed afterwards: it brings the matches of its
-// rules into canonical form, and computes what merging and comparing policies needs to
-// know again and again.
+// New completes a policy: it normalizes the matches of its rules, and computes the keys for merging and
+// comparing policies.
 func New(p Policy) *Policy {
 	p.targetKey = Key(p.TargetRef)
 	for i := range p.To {
@@ -22,13 +21,13 @@ func New(p Policy) *Policy {
 // TargetKey is equal for policies with equal TargetRefs.
 func (p *Policy) TargetKey() string { return p.targetKey }
 
-// Digest is equal for destinations with the same rules, wherever they are written.
+// Digest is equal for destinations with equal rules.
 func (t *To) Digest() string { return t.digest }
 
-// Services are the names of services that the rules refer to, in order, each once.
+// Services are the names of services in the rules, in order, each once.
 func (t *To) Services() []string { return t.services }
 
-// Subsets are those that the rules refer to by tags, ordered by their ids, each once.
+// Subsets are the subsets in the rules that have tags, ordered by id, each once.
 func (t *To) Subsets() []Subset { return t.subsets }
 
 func (t *To) seal() {
@@ -44,7 +43,7 @@ func (t *To) seal() {
 		r := &t.Rules[i]
 		r.Matches = NormalizeMatches(r.Matches)
 		r.matchesKey = Key(r.Matches)
-		// A list that is empty differs from one that is not there.
+		// An empty list differs from a nil one.
 		h.Write([]byte("\n" + r.matchesKey + Key(r.Filters) + Key(r.BackendRefs)))
 		for j := range r.BackendRefs {
 			refer(&r.BackendRefs[j])
@@ -62,13 +61,11 @@ func (t *To) seal() {
 	t.subsets = slices.CompactFunc(t.subsets, func(a, b Subset) bool { return a.ID == b.ID })
 }
 
-// Key returns the same string for equal parts of policies, and for no others. Only
-// exported fields count.
+// Key returns a string that is equal for equal parts of policies only. Only exported fields count.
 func Key(part any) string {
 	b, err := json.Marshal(part)
 	if err != nil {
-		// Text, numbers, and structs and maps of these can always be written.
-		panic(err)
+		panic(err) // impossible for strings, numbers, and structs and maps of these
 	}
 	return string(b)
 }

@@ -12,9 +12,8 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// Faults are the switches of a Server. Without one thrown the control plane is package
-// controlplane as it is. Messages are twins of the published ones, in
-// proto/dynxds/discovery/v3, which have what xRFC TP2 adds.
+// Faults inject faults into the streams of a Server. By default there are none. Messages are those of
+// proto/dynxds/discovery/v3, which have the fields of xRFC TP2.
 type Faults struct {
 	reads gate
 	sends gate
@@ -75,15 +74,13 @@ func (f *Faults) thrown() switches {
 	return f.switches
 }
 
-// RefuseStreams ends every ADS stream that begins from now on with err, before
-// anything is read from it. nil, the default, lets streams in. Streams that
-// exist are not touched.
+// RefuseStreams ends every new ADS stream with err before reading from it. nil, the default, accepts
+// streams. Present streams are not affected.
 func (f *Faults) RefuseStreams(err error) { f.set(func(s *switches) { s.refuse = err }) }
 
-// RefuseDelta ends every delta ADS stream that begins from now on with
-// UNIMPLEMENTED, as a server does that knows only SotW. RefuseDelta(false), the
-// default, lets them in. Streams that exist are not touched. For a server that
-// never offers delta see [controlplane.WithoutDelta].
+// RefuseDelta ends every new delta ADS stream with UNIMPLEMENTED, as a server without delta does.
+// RefuseDelta(false), the default, accepts them. Present streams are not affected. For a server that
+// never offers delta see [controlplane.Options].NoDelta.
 func (f *Faults) RefuseDelta(on bool) {
 	f.set(func(s *switches) {
 		s.refuseDelta = nil
@@ -93,14 +90,13 @@ func (f *Faults) RefuseDelta(on bool) {
 	})
 }
 
-// DropStaleRequests has the server take no notice of a delta request with a nonce that is
-// not of the last response for its type, nor of a NACK, as Istio does: neither of the
-// answer, nor of the subscriptions that come with it. Such requests are recorded.
+// DropStaleRequests makes the server ignore NACKs, and delta requests whose nonce is not that of the last
+// response for the type, as Istio does, including their subscriptions. They are recorded.
 // DropStaleRequests(false), the default, ends that.
 func (f *Faults) DropStaleRequests(on bool) { f.set(func(s *switches) { s.dropStale = on }) }
 
-// BreakStreams ends every present ADS stream with err, also those that are
-// stalled. A nil err ends them with OK, as a server may.
+// BreakStreams ends every present ADS stream with err, stalled ones included. A nil err ends them with
+// OK, as a server may.
 func (f *Faults) BreakStreams(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,24 +105,22 @@ func (f *Faults) BreakStreams(err error) {
 	}
 }
 
-// StallSends lets no response out until resume is called. The control plane
-// goes on reading.
+// StallSends withholds all responses until resume is called. The control plane continues to read.
 func (f *Faults) StallSends() (resume func()) { return f.sends.shut() }
 
-// StallReads lets no request in until resume is called: requests are not
-// recorded either. The control plane goes on sending.
+// StallReads withholds all requests until resume is called; they are not recorded either. The control
+// plane continues to send.
 func (f *Faults) StallReads() (resume func()) { return f.reads.shut() }
 
-// OnRequest calls hook for every request after it was recorded and before the
-// control plane sees it, one at a time per stream. An error ends the stream
-// with it. hook may block; Stop waits for it. nil removes the hook.
+// OnRequest calls hook for every request after it was recorded and before the control plane reads it,
+// one at a time per stream. Its error ends the stream. hook may block; Stop waits for it. nil removes
+// the hook.
 func (f *Faults) OnRequest(hook func(Request) error) {
 	f.set(func(s *switches) { s.onRequest = hook })
 }
 
-// OnResponse calls hook for every SotW response of the control plane. What it
-// returns is sent instead, nothing for nil. hook owns the message. nil removes
-// the hook.
+// OnResponse calls hook for every SotW response of the control plane, and sends the result instead;
+// nothing if it is nil. hook owns the message. nil removes the hook.
 func (f *Faults) OnResponse(hook func(stream uint64, resp *discoverypb.DiscoveryResponse) *discoverypb.DiscoveryResponse) {
 	f.set(func(s *switches) { s.onResponse = hook })
 }
@@ -136,11 +130,10 @@ func (f *Faults) OnDeltaResponse(hook func(stream uint64, resp *discoverypb.Delt
 	f.set(func(s *switches) { s.onDeltaResponse = hook })
 }
 
-// Send sends a hand-made message, usually a *DiscoveryResponse or a
-// *DeltaDiscoveryResponse as the stream's protocol has it, on the newest ADS
-// stream, whatever switches are thrown. The client's answer to it is recorded; the
-// control plane sees only its subscription. To be told apart, the response needs a nonce
-// that the control plane does not use: any word does.
+// Send injects a message, usually a *DiscoveryResponse or a *DeltaDiscoveryResponse by the stream's
+// protocol, into the newest ADS stream, regardless of other faults. The client's answer is recorded; the
+// control plane sees only its subscription. The response needs a nonce that the control plane does not
+// use, such as a word.
 func (f *Faults) Send(m proto.Message) error {
 	f.mu.Lock()
 	var newest *stream

@@ -9,10 +9,9 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Forward passes TCP connections to addr, "IP:port", on to a backend until the
-// test ends. With it, backends have one port on several addresses, as servers
-// behind one DNS name do. The test is skipped if the machine does not have the
-// address.
+// Forward forwards TCP connections to addr, "IP:port", to a backend until the test ends. So backends can
+// have one port on several addresses, as servers behind one DNS name do. The test is skipped if the
+// machine does not have the address.
 func Forward(t testing.TB, addr string, to *testutils.Backend) {
 	t.Helper()
 	listener, err := net.Listen("tcp", addr)

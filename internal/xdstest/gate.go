@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// gate is a door that is open until it is shut. The zero gate is open.
+// gate blocks callers while it is shut. The zero gate is open.
 type gate struct {
 	mu sync.Mutex
 	// opened is closed when the gate opens again, nil while it is open.
 	opened chan struct{}
 }
 
-// shut closes the door. The function it returns opens it, once; a door that was
-// shut twice is opened by either.
+// shut shuts the gate and returns a function that opens it, once. A gate that was shut twice is opened by
+// either function.
 func (g *gate) shut() (open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -31,7 +31,7 @@ func (g *gate) shut() (open func()) {
 	}
 }
 
-// pass waits for the door to be open.
+// pass waits until the gate is open.
 func (g *gate) pass(ctx context.Context) error {
 	g.mu.Lock()
 	opened := g.opened

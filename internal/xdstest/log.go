@@ -13,7 +13,7 @@ import (
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	// news is closed by the next write; nil if nobody waits.
+	// news is closed by the next write; nil if no call of Wait is in progress.
 	news chan struct{}
 }
 
@@ -28,7 +28,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// Count returns how many lines have all of the texts.
+// Count returns the number of lines that have all of the texts.
 func (l *Log) Count(texts ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ lines:
 	return n
 }
 
-// After returns what follows the text in each line that has it.
+// After returns the rest of each line with the text.
 func (l *Log) After(text string) (rest []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *Log) After(text string) (rest []string) {
 	return rest
 }
 
-// Wait returns when a line has all of the texts, or with an error that shows the log.
+// Wait returns when a line has all of the texts; its error has the log.
 func (l *Log) Wait(ctx context.Context, texts ...string) error {
 	for {
 		l.mu.Lock()

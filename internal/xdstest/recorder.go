@@ -18,19 +18,19 @@ type Recorder struct {
 	// limit bounds requests.
 	limit    int
 	requests []Request
-	// dropped counts the oldest requests that were thrown away.
+	// dropped counts the oldest requests, which were dropped.
 	dropped int
-	// next is where Wait goes on, counted from the very first request.
+	// next is the position at which Wait continues, counted from the first request.
 	next int
-	// attempts counts the streams that were begun, open those that are served now.
+	// attempts counts all streams, open the present ones.
 	attempts, open int
-	// news is closed and replaced whenever any of these changed.
+	// news is closed and replaced after every change.
 	news chan struct{}
 }
 
 func newRecorder() *Recorder { return &Recorder{limit: maxRecorded, news: make(chan struct{})} }
 
-// update changes the record and wakes all who await.
+// update changes the record and wakes calls of await.
 func (r *Recorder) update(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,19 +63,18 @@ func (r *Recorder) add(req Request) {
 	})
 }
 
-// Keep bounds how many requests are remembered for Requests and Wait, of 2 at least: the
-// newest n/2 of them are always there. It is for tests that measure memory.
+// Keep bounds the requests that are kept for Requests and Wait, at least 2: the newest n/2 are always
+// kept. It is for tests that measure memory.
 func (r *Recorder) Keep(n int) { r.update(func() { r.limit = n }) }
 
-// Requests returns all requests so far (of very many, the newest 50,000 at
-// least).
+// Requests returns all requests so far, or at least the newest 50,000.
 func (r *Recorder) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.requests)
 }
 
-// Skip makes the next Wait begin with what comes from now on.
+// Skip makes the next Wait ignore all requests so far.
 func (r *Recorder) Skip() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,9 +98,8 @@ func (r *Recorder) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// Wait returns the next request that matches. It looks at each request once: it
-// goes on after the one that the last successful Wait returned, and those it
-// passes over are not seen again. The error says which requests came.
+// Wait returns the next request that matches. It looks at each request once: it continues after the one
+// that the last successful Wait returned. The error lists the last requests.
 func (r *Recorder) Wait(ctx context.Context, match Match) (found Request, err error) {
 	err = r.await(ctx, func() bool {
 		from := r.next - r.dropped
@@ -113,7 +111,7 @@ func (r *Recorder) Wait(ctx context.Context, match Match) (found Request, err er
 		return true
 	})
 	if err != nil {
-		return Request{}, fmt.Errorf("no matching request came: %w; the last ones were%s", err, r.tail(20))
+		return Request{}, fmt.Errorf("no matching request: %w; the last ones were%s", err, r.tail(20))
 	}
 	return found, nil
 }
@@ -137,18 +135,16 @@ func (r *Recorder) WaitOpen(ctx context.Context, n int) error {
 	return nil
 }
 
-// WaitAttempts returns when at least n ADS streams were begun since the server
-// was made, refused ones included.
+// WaitAttempts returns when at least n ADS streams have begun, refused ones included.
 func (r *Recorder) WaitAttempts(ctx context.Context, n int) error {
 	var attempts int
 	if err := r.await(ctx, func() bool { attempts = r.attempts; return attempts >= n }); err != nil {
-		return fmt.Errorf("%d streams were begun, want %d: %w", attempts, n, err)
+		return fmt.Errorf("%d streams have begun, want %d: %w", attempts, n, err)
 	}
 	return nil
 }
 
-// Attempts returns how many ADS streams were begun since the server was made,
-// refused ones included.
+// Attempts returns the number of ADS streams so far, refused ones included.
 func (r *Recorder) Attempts() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

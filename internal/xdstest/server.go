@@ -1,7 +1,6 @@
-// Package xdstest has what the tests of this module need beside package testutils: a
-// control plane that records its requests and has fault switches (Server), backends on
-// several addresses (Forward), a log that tests read (Log), and the checks that every test
-// makes (NoError, Equal).
+// Package xdstest extends package testutils for the tests of this module: a control plane that
+// records its requests and injects faults (Server), backends on several addresses (Forward), a
+// log that tests read (Log), and the checks that every test makes (NoError, Equal).
 //
 // Nothing here sleeps. A test waits for the event, under a context: Recorder.Wait for a
 // request of the client, Log.Wait for a line.
@@ -25,10 +24,8 @@ const (
 	dpdsDeltaMethod = dpdsMethods + "DeltaDynamicParameterConstraints"
 )
 
-// Server is a control plane that records what clients ask of it (Recorder) and has
-// switches for every kind of fault that a client has to survive (Faults). Both apply to
-// ADS streams and to those of DPDS, and outlive Stop and Restart. It is safe for
-// concurrent use.
+// Server is a control plane that records requests (Recorder) and injects faults (Faults). Both apply to
+// ADS and DPDS streams, and survive Stop and Restart. It is safe for concurrent use.
 type Server struct {
 	*testutils.FakeServer
 	*Recorder
@@ -44,8 +41,7 @@ func StartServer(t testing.TB, opts ...testutils.FakeServerOption) *Server {
 	return s
 }
 
-// Clients returns what the control plane knows of its present streams; none
-// while it is stopped.
+// Clients returns the status of the present streams; none while the control plane is stopped.
 func (s *Server) Clients() []controlplane.ClientStatus {
 	if control := s.Control(); control != nil {
 		return control.Clients()
@@ -62,9 +58,8 @@ func (s *Server) AmbiguousChoices() uint64 {
 	return 0
 }
 
-// intercept runs the handler of a stream beside the switch that breaks streams. gRPC
-// ends the stream when intercept returns, which ends the handler too;
-// controlplane.Server.Close waits for it.
+// intercept runs the handler of a stream until BreakStreams. gRPC ends the stream when intercept returns,
+// which ends the handler too; controlplane.Server.Close waits for it.
 func (s *Server) intercept(srv any, wire grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	method := info.FullMethod
 	if !strings.HasPrefix(method, adsMethods) && !strings.HasPrefix(method, dpdsMethods) {

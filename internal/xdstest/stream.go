@@ -9,21 +9,21 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// stream stands between the wire and the control plane on one ADS stream:
-// it records, stalls, edits and injects.
+// stream is a proxy between the wire and the control plane on one ADS stream: it records, stalls, edits
+// and injects messages.
 type stream struct {
 	grpc.ServerStream
 	faults   *Faults
 	recorder *Recorder
 	id       uint64
-	// broken takes the error that ends the stream.
+	// broken receives the error that ends the stream.
 	broken chan error
 
 	// sending serialises the control plane's sends with injected ones.
 	sending sync.Mutex
 
 	mu sync.Mutex
-	// nonces are the last that the control plane sent, by type.
+	// nonces are the last nonces of the control plane, by type.
 	nonces map[string]string
 	// injected are the nonces of hand-made responses.
 	injected map[string]struct{}
@@ -41,7 +41,7 @@ func newStream(faults *Faults, recorder *Recorder, id uint64, wire grpc.ServerSt
 	}
 }
 
-// breakWith ends the stream, if nothing else has yet.
+// breakWith ends the stream unless it has ended.
 func (s *stream) breakWith(err error) {
 	select {
 	case s.broken <- err:
@@ -49,7 +49,7 @@ func (s *stream) breakWith(err error) {
 	}
 }
 
-// RecvMsg is the control plane reading a request.
+// RecvMsg is called by the control plane to read a request.
 func (s *stream) RecvMsg(m any) error {
 	for {
 		if err := s.receive(m); err != nil {
@@ -70,7 +70,7 @@ func (s *stream) receive(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	// The door may have been shut while RecvMsg waited for this request.
+	// The gate may have been shut while RecvMsg waited.
 	if err := s.faults.reads.pass(s.Context()); err != nil {
 		return err
 	}
@@ -90,8 +90,7 @@ func (s *stream) receive(m any) error {
 	return nil
 }
 
-// dropped reports whether the control plane is not to see a request: see
-// Faults.DropStaleRequests.
+// dropped reports whether Faults.DropStaleRequests hides a request from the control plane.
 func (s *stream) dropped(m any) bool {
 	req, ok := m.(*discoverypb.DeltaDiscoveryRequest)
 	if !ok || !s.faults.thrown().dropStale {
@@ -103,9 +102,8 @@ func (s *stream) dropped(m any) bool {
 	return nonce != "" && (nonce != s.nonces[req.GetTypeUrl()] || req.GetErrorDetail() != nil)
 }
 
-// hideInjected turns the answer to a hand-made response into a plain
-// subscription: the SotW control plane, which never sent that nonce, would have
-// to ignore the request, and all that follow.
+// hideInjected turns the answer to an injected response into a plain subscription: the control plane,
+// which did not send that nonce, would ignore it and, in SotW, all later requests.
 func (s *stream) hideInjected(m any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,43 +122,50 @@ func (s *stream) hideInjected(m any) {
 	}
 }
 
-// SendMsg is the control plane sending a response.
+// SendMsg is called by the control plane to send a response.
 func (s *stream) SendMsg(m any) error {
 	if err := s.faults.sends.pass(s.Context()); err != nil {
 		return err
 	}
 	switch resp := m.(type) {
 	case *discoverypb.DiscoveryResponse:
-		s.mu.Lock()
-		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
-		s.mu.Unlock()
-		if resp = edit(s.id, resp, s.faults.thrown().onResponse); resp == nil {
-			return nil
-		}
-		m = resp
+		m = edit(s, resp, s.faults.thrown().onResponse)
 	case *discoverypb.DeltaDiscoveryResponse:
-		s.mu.Lock()
-		s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
-		s.mu.Unlock()
-		if resp = edit(s.id, resp, s.faults.thrown().onDeltaResponse); resp == nil {
-			return nil
-		}
-		m = resp
+		m = edit(s, resp, s.faults.thrown().onDeltaResponse)
+	}
+	if m == nil {
+		return nil
 	}
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	return s.ServerStream.SendMsg(m)
 }
 
-// edit passes a copy of the response through the hook, if there is one.
-func edit[Resp proto.Message](stream uint64, resp Resp, hook func(uint64, Resp) Resp) Resp {
+// response is a SotW or delta response.
+type response interface {
+	proto.Message
+	comparable
+	GetTypeUrl() string
+	GetNonce() string
+}
+
+// edit records the nonce of a response, and passes a copy through the hook, if there is one. It returns
+// nil if the hook does.
+func edit[Resp response](s *stream, resp Resp, hook func(uint64, Resp) Resp) any {
+	s.mu.Lock()
+	s.nonces[resp.GetTypeUrl()] = resp.GetNonce()
+	s.mu.Unlock()
 	if hook == nil {
 		return resp
 	}
-	return hook(stream, proto.CloneOf(resp))
+	var none Resp
+	if resp = hook(s.id, proto.CloneOf(resp)); resp == none {
+		return nil
+	}
+	return resp
 }
 
-// inject sends m past the control plane and the doors.
+// inject sends m past the control plane and the gates.
 func (s *stream) inject(m proto.Message) error {
 	if resp, ok := m.(interface{ GetNonce() string }); ok && resp.GetNonce() != "" {
 		s.mu.Lock()

@@ -58,7 +58,7 @@ func parseKey(name string, v document.Value) KeyConstraints {
 	if !o.IsObject() {
 		return draft
 	}
-	if invert := o.Field("invert"); invert.IsBool() {
+	if invert := o.Field("invert"); invert.Kind() == document.KindBool {
 		draft.invert = invert.Bool()
 	} else if !invert.Absent() {
 		invert.Expected("a boolean")

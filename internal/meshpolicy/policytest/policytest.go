@@ -1,5 +1,4 @@
-// Package policytest makes policies for tests: of a few lines of text, of rules, and at
-// random.
+// Package policytest makes policies for tests: from text, from rules, and at random.
 package policytest
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// Parse parses policies that have to be valid.
+// Parse parses valid policies.
 func Parse(t testing.TB, name, text string) []*meshpolicy.Policy {
 	t.Helper()
 	policies, err := meshpolicy.Parse(name, []byte(text))
@@ -20,7 +19,7 @@ func Parse(t testing.TB, name, text string) []*meshpolicy.Policy {
 	return policies
 }
 
-// Equal fails the test with the difference if two values differ. what names them.
+// Equal fails the test if two values differ. what names them.
 func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
@@ -28,13 +27,12 @@ func Equal(t testing.TB, what string, want, got any, opts ...cmp.Option) {
 	}
 }
 
-// Text puts rules, in flow style, into the policy p for the service s. They start at
-// line 7.
+// Text is the policy p for the service s with rules in flow style, which start at line 7.
 func Text(rules string) string {
 	return "name: p\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: MeshService, name: s}\n    rules:\n" + rules
 }
 
-// New makes a policy as Parse does.
+// New returns a complete policy.
 func New(name string, target meshpolicy.TargetRef, to ...meshpolicy.To) *meshpolicy.Policy {
 	return meshpolicy.New(meshpolicy.Policy{Name: name, Source: meshpolicy.Source{File: name + ".yaml", Line: 1}, TargetRef: target, To: to})
 }
@@ -49,22 +47,22 @@ func Send(service string) []meshpolicy.BackendRef {
 	return []meshpolicy.BackendRef{{Name: service, Weight: 1}}
 }
 
-// Exact is the condition that the path is this one.
+// Exact matches a path.
 func Exact(path string) meshpolicy.PathMatch {
 	return meshpolicy.PathMatch{Type: meshpolicy.Exact, Value: path}
 }
 
-// Prefix is the condition that the path starts with these segments.
+// Prefix matches paths by a prefix.
 func Prefix(path string) meshpolicy.PathMatch {
 	return meshpolicy.PathMatch{Type: meshpolicy.Prefix, Value: path}
 }
 
-// Regex is the condition that the path matches a regular expression.
+// Regex matches paths by a regular expression.
 func Regex(path string) meshpolicy.PathMatch {
 	return meshpolicy.PathMatch{Type: meshpolicy.RegularExpression, Value: path}
 }
 
-// On has the condition on the path alone.
+// On is a match by path alone.
 func On(path meshpolicy.PathMatch) []meshpolicy.Match { return []meshpolicy.Match{{Path: path}} }
 
 // SetHeader is a filter that sets a header of requests.

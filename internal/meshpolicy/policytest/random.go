@@ -7,8 +7,8 @@ import (
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 )
 
-// Services are the names that random policies are about. All names are of a small world,
-// so that things meet.
+// Services are the names of services in random policies. There are few names, so that policies
+// overlap.
 var Services = []string{"a", "b", "c"}
 
 var (
@@ -21,7 +21,7 @@ var (
 // Pick returns one of several values.
 func Pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// Tags returns at least so many tags.
+// Tags returns at least that many tags.
 func Tags(r *rand.Rand, least int) map[string]string {
 	tags := make(map[string]string)
 	for len(tags) < least || r.IntN(3) == 0 {
@@ -31,7 +31,7 @@ func Tags(r *rand.Rand, least int) map[string]string {
 	return tags
 }
 
-// Target selects clients in one of the four ways.
+// Target returns a TargetRef of any kind.
 func Target(r *rand.Rand) meshpolicy.TargetRef {
 	var ref meshpolicy.TargetRef
 	kind := r.IntN(4)
@@ -117,8 +117,8 @@ func Policies(r *rand.Rand, n int) []*meshpolicy.Policy {
 	return policies
 }
 
-// Clients has a client for each combination of services and tags that the
-// world has, and of ones that it does not, of dynxds and of another implementation.
+// Clients returns a client for each combination of known and unknown services and tags, of dynxds and of
+// another implementation.
 func Clients() []meshpolicy.Client {
 	var clients []meshpolicy.Client
 	for _, s := range []string{"", "a", "b", "c", "unheard"} {

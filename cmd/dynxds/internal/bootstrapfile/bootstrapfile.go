@@ -1,5 +1,5 @@
-// Package bootstrapfile writes the bootstrap of a client from what the command
-// line says. What it writes was read once by xdsclient/bootstrap, so it is valid.
+// Package bootstrapfile writes a client's bootstrap from the options of the command line, and
+// validates it with xdsclient/bootstrap.
 package bootstrapfile
 
 import (
@@ -13,36 +13,33 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// Options are what a bootstrap is made of.
+// Options are the contents of a bootstrap.
 type Options struct {
-	// Servers are the gRPC targets of management servers, the preferred one
-	// first. At least one.
+	// Servers are the gRPC targets of management servers, by preference; at least one.
 	Servers []string
 	// Features are the servers' features.
 	Features []string
-	// TLS makes clients use TLS; without it they speak plaintext. CA, Cert and Key
-	// are PEM files for it, each "" for none.
+	// TLS makes clients use TLS instead of plaintext. CA, Cert and Key are its PEM files, each ""
+	// for none.
 	TLS           bool
 	CA, Cert, Key string
-	// NodeID and NodeCluster say who the client is.
+	// NodeID and NodeCluster identify the client.
 	NodeID, NodeCluster string
-	// Locality is "region/zone/sub-zone", of which the end may be left out. The
-	// bootstrap has a locality in any case, if need be an empty one: grpc-js fails
-	// every RPC without.
+	// Locality is "region/zone/sub-zone", whose last parts may be omitted. The bootstrap always
+	// has a locality, even an empty one: grpc-js fails every RPC without.
 	Locality string
 	// Metadata are strings of the node's metadata.
 	Metadata map[string]string
 	// Constrained are keys of Metadata that become constraints (TP2).
 	Constrained []string
-	// Authority is that of a "dynxds serve --authority": its clients dial
-	// "xds://AUTHORITY/service", get their constraints by DPDS, and their servers
-	// the feature that it takes. "" for none.
+	// Authority is that of "dynxds serve --authority", "" for none: clients dial
+	// "xds://AUTHORITY/service" and get their constraints by DPDS, whose server feature is added.
 	Authority string
 	// DNSFallback is "" for the default.
 	DNSFallback string
 }
 
-// The shape of the document, as far as the command line can fill it.
+// The fields of the document that the command line can set.
 type (
 	document struct {
 		Servers     []server             `json:"xds_servers"`
@@ -76,8 +73,7 @@ type (
 	}
 )
 
-// JSON returns the bootstrap, indented. The error has every fault of the options
-// that no bootstrap could have.
+// JSON returns the bootstrap, indented. The error has every fault of the options.
 func (o *Options) JSON() ([]byte, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -101,8 +97,7 @@ func (o *Options) JSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A bootstrap may ask for features that nobody knows; a command line that does
-	// has a slip of the pen in it.
+	// A bootstrap may have unknown features; on the command line they are a typing mistake.
 	for _, feature := range o.Features {
 		if !config.Servers[0].HasFeature(bootstrap.Feature(feature)) {
 			return nil, fmt.Errorf("--feature %q: there is no such server feature", feature)
@@ -111,7 +106,7 @@ func (o *Options) JSON() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// check finds what bootstrap.Parse would take, and a user did not mean.
+// check finds mistakes that bootstrap.Parse would accept.
 func (o *Options) check() error {
 	var faults []error
 	if len(o.Servers) == 0 {
@@ -129,13 +124,13 @@ func (o *Options) check() error {
 	return errors.Join(faults...)
 }
 
-// DPDSName is the name of the resource that has the constraints for a client of an
-// authority. It is the same for all clients: what is in it depends on who asks.
+// DPDSName is the name of the resource with the constraints for clients of an authority. It is the same
+// for all clients; its content depends on the client.
 func DPDSName(authority string) string {
 	return xdsname.New(authority, xdsname.ConstraintsMap, "client")
 }
 
-// features are those of the servers, with the one that DPDS takes.
+// features are those of the servers, with that of DPDS if it is used.
 func (o *Options) features() []string {
 	needed := string(bootstrap.FeatureDynamicParameterConstraints)
 	if o.Authority == "" || slices.Contains(o.Features, needed) {

@@ -10,7 +10,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// Given everything the command line can say, then the client reads all of it.
 func TestEveryOptionReachesTheClient(t *testing.T) {
 	t.Parallel()
 	opts := bootstrapfile.Options{
@@ -71,9 +70,8 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	}
 }
 
-// Given a server alone, then the bootstrap has nothing that was not asked for, but
-// for the locality without which grpc-js fails every RPC.
-func TestTheLeastBootstrap(t *testing.T) {
+// Only the locality is added to what was asked for: without it grpc-js fails every RPC.
+func TestMinimalBootstrap(t *testing.T) {
 	t.Parallel()
 	opts := bootstrapfile.Options{Servers: []string{"localhost:18000"}, NodeID: "a"}
 	text, err := opts.JSON()
@@ -102,8 +100,7 @@ func TestTheLeastBootstrap(t *testing.T) {
 	}
 }
 
-// Given options that no client would take, or that nobody can have meant, then the
-// error says which.
+// The error names the faulty options.
 func TestFaultyOptions(t *testing.T) {
 	t.Parallel()
 	one := []string{"localhost:18000"}

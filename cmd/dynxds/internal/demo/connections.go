@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// connections is a stats handler that knows when the client's channel lost its
-// connection to an address. An RPC that begins later cannot be on it.
+// connections is a stats handler that records when the client's channel lost its connection
+// to an address. An RPC that begins later cannot be on it.
 type connections struct {
 	mu   sync.Mutex
 	open map[string]int
@@ -23,8 +23,8 @@ func newConnections() *connections {
 	return &connections{open: map[string]int{}, lost: map[string]time.Time{}}
 }
 
-// lostAt returns when the last connection to addr ended, and false as long as
-// there is one, or never was.
+// lostAt returns when the last connection to addr ended, and false while there is one or
+// if there never was.
 func (c *connections) lostAt(addr string) (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

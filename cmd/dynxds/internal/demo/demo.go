@@ -7,26 +7,23 @@ import (
 	"io"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc"
 )
 
 const (
-	// DefaultDuration is how long the demo runs unless told otherwise.
+	// DefaultDuration is the duration of the demo unless an option sets another one.
 	DefaultDuration = 15 * time.Second
 	// MinDuration leaves each step enough time for RPCs on most machines.
 	MinDuration = 2 * time.Second
+	// patience is how much longer than planned a step may take.
+	patience = 20 * time.Second
 )
-
-// patience is how much longer than planned a step may take.
-const patience = 20 * time.Second
 
 // Options are what a user chooses.
 type Options struct {
-	// Duration is how long the demo runs, at least MinDuration. It is divided
-	// evenly among the steps; a slow machine may need longer.
+	// Duration of the demo, at least MinDuration. It is divided evenly among the steps; a
+	// slow machine may take longer.
 	Duration time.Duration
-	// JSON prints one object a line instead of text.
+	// JSON prints one object per line instead of text.
 	JSON bool
 }
 
@@ -40,42 +37,19 @@ func Run(ctx context.Context, opts Options, out io.Writer) error {
 	return runMesh(ctx, opts.Duration, patience, printer(out, opts.JSON), steps)
 }
 
-// A step is one change and what has to come of it.
-type step struct {
-	name string
-	// text announces the change in plain words.
-	text string
-	// do makes the change. RPCs that show it may come before it returns.
-	do     func(context.Context) error
-	expect expectation
-}
-
 // runMesh starts a mesh and runs the steps in it.
-func runMesh(ctx context.Context, duration, patience time.Duration, tell func(event), list func(m *mesh, startTraffic func()) []step) error {
+func runMesh(ctx context.Context, duration, patience time.Duration, report func(event), list func(*mesh) []step) error {
 	m, err := startMesh()
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	defer m.close()
 	opening := m.describe(duration)
-	tell(opening)
+	report(opening)
 
-	var (
-		rec     = newRecorder(opening.layout())
-		clients []*traffic
-	)
-	m.startFurther = func(name string, channel grpc.ClientConnInterface) {
-		clients = append(clients, startFurtherTraffic(ctx, channel, name, rec.record))
-	}
-	r := &run{
-		steps:    list(m, func() { clients = append(clients, startTraffic(ctx, m.channel, rec.record)) }),
-		recorder: rec, patience: patience, every: time.Second, tell: tell,
-		stop: func() {
-			for _, client := range clients {
-				client.stop()
-			}
-		},
-	}
+	rec := &recorder{layout: opening.layout()}
+	m.traffic = newTraffic(ctx, rec.record)
+	r := &run{steps: list(m), recorder: rec, patience: patience, every: time.Second, report: report, stop: m.traffic.stop}
 	r.stepTime = duration / time.Duration(len(r.steps))
 	err = r.run(ctx)
 	if rejections := m.rejections(); err != nil && len(rejections) > 0 {
@@ -84,16 +58,25 @@ func runMesh(ctx context.Context, duration, patience time.Duration, tell func(ev
 	return err
 }
 
-// A run carries out steps in order, up to the first that is not observed.
+// step is one change and its expected effect.
+type step struct {
+	name string
+	// text announces the change.
+	text string
+	// do makes the change. RPCs may show it before do returns.
+	do     func(context.Context) error
+	expect expectation
+}
+
+// run carries out steps in order, up to the first that is not observed.
 type run struct {
 	steps    []step
 	recorder *recorder
-	stepTime time.Duration // how long a step lasts at least
-	patience time.Duration // how much longer it may take if RPCs are missing
-	every    time.Duration // the time between two looks at a step under way
-	tell     func(event)
-	// stop ends the traffic and returns when all RPCs have ended and were
-	// recorded.
+	stepTime time.Duration // the minimum duration of a step
+	patience time.Duration // how much longer a step may take if RPCs are missing
+	every    time.Duration // the interval of progress events
+	report   func(event)
+	// stop ends the traffic. It returns when all RPCs have ended and were recorded.
 	stop func()
 
 	start             time.Time
@@ -114,27 +97,24 @@ func (r *run) run(ctx context.Context) error {
 		r.observed++
 	}
 	r.stop()
-	answered, failed := r.recorder.totals()
-	if late := failed - r.excused; err == nil && late > 0 {
-		r.recorder.read(func(t *tally) {
-			_, _, first := t.excused()
-			err = errors.New(describeFailures(late, first) + " (after the step was judged)")
-		})
+	if late := r.recorder.failed - r.excused; err == nil && late > 0 {
+		_, _, first := r.recorder.tally.excused()
+		err = errors.New(describeFailures(late, first) + " (after the step was judged)")
 	}
 	end := &summary{
-		Event: "summary", OK: err == nil, Observed: r.observed, Steps: len(r.steps),
-		Answered: answered, Failed: failed, InFlight: r.excused, Elapsed: millis(time.Since(r.start)),
+		Event: "summary", OK: err == nil, Observed: r.observed, Steps: len(r.steps), Answered: r.recorder.answered,
+		Failed: r.recorder.failed, InFlight: r.excused, Elapsed: millis(time.Since(r.start)),
 	}
 	if err != nil {
 		end.Error = err.Error()
 	}
-	r.tell(end)
+	r.report(end)
 	return err
 }
 
-// step makes one change, waits and judges what came of it.
+// step makes one change, waits, and judges the RPCs since.
 func (r *run) step(ctx context.Context, id stepID, s *step) error {
-	r.tell(&announcement{stepID: id.as("announced"), Text: s.text})
+	r.report(&announcement{stepID: id.as("announced"), Text: s.text})
 	ready := r.recorder.begin(s.expect)
 	if err := s.do(ctx); err != nil {
 		return fmt.Errorf("could not be done: %w", err)
@@ -144,7 +124,7 @@ func (r *run) step(ctx context.Context, id stepID, s *step) error {
 	}
 	var result *result
 	r.recorder.read(func(t *tally) { result = t.judge(id) })
-	r.tell(result)
+	r.report(result)
 	r.excused += result.InFlight
 	if len(result.Faults) > 0 {
 		return fmt.Errorf("was not observed: %s", strings.Join(result.Faults, "; "))
@@ -152,28 +132,23 @@ func (r *run) step(ctx context.Context, id stepID, s *step) error {
 	return nil
 }
 
-// wait returns when the step's time is over and there are enough RPCs to judge it, or
+// wait returns when the step's time has passed and there are enough RPCs to judge it, or
 // when patience ends.
 func (r *run) wait(ctx context.Context, id stepID, ready <-chan struct{}) error {
 	ticks := time.NewTicker(r.every)
 	defer ticks.Stop()
-	planned := time.NewTimer(r.stepTime)
-	defer planned.Stop()
-	patience := time.NewTimer(r.stepTime + r.patience)
-	defer patience.Stop()
-
-	// judge stays nil, and so is not waited for, until the planned time is over.
-	var judge <-chan struct{}
+	planned, deadline := time.After(r.stepTime), time.After(r.stepTime+r.patience)
+	var judge <-chan struct{} // nil, which blocks, until the planned time has passed
 	for {
 		select {
-		case <-planned.C:
+		case <-planned:
 			judge = ready
 		case <-judge:
 			return nil
-		case <-patience.C:
+		case <-deadline:
 			return nil
 		case <-ticks.C:
-			r.recorder.read(func(t *tally) { r.tell(t.progress(id, time.Since(r.start))) })
+			r.recorder.read(func(t *tally) { r.report(t.progress(id, time.Since(r.start))) })
 		case <-ctx.Done():
 			return fmt.Errorf("was cut short: %w", context.Cause(ctx))
 		}

@@ -16,18 +16,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keeper keeps what the demo tells, and prints it.
+// keeper keeps the events of the demo, and prints them.
 type keeper struct {
-	out     bytes.Buffer
-	setUp   *setUp
-	results []*result
-	summary *summary
+	out       bytes.Buffer
+	setUp     *setUp
+	announced []*announcement
+	progress  []*progress
+	results   []*result
+	summary   *summary
 }
 
-func (k *keeper) tell(e event) {
+func (k *keeper) report(e event) {
 	switch e := e.(type) {
 	case *setUp:
 		k.setUp = e
+	case *announcement:
+		k.announced = append(k.announced, e)
+	case *progress:
+		k.progress = append(k.progress, e)
 	case *result:
 		k.results = append(k.results, e)
 	case *summary:
@@ -38,13 +44,12 @@ func (k *keeper) tell(e event) {
 
 // The tests that run a demo are not parallel: it sets the environment.
 
-// Given the real mesh, when the demo runs for the shortest time it takes, then
-// all five steps are observed, nothing is left behind, and RPCs of every kind
-// were made.
+// The real mesh, for the shortest time: all five steps are observed with RPCs of every kind,
+// and nothing is left behind.
 func TestRunObservesAllSteps(t *testing.T) {
 	t.Setenv(bootstrapEnv, "/what/it/was")
 	k := &keeper{}
-	if err := runMesh(testutils.Context(t), MinDuration, patience, k.tell, steps); err != nil {
+	if err := runMesh(testutils.Context(t), MinDuration, patience, k.report, steps); err != nil {
 		t.Fatalf("Run: %v\n%s", err, k.out.String())
 	}
 	if len(k.results) != stepCount || k.summary.Observed != stepCount {
@@ -68,20 +73,18 @@ func TestRunObservesAllSteps(t *testing.T) {
 	}
 }
 
-// Given a configuration that the client has to reject, so that its step never
-// shows, then the demo fails and says which step, why, and what the client said.
+// A configuration that the client rejects: the step never shows, and the error has the
+// step, the reason and the client's message.
 func TestRunFailsIfAStepNeverShows(t *testing.T) {
-	faulty := func(m *mesh, start func()) []step {
-		wrong := shift(m)
-		wrong.do = func(context.Context) error {
-			routes := routes(2, 50, 50, "")
-			routes.VirtualHosts[0].Routes[0].GetRoute().GetWeightedClusters().Clusters = nil
-			return m.push(routes)
-		}
-		return []step{split(m, start), wrong}
+	faulty := func(m *mesh) []step {
+		two := steps(m)[:2]
+		wrong := routes(2, 50, 50, "")
+		wrong.VirtualHosts[0].Routes[0].GetRoute().GetWeightedClusters().Clusters = nil
+		two[1].do = m.pushes(wrong)
+		return two
 	}
 	k := &keeper{}
-	err := runMesh(testutils.Context(t), time.Second, 5*time.Second, k.tell, faulty)
+	err := runMesh(testutils.Context(t), time.Second, 5*time.Second, k.report, faulty)
 	if err == nil {
 		t.Fatalf("run: no error\n%s", k.out.String())
 	}
@@ -97,17 +100,24 @@ func TestRunFailsIfAStepNeverShows(t *testing.T) {
 	}
 }
 
-// Given a backend that fails RPCs at random, then the demo does not pass.
-func TestRunFailsIfRPCsFail(t *testing.T) {
-	broken := errors.New("this backend is broken")
-	flaky := func(m *mesh, start func()) []step {
-		first := split(m, func() {
-			m.backends[canary1].Fail(broken)
-			start()
-		})
+// firstStep returns the demo's first step alone, with calls around its change.
+func firstStep(before func(*mesh), after func()) func(*mesh) []step {
+	return func(m *mesh) []step {
+		first := steps(m)[0]
+		do := first.do
+		first.do = func(ctx context.Context) error {
+			before(m)
+			defer after()
+			return do(ctx)
+		}
 		return []step{first}
 	}
-	err := runMesh(testutils.Context(t), time.Second, time.Second, (&keeper{}).tell, flaky)
+}
+
+func TestRunFailsIfRPCsFail(t *testing.T) {
+	broken := errors.New("this backend is broken")
+	flaky := firstStep(func(m *mesh) { m.backends[canary1].Fail(broken) }, func() {})
+	err := runMesh(testutils.Context(t), time.Second, time.Second, (&keeper{}).report, flaky)
 	if err == nil || !strings.Contains(err.Error(), broken.Error()) {
 		t.Errorf("run: %v, want the RPCs' error", err)
 	}
@@ -117,14 +127,13 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(testutils.Context(t))
 	stopped := errors.New("stopped by hand")
 	k := &keeper{}
-	err := runMesh(ctx, time.Hour, time.Hour, k.tell, func(m *mesh, start func()) []step {
-		return []step{split(m, func() { start(); cancel(stopped) })}
-	})
+	interrupted := firstStep(func(*mesh) {}, func() { cancel(stopped) })
+	err := runMesh(ctx, time.Hour, time.Hour, k.report, interrupted)
 	if !errors.Is(err, stopped) {
 		t.Errorf("run: %v, want %v", err, stopped)
 	}
 	if k.summary.Failed != 0 {
-		t.Errorf("%d RPCs failed, want those that were cut short not to count", k.summary.Failed)
+		t.Errorf("%d RPCs failed, want interrupted ones not to count", k.summary.Failed)
 	}
 }
 
@@ -132,10 +141,7 @@ func TestRunRejectsATooShortDuration(t *testing.T) {
 	var out bytes.Buffer
 	err := Run(t.Context(), Options{Duration: time.Second}, &out)
 	const want = "--duration 1s is too short: the 5 steps need 2s or more"
-	if err == nil || err.Error() != want {
-		t.Errorf("Run: %v, want %q", err, want)
-	}
-	if out.Len() > 0 {
-		t.Errorf("it printed %q, want nothing", out.String())
+	if err == nil || err.Error() != want || out.Len() > 0 {
+		t.Errorf("Run: %v and output %q, want %q and none", err, out.String(), want)
 	}
 }

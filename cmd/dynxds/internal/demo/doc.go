@@ -4,14 +4,12 @@
 // plane through a bootstrap file, and dials "xds:///…". Five changes are made
 // while RPCs run, and each has to show in the RPCs themselves.
 //
-// A mesh is what runs; traffic makes the RPCs; a step is one change with what is
-// expected of it; a tally judges the step by the RPCs; events are what a user
-// reads.
+// A mesh is what runs; traffic makes the RPCs; a step is one change and its expected effect;
+// a tally judges the step by the RPCs; events are the output.
 //
 // # Which configuration routed an RPC
 //
-// One answer cannot tell two splits apart. So every RouteConfiguration that is
-// pushed has a max_stream_duration of its own, a matter of hours. It reaches the
-// backend as the RPC's deadline, and the backend answers with the number of the
-// configuration that it stands for.
+// One answer cannot tell two splits apart. So every RouteConfiguration has a different
+// max_stream_duration, of some hours. It reaches the backend as the RPC's deadline, and the
+// backend answers with the number of the configuration that it stands for.
 package demo

@@ -11,22 +11,24 @@ import (
 	"time"
 )
 
-// An event is something that the demo says. It is an object in JSON, with the fields
-// that docs/demo.md lists, or lines of text.
+// event is an object in JSON, with the fields that docs/demo.md lists, or lines of text.
 type event interface{ lines() []string }
 
-// printer returns a function that prints events. It does not look at write errors: a
-// reader may stop reading, and the exit status says how the demo went.
+// printer returns a function that prints events. It ignores write errors: a reader may stop
+// reading, and the exit status reports the outcome.
 func printer(out io.Writer, asJSON bool) func(event) {
-	if asJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetEscapeHTML(false)
-		return func(e event) { _ = encoder.Encode(e) }
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return func(e event) {
+		if asJSON {
+			_ = encoder.Encode(e)
+			return
+		}
+		_, _ = io.WriteString(out, strings.Join(e.lines(), "\n")+"\n")
 	}
-	return func(e event) { _, _ = io.WriteString(out, strings.Join(e.lines(), "\n")+"\n") }
 }
 
-// millis is a duration that JSON has in milliseconds, to the microsecond.
+// millis is a duration that JSON shows in milliseconds, to the microsecond.
 type millis time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -49,7 +51,7 @@ func (d millis) String() string {
 
 func (d millis) seconds() string { return fmt.Sprintf("%.1f s", time.Duration(d).Seconds()) }
 
-// layout is who may answer and what may be called, in the order of display.
+// layout has the backends and methods in the order of display.
 type layout struct {
 	backends []backendInfo
 	methods  []string
@@ -66,7 +68,7 @@ func (l *layout) counts() counts {
 	return c
 }
 
-// counts are RPCs that were answered, by backend and method.
+// counts are answered RPCs by backend and method.
 type counts struct {
 	layout *layout
 	n      map[string]map[string]int
@@ -89,8 +91,8 @@ func (c counts) clone() counts {
 	return c
 }
 
-// of returns the RPCs of the methods that a backend answered. No methods means all of
-// them, and "" all backends.
+// of returns the number of RPCs of the methods that a backend answered. No methods means all
+// methods, and "" all backends.
 func (c counts) of(backend string, methods ...string) int {
 	sum := 0
 	for name, byMethod := range c.n {
@@ -103,8 +105,7 @@ func (c counts) of(backend string, methods ...string) int {
 	return sum
 }
 
-// share returns what part of the RPCs of the methods a backend answered, 0 if there
-// were none.
+// share returns a backend's part of the RPCs of the methods, 0 if there were none.
 func (c counts) share(backend string, methods ...string) float64 {
 	return float64(c.of(backend, methods...)) / float64(max(1, c.of("", methods...)))
 }
@@ -117,8 +118,8 @@ func (c counts) percent(backend string, methods ...string) string {
 	return fmt.Sprintf("%.1f%%", 100*c.share(backend, methods...))
 }
 
-// table is a row for each backend, a column for each method, and one for all that is
-// drawn, too.
+// table has a row for each backend and a column for each method, and a column for all of
+// them, which is also drawn as a bar.
 func (c counts) table() []string {
 	width := func(method string) int { return max(7, len(method)) }
 	header, last := fmt.Sprintf("%-10s %-8s", "backend", "cluster"), fmt.Sprintf("%-10s %-8s", "RPCs", "")
@@ -138,7 +139,7 @@ func (c counts) table() []string {
 	return append(table, last+fmt.Sprintf("  %7s", thousands(c.of(""))))
 }
 
-// setUp: everything runs, and no RPC was made yet.
+// setUp is the first event: everything runs, and no RPC was made yet.
 type setUp struct {
 	Event        string        `json:"event"`
 	Target       string        `json:"target"`
@@ -173,7 +174,7 @@ func (s *setUp) lines() []string {
 	return lines
 }
 
-// stepID is what every event of a step begins with.
+// stepID is the beginning of every event of a step.
 type stepID struct {
 	Event string `json:"event"`
 	Step  int    `json:"step"` // from 1
@@ -186,7 +187,7 @@ func (id stepID) as(event string) stepID {
 	return id
 }
 
-// announcement: a step is about to begin.
+// announcement precedes a step.
 type announcement struct {
 	stepID
 	Text string `json:"text"`
@@ -197,15 +198,14 @@ func (a *announcement) lines() []string {
 	return append([]string{"", heading}, wrap(a.Text, "")...)
 }
 
-// speed is how fast a step's RPCs were. The rate is of all kinds, the quantiles of the
-// latency are of those that are not paced.
+// speed has the rate of all RPCs of a step and the latency of those that are not paced.
 type speed struct {
 	Rate float64 `json:"rpcs_per_second"`
 	P50  millis  `json:"p50_ms"`
 	P99  millis  `json:"p99_ms"`
 }
 
-// progress is a look at a step under way.
+// progress is the state of a step under way.
 type progress struct {
 	stepID
 	Elapsed millis `json:"elapsed_ms"` // since the first step began
@@ -234,11 +234,14 @@ type result struct {
 	Failed   int      `json:"failed"`
 	InFlight int      `json:"failed_in_flight"` // of Failed, those that had to fail
 	speed
+	expected string // what Checks compare with, as text; "" if there are none
 }
 
 func (r *result) lines() []string {
 	lines := append([]string{""}, r.Counts.table()...)
-	lines = append(lines, r.expected()...)
+	if r.expected != "" {
+		lines = append(lines, wrap(r.expected, "  ")...)
+	}
 	lines = append(lines, fmt.Sprintf("%s RPC/s   p50 %v   p99 %v", thousands(int(r.Rate)), r.P50, r.P99))
 	if len(r.Faults) > 0 {
 		return append(lines, wrap("NOT OBSERVED: "+strings.Join(r.Faults, "; ")+".", "  ")...)
@@ -251,34 +254,7 @@ func (r *result) lines() []string {
 		r.Arrived, thousands(r.Answered), failed), "  ")...)
 }
 
-// expected says in words what the checks compare with, a clause for each group.
-func (r *result) expected() []string {
-	var groups []string
-	for checks := r.Checks; len(checks) > 0; {
-		methods, clause := checks[0].Methods, ""
-		if len(methods) > 0 {
-			clause = "of " + strings.Join(methods, " and ") + " "
-		}
-		var shares []string
-		for len(checks) > 0 && slices.Equal(checks[0].Methods, methods) {
-			switch c := checks[0]; {
-			case c.Expected == 0:
-			case c.Tolerance == 0:
-				shares = append(shares, fmt.Sprintf("%s %.0f%%", c.Backend, 100*c.Expected))
-			default:
-				shares = append(shares, fmt.Sprintf("%s %.0f±%.1f%%", c.Backend, 100*c.Expected, 100*c.Tolerance))
-			}
-			checks = checks[1:]
-		}
-		groups = append(groups, clause+strings.Join(shares, ", "))
-	}
-	if len(groups) == 0 {
-		return nil
-	}
-	return wrap(fmt.Sprintf("Expected (± is %d standard deviations): %s.", sigmas, strings.Join(groups, "; ")), "  ")
-}
-
-// summary is how it all ended.
+// summary is the last event.
 type summary struct {
 	Event    string `json:"event"`
 	OK       bool   `json:"ok"`
@@ -293,11 +269,10 @@ type summary struct {
 
 func (s *summary) lines() []string {
 	opening := fmt.Sprintf("All %d steps observed", s.Steps)
-	switch {
-	case !s.OK && s.Observed == s.Steps:
-		opening = "All steps observed, but with faults"
-	case !s.OK:
+	if s.Observed < s.Steps {
 		opening = fmt.Sprintf("Only %d of %d steps observed", s.Observed, s.Steps)
+	} else if !s.OK {
+		opening = "All steps observed, but with faults"
 	}
 	text := fmt.Sprintf("%s, in %s. %s RPCs answered, %s failed", opening, s.Elapsed.seconds(), thousands(s.Answered), thousands(s.Failed))
 	if s.InFlight > 0 {
@@ -306,8 +281,7 @@ func (s *summary) lines() []string {
 	return append([]string{""}, wrap(text+".", "")...)
 }
 
-// wrap breaks text into lines that fit a terminal of 80 columns, the second line and
-// those after it indented.
+// wrap breaks text into lines that fit a terminal of 80 columns, indented from the second on.
 func wrap(text, indent string) []string {
 	const width = 78
 	var lines []string
@@ -326,7 +300,7 @@ func wrap(text, indent string) []string {
 	return append(lines, line)
 }
 
-// thousands writes a number of RPCs with its digits grouped.
+// thousands formats a number with its digits grouped.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {

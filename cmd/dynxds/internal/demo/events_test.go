@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tellAll tells of two steps, the first of which is observed and the second not.
-func tellAll(tell func(event)) {
+// reportAll reports two steps, the first observed and the second not.
+func reportAll(report func(event)) {
 	opening := &setUp{
 		Event: "setup", Target: "xds:///echo.example.com", Bootstrap: "/tmp/b.json", ControlPlane: "127.0.0.1:1",
 		Backends: []backendInfo{{"stable-1", "stable", "127.0.0.1:2"}, {"canary-1", "canary", "127.0.0.1:3"}},
@@ -30,29 +30,29 @@ func tellAll(tell func(event)) {
 		{[]string{"EmptyCall"}, map[string]float64{"stable-1": 1}},
 	}}
 
-	tell(opening)
-	tell(&announcement{first.as("announced"), strings.Repeat("Plain words. ", 10)})
+	report(opening)
+	report(&announcement{first.as("announced"), strings.Repeat("Plain words. ", 10)})
 	for i := range 3 {
-		tell(&progress{
+		report(&progress{
 			stepID: stepID{Event: "progress", Step: 1, Steps: 2}, Elapsed: millis(time.Duration(i) * time.Second),
 			Arrived: i > 0, Counts: c, speed: fast,
 		})
 	}
-	tell(&result{
-		stepID: first.as("observed"), Arrived: millis(4500 * time.Microsecond), Counts: c, Checks: expect.checks(c),
+	report(&result{
+		stepID: first.as("observed"), Arrived: millis(4500 * time.Microsecond), Counts: c, Checks: expect.checks(c), expected: expect.describe(c),
 		Answered: 2000, Failed: 1, InFlight: 1, speed: fast,
 	})
-	tell(&announcement{second.as("announced"), "More."})
-	tell(&result{
+	report(&announcement{second.as("announced"), "More."})
+	report(&result{
 		stepID: second.as("missed"), Faults: []string{"no RPC has shown the change within 6s"}, Counts: c, Answered: 2000, speed: fast,
 	})
-	tell(&summary{
+	report(&summary{
 		Event: "summary", Observed: 1, Steps: 2, Answered: 4000, Failed: 1, InFlight: 1,
 		Elapsed: millis(15 * time.Second), Error: "step 2",
 	})
 }
 
-const told = `A control plane, 2 backends and a client, all in this process, for 15s.
+const wantText = `A control plane, 2 backends and a client, all in this process, for 15s.
 
   client         xds:///echo.example.com
   bootstrap      GRPC_XDS_BOOTSTRAP=/tmp/b.json
@@ -94,8 +94,8 @@ flight when the backend stopped).
 func TestLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	tellAll(printer(&out, false))
-	if diff := cmp.Diff(told, out.String()); diff != "" {
+	reportAll(printer(&out, false))
+	if diff := cmp.Diff(wantText, out.String()); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -108,7 +108,7 @@ func TestLines(t *testing.T) {
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	tellAll(printer(&out, true))
+	reportAll(printer(&out, true))
 	var events []map[string]any
 	for line := range strings.Lines(out.String()) {
 		var event map[string]any

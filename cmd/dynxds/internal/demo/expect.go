@@ -8,53 +8,53 @@ import (
 	"time"
 )
 
-// sigmas is how many standard deviations a share may be off. A correct split
-// exceeds five by chance about once in a million times.
+// sigmas is the number of standard deviations that a share may be off. A correct split
+// exceeds five about once in a million times.
 const sigmas = 5
 
-// minRPCs is how many RPCs of each group have to be counted before a step is
-// judged: with fewer, the deviation that has to be allowed says little.
+// minRPCs is the number of RPCs of each group that a judgement needs: with fewer, the allowed
+// deviation proves little.
 const minRPCs = 100
 
 // rpc is one RPC that has ended, as its client saw it.
 type rpc struct {
-	method        string // short name; of further clients the client's name
-	backend       string // who answered, "" if nobody did
-	peer          string // the address of its connection, "" if it had none
-	configuration int    // the number of the one that routed it, 0 if unknown
+	method        string // short name, or the name of a further client
+	backend       string // that answered, or ""
+	peer          string // the address of the connection, or ""
+	configuration int    // that routed it, 0 if unknown
 	start, end    time.Time
-	paced         bool // takes as long as it does on purpose: no latency
+	paced         bool // its latency is deliberate
 	err           error
 }
 
-// expectation is what the RPCs look like once a step's change has arrived.
+// expectation describes the RPCs once a step's change has arrived.
 type expectation struct {
 	// configuration is the number of the one in force. An RPC that another one
 	// routed, after the change was seen, is a fault.
 	configuration int
-	// about says which RPCs the change is about; nil is all of them. The others
-	// prove nothing, and may be routed by any configuration.
+	// about selects the RPCs that the change affects; nil is all of them. The others
+	// prove nothing, and any configuration may route them.
 	about func(rpc) bool
-	// shows says that an answered RPC proves that the change has arrived; nil is
-	// that configuration routed it. It holds for every RPC that the change is about
-	// and that starts after such a one has ended.
+	// shows reports whether an answered RPC proves that the change has arrived; nil
+	// stands for "configuration routed it". It holds for every affected RPC that starts
+	// after one of them has ended.
 	shows func(rpc) bool
 	// groups are sets of methods, each with its own split.
 	groups []group
-	// excuses says that a failed RPC had to fail; nil excuses none.
+	// excuses reports whether a failed RPC had to fail; nil excuses none.
 	excuses func(rpc) bool
 }
 
-// group is a set of methods, or of further clients, whose RPCs are split alike. The
-// RPCs are independent draws, or spread more evenly than those (as round robin does).
+// group is a set of methods, or of further clients, whose RPCs are split alike: by
+// independent draws or more evenly, as by round robin.
 type group struct {
-	methods []string           // none is every one
-	shares  map[string]float64 // by backend; sum to 1; who is not there answers nothing
+	methods []string           // none means all
+	shares  map[string]float64 // by backend, with the sum 1; an absent backend has none
 }
 
 func (e *expectation) isAbout(r rpc) bool { return e.about == nil || e.about(r) }
 
-// isShownBy reports whether an RPC that the change is about proves that it arrived.
+// isShownBy reports whether an affected RPC proves that the change arrived.
 func (e *expectation) isShownBy(r rpc) bool {
 	if e.shows != nil {
 		return e.shows(r)
@@ -67,7 +67,7 @@ func (e *expectation) enough(c counts) bool {
 	return !slices.ContainsFunc(e.groups, func(g group) bool { return c.of("", g.methods...) < minRPCs })
 }
 
-// missing returns a backend that should answer and has not, or "".
+// missing returns an expected backend that has not answered, or "".
 func (e *expectation) missing(c counts) string {
 	for _, g := range e.groups {
 		for backend, share := range g.shares {
@@ -79,8 +79,7 @@ func (e *expectation) missing(c counts) string {
 	return ""
 }
 
-// check is the comparison of one backend's share of a group's RPCs. Shares are from
-// 0 to 1.
+// check compares one backend's share of a group's RPCs, from 0 to 1.
 type check struct {
 	Methods   []string `json:"methods,omitempty"`
 	Backend   string   `json:"backend"`
@@ -91,7 +90,7 @@ type check struct {
 	OK        bool     `json:"ok"`
 }
 
-// checks compares what was counted with what the groups expect.
+// checks compares the counts with the groups' shares.
 func (e *expectation) checks(c counts) []check {
 	var all []check
 	for _, g := range e.groups {
@@ -110,8 +109,31 @@ func (e *expectation) checks(c counts) []check {
 	return all
 }
 
-// tolerance is sigmas standard deviations of the share that n independent draws of
-// probability p have.
+// describe says what the groups expect of what was counted.
+func (e *expectation) describe(c counts) string {
+	var groups []string
+	for _, g := range e.groups {
+		var shares []string
+		for _, b := range c.layout.backends {
+			share, allowed := g.shares[b.Name], ""
+			if tolerance := tolerance(share, c.of("", g.methods...)); tolerance > 0 {
+				allowed = fmt.Sprintf("±%.1f", 100*tolerance)
+			}
+			if share > 0 {
+				shares = append(shares, fmt.Sprintf("%s %.0f%s%%", b.Name, 100*share, allowed))
+			}
+		}
+		text := strings.Join(shares, ", ")
+		if len(g.methods) > 0 {
+			text = "of " + strings.Join(g.methods, " and ") + " " + text
+		}
+		groups = append(groups, text)
+	}
+	return fmt.Sprintf("Expected (± is %d standard deviations): %s.", sigmas, strings.Join(groups, "; "))
+}
+
+// tolerance is sigmas standard deviations of the share of n independent draws with
+// probability p.
 func tolerance(p float64, n int) float64 {
 	if n == 0 {
 		return 0

@@ -1,9 +1,8 @@
 package demo
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,34 +18,32 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// bootstrapEnv names the variable that gRPC finds a bootstrap file by (gRFC
-// A27).
+// bootstrapEnv is the variable by which gRPC finds a bootstrap file (gRFC A27).
 const bootstrapEnv = "GRPC_XDS_BOOTSTRAP"
 
-// mesh is everything that runs: control plane, backends and client.
+// target is what the client dials.
+const target = "xds:///" + serviceName
+
+// mesh is everything that runs: control plane, backends and clients.
 type mesh struct {
-	store    *controlplane.Store
-	ads      *controlplane.Server
-	planeAt  string
-	backends map[string]*testutils.Backend
-	// bootstrap is the path of the file.
-	bootstrap   string
+	plane       *testutils.FakeServer
+	backends    map[string]*testutils.Backend
+	bootstrap   string // the path of the file
 	connections *connections
 	channel     *grpc.ClientConn
+	traffic     *traffic
 
-	// aliceIsDirect says which variant the control plane tells alice by DPDS.
+	// aliceIsDirect decides which variant alice gets by DPDS.
 	aliceIsDirect atomic.Bool
-	// startFurther makes RPCs of a further client until the demo ends.
-	startFurther func(name string, channel grpc.ClientConnInterface)
 
-	// undo are what close does, last first.
+	// undo are the steps of close, last first.
 	undo []func()
 }
 
-// startMesh starts all parts. The control plane has no resource and the client
-// makes no RPC yet.
+// startMesh starts all parts. The control plane has no resource and the client makes no
+// RPC yet.
 func startMesh() (*mesh, error) {
-	m := &mesh{store: controlplane.NewStore(), backends: map[string]*testutils.Backend{}, connections: newConnections()}
+	m := &mesh{backends: map[string]*testutils.Backend{}, connections: newConnections()}
 	for _, start := range []func() error{m.startBackends, m.startControlPlane, m.writeBootstrap, m.dial} {
 		if err := start(); err != nil {
 			m.close()
@@ -78,95 +75,69 @@ func (m *mesh) startBackends() error {
 	return nil
 }
 
-func (m *mesh) startControlPlane() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+func (m *mesh) startControlPlane() (err error) {
+	removal := controlplane.Options{RemovalDelay: controlplane.DefaultRemovalDelay}
+	if m.plane, err = testutils.NewFakeServer(testutils.ControlPlaneOptions(removal)); err != nil {
 		return fmt.Errorf("control plane: %w", err)
 	}
-	server := grpc.NewServer()
-	m.ads = controlplane.NewServer(m.store, controlplane.Options{})
-	m.ads.Register(server)
-	m.planeAt = listener.Addr().String()
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		// It ends when undo stops it. A listener that fails before that shows
-		// as a step that is not observed.
-		_ = server.Serve(listener)
-	}()
-	m.undo = append(m.undo, func() {
-		m.ads.Close()
-		server.Stop()
-		<-served
-	})
+	m.undo = append(m.undo, m.plane.Close)
 	return nil
 }
 
-// writeBootstrap writes the client's bootstrap file and points the environment
-// to it, as a user's shell would.
+// writeBootstrap writes the client's bootstrap file and sets the environment variable, as
+// a user's shell would.
 func (m *mesh) writeBootstrap() error {
-	content, err := json.MarshalIndent(map[string]any{
-		"xds_servers": []any{map[string]any{
-			"server_uri":    m.planeAt,
-			"channel_creds": []any{map[string]any{"type": "insecure"}},
-		}},
-		"node": map[string]any{"id": "dynxds-demo", "cluster": "demo"},
-	}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
-	}
 	folder, err := os.MkdirTemp("", "dynxds-demo-")
 	if err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	m.undo = append(m.undo, func() { os.RemoveAll(folder) })
 	m.bootstrap = filepath.Join(folder, "bootstrap.json")
+	content := m.plane.Bootstrap("dynxds-demo", testutils.NodeField("cluster", "demo"))
 	if err := os.WriteFile(m.bootstrap, content, 0o600); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	return m.setenv(bootstrapEnv, m.bootstrap)
-}
-
-func (m *mesh) setenv(key, value string) error {
-	before, was := os.LookupEnv(key)
-	if err := os.Setenv(key, value); err != nil {
-		return fmt.Errorf("bootstrap: %w", err)
-	}
+	old, wasSet := os.LookupEnv(bootstrapEnv)
 	m.undo = append(m.undo, func() {
-		if was {
-			os.Setenv(key, before)
+		if wasSet {
+			os.Setenv(bootstrapEnv, old)
 		} else {
-			os.Unsetenv(key)
+			os.Unsetenv(bootstrapEnv)
 		}
 	})
-	return nil
+	return os.Setenv(bootstrapEnv, m.bootstrap)
 }
 
-// target is what the client dials.
-const target = "xds:///" + serviceName
+func (m *mesh) dial() (err error) {
+	m.channel, err = m.newChannel(target, grpc.WithStatsHandler(m.connections))
+	return err
+}
 
-func (m *mesh) dial() error {
-	channel, err := grpc.NewClient(target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStatsHandler(m.connections))
+// newChannel returns a channel that close closes.
+func (m *mesh) newChannel(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	channel, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
-		return fmt.Errorf("client: %w", err)
+		return nil, fmt.Errorf("client of %s: %w", target, err)
 	}
-	m.channel = channel
 	m.undo = append(m.undo, func() { channel.Close() })
-	return nil
+	return channel, nil
 }
 
 // push puts resources into the control plane, all at once.
 func (m *mesh) push(resources ...proto.Message) error {
-	_, err := m.store.Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
+	_, err := m.plane.Store().Update(func(tx *controlplane.Tx) { tx.Set(resources...) })
 	return err
 }
 
-// describe says what runs.
+// pushes returns a step's change of resources.
+func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
+	return func(context.Context) error { return m.push(resources...) }
+}
+
+// describe lists what runs.
 func (m *mesh) describe(duration time.Duration) *setUp {
 	s := &setUp{
-		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.planeAt, Duration: millis(duration),
+		Event: "setup", Target: target, Bootstrap: m.bootstrap, ControlPlane: m.plane.Addr(), Duration: millis(duration),
 		Methods: []string{unaryCall, emptyCall, fullDuplexCall, alice, bob},
 	}
 	for _, c := range clusters {
@@ -177,11 +148,10 @@ func (m *mesh) describe(duration time.Duration) *setUp {
 	return s
 }
 
-// rejections says in words what the client has rejected, as the control plane
-// knows it.
+// rejections describes what the clients have rejected, as seen by the control plane.
 func (m *mesh) rejections() []string {
 	var all []string
-	for _, c := range m.ads.Clients() {
+	for _, c := range m.plane.Control().Clients() {
 		for _, t := range c.Types {
 			if t.Reply == controlplane.ReplyNACK {
 				all = append(all, fmt.Sprintf("the client rejected version %s of %s: %s", t.NACK.Version, t.TypeURL, t.NACK.Err.Message()))

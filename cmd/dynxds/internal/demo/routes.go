@@ -34,7 +34,7 @@ var clusters = []struct {
 	{proxy, []string{proxy1}},
 }
 
-// fixedResources are those that no step changes.
+// fixedResources are the resources that no step changes.
 func (m *mesh) fixedResources() []proto.Message {
 	all := []proto.Message{xdsmsg.DefaultListener(serviceName, routesName)}
 	for _, c := range clusters {
@@ -47,8 +47,8 @@ func (m *mesh) fixedResources() []proto.Message {
 	return all
 }
 
-// routes is configuration number n: the weights of the clusters stable and canary, and
-// a method that goes to canary alone, if it is not "".
+// routes is configuration n: the weights of the clusters stable and canary, and a method that
+// goes to canary alone, or "".
 func routes(n int, stableWeight, canaryWeight uint32, moved string) *routepb.RouteConfiguration {
 	var list []*routepb.Route
 	if moved != "" {
@@ -60,7 +60,7 @@ func routes(n int, stableWeight, canaryWeight uint32, moved string) *routepb.Rou
 	return numbered(n, routesName, list...)
 }
 
-// numbered is a RouteConfiguration whose number shows in the RPCs that it routes.
+// numbered is a RouteConfiguration that marks the RPCs it routes with its number.
 func numbered(n int, name string, routes ...*routepb.Route) *routepb.RouteConfiguration {
 	for _, route := range routes {
 		route.GetRoute().MaxStreamDuration = &routepb.RouteAction_MaxStreamDuration{
@@ -70,17 +70,14 @@ func numbered(n int, name string, routes ...*routepb.Route) *routepb.RouteConfig
 	return xdsmsg.RouteConfig(name, serviceName, routes...)
 }
 
-// maxStreamDuration is what stands for configuration n. It lies in the middle of an
-// hour of its own, which neither rounding on the wire nor an RPC that waits for a
-// connection can leave.
+// maxStreamDuration encodes configuration n. It is the middle of an hour, so that neither
+// rounding on the wire nor an RPC's wait for a connection leaves that hour.
 func maxStreamDuration(n int) time.Duration { return time.Duration(n)*time.Hour - 30*time.Minute }
 
-// configurationOf is the inverse: the number for what is left of the duration when the
-// RPC arrives.
+// configurationOf is the inverse, of what is left of the duration when the RPC arrives.
 func configurationOf(left time.Duration) int { return int(left/time.Hour) + 1 }
 
-// configurationHeader is the response header with the number of the configuration that
-// routed the RPC.
+// configurationHeader is the response header with the configuration that routed the RPC.
 const configurationHeader = "demo-configuration"
 
 // stampConfiguration is the behaviour of every backend.
@@ -92,8 +89,8 @@ func stampConfiguration(ctx context.Context, rpc testutils.RPC) error {
 	return grpc.SetHeader(ctx, metadata.Pairs(configurationHeader, strconv.Itoa(n)))
 }
 
-// answeredBy reads from a response's header who answered and which configuration routed
-// the RPC, 0 if that is not known.
+// answeredBy reads the backend and the configuration from a response's header, "" and 0 if
+// they are unknown.
 func answeredBy(header metadata.MD) (backend string, configuration int) {
 	if v := header.Get(testutils.BackendIDHeader); len(v) > 0 {
 		backend = v[0]

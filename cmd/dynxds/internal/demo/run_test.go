@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// fakeTraffic stands in for a client and its mesh: one RPC per millisecond of
-// synctest's time, each answered as the present behaviour says.
+// fakeTraffic stands in for a client and its mesh: it makes one RPC per millisecond of
+// synctest's time, which the present behaviour answers.
 type fakeTraffic struct {
 	recorder *recorder
 	draw     *rand.Rand
@@ -20,7 +20,7 @@ type fakeTraffic struct {
 	group    sync.WaitGroup
 
 	mu sync.Mutex
-	// answer fills in an RPC; false keeps it from being recorded.
+	// answer completes an RPC, and reports whether to record it.
 	answer func(draw *rand.Rand, r *rpc) bool
 }
 
@@ -73,27 +73,6 @@ func splitBy(configuration int, a float64) func(*rand.Rand, *rpc) bool {
 
 var errBroken = errors.New("broken")
 
-// story is what a run tells, by kind of event.
-type story struct {
-	announced []*announcement
-	progress  []*progress
-	results   []*result
-	summary   *summary
-}
-
-func (s *story) tell(e event) {
-	switch e := e.(type) {
-	case *announcement:
-		s.announced = append(s.announced, e)
-	case *progress:
-		s.progress = append(s.progress, e)
-	case *result:
-		s.results = append(s.results, e)
-	case *summary:
-		s.summary = e
-	}
-}
-
 // even is the split 50/50 by configuration n.
 func even(n int) expectation {
 	return expectation{
@@ -102,18 +81,23 @@ func even(n int) expectation {
 	}
 }
 
+// evenStep is a step with an even split.
+func (f *fakeTraffic) evenStep() step {
+	return step{name: "one", do: func(context.Context) error { f.behave(splitBy(1, 0.5)); return nil }, expect: even(1)}
+}
+
 // perform runs steps whose do is given the traffic, inside a synctest bubble.
-func perform(t *testing.T, ctx context.Context, steps func(*fakeTraffic) []step) (*story, error) {
+func perform(t *testing.T, ctx context.Context, steps func(*fakeTraffic) []step) (*keeper, error) {
 	t.Helper()
-	rec, seen := newRecorder(lettered("Call")), &story{}
+	rec, seen := &recorder{layout: lettered("Call")}, &keeper{}
 	traffic := startFakeTraffic(t, rec)
 	r := &run{
 		steps: steps(traffic), recorder: rec, stepTime: time.Second, patience: 5 * time.Second, every: 100 * time.Millisecond,
-		tell: seen.tell, stop: traffic.stop,
+		report: seen.report, stop: traffic.stop,
 	}
 	err := r.run(ctx)
 	if seen.summary == nil {
-		t.Fatal("no summary was told")
+		t.Fatal("there is no summary")
 	}
 	if (err == nil) != seen.summary.OK || err != nil && seen.summary.Error != err.Error() {
 		t.Errorf("the summary is %+v, run returned %v", seen.summary, err)
@@ -121,8 +105,6 @@ func perform(t *testing.T, ctx context.Context, steps func(*fakeTraffic) []step)
 	return seen, err
 }
 
-// Given changes that all take effect, when the scenario runs, then every step
-// is observed, in its time.
 func TestRunObservesEveryStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, err := perform(t, t.Context(), func(f *fakeTraffic) []step {
@@ -162,13 +144,12 @@ func TestRunObservesEveryStep(t *testing.T) {
 			t.Errorf("summary %+v, want 2 steps, no failure, 2 s", sum)
 		}
 		if len(seen.progress) < 18 {
-			t.Errorf("progress was told %d times in 2 s, want every 100 ms", len(seen.progress))
+			t.Errorf("progress was reported %d times in 2 s, want every 100 ms", len(seen.progress))
 		}
 	})
 }
 
-// Given a step that does not go as expected, when the scenario runs, then the
-// error names the step and the reason, and no later step is begun.
+// The error names the step and the reason, and no later step begins.
 func TestRunSaysWhyAStepWasNotObserved(t *testing.T) {
 	failing := func(every float64, answer func(*rand.Rand, *rpc) bool) func(*rand.Rand, *rpc) bool {
 		return func(draw *rand.Rand, r *rpc) bool {
@@ -224,8 +205,6 @@ func TestRunSaysWhyAStepWasNotObserved(t *testing.T) {
 	}
 }
 
-// Given RPCs that fail at the moment of a change, when the step excuses
-// exactly those, then it is observed and they are counted.
 func TestRunCountsExcusedFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var brokenAt time.Time
@@ -253,19 +232,14 @@ func TestRunCountsExcusedFailures(t *testing.T) {
 	})
 }
 
-// Given an RPC that fails only when the traffic is ended, after its step was
-// judged, then Run fails all the same.
-func TestRunMindsLateFailures(t *testing.T) {
+// An RPC that fails after its step was judged, when the traffic ends, fails the run.
+func TestRunFailsForLateFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rec := newRecorder(lettered("Call"))
+		rec := &recorder{layout: lettered("Call")}
 		traffic := startFakeTraffic(t, rec)
 		late := &run{
-			steps: []step{{
-				name:   "one",
-				do:     func(context.Context) error { traffic.behave(splitBy(1, 0.5)); return nil },
-				expect: even(1),
-			}},
-			recorder: rec, stepTime: time.Second, patience: time.Second, every: time.Second, tell: (&story{}).tell,
+			steps:    []step{traffic.evenStep()},
+			recorder: rec, stepTime: time.Second, patience: time.Second, every: time.Second, report: (&keeper{}).report,
 			stop: func() {
 				traffic.stop()
 				rec.record(rpc{method: "Call", err: errBroken})
@@ -278,7 +252,6 @@ func TestRunMindsLateFailures(t *testing.T) {
 	})
 }
 
-// Given a Do that fails, then Run says so and begins no other step.
 func TestRunEndsWhenAChangeCannotBeMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := perform(t, t.Context(), func(*fakeTraffic) []step {
@@ -290,19 +263,13 @@ func TestRunEndsWhenAChangeCannotBeMade(t *testing.T) {
 	})
 }
 
-// Given a context that ends in the middle of a step, then Run ends at once, and
-// says where.
 func TestRunIsCutShortByItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stopped := errors.New("stopped by hand")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, stopped)
 		defer cancel()
 		seen, err := perform(t, ctx, func(f *fakeTraffic) []step {
-			return []step{{
-				name:   "one",
-				do:     func(context.Context) error { f.behave(splitBy(1, 0.5)); return nil },
-				expect: even(1),
-			}}
+			return []step{f.evenStep()}
 		})
 		if !errors.Is(err, stopped) || !strings.Contains(err.Error(), "step 1 of 1 (one) was cut short") {
 			t.Errorf("Run: %v, want step 1 cut short: %v", err, stopped)

@@ -1,43 +1,33 @@
 package demo
 
-import (
-	"context"
+import "context"
 
-	"google.golang.org/protobuf/proto"
-)
-
-// stepCount is how many steps the demo has.
+// stepCount is the number of the demo's steps.
 const stepCount = 5
 
-// steps are the demo's. startTraffic lets the client begin with its RPCs.
-func steps(m *mesh, startTraffic func()) []step {
-	return []step{split(m, startTraffic), shift(m), stopBackend(m), moveMethod(m), moveClient(m)}
-}
-
-// pushes makes a change of resources.
-func (m *mesh) pushes(resources ...proto.Message) func(context.Context) error {
-	return func(context.Context) error { return m.push(resources...) }
-}
-
-func split(m *mesh, startTraffic func()) step {
-	return step{
+// steps returns the demo's steps.
+func steps(m *mesh) []step {
+	address := m.backends[stable2].Addr()
+	afterLoss := func(r rpc) bool {
+		at, lost := m.connections.lostAt(address)
+		return lost && r.start.After(at)
+	}
+	halves := group{[]string{unaryCall, fullDuplexCall}, map[string]float64{stable1: 0.50, canary1: 0.50}}
+	moved := group{[]string{emptyCall}, map[string]float64{canary1: 1}}
+	return []step{{
 		name: "split 90/10",
 		text: `The control plane sends 90% of the RPCs to cluster "stable", which has two backends, ` +
 			`and 10% to cluster "canary", which has one. The client makes its first RPCs.`,
 		do: func(context.Context) error {
 			err := m.push(append(m.fixedResources(), routes(1, 90, 10, ""))...)
-			startTraffic()
+			m.traffic.start(m.channel)
 			return err
 		},
 		expect: expectation{
 			configuration: 1,
 			groups:        []group{{shares: map[string]float64{stable1: 0.45, stable2: 0.45, canary1: 0.10}}},
 		},
-	}
-}
-
-func shift(m *mesh) step {
-	return step{
+	}, {
 		name: "shift to 50/50",
 		text: `While RPCs run, the control plane shifts the split: half of them for "stable", ` +
 			`half for "canary". No RPC may fail, and none that follows the first on the new split may go by the old one.`,
@@ -46,16 +36,7 @@ func shift(m *mesh) step {
 			configuration: 2,
 			groups:        []group{{shares: map[string]float64{stable1: 0.25, stable2: 0.25, canary1: 0.50}}},
 		},
-	}
-}
-
-func stopBackend(m *mesh) step {
-	address := m.backends[stable2].Addr()
-	afterLoss := func(r rpc) bool {
-		at, lost := m.connections.lostAt(address)
-		return lost && r.start.After(at)
-	}
-	return step{
+	}, {
 		name: "stop a backend",
 		text: `Backend stable-2 dies, and nobody tells the control plane. RPCs that are on its connection at ` +
 			`that moment may fail; every later one has to be answered, by stable-1 in its place.`,
@@ -66,30 +47,16 @@ func stopBackend(m *mesh) step {
 		expect: expectation{
 			configuration: 2,
 			shows:         afterLoss,
-			groups:        []group{{shares: map[string]float64{stable1: 0.50, canary1: 0.50}}},
+			groups:        []group{{shares: halves.shares}},
 			excuses:       func(r rpc) bool { return r.peer == address && !afterLoss(r) },
 		},
-	}
-}
-
-func moveMethod(m *mesh) step {
-	return step{
+	}, {
 		name: "move a method",
 		text: `The control plane moves one method, EmptyCall, to cluster "canary" for good. ` +
 			`The other methods keep their split.`,
-		do: m.pushes(routes(3, 50, 50, emptyCall)),
-		expect: expectation{
-			configuration: 3,
-			groups: []group{
-				{[]string{emptyCall}, map[string]float64{canary1: 1}},
-				{[]string{unaryCall, fullDuplexCall}, map[string]float64{stable1: 0.50, canary1: 0.50}},
-			},
-		},
-	}
-}
-
-func moveClient(m *mesh) step {
-	return step{
+		do:     m.pushes(routes(3, 50, 50, emptyCall)),
+		expect: expectation{configuration: 3, groups: []group{moved, halves}},
+	}, {
 		name: "move a client",
 		text: `Two more clients, alice and bob, dial the same service by dynamic parameters: the control plane tells ` +
 			`each which variant of the Listener to subscribe to, and both go by way of proxy-1. Then it tells alice another one: ` +
@@ -99,11 +66,8 @@ func moveClient(m *mesh) step {
 			configuration: directConfiguration,
 			about:         func(r rpc) bool { return r.method == alice },
 			groups: []group{
-				{[]string{alice}, map[string]float64{stable1: 1}},
-				{[]string{bob}, map[string]float64{proxy1: 1}},
-				{[]string{emptyCall}, map[string]float64{canary1: 1}},
-				{[]string{unaryCall, fullDuplexCall}, map[string]float64{stable1: 0.50, canary1: 0.50}},
+				{[]string{alice}, map[string]float64{stable1: 1}}, {[]string{bob}, map[string]float64{proxy1: 1}}, moved, halves,
 			},
 		},
-	}
+	}}
 }

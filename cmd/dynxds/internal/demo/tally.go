@@ -7,22 +7,20 @@ import (
 	"time"
 )
 
-// maxFailures is how many failed RPCs of a step are kept to be judged. What goes
-// beyond it is too much to be excused.
+// maxFailures bounds the failed RPCs of a step that are kept. Those beyond it are not
+// excused.
 const maxFailures = 1000
 
-// A recorder takes in RPCs from any number of goroutines, for the tally of the step
-// that is under way. Its memory does not grow with their number.
+// recorder adds RPCs from any number of goroutines to the tally of the step under way. Its
+// memory does not grow with their number.
 type recorder struct {
 	layout           *layout
 	mu               sync.Mutex
-	current          *tally // nil before the first step
+	tally            *tally // nil before the first step
 	answered, failed int    // of all steps
 }
 
-func newRecorder(l *layout) *recorder { return &recorder{layout: l} }
-
-// record takes in an RPC that has ended.
+// record adds an RPC that has ended.
 func (r *recorder) record(ended rpc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,46 +29,39 @@ func (r *recorder) record(ended rpc) {
 	} else {
 		r.answered++
 	}
-	if r.current != nil {
-		r.current.record(ended)
+	if r.tally != nil {
+		r.tally.record(ended)
 	}
 }
 
-func (r *recorder) totals() (answered, failed int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.answered, r.failed
-}
-
-// begin makes RPCs count for a new step, and returns the channel that is closed when
-// there are enough of them.
+// begin starts a step. The channel is closed when there are enough RPCs to judge it.
 func (r *recorder) begin(expect expectation) (ready <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.current = &tally{
+	r.tally = &tally{
 		expect: expect, began: time.Now(), ready: make(chan struct{}),
 		answered: r.layout.counts(), spread: r.layout.counts(), counted: r.layout.counts(),
 	}
-	return r.current.ready
+	return r.tally.ready
 }
 
-// read calls f with the present step's tally, which f must not keep.
+// read calls f with the tally of the present step, which f must not keep.
 func (r *recorder) read(f func(*tally)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f(r.current)
+	f(r.tally)
 }
 
-// phase is how far a step's change has come.
+// phase is the progress of a step's change.
 type phase int
 
 const (
 	phaseUnseen    phase = iota // no RPC has shown the change
-	phaseSpreading              // seen, but not by an answer of every backend that should give some
+	phaseSpreading              // shown, but not every expected backend has answered since
 	phaseCounting               // RPCs that start from now on count
 )
 
-// tally is what became of one step's RPCs.
+// tally counts the RPCs of one step.
 type tally struct {
 	expect expectation
 	began  time.Time
@@ -78,11 +69,11 @@ type tally struct {
 	judged bool          // ready is closed
 
 	phase phase
-	// shown is when the first RPC that shows the change ended, since is when
-	// counting began.
+	// shown is the end of the first RPC that shows the change, since the begin of
+	// counting.
 	shown, since time.Time
-	// answered has every answered RPC of the step, spread those since shown,
-	// counted those that are judged.
+	// answered are all answered RPCs of the step, spread those since shown, counted those
+	// that are judged.
 	answered, spread, counted counts
 	latencies                 latencies
 	strays                    int // counted RPCs that another configuration routed
@@ -119,8 +110,8 @@ func (t *tally) record(r rpc) {
 	}
 }
 
-// waitForAll begins to count when every expected backend has answered; one may still
-// be connecting.
+// waitForAll starts counting when every expected backend has answered: one may still be
+// connecting.
 func (t *tally) waitForAll(r rpc) {
 	t.spread.add(r)
 	if t.expect.missing(t.spread) == "" {
@@ -145,8 +136,7 @@ func (t *tally) count(r rpc, about bool) {
 	}
 }
 
-// shares returns what a reader wants to see now: the RPCs that count, or all of the
-// step's while none does.
+// shares returns the RPCs that count or, as long as none does, all of the step's.
 func (t *tally) shares() counts {
 	if t.counted.of("") > 0 {
 		return t.counted.clone()
@@ -154,8 +144,7 @@ func (t *tally) shares() counts {
 	return t.answered.clone()
 }
 
-// excused splits the failures into those that had to be and the others, of which the
-// first is returned.
+// excused counts the failures that the step excuses, and the others with the first of them.
 func (t *tally) excused() (excused, others int, first rpc) {
 	for _, r := range t.failures {
 		if t.expect.excuses != nil && t.expect.excuses(r) {
@@ -185,7 +174,7 @@ func (t *tally) progress(id stepID, elapsed time.Duration) *progress {
 
 func (t *tally) judge(id stepID) *result {
 	r := &result{
-		stepID: id.as("observed"), Counts: t.shares(), Checks: t.expect.checks(t.counted),
+		stepID: id.as("observed"), Counts: t.shares(), Checks: t.expect.checks(t.counted), expected: t.expect.describe(t.counted),
 		Answered: t.answered.of(""), Failed: t.failed, speed: t.speed(),
 	}
 	r.InFlight, _, _ = t.excused()
@@ -198,7 +187,7 @@ func (t *tally) judge(id stepID) *result {
 	return r
 }
 
-// faults says in words why the step was not observed; none means it was.
+// faults explains why the step was not observed; there are none if it was.
 func (t *tally) faults(checks []check) []string {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -237,8 +226,8 @@ func describeFailures(n int, first rpc) string {
 	return fmt.Sprintf("%d RPCs failed, the first: %s: %v", n, first.method, first.err)
 }
 
-// Latencies are counted in buckets whose bounds grow by latencyGrowth, so that a
-// quantile is off by at most that factor.
+// Latencies are counted in buckets whose bounds grow by latencyGrowth, which bounds the error
+// of a quantile.
 const (
 	shortestLatency = time.Microsecond
 	latencyGrowth   = 1.05
@@ -260,8 +249,7 @@ func (l *latencies) add(d time.Duration) {
 	l.n++
 }
 
-// quantile returns the upper bound of the bucket that q, from 0 to 1, falls into, 0
-// if nothing was added.
+// quantile returns the upper bound of the bucket of q, from 0 to 1; 0 if there is nothing.
 func (l *latencies) quantile(q float64) millis {
 	rank := int(math.Ceil(q * float64(l.n)))
 	for i, n := range l.buckets {

@@ -22,10 +22,9 @@ const (
 	fullDuplexCall = "FullDuplexCall"
 )
 
-// The traffic at most: four workers with 150 unary RPCs a second each, and
-// eight that always have a stream open, so that a backend which stops has RPCs
-// in flight. A further client has one unary worker. A machine that is slower gets
-// less.
+// The upper bound of the traffic: four workers make 150 unary RPCs a second each, and eight
+// always have a stream open, so that a backend that stops has RPCs in flight. A further
+// client has one unary worker.
 const (
 	unaryWorkers  = 4
 	unaryInterval = time.Second / 150
@@ -35,62 +34,50 @@ const (
 	streamGap      = 20 * time.Millisecond
 )
 
-// hungAfter is when an RPC counts as failed for want of an answer. It cannot be
-// the RPC's deadline, which carries the number of the configuration.
+// hungAfter is how long an RPC waits for an answer. It cannot be the RPC's deadline, which
+// carries the number of the configuration.
 const hungAfter = 20 * time.Second
 
 var errHung = fmt.Errorf("no answer within %v", hungAfter)
 
-// traffic makes RPCs until it is stopped.
+// traffic makes RPCs over any number of channels until it is stopped.
 type traffic struct {
-	client testgrpc.TestServiceClient
 	record func(rpc)
-	// ctx ends RPCs at once, stopping only keeps new ones from beginning. ctx
-	// has no deadline.
+	// ctx ends RPCs at once; stopping only prevents new ones. ctx has no deadline, which
+	// would take the place of the one that carries the number of the configuration.
 	ctx      context.Context
 	release  func()
 	stopping chan struct{}
 	workers  sync.WaitGroup
 }
 
-// startTraffic begins to make RPCs, which end when ctx does. The caller has to
-// call stop.
-func startTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(rpc)) *traffic {
-	t := newTraffic(ctx, channel, record)
-	for i := range unaryWorkers {
-		t.workers.Go(func() { t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, t.unary) })
-	}
-	for range streamWorkers {
-		t.workers.Go(func() { t.work(0, 0, t.stream) })
-	}
-	return t
-}
-
-// startFurtherTraffic is startTraffic for a further client, whose RPCs are recorded
-// under its name.
-func startFurtherTraffic(ctx context.Context, channel grpc.ClientConnInterface, name string, record func(rpc)) *traffic {
-	t := newTraffic(ctx, channel, record)
-	t.workers.Go(func() {
-		t.work(unaryInterval, 0, func() {
-			t.call(rpc{method: name}, func(ctx context.Context, opts ...grpc.CallOption) error {
-				_, err := t.client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
-				return err
-			})
-		})
-	})
-	return t
-}
-
-func newTraffic(ctx context.Context, channel grpc.ClientConnInterface, record func(rpc)) *traffic {
-	// A deadline of ctx would take the place of the one that carries the number
-	// of the configuration.
+// newTraffic returns traffic whose RPCs end when ctx does. The caller must call stop.
+func newTraffic(ctx context.Context, record func(rpc)) *traffic {
 	timeless, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unlink := context.AfterFunc(ctx, cancel)
-	return &traffic{
-		client: testgrpc.NewTestServiceClient(channel), record: record,
-		ctx: timeless, release: func() { unlink(); cancel() },
-		stopping: make(chan struct{}),
+	return &traffic{record: record, ctx: timeless, release: func() { unlink(); cancel() }, stopping: make(chan struct{})}
+}
+
+// start makes unary and streaming RPCs over a channel.
+func (t *traffic) start(channel grpc.ClientConnInterface) {
+	client := testgrpc.NewTestServiceClient(channel)
+	for i := range unaryWorkers {
+		t.workers.Go(func() {
+			t.work(unaryInterval, unaryInterval*time.Duration(i)/unaryWorkers, func() { t.unary(client) })
+		})
 	}
+	for range streamWorkers {
+		t.workers.Go(func() {
+			t.work(0, 0, func() { t.call(rpc{method: fullDuplexCall, paced: true}, exchange(client)) })
+		})
+	}
+}
+
+// startFurther makes unary RPCs over the channel of a further client, which are recorded
+// under its name.
+func (t *traffic) startFurther(name string, channel grpc.ClientConnInterface) {
+	client := testgrpc.NewTestServiceClient(channel)
+	t.workers.Go(func() { t.work(unaryInterval, 0, func() { t.call(rpc{method: name}, empty(client)) }) })
 }
 
 // stop returns when the RPCs under way have ended.
@@ -100,8 +87,7 @@ func (t *traffic) stop() {
 	t.release()
 }
 
-// work calls makeRPC, at best once per interval. What was missed is not made up
-// for.
+// work calls makeRPC at most once per interval, and does not catch up on missed ones.
 func (t *traffic) work(interval, first time.Duration, makeRPC func()) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()
@@ -119,38 +105,46 @@ func (t *traffic) work(interval, first time.Duration, makeRPC func()) {
 	}
 }
 
-// unary draws the method at random: in turns, the method would go in step with
-// the turns of round robin.
-func (t *traffic) unary() {
+// unary picks the method at random: alternating methods would correlate with round robin.
+func (t *traffic) unary(client testgrpc.TestServiceClient) {
 	if rand.IntN(2) == 0 {
-		t.call(rpc{method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
-			_, err := t.client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
-			return err
-		})
+		t.call(rpc{method: emptyCall}, empty(client))
 		return
 	}
-	t.call(rpc{method: emptyCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
-		_, err := t.client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
+	t.call(rpc{method: unaryCall}, func(ctx context.Context, opts ...grpc.CallOption) error {
+		_, err := client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
 		return err
 	})
 }
 
-func (t *traffic) stream() {
-	t.call(rpc{method: fullDuplexCall, paced: true}, t.exchange)
+// invoke makes one RPC.
+type invoke func(ctx context.Context, opts ...grpc.CallOption) error
+
+func empty(client testgrpc.TestServiceClient) invoke {
+	return func(ctx context.Context, opts ...grpc.CallOption) error {
+		_, err := client.EmptyCall(ctx, &testgrpc.Empty{}, opts...)
+		return err
+	}
 }
 
 // exchange is one bidirectional stream, from its creation to its status.
-func (t *traffic) exchange(ctx context.Context, opts ...grpc.CallOption) error {
-	stream, err := t.client.FullDuplexCall(ctx, opts...)
-	if err != nil {
-		return err
+func exchange(client testgrpc.TestServiceClient) invoke {
+	return func(ctx context.Context, opts ...grpc.CallOption) error {
+		stream, err := client.FullDuplexCall(ctx, opts...)
+		if err != nil {
+			return err
+		}
+		return receiveAll(stream)
 	}
+}
+
+func receiveAll(stream testgrpc.TestService_FullDuplexCallClient) error {
 	req := &testgrpc.StreamingOutputCallRequest{}
 	for range streamMessages {
 		req.ResponseParameters = append(req.ResponseParameters,
 			&testgrpc.ResponseParameters{IntervalUs: int32(streamGap.Microseconds())})
 	}
-	// Where sending fails, the reason is what receiving returns.
+	// If sending fails, receiving returns the reason.
 	if err := stream.Send(req); err == nil {
 		_ = stream.CloseSend()
 	}
@@ -168,9 +162,8 @@ func (t *traffic) exchange(ctx context.Context, opts ...grpc.CallOption) error {
 	}
 }
 
-// call makes an RPC and records it, unless it failed because the demo was
-// interrupted.
-func (t *traffic) call(r rpc, f func(context.Context, ...grpc.CallOption) error) {
+// call makes an RPC and records it, unless it failed because the demo was interrupted.
+func (t *traffic) call(r rpc, f invoke) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(hungAfter, func() { cancel(errHung) })

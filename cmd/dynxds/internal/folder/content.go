@@ -13,17 +13,17 @@ const (
 	kindResource = "Resource"
 )
 
-// Content is what a folder says. It is not to be changed.
+// Content is the content of a folder. It must not be changed.
 type Content struct {
 	Services  []*meshroute.Service
 	Policies  []*meshroute.Policy
 	Denials   []meshroute.Denial
 	Resources []*Resource
-	// Files is how many files there are.
+	// Files is the number of files.
 	Files int
 }
 
-// Documents is how many documents there are; nil has none.
+// Documents returns the number of documents; nil has none.
 func (c *Content) Documents() int {
 	if c == nil {
 		return 0
@@ -31,7 +31,7 @@ func (c *Content) Documents() int {
 	return len(c.Services) + len(c.Policies) + len(c.Denials) + len(c.Resources)
 }
 
-// Resource is an xDS resource as somebody wrote it.
+// Resource is an xDS resource of the folder.
 type Resource struct {
 	Source meshroute.Source
 	Name   string
@@ -40,7 +40,7 @@ type Resource struct {
 	Any        *anypb.Any
 }
 
-// add appends what one file has.
+// add appends the content of one file.
 func (c *Content) add(f *Content) {
 	c.Services = append(c.Services, f.Services...)
 	c.Policies = append(c.Policies, f.Policies...)

@@ -38,7 +38,7 @@ func (d dir) remove(name string) {
 	}
 }
 
-// read reads a folder that has to be fine.
+// read reads a valid folder.
 func read(t *testing.T, r *folder.Reader) *folder.Content {
 	t.Helper()
 	c, err := r.Read()
@@ -95,7 +95,6 @@ resource:
 `
 )
 
-// Given one document of each kind, then all that they say is in the content.
 func TestReadsEveryKind(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
@@ -140,8 +139,7 @@ func TestReadsEveryKind(t *testing.T) {
 	}
 }
 
-// Given files of other names, hidden files and subfolders, then they are not read.
-func TestReadsOnlyWhatItSays(t *testing.T) {
+func TestIgnoresOtherFiles(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
 	d.write("a.yaml", frontend)
@@ -161,8 +159,7 @@ func TestReadsOnlyWhatItSays(t *testing.T) {
 	}
 }
 
-// Given a folder that does not change, then the content is the same pointer; given
-// a change in one file, then what the others say stays the same pointers.
+// The content of an unchanged folder or file stays the same pointer.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
@@ -196,8 +193,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// Given a change within a tick of the file system's clock that keeps the size, then
-// it is noticed all the same.
+// A change within a tick of the file system's clock is noticed even if it keeps the size.
 func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
@@ -217,8 +213,7 @@ func TestNoticesAChangeThatTheClockMisses(t *testing.T) {
 	}
 }
 
-// Given a faulty folder, then the error has each mistake with file and line, and is
-// the same error until something changes.
+// The error has each mistake with file and line, and is the same value until something changes.
 func TestReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
@@ -286,8 +281,6 @@ func TestAPolicyNeedNotSayItsKind(t *testing.T) {
 	}
 }
 
-// Given a folder that is not there, then that is the error, and it ends when the
-// folder comes.
 func TestAFolderThatComesLater(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "mesh")
@@ -308,7 +301,6 @@ func TestAFolderThatComesLater(t *testing.T) {
 	}
 }
 
-// Given what is no file to read, then the reader says so, and does not wait for its end.
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)
@@ -326,7 +318,6 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	}
 }
 
-// Given a file that is too large, then that is a fault among others.
 func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	d := newDir(t)

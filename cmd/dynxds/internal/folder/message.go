@@ -11,12 +11,10 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// readMessage reads a value by the JSON form of protobuf, and reports whether it is
-// that.
+// readMessage reads a message in protobuf's JSON form, and reports whether it is valid.
 func readMessage(v document.Value, m proto.Message) bool {
 	if !v.IsObject() {
-		// The fault that an object is expected.
-		v.Object()
+		v.Object() // reports that an object is expected
 		return false
 	}
 	if err := protojson.Unmarshal(v.JSON(), m); err != nil {
@@ -27,13 +25,12 @@ func readMessage(v document.Value, m proto.Message) bool {
 	return true
 }
 
-// protojsonError is what errors of protojson look like. Its JSON is one line.
+// protojsonError matches errors of protojson. The JSON is one line.
 var protojsonError = regexp.MustCompile(`^(?:proto: )?(?:\(line \d+:(\d+)\): )?(.*)$`)
 
-// messageError takes apart an error of protojson. The column is that of the JSON, which
-// nobody has seen, or 0.
+// messageError splits an error of protojson. The column is that of Value.JSON, or 0.
 func messageError(err error) (column int, problem, suggestion string) {
-	// protojson varies its spaces.
+	// protojson randomizes its spaces.
 	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
 	parts := protojsonError.FindStringSubmatch(text)
 	if parts == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// checkNames finds what has the name of something else.
+// checkNames reports names that are used twice.
 func checkNames(c *Content, faults *document.Faults) {
 	seen := names{at: map[string]meshroute.Source{}, faults: faults}
 	for _, s := range c.Services {
@@ -37,7 +37,7 @@ func (r *Resource) String() string {
 	return text + " with " + strings.Join(pairs, ", ")
 }
 
-// names are those in use, and where.
+// names has the place of each name.
 type names struct {
 	at     map[string]meshroute.Source
 	faults *document.Faults

@@ -18,19 +18,18 @@ func parse(path string, info os.FileInfo, data []byte, at time.Time) *file {
 	return f
 }
 
-// read adds one document to the file's content, or its faults to the file's.
+// read adds one document to the file's content, or its faults.
 func (f *file) read(doc document.Value) {
 	kind := doc.Peek("kind")
 	if !kind.Present() && faultOfBareResource(doc) {
 		return
 	}
-	// Kuma's own form of a policy has a type in place of a kind.
+	// Kuma's policies may have a type instead of a kind.
 	if !kind.Present() {
 		kind = doc.Peek("type")
 	}
 	if !kind.Present() && doc.Peek("spec").Present() {
-		// Only policies have one, and need not say what they are.
-		f.readPolicy(doc)
+		f.readPolicy(doc) // only policies have one, and need no kind
 		return
 	}
 	if !kind.Present() {
@@ -65,5 +64,6 @@ func (f *file) readPolicy(doc document.Value) {
 }
 
 func source(v document.Value) meshroute.Source {
-	return meshroute.Source{File: v.File(), Line: v.Line()}
+	at := v.Position()
+	return meshroute.Source{File: at.File, Line: at.Line}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// Reader reads one folder again and again. It is for one goroutine.
+// Reader reads one folder repeatedly. It is for one goroutine.
 type Reader struct {
 	dir   string
 	files map[string]*file
@@ -26,27 +26,27 @@ type Reader struct {
 	now     func() time.Time
 }
 
-// file is what is known of one file.
+// file is the state of one file.
 type file struct {
 	info os.FileInfo
 	data []byte
-	// readAt is when data was read.
+	// readAt is the time at which data was read.
 	readAt  time.Time
 	content *Content
 	faults  *document.Faults
 }
 
-// New returns a reader of a folder, which it does not look at yet.
+// New returns a reader of a folder. It does not read it yet.
 func New(dir string) *Reader {
 	return &Reader{dir: dir, files: map[string]*file{}, now: time.Now}
 }
 
-// Dir returns the folder's path, as it was given to New.
+// Dir returns the folder's path.
 func (r *Reader) Dir() string { return r.dir }
 
-// Read returns what the folder says now. If nothing changed since the last call it
-// returns the same pointers, to content or to an error. An error that is about files'
-// text is a *document.Faults; then there is no content.
+// Read returns the present content of the folder. If nothing changed since the last call, content and
+// error are the same pointers. An error in the text of files is a *document.Faults; then there is no
+// content.
 func (r *Reader) Read() (*Content, error) {
 	names, err := r.list()
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *Reader) Read() (*Content, error) {
 		}
 		changed = changed || fresh
 	}
-	// An error of the file system came between: what is known is as good as before.
+	// The last result was an error of the file system: the files need not have changed.
 	if _, ok := r.err.(*document.Faults); r.err != nil && !ok {
 		changed = true
 	}
@@ -70,7 +70,7 @@ func (r *Reader) Read() (*Content, error) {
 	return r.content, r.err
 }
 
-// failed keeps an error of the file system, the same as long as it says the same.
+// failed keeps an error of the file system: the old one if the texts are equal.
 func (r *Reader) failed(err error) (*Content, error) {
 	if r.err == nil || r.err.Error() != err.Error() {
 		r.err = err
@@ -111,7 +111,7 @@ func isRead(name string) bool {
 	return false
 }
 
-// forget drops files that are no longer there, and reports whether there were any.
+// forget drops files that no longer exist, and reports whether there were any.
 func (r *Reader) forget(names []string) bool {
 	before := len(r.files)
 	maps.DeleteFunc(r.files, func(name string, _ *file) bool {
@@ -121,12 +121,11 @@ func (r *Reader) forget(names []string) bool {
 	return len(r.files) < before
 }
 
-// settled is how long after a file's last change its time can be trusted to differ
-// from that of the next one: file systems keep time by ticks, the coarsest of 2 s.
+// settled is the time after which a further change of a file has another modification time: file
+// systems have ticks of up to 2 s.
 const settled = 2 * time.Second
 
-// readFile brings what is known of a file up to date, and reports whether its text
-// changed.
+// readFile updates a file, and reports whether its text changed.
 func (r *Reader) readFile(name string) (changed bool, err error) {
 	path := filepath.Join(r.dir, name)
 	info, err := os.Stat(path)
@@ -156,8 +155,7 @@ func (r *Reader) readFile(name string) (changed bool, err error) {
 	return true, nil
 }
 
-// readBounded reads of a file, of which it is not known what it has become since it
-// was looked at, what parse takes, and a byte more, which is then a fault.
+// readBounded reads at most one byte more than parse accepts: the file may have grown since Stat.
 func readBounded(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -167,9 +165,8 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, document.MaxSize+1))
 }
 
-// removed forgets a file that could not be opened because it does not exist: it was
-// deleted after the folder was listed, or it is a broken link or a folder. Any other
-// error is returned.
+// removed drops a file that does not exist: it was deleted after the folder was listed, or it is a
+// broken link or a folder. Any other error is returned.
 func (r *Reader) removed(name string, err error) (changed bool, _ error) {
 	if !os.IsNotExist(err) {
 		return false, err
@@ -183,7 +180,7 @@ func same(a, b os.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
-// join puts the files together and checks what no file can know alone.
+// join merges the files and checks them against each other.
 func (r *Reader) join(names []string) (*Content, error) {
 	var faults document.Faults
 	c := &Content{}

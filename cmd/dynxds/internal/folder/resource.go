@@ -19,7 +19,7 @@ import (
 //	  "@type": type.googleapis.com/envoy.config.cluster.v3.Cluster
 //	  name: payments
 //
-// Its name is the field name, or what the message says.
+// Its name is the field name, or that in the message.
 func readResource(doc document.Value) *Resource {
 	o := doc.Object("kind", "name", "dynamicParameters", "resource")
 	r := &Resource{Source: source(doc), Parameters: o.Field("dynamicParameters").Texts(), Any: &anypb.Any{}}
@@ -43,8 +43,8 @@ func readResource(doc document.Value) *Resource {
 	return r
 }
 
-// nameOf returns what a resource says that its name is: in its field name, or in
-// cluster_name, as ClusterLoadAssignments do.
+// nameOf returns the name in a resource: its field name, or cluster_name in a
+// ClusterLoadAssignment.
 func nameOf(m proto.Message) string {
 	reflected := m.ProtoReflect()
 	fields := reflected.Descriptor().Fields()
@@ -56,8 +56,7 @@ func nameOf(m proto.Message) string {
 	return ""
 }
 
-// bareFields are fields, as YAML and as JSON of protobuf have them, that only one type
-// of resource has.
+// bareFields are fields, in both spellings, that only one type of resource has.
 var bareFields = map[string]string{
 	"filter_chains": meshroute.ListenerType, "filterChains": meshroute.ListenerType,
 	"api_listener": meshroute.ListenerType, "apiListener": meshroute.ListenerType,
@@ -69,8 +68,8 @@ var bareFields = map[string]string{
 	"cluster_name": meshroute.EndpointsType, "clusterName": meshroute.EndpointsType,
 }
 
-// faultOfBareResource finds an xDS resource, or Envoy's list of them, that somebody
-// pasted as it is. The suggestion shows the wrapper that it needs.
+// faultOfBareResource reports an xDS resource, or Envoy's list of them, without the wrapper that it
+// needs, and suggests that.
 func faultOfBareResource(doc document.Value) bool {
 	const wrapper = `write {kind: Resource, resource: {"@type": %s, …}}`
 	if list := doc.Peek("resources"); list.IsList() {

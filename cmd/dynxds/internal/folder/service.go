@@ -41,15 +41,14 @@ func readService(doc document.Value) *meshroute.Service {
 	return s
 }
 
-// healths are the states of health as they are written. What is not said is
-// Healthy.
+// healths are the states of health by their names. The default is Healthy.
 var healths = map[string]meshroute.Health{
 	"Healthy": meshroute.Healthy, "Unhealthy": meshroute.Unhealthy, "Draining": meshroute.Draining,
 }
 
 const maxWeight = 1<<32 - 1
 
-// maxPriority is that of Envoy's LocalityLbEndpoints.
+// maxPriority is the bound in Envoy's LocalityLbEndpoints.
 const maxPriority = 128
 
 func readEndpoint(v document.Value) meshroute.Endpoint {

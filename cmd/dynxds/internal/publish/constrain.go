@@ -11,11 +11,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// patience is that of a Publisher: many round trips.
+// patience is Publisher.patience: many round trips.
 const patience = time.Second
 
-// prepare makes constraints those about the tags before and after an update, and
-// gives clients of DPDS the time to take them. It returns how many have not.
+// prepare sets the constraints for the tags before and after an update, waits for DPDS clients to take
+// them, and returns the number of those that have not.
 func (p *Publisher) prepare(ctx context.Context, both tags) (late int) {
 	changed := p.setTags(both)
 	if !changed || p.authority == "" || p.streams.Await == nil {
@@ -26,8 +26,7 @@ func (p *Publisher) prepare(ctx context.Context, both tags) (late int) {
 	return p.streams.Await(ctx, p.follows)
 }
 
-// setTags makes constraints those about the tags, and has streams told if that may
-// make a difference, which it returns.
+// setTags sets the tags of constraints and refreshes the streams. It reports whether the tags changed.
 func (p *Publisher) setTags(t tags) (changed bool) {
 	if p.tags.Load().equal(t) {
 		return false
@@ -40,15 +39,15 @@ func (p *Publisher) setTags(t tags) (changed bool) {
 	return true
 }
 
-// follows reports whether a client subscribes as DPDS says, as far as it asked for
-// that on this stream. It may have more constraints, which are its own.
+// follows reports whether a client subscribes with the constraints of DPDS, if it uses DPDS on this
+// stream. It may have additional constraints of its own.
 func (p *Publisher) follows(c controlplane.ClientStatus) bool {
 	if !slices.ContainsFunc(c.Types, p.asksDPDS) {
 		return true
 	}
 	constraints, err := p.dpds(c.Node)
 	if err != nil {
-		return true // the client is told the error, and can do no better
+		return true // the client gets the error in place of constraints
 	}
 	for _, t := range c.Types {
 		want := constraints.For(t.TypeURL)
@@ -61,19 +60,18 @@ func (p *Publisher) follows(c controlplane.ClientStatus) bool {
 	return true
 }
 
-// asksDPDS reports whether the client wants its constraints, and takes them: one that
-// rejects them would be waited for without success.
+// asksDPDS reports whether the client subscribes to its constraints and has not rejected them.
 func (p *Publisher) asksDPDS(t controlplane.TypeStatus) bool {
 	return t.TypeURL == dynparam.MapTypeURL && t.Reply != controlplane.ReplyNACK &&
 		slices.Contains(t.Names, bootstrapfile.DPDSName(p.authority))
 }
 
-// isOurs reports whether a resource is one that DPDS is about.
+// isOurs reports whether DPDS applies to a resource.
 func (p *Publisher) isOurs(name string) bool {
 	return xdsname.HasAuthority(name, p.authority)
 }
 
-// coversKeys reports whether constraints are about all the keys that others are about.
+// coversKeys reports whether constraints have all the keys of others.
 func coversKeys(c, others dynparam.Constraints) bool {
 	for key := range others.Keys() {
 		if !slices.Contains(slices.Collect(c.Keys()), key) {

@@ -23,7 +23,7 @@ import (
 
 const testTimeout = 30 * time.Second
 
-// dynamicClient subscribes by locators, and does only what it is told to.
+// dynamicClient subscribes by locators. It sends only what the test sends.
 type dynamicClient struct {
 	t      *testing.T
 	node   *corepb.Node
@@ -101,7 +101,7 @@ func (c *dynamicClient) ask(typeURL, name string, constraints dynparam.Constrain
 	}
 }
 
-// recv returns the next response, which is to be of this type.
+// recv returns the next response, and expects this type.
 func (c *dynamicClient) recv(typeURL string) *discoverypb.DiscoveryResponse {
 	c.t.Helper()
 	response, err := c.stream.Recv()
@@ -153,10 +153,9 @@ func (c *dynamicClient) join() (routes *discoverypb.DiscoveryResponse) {
 
 var dpdsName = bootstrapfile.DPDSName("mesh")
 
-// Given a client of DPDS, when a policy is the first to tell clients apart by some
-// tag, then the client gets its new constraints and has the time to subscribe with
-// them: it never gets routes of a more specific kind of client (TP2, "Matching
-// Ambiguity").
+// The first policy that selects clients by some tag: a DPDS client gets its new constraints
+// and the time to subscribe with them, so that it never gets the routes of a more specific
+// kind of client (TP2, "Matching Ambiguity").
 func TestConstraintsComeBeforeVariants(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
@@ -178,7 +177,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 	}()
 	constraints := c.constraintsIn(c.recv(dynparam.MapTypeURL))
 	if constraints.IsZero() {
-		t.Fatal("DPDS has no constraints, though clients are told apart by their services")
+		t.Fatal("DPDS has no constraints, although policies select clients by service")
 	}
 	// The client takes its time: it asks for something else first.
 	c.ask(meshroute.ListenerType, "xdstp://mesh/envoy.config.listener.v3.Listener/backend", dynparam.Constraints{}, nil)
@@ -190,7 +189,7 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 	}
 	c.ask(meshroute.RouteConfigurationType, named, constraints, routes)
 	if summary := <-published; summary.Late != 0 {
-		t.Errorf("%d clients are said to be late", summary.Late)
+		t.Errorf("%d clients are counted as late", summary.Late)
 	}
 	for _, packed := range c.recv(meshroute.RouteConfigurationType).GetResources() {
 		if service, ok := c.unwrap(packed).GetDynamicParameters()["service"]; ok {
@@ -199,9 +198,8 @@ func TestConstraintsComeBeforeVariants(t *testing.T) {
 	}
 }
 
-// Given a client that does not take its new constraints, when an update waits for it,
-// then for a bounded time only, and says how many it waited for without success; a client that
-// leaves is not waited for.
+// An update waits a bounded time for clients that do not take their new constraints, and
+// counts them; it does not wait for clients that disconnect.
 func TestUpdatesDoNotWaitForever(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
@@ -230,6 +228,6 @@ func TestUpdatesDoNotWaitForever(t *testing.T) {
 	stubborn.recv(dynparam.MapTypeURL)
 	stubborn.cancel()
 	if summary := <-published; summary.Late != 0 {
-		t.Errorf("%d clients are said to be late, though the only one left", summary.Late)
+		t.Errorf("%d clients are counted as late, although the only one left", summary.Late)
 	}
 }

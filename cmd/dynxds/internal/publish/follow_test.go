@@ -31,9 +31,8 @@ func (v *served) locators() []string {
 	return found
 }
 
-// Given clients of dynxds under the authority, over either variant of the protocol, when
-// a policy is the first to tell clients apart by some tag, then they take their new
-// constraints before it is published, and subscribe by locators with them.
+// Clients of dynxds take their new constraints before a policy with a new tag is published,
+// and subscribe with them.
 func TestClientsOfDynxdsTakeConstraints(t *testing.T) {
 	t.Parallel()
 	for name, features := range map[string][]string{"SotW": nil, "delta": {"delta"}} {

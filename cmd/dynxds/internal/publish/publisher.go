@@ -15,70 +15,66 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Publisher fills a store. One goroutine at a time may call Publish; everything
-// else is safe for concurrent use.
+// Publisher fills a store. One goroutine at a time may call Publish; the other methods are safe for
+// concurrent use unless they say otherwise.
 type Publisher struct {
 	store     *controlplane.Store
 	authority string
 	streams   Streams
-	// patience bounds how long an update waits for clients to take new constraints.
+	// patience bounds the wait for clients to take new constraints.
 	patience time.Duration
-	// state is what is in the store.
+	// state is the content of the store.
 	state state
-	// tags are those that NodeConstraints and DPDS are about: those that make a
-	// difference in what is in the store and, while an update is under way, in what
-	// comes.
+	// tags are those in the constraints of NodeConstraints and DPDS: the tags that select
+	// variants in the store and, during an update, in the new content.
 	tags atomic.Pointer[tags]
 }
 
 // Streams are those of the store's server. Each function may be nil.
 type Streams struct {
-	// Refresh is called when the answers of NodeConstraints may have changed for
-	// streams that are there already: RefreshNodeConstraints of the server.
+	// Refresh is called when the results of NodeConstraints may have changed:
+	// RefreshNodeConstraints of the server.
 	Refresh func()
 	// Await waits for streams: Await of the server.
 	Await func(context.Context, func(controlplane.ClientStatus) bool) (left int)
 }
 
-// state is what was published.
+// state is the published content.
 type state struct {
-	// meshes are that of plain names and that of the authority, if there is one.
+	// meshes are that of plain names and, if there is an authority, that of its names.
 	meshes []*meshroute.Mesh
-	// made has the resources of the meshes, written those that somebody wrote.
+	// made are the resources of the meshes, written those of the folder.
 	made    map[key]*meshroute.Resource
 	written map[key]*folder.Resource
 	tags    tags
 }
 
-// Summary is what an update came to.
+// Summary is the result of an update.
 type Summary struct {
 	// Version is the store's.
 	Version uint64
-	// Changed and Removed count variants of resources. What came out the same again
-	// is not counted.
+	// Changed and Removed count variants of resources.
 	Changed, Removed int
-	// Late is how many clients did not take the constraints that the update brings
-	// in time, and may have got variants that are not for them.
+	// Late is the number of clients that did not take new constraints in time, and may have got
+	// variants for other clients.
 	Late int
-	// Reports are what the authors of services and policies ought to know.
+	// Reports are for the authors of services and policies.
 	Reports []meshroute.Report
 }
 
-// New returns a publisher into a store, which it takes to be empty. authority may
-// be empty.
+// New returns a publisher for an empty store. authority may be empty.
 func New(store *controlplane.Store, authority string, streams Streams) *Publisher {
 	p := &Publisher{store: store, authority: authority, streams: streams, patience: patience}
 	p.tags.Store(&tags{})
 	return p
 }
 
-// Publish puts the content into the store in the place of what Publish put there
-// before. An error, a *document.Faults, says why the content cannot be; then
-// everything stays as it is.
+// Publish replaces the published content. If the content is invalid, the error is a
+// *document.Faults, and nothing changes.
 //
-// If clients are told apart by more tags than before, Publish waits for those with
-// dynamic parameters to take new constraints: for a second at most, and no longer than
-// the context lasts. The content is published in any case.
+// If variants are selected by more tags than before, Publish waits for clients with dynamic parameters
+// to take new constraints: for a second at most, and no longer than the context. The content is
+// published in any case.
 func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summary, error) {
 	meshes, err := p.build(content)
 	if err != nil {
@@ -93,8 +89,8 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 		return Summary{}, err
 	}
 
-	// Constraints that tell more clients apart come before the variants that take
-	// them, and go after them: a client must not see a variant that is not for it.
+	// New constraints are sent before the variants that need them, and old ones removed after: a
+	// client must not get a variant for other clients.
 	late := p.prepare(ctx, p.state.tags.and(next))
 	version, err := p.store.Update(func(tx *controlplane.Tx) {
 		if p.state.meshes == nil && p.authority != "" {
@@ -115,7 +111,6 @@ func (p *Publisher) Publish(ctx context.Context, content *folder.Content) (Summa
 	}, nil
 }
 
-// build builds the meshes.
 func (p *Publisher) build(content *folder.Content) ([]*meshroute.Mesh, error) {
 	authorities := []string{""}
 	if p.authority != "" {
@@ -142,8 +137,7 @@ func (p *Publisher) before(i int) *meshroute.Mesh {
 	return nil
 }
 
-// difference returns what the meshes have that the store has not, and the other way
-// round.
+// difference returns the difference of the meshes to the store.
 func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 	u := &update{set: map[key]*meshroute.Resource{}, removed: map[key]*meshroute.Resource{}}
 	for i, mesh := range meshes {
@@ -160,26 +154,24 @@ func (p *Publisher) difference(meshes []*meshroute.Mesh) *update {
 	return u
 }
 
-// NodeConstraints says which variants a client without constraints of its own gets,
-// for controlplane.Options.NodeConstraints.
+// NodeConstraints is for controlplane.Options.NodeConstraints.
 func (p *Publisher) NodeConstraints(node *corepb.Node) dynparam.ByType {
-	// Tags too large to be constraints are an error to DPDS; here they are as good
-	// as none.
+	// Tags too large for constraints are an error in DPDS; here they count as none.
 	constraints, _ := p.dpds(node)
 	return constraints
 }
 
-// dpds says what a client has to subscribe with.
+// dpds returns the constraints that a client must subscribe with.
 func (p *Publisher) dpds(node *corepb.Node) (dynparam.ByType, error) {
 	return p.tags.Load().constraints(meshroute.ClientFromNode(node))
 }
 
-// Mesh returns what was published last, under the names of the authority if there is
-// one; nil if nothing was. It is for the goroutine that publishes.
+// Mesh returns the last published mesh, with the names of the authority if there is one; nil if there
+// is none. It is for the goroutine that publishes.
 func (p *Publisher) Mesh() *meshroute.Mesh { return p.before(len(p.state.meshes) - 1) }
 
-// Errors returns the names of a type that some client gets an error for. It is for
-// the goroutine that publishes.
+// Errors returns the names of a type that are an error for some client. It is for the goroutine that
+// publishes.
 func (p *Publisher) Errors(typeURL string) []string {
 	var names []string
 	for k, r := range p.state.made {

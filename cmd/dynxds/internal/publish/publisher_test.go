@@ -119,8 +119,6 @@ func node(service, version string) *corepb.Node {
 
 const named = "xdstp://mesh/envoy.config.route.v3.RouteConfiguration/backend"
 
-// Given policies for all and for some clients, then each client gets the routes that
-// are for it, under plain names and under those of the authority.
 func TestEachClientGetsItsVariant(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
@@ -146,8 +144,6 @@ func TestEachClientGetsItsVariant(t *testing.T) {
 	}
 }
 
-// Given a published folder, when nothing changes, then nothing is published; when
-// one policy does, then only its routes.
 func TestOnlyChangesArePublished(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -171,9 +167,7 @@ func TestOnlyChangesArePublished(t *testing.T) {
 	}
 }
 
-// Given a policy that tells clients apart by a tag that none did before, then streams
-// ask again for what they are to see; given one that does not, they do not.
-func TestStreamsAskAgainOnlyIfTheTagsChange(t *testing.T) {
+func TestConstraintsAreRefreshedOnlyIfTheTagsChange(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
 	s.write("services.yaml", services)
@@ -188,12 +182,10 @@ func TestStreamsAskAgainOnlyIfTheTagsChange(t *testing.T) {
 	s.write("consumer.yaml", policy("consumer", "{kind: MeshService, name: frontend}", "v1"))
 	s.publish()
 	if got := s.refreshed.Load(); got != before+1 {
-		t.Errorf("streams asked again %d times, want once, as services are told apart now", got-before)
+		t.Errorf("constraints were refreshed %d times, want once, as policies now select by service", got-before)
 	}
 }
 
-// Given a denial, then the clients that it is about are told PERMISSION_DENIED, and
-// others get the routes; when it goes, all do.
 func TestDenial(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "mesh")
@@ -228,8 +220,7 @@ func resource(name, parameters string) string {
 	return strings.NewReplacer("NAME", name, "%s", parameters).Replace(written)
 }
 
-// Given resources that somebody wrote, then they are there until they are deleted,
-// and what a service makes of its own accord is not replaced by them.
+// A folder's resources exist until they are deleted, and do not replace those of a service.
 func TestWrittenResources(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -268,8 +259,7 @@ func TestWrittenResources(t *testing.T) {
 	}
 }
 
-// Given a policy that refers to a service that does not exist, then the update goes
-// through, and the report says so by file and line.
+// A reference to a missing service is a report with file and line, not an error.
 func TestReportsReachTheCaller(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -288,9 +278,8 @@ func TestReportsReachTheCaller(t *testing.T) {
 	}
 }
 
-// Given resources that somebody wrote in variants, then clients get that which their
-// node's tags choose, without dynamic parameters of their own (xRFC TP2, "Migrating From
-// Node Metadata"), and a client without the tag gets any.
+// The tags of the node choose among the variants of a resource in the folder (xRFC TP2,
+// "Migrating From Node Metadata"); a client without the tag gets any.
 func TestWrittenVariantsAreChosenByNode(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -315,8 +304,8 @@ func TestWrittenVariantsAreChosenByNode(t *testing.T) {
 	}
 }
 
-// Given a resource of the same name, however that is spelled, and without parameters, then
-// it is in the way of a service even if policies make variants of this one.
+// A resource without parameters conflicts with the same name of a service, in any spelling,
+// even if policies give that one variants.
 func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
 	t.Parallel()
 	for authority, name := range map[string]string{"": "backend", "a!b": "xdstp://a%21b/envoy.config.route.v3.RouteConfiguration/backend"} {
@@ -330,7 +319,6 @@ func TestAWrittenResourceIsNotBesideVariants(t *testing.T) {
 	}
 }
 
-// Given more tags than constraints can be about, then the folder is faulty.
 func TestTooManyTags(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "")
@@ -342,9 +330,7 @@ func TestTooManyTags(t *testing.T) {
 	}
 }
 
-// Given a published folder, when a file changes, then the summary counts what it made
-// different, to the variant.
-func TestSummaryCountsWhatIsDifferent(t *testing.T) {
+func TestSummaryCountsChangedVariants(t *testing.T) {
 	t.Parallel()
 	consumer := func(version string) string {
 		return policy("consumer", "{kind: MeshService, name: frontend}", version)

@@ -13,16 +13,15 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// maxTags bounds the tags that clients may be told apart by, so that their
-// constraints stay within the bounds of dynparam.
+// maxTags bounds the tags that select variants, so that constraints stay within the bounds of
+// dynparam.
 const maxTags = 120
 
-// tags are the keys that make a difference between clients, each list in order.
+// tags are the keys that select variants, each list in order.
 type tags struct {
-	// mesh are those that policies and denials select clients by.
+	// mesh are the tags in policies and denials.
 	mesh []string
-	// written are the dynamic parameters of resources that somebody wrote, by the
-	// name of their type.
+	// written are the dynamic parameters of the folder's resources, by the name of their type.
 	written map[string][]string
 }
 
@@ -35,7 +34,7 @@ func tagsOf(meshes []*meshroute.Mesh, written map[key]*folder.Resource) tags {
 	t.mesh = sorted(t.mesh)
 	for k, r := range written {
 		for parameter := range r.Parameters {
-			// The constraint on it is the mesh's: it is no tag.
+			// Specificity is a constraint of the mesh, not a tag.
 			if parameter != meshpolicy.SpecificityKey {
 				name := typeName(k.typeURL)
 				t.written[name] = append(t.written[name], parameter)
@@ -64,7 +63,7 @@ func (t tags) equal(o tags) bool {
 	return slices.Equal(t.mesh, o.mesh) && maps.EqualFunc(t.written, o.written, slices.Equal)
 }
 
-// check finds too many. The fault is that of the folder as a whole.
+// check reports too many tags, as a fault of the folder as a whole.
 func (t tags) check() error {
 	all := slices.Clone(t.mesh)
 	for _, keys := range t.written {
@@ -80,10 +79,9 @@ func (t tags) check() error {
 	return faults.Err()
 }
 
-// constraints returns what a client subscribes with. About a tag of policies they
-// always are, as a client without it is told apart from those that have it; about a
-// dynamic parameter that somebody wrote they are if the client has such a tag: it
-// may have constraints of its own instead.
+// constraints returns the constraints of a client. They have every tag of policies, as a client without
+// a tag differs from those with it. They have a dynamic parameter of the folder's resources only if
+// the client has that tag: it may have constraints of its own instead.
 func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
 	mesh, err := meshroute.ConstraintsFor(c, t.mesh)
 	if err != nil || len(t.written) == 0 {
@@ -108,7 +106,7 @@ func (t tags) constraints(c meshroute.Client) (dynparam.ByType, error) {
 // typeName returns the name of a type from its URL.
 func typeName(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
-// sorted brings keys in order, each once.
+// sorted sorts keys and removes duplicates.
 func sorted(keys []string) []string {
 	slices.Sort(keys)
 	return slices.Compact(keys)

@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// key tells variants of resources apart.
+// key identifies a variant of a resource.
 type key struct{ typeURL, name, parameters string }
 
 func keyOf(r *meshroute.Resource) key { return key{r.TypeURL, r.Name, r.Parameters.Key()} }
@@ -24,13 +24,12 @@ func keyOf(r *meshroute.Resource) key { return key{r.TypeURL, r.Name, r.Paramete
 type update struct {
 	// set and removed are of the meshes.
 	set, removed map[key]*meshroute.Resource
-	// setWritten and removedWritten are of what somebody wrote, written is all of
-	// that.
+	// setWritten and removedWritten are of the folder's resources, all of which are in written.
 	setWritten, removedWritten, written map[key]*folder.Resource
 }
 
-// addWritten adds the resources that somebody wrote. The error has those that cannot
-// be beside what is made of services and policies.
+// addWritten adds the folder's resources. The error has those that conflict with the resources of
+// services and policies.
 func (u *update) addWritten(from *state, resources []*folder.Resource) error {
 	var faults document.Faults
 	u.written = make(map[key]*folder.Resource, len(resources))
@@ -59,8 +58,8 @@ func fault(r *folder.Resource, problem, suggestion string) document.Fault {
 	}
 }
 
-// makes reports whether the meshes have the resource after the update. If they have
-// variants of it, that for everybody is the one without parameters.
+// makes reports whether the meshes have the resource after the update. If they have variants of it,
+// the one for all clients counts as the one without parameters.
 func (u *update) makes(from *state, k key) bool {
 	if u.has(from, k) {
 		return true
@@ -68,7 +67,7 @@ func (u *update) makes(from *state, k key) bool {
 	if k.parameters != "" {
 		return false
 	}
-	// No parameters could be more valid than these.
+	// The parameters are valid.
 	least, _ := dynparam.NewParameters(map[string]string{meshpolicy.SpecificityKey: "0"})
 	k.parameters = least.Key()
 	return u.has(from, k)
@@ -78,7 +77,7 @@ func (u *update) has(from *state, k key) bool {
 	return u.set[k] != nil || from.made[k] != nil && u.removed[k] == nil
 }
 
-// isUnchanged reports whether a resource that was built again is equal to the old one.
+// isUnchanged reports whether a rebuilt resource is equal to the old one.
 func isUnchanged(old, new *meshroute.Resource) bool {
 	switch {
 	case old == nil:
@@ -89,8 +88,8 @@ func isUnchanged(old, new *meshroute.Resource) bool {
 	return old.Message == new.Message || proto.Equal(old.Message, new.Message)
 }
 
-// apply carries the update out in the store: first what is removed, then what is set, as
-// one may take the place of the other.
+// apply applies the update to the store: removals first, as a resource may replace one of the other
+// kind.
 func (u *update) apply(tx *controlplane.Tx) {
 	for k, r := range u.removed {
 		tx.DeleteVariant(k.typeURL, k.name, r.Parameters.Map())
@@ -110,7 +109,7 @@ func (u *update) apply(tx *controlplane.Tx) {
 	}
 }
 
-// keep carries the update out in the state.
+// keep applies the update to the state.
 func (u *update) keep(s *state) {
 	if s.made == nil {
 		s.made = make(map[key]*meshroute.Resource, len(u.set))

@@ -1,8 +1,6 @@
-// Package repeatlog logs what a client can make the server say as often as it likes: a NACK that it
-// sends again and again, a stream that it opens in a loop. What is said for the first time is logged
-// at once and whole; repetitions are counted, and told as one line at growing intervals.
-//
-// What is remembered is bounded, whatever clients do.
+// Package repeatlog logs events that a client can cause at any rate, such as repeated NACKs or streams
+// opened in a loop. The first event of a kind is logged at once and in full; repetitions are counted,
+// and their number is logged at growing intervals. Its memory is bounded, whatever clients do.
 package repeatlog
 
 import (
@@ -18,19 +16,17 @@ import (
 )
 
 const (
-	// sweepEvery is how often the counts are looked at while there are any.
+	// sweepEvery is the interval of checks for counts that are due.
 	sweepEvery = time.Second
-	// firstWait is how long repetitions are counted before they are told, and
-	// longestWait what that grows to, doubled each time.
+	// firstWait is the first interval of lines with a count. It doubles each time, up to
+	// longestWait.
 	firstWait, longestWait = time.Second, 10 * time.Minute
-	// maxTexts bounds the texts that are told apart of one client and subject. What
-	// it says beyond them is counted together.
+	// maxTexts bounds the texts that are distinguished per client and subject. Others are
+	// counted together.
 	maxTexts = 8
-	// maxEvents bounds what is remembered of all clients. What is said beyond it is
-	// counted by message.
+	// maxEvents bounds the counts of all clients. Further events are counted by message.
 	maxEvents = 4096
-	// maxKept bounds how much of a string is kept for the line with the count, in
-	// bytes.
+	// maxKept bounds the strings that are kept for the line with the count, in bytes.
 	maxKept = 256
 )
 
@@ -38,18 +34,18 @@ const (
 type Event struct {
 	Level   slog.Level
 	Message string
-	// Client and Subject say who caused it and what it is about, for instance a node
-	// and a type of resource. They are not logged, but decide with Message and Text
-	// what is a repetition.
+	// Client and Subject are the cause and the subject, for instance a node and a type of
+	// resource. They are not logged; events with equal Message, Client, Subject and Text are
+	// repetitions.
 	Client, Subject string
-	// Text is what was said, logged as "error"; it may be empty.
+	// Text is logged as "error"; it may be empty.
 	Text string
-	// Attrs are logged too. They may differ from repetition to repetition; the line
-	// with the count has the last ones.
+	// Attrs are logged too. They may differ among repetitions; the line with the count has the
+	// last ones.
 	Attrs []slog.Attr
 }
 
-// attrs are what is logged of the event.
+// attrs returns the attributes to log.
 func (e *Event) attrs() []slog.Attr {
 	if e.Text == "" {
 		return e.Attrs
@@ -57,7 +53,7 @@ func (e *Event) attrs() []slog.Attr {
 	return append(slices.Clip(e.Attrs), slog.String("error", e.Text))
 }
 
-// short returns the event with its strings cut, to be kept.
+// short returns a copy to keep, with its strings cut.
 func (e *Event) short() Event {
 	s := Event{Level: e.Level, Message: e.Message, Text: cut(e.Text), Attrs: slices.Clone(e.Attrs)}
 	for i, a := range s.Attrs {
@@ -75,7 +71,7 @@ func cut(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:maxKept], ""), len(text))
 }
 
-// hash identifies a list of strings, of any length.
+// hash identifies a list of strings.
 type hash [sha256.Size]byte
 
 func hashOf(parts ...string) hash {
@@ -90,28 +86,28 @@ func hashOf(parts ...string) hash {
 type Log struct {
 	log *slog.Logger
 
-	// telling lets one tell run at a time; it is locked before mu.
-	telling sync.Mutex
+	// flushing serializes flush; it is locked before mu.
+	flushing sync.Mutex
 
 	mu     sync.Mutex
 	counts map[hash]*count
-	// texts counts the counts of each client and subject.
+	// texts is the number of counts of each client and subject.
 	texts map[hash]int
-	// began numbers the counts.
+	// began is the sequence number of the last count.
 	began uint64
-	// sweeper runs while there are counts; nil if there are none.
+	// sweeper is nil while there are no counts.
 	sweeper *time.Timer
 	closed  bool
 }
 
-// count is of the repetitions of one event.
+// count counts the repetitions of one event.
 type count struct {
 	began uint64
 	of    hash
-	// more is how many there were since the last line, and last the last of them.
+	// more is the number of repetitions since the last line, and last the last of them.
 	more int
 	last Event
-	// next is when the next line may be logged, wait after the one before.
+	// next is the earliest time of the next line, wait after the previous one.
 	next time.Time
 	wait time.Duration
 }
@@ -128,7 +124,7 @@ func (l *Log) Add(e Event) {
 	}
 }
 
-// isNew counts an event, and says whether it is the first of its kind.
+// isNew counts an event, and reports whether it is the first of its kind.
 func (l *Log) isNew(e *Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,10 +154,10 @@ func (l *Log) isNew(e *Event) bool {
 	return true
 }
 
-// sweep tells the counts that are due, and forgets what was not repeated.
+// sweep logs the counts that are due, and drops those without repetitions.
 func (l *Log) sweep() {
 	now := time.Now()
-	l.tell(func(c *count) bool { return !now.Before(c.next) })
+	l.flush(func(c *count) bool { return !now.Before(c.next) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -173,11 +169,11 @@ func (l *Log) sweep() {
 	}
 }
 
-// tell logs those counts that are due, in the order in which they began.
-func (l *Log) tell(due func(*count) bool) {
-	l.telling.Lock()
-	defer l.telling.Unlock()
-	var told []count
+// flush logs the counts that are due, in the order in which they began.
+func (l *Log) flush(due func(*count) bool) {
+	l.flushing.Lock()
+	defer l.flushing.Unlock()
+	var ready []count
 	l.mu.Lock()
 	for id, c := range l.counts {
 		if !due(c) {
@@ -190,20 +186,19 @@ func (l *Log) tell(due func(*count) bool) {
 			}
 			continue
 		}
-		told = append(told, *c)
+		ready = append(ready, *c)
 		c.more = 0
 		c.wait = min(2*c.wait, longestWait)
 		c.next = time.Now().Add(c.wait)
 	}
 	l.mu.Unlock()
-	slices.SortFunc(told, func(a, b count) int { return cmp.Compare(a.began, b.began) })
-	for _, c := range told {
+	slices.SortFunc(ready, func(a, b count) int { return cmp.Compare(a.began, b.began) })
+	for _, c := range ready {
 		l.log.LogAttrs(context.Background(), c.last.Level, c.last.Message, append(c.last.attrs(), slog.Int("repeated", c.more))...)
 	}
 }
 
-// Close tells what was counted and not told yet. What is added afterwards is logged
-// as it comes.
+// Close logs the outstanding counts. Events that are added afterwards are logged at once.
 func (l *Log) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -211,5 +206,5 @@ func (l *Log) Close() {
 		l.sweeper.Stop()
 	}
 	l.mu.Unlock()
-	l.tell(func(*count) bool { return true })
+	l.flush(func(*count) bool { return true })
 }

@@ -74,8 +74,8 @@ func nack(client, text string, attrs ...slog.Attr) Event {
 	return Event{Message: "NACK", Client: client, Subject: "rds", Text: text, Attrs: attrs}
 }
 
-// Given an event that repeats, then it is logged once, and its repetitions are told as a number, at
-// intervals that double; when it ends, what is left is told, and the next one is logged at once.
+// An event is logged once; the number of its repetitions is logged at intervals that double.
+// After a pause, the next one is logged at once.
 func TestRepetitionsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,7 @@ func TestRepetitionsAreCounted(t *testing.T) {
 	})
 }
 
-// Given events of several clients, subjects and texts, then each is logged, and counted by itself.
-func TestEventsAreToldApart(t *testing.T) {
+func TestEventsAreDistinguished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := record(t)
@@ -131,8 +130,8 @@ func TestEventsAreToldApart(t *testing.T) {
 	})
 }
 
-// Given a long text, then it is logged whole, and kept in part; the line with the count has the
-// last attributes.
+// A long text is logged whole, and kept in part; the line with the count has the last
+// attributes.
 func TestLongTextsAreLoggedWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,9 +147,7 @@ func TestLongTextsAreLoggedWhole(t *testing.T) {
 	})
 }
 
-// Given a client that never says the same twice, and clients without end, then the lines and what
-// is remembered are bounded.
-func TestWhatIsRememberedIsBounded(t *testing.T) {
+func TestMemoryAndLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := record(t)

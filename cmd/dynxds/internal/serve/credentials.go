@@ -13,13 +13,12 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider/pemfile"
 )
 
-// refresh is how often the files of certificates are looked at again: those who
-// renew certificates on disk need not restart the server.
+// refresh is the interval at which certificate files are read again, so that renewed certificates need no
+// restart.
 const refresh = time.Minute
 
-// transportCredentials returns what the server presents to clients, and a
-// function that ends the watching of its files. Files that cannot be used are an
-// error now, not at the first handshake.
+// transportCredentials returns the server's credentials, and a function that stops watching their files.
+// Invalid files are an error now, not at the first handshake.
 func (o *Options) transportCredentials() (credentials.TransportCredentials, func(), error) {
 	if o.Cert == "" {
 		return insecure.NewCredentials(), func() {}, nil
@@ -50,8 +49,7 @@ func (o *Options) transportCredentials() (credentials.TransportCredentials, func
 	return credentials.NewTLS(config), provider.Close, nil
 }
 
-// forHandshake is the configuration of one connection, with the certificates as
-// they are now.
+// forHandshake returns the configuration of one connection, with the present certificates.
 func (o *Options) forHandshake(material *certprovider.KeyMaterial) *tls.Config {
 	config := &tls.Config{
 		Certificates: material.Certs,
@@ -65,7 +63,7 @@ func (o *Options) forHandshake(material *certprovider.KeyMaterial) *tls.Config {
 	return config
 }
 
-// readableRoots reports why a file of certificate authorities cannot be used.
+// readableRoots returns an error if a file of certificate authorities is invalid.
 func readableRoots(path string) error {
 	pem, err := os.ReadFile(path)
 	if err != nil {

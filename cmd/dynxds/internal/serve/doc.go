@@ -1,7 +1,6 @@
-// Package serve runs the gRPC server of a control plane: the ADS service of a
-// controlplane.Server beside health, reflection and channelz, with or without
-// TLS, until it is told to drain.
+// Package serve runs the gRPC server of a control plane: a controlplane.Server with health, reflection and
+// channelz, with or without TLS, until it drains.
 //
-// What the control plane serves comes from its caller, and so does the word
-// that it is ready; the package knows neither folders nor policies.
+// The caller fills the control plane and decides when it is ready; the package knows neither folders nor
+// policies.
 package serve

@@ -15,8 +15,8 @@ import (
 	"github.com/dynxds/dynxds/cmd/dynxds/internal/repeatlog"
 )
 
-// ClientKey tells one client from others in the log: by its node and its host, as its
-// port is another one with each connection.
+// ClientKey identifies a client in the log by its node and its host; its port differs with each
+// connection.
 func ClientKey(node string, peer net.Addr) string {
 	if peer == nil {
 		return node
@@ -28,7 +28,7 @@ func ClientKey(node string, peer net.Addr) string {
 	return node + " at " + host
 }
 
-// logged tells of the beginning and the end of each stream.
+// logged logs the begin and the end of each stream.
 func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	log := s.opts.Log.With("method", info.FullMethod)
 	attrs := []slog.Attr{slog.String("method", info.FullMethod)}
@@ -54,20 +54,20 @@ func (s *Server) logged(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 		Attrs: append(attrs, slog.Duration("lasted", time.Since(began).Round(time.Millisecond)), slog.String("status", code.String())),
 	}
 	if code != codes.OK && code != codes.Canceled {
-		end.Text = status.Convert(err).Message() // for instance what is wrong with a request
+		end.Text = status.Convert(err).Message() // for instance the fault of a request
 	}
 	s.ends.Add(end)
 	return err
 }
 
-// identified is a stream that notes which node its first request is of. Clients
-// need not say it again, and requests of other services than ADS do not.
+// identified is a stream that records the node of its first request. Later requests need not have it,
+// and those of other services than ADS never do.
 type identified struct {
 	grpc.ServerStream
 	log *slog.Logger
-	// asked is touched only by who receives.
+	// asked is used only by the receiving goroutine.
 	asked bool
-	// node is the node's id. The handler may return before the receiving ends.
+	// node is the node's id. The handler may return before receiving ends.
 	node atomic.Pointer[string]
 }
 

@@ -6,29 +6,26 @@ import (
 	"time"
 )
 
-// DefaultGrace is how long a drain waits by default for what is in flight.
+// DefaultGrace is the default of Options.Grace.
 const DefaultGrace = 10 * time.Second
 
-// Options say how to serve.
+// Options configure a Server.
 type Options struct {
 	// Listen is the TCP address, host:port. Port 0 takes a free one.
 	Listen string
-	// Cert and Key are PEM files with the server's certificate chain and its
-	// private key; both or none. Without them the server speaks plaintext.
+	// Cert and Key are PEM files with the server's certificate chain and private key, both or
+	// none. Without them the server uses plaintext.
 	Cert, Key string
-	// ClientCA is a PEM file with the authorities whose client certificates are
-	// accepted. With it a client without such a certificate is refused. It needs
-	// Cert and Key.
+	// ClientCA is a PEM file with the authorities of client certificates, which are then
+	// required. It needs Cert and Key.
 	ClientCA string
-	// Grace bounds how long a drain waits for what is in flight, zero for
-	// DefaultGrace.
+	// Grace bounds how long a drain waits for RPCs in flight, zero for DefaultGrace.
 	Grace time.Duration
-	// Log is where connections and streams are told of, nil for nowhere.
+	// Log is the log of connections and streams; it may be nil.
 	Log *slog.Logger
 }
 
-// check reports every contradiction among the options, by the names that they
-// have as flags.
+// check reports contradictions among the options, by the names of their flags.
 func (o *Options) check() error {
 	var faults []error
 	if o.Cert != "" && o.Key == "" {
@@ -46,7 +43,7 @@ func (o *Options) check() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults returns the options with defaults in the place of zeros.
+// withDefaults returns the options with defaults for zero values.
 func (o Options) withDefaults() Options {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace

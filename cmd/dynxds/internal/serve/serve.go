@@ -19,30 +19,28 @@ import (
 	"github.com/dynxds/dynxds/controlplane"
 )
 
-// ADSService is the name that health checks ask for, beside "" for the server
-// as a whole.
+// ADSService is the service name of health checks, beside "" for the server as a whole.
 const ADSService = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
-// Clients send lists of names, which grow with the mesh; gRPC's default of 4 MiB
-// is about 40,000 of them.
+// Requests have lists of names, which grow with the mesh; gRPC's default of 4 MiB is about 40,000
+// names.
 const maxRequest = 32 << 20
 
-// Server is a control plane's gRPC server that listens and does not serve yet.
+// Server is the gRPC server of a control plane. It listens, and serves once Serve is called.
 type Server struct {
 	opts     Options
 	listener net.Listener
 	grpc     *grpc.Server
 	ads      *controlplane.Server
 	health   *health.Server
-	// ends is the log of streams that ended.
+	// ends logs the ends of streams.
 	ends *repeatlog.Log
-	// release ends what the credentials hold.
+	// release releases the credentials.
 	release func()
 }
 
-// New listens. It fails if the options contradict each other, a file of
-// certificates cannot be used, or the address cannot be had. Close or Serve ends
-// what it began.
+// New listens. It fails if the options contradict each other, a certificate file is invalid, or the
+// address is not available. The caller must call Serve or Close.
 func New(ads *controlplane.Server, opts Options) (*Server, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
@@ -65,8 +63,7 @@ func New(ads *controlplane.Server, opts Options) (*Server, error) {
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.ChainStreamInterceptor(s.logged),
-		// A client that is gone without a word is noticed, and one that asks for
-		// liveness more often than most is no attacker.
+		// Detect clients that vanish, and tolerate clients that ping more often than most.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
@@ -82,11 +79,10 @@ func (s *Server) register() {
 	s.SetReady(false)
 }
 
-// Addr is the address that the server listens on.
+// Addr returns the server's address.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// SetReady says by the health service whether clients should come. A server
-// begins as one that is not ready.
+// SetReady sets the status of the health service. A new server is not ready.
 func (s *Server) SetReady(ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -96,9 +92,9 @@ func (s *Server) SetReady(ready bool) {
 	s.health.SetServingStatus(ADSService, status)
 }
 
-// Serve answers clients until the context ends, and then drains: health says
-// NOT_SERVING, ADS streams end with UNAVAILABLE so that clients go elsewhere, and
-// whatever is left after Options.Grace is cut off. It returns nil after a drain.
+// Serve serves until the context ends, and then drains: health is NOT_SERVING, ADS streams end with
+// UNAVAILABLE so that clients use another server, and RPCs that remain after Options.Grace are cancelled.
+// It returns nil after a drain.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.release()
 	drained := make(chan struct{})
@@ -108,7 +104,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	})
 	err := s.grpc.Serve(s.listener)
 	if stop() {
-		// Not told to drain: the listener failed.
+		// The listener failed.
 		s.drain()
 		return fmt.Errorf("serving %s: %w", s.Addr(), err)
 	}
@@ -119,7 +115,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// Close ends a server that Serve was not called on.
+// Close closes a server that Serve was not called on.
 func (s *Server) Close() {
 	s.drain()
 	s.listener.Close()

@@ -35,7 +35,7 @@ const testTimeout = 20 * time.Second
 type running struct {
 	t *testing.T
 	*serve.Server
-	// drain tells it to end, ended has what Serve returned.
+	// drain ends it; ended has the result of Serve.
 	drain context.CancelFunc
 	ended chan error
 }
@@ -79,8 +79,6 @@ func (r *running) health(conn *grpc.ClientConn, service string) (healthpb.Health
 	return answer.GetStatus(), err
 }
 
-// Given a server, when it is said to be ready and then not, then health says so,
-// for the server and for ADS.
 func TestHealthFollowsReadiness(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{})
@@ -99,16 +97,12 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	}
 }
 
-// Given a server, then tools find its services by reflection, and its sockets by
-// channelz.
 func TestReflectionAndChannelz(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{})
 	servetest.CheckTools(t, r.dial(insecure.NewCredentials()))
 }
 
-// Given an ADS stream, when the server drains, then the stream ends with
-// UNAVAILABLE, so that the client goes elsewhere, and Serve returns nil.
 func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -138,13 +132,11 @@ func TestDrainEndsStreamsWithUnavailable(t *testing.T) {
 	}
 	for _, want := range []string{"stream ended", "StreamAggregatedResources", "peer=127.0.0.1:", "node=frontend-1", "status=Unavailable"} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not tell of the stream: no %q in\n%s", want, log.String())
+			t.Errorf("the log lacks the stream: no %q in\n%s", want, log.String())
 		}
 	}
 }
 
-// Given a stream that does not end by itself, when the server drains, then it is
-// cut off after Grace.
 func TestDrainCutsOffAfterGrace(t *testing.T) {
 	t.Parallel()
 	r := start(t, serve.Options{Grace: time.Millisecond})
@@ -168,8 +160,6 @@ func TestDrainCutsOffAfterGrace(t *testing.T) {
 	}
 }
 
-// Given certificates, then clients that trust them come in; given a client CA
-// too, then only those with a certificate of it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	ca, stranger := testca.New(t), testca.New(t)
@@ -205,7 +195,7 @@ func mixed(trusts, certifies *testca.CA) *tls.Config {
 	return config
 }
 
-// Given options that cannot be, then New says which, by their flags' names.
+// The error names the faulty options.
 func TestFaultyOptions(t *testing.T) {
 	t.Parallel()
 	ca := testca.New(t)
@@ -246,8 +236,8 @@ func TestFaultyOptions(t *testing.T) {
 	}
 }
 
-// Given a client that opens a stream in a loop whose requests are faulty, then the log says what is
-// wrong with them, and that once; when the server drains it says how often.
+// A client that reopens a stream with a faulty request is logged once, with the error; the drain
+// logs the number of repetitions.
 func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -288,6 +278,6 @@ func TestAFlappingClientIsLoggedOnce(t *testing.T) {
 		}
 	}
 	if ends != streams || lines < 2 || lines > 20 {
-		t.Errorf("the log tells of %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
+		t.Errorf("the log has %d streams in %d lines, want %d in a few:\n%s", ends, lines, streams, log.String())
 	}
 }

@@ -18,18 +18,17 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// decoder finds what clients reject among the resources of a store, by decoding it as
-// a client of dynxds does. It is for one goroutine.
+// decoder finds resources of a store that clients reject, by decoding them as a client of dynxds does.
+// It is for one goroutine.
 type decoder struct {
 	store *controlplane.Store
-	// said is what there was to say about the resources that were decoded the last
-	// time. A resource that did not change is not decoded again.
-	said map[*controlplane.Resource]verdict
+	// verdicts are those of the last run: unchanged resources are not decoded again.
+	verdicts map[*controlplane.Resource]verdict
 }
 
 type verdict struct {
 	severity meshroute.Severity
-	// message is "" for a resource that clients take.
+	// message is "" for a resource that clients accept.
 	message string
 }
 
@@ -42,14 +41,13 @@ var clientTypes = map[string]*xdsclient.ResourceType{
 	dynparam.MapTypeURL:              xdsresource.DynamicParameterConstraintsType,
 }
 
-// all decodes everything that the store has.
+// all decodes everything in the store.
 func (d *decoder) all(content *folder.Content, mesh *meshroute.Mesh) []meshroute.Report {
 	return d.reports(origins(content, mesh), func(string, string) bool { return true })
 }
 
-// written decodes what the folder's authors wrote word by word: resources, and the
-// Listeners of services with filters. What is made of policies is not among it, so
-// that a change costs what changed.
+// written decodes the resources of the folder, and the Listeners of services with filters. It leaves out
+// what is made from policies, so that the cost of an update does not grow with these.
 func (d *decoder) written(content *folder.Content, mesh *meshroute.Mesh) []meshroute.Report {
 	names := make(map[[2]string]bool)
 	for _, r := range content.Resources {
@@ -61,14 +59,14 @@ func (d *decoder) written(content *folder.Content, mesh *meshroute.Mesh) []meshr
 		}
 	}
 	if len(names) == 0 {
-		d.said = nil
+		d.verdicts = nil
 		return nil
 	}
 	return d.reports(origins(content, mesh), func(typeURL, name string) bool { return names[[2]string{typeURL, name}] })
 }
 
-// origin is where a resource was written: its type, its name, and the key of its
-// dynamic parameters.
+// origin identifies a resource of the folder: its type, its name, and the key of its dynamic
+// parameters.
 type origin struct{ typeURL, name, parameters string }
 
 func origins(content *folder.Content, mesh *meshroute.Mesh) map[origin]meshroute.Source {
@@ -78,27 +76,27 @@ func origins(content *folder.Content, mesh *meshroute.Mesh) map[origin]meshroute
 		from[origin{typeURL: meshroute.ListenerType, name: mesh.ListenerName(s.Name)}] = s.Source
 	}
 	for _, r := range content.Resources {
-		// Parameters that cannot be used are a fault, and such a folder is not served.
+		// Invalid parameters are a fault, which was reported before.
 		parameters, _ := dynparam.NewParameters(r.Parameters)
 		from[origin{r.Any.GetTypeUrl(), r.Name, parameters.Key()}] = r.Source
 	}
 	return from
 }
 
-// reports decodes what wanted says.
+// reports decodes the wanted resources.
 func (d *decoder) reports(from map[origin]meshroute.Source, wanted func(typeURL, name string) bool) []meshroute.Report {
 	var reports []meshroute.Report
-	said := make(map[*controlplane.Resource]verdict)
+	verdicts := make(map[*controlplane.Resource]verdict)
 	for typeURL, decode := range clientTypes {
 		for _, r := range d.store.Resources(typeURL) {
 			if !wanted(typeURL, r.Name()) {
 				continue
 			}
-			v, known := d.said[r]
+			v, known := d.verdicts[r]
 			if !known {
 				v = judge(decode, r.Name(), r.Any())
 			}
-			said[r] = v
+			verdicts[r] = v
 			if v.message != "" {
 				reports = append(reports, meshroute.Report{
 					Severity: v.severity, Source: from[origin{typeURL, r.Name(), r.Parameters().Key()}],
@@ -107,7 +105,7 @@ func (d *decoder) reports(from map[origin]meshroute.Source, wanted func(typeURL,
 			}
 		}
 	}
-	d.said = said
+	d.verdicts = verdicts
 	slices.SortFunc(reports, func(a, b meshroute.Report) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(reports)
 }
@@ -135,7 +133,7 @@ func judge(decode *xdsclient.ResourceType, name string, resource *anypb.Any) ver
 	return verdict{}
 }
 
-// isServers reports whether a resource is a Listener that a gRPC server listens by.
+// isServers reports whether a resource is the Listener of a gRPC server.
 func isServers(resource *anypb.Any) bool {
 	var l listenerpb.Listener
 	return resource.MessageIs(&l) && resource.UnmarshalTo(&l) == nil && l.GetApiListener() == nil && l.GetAddress() != nil

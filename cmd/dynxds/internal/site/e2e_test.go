@@ -270,9 +270,8 @@ func eachKindOfClient(t *testing.T, test func(t *testing.T, kind clientKind)) {
 	}
 }
 
-// Given policies of an owner and a consumer, then each of two clients of one server
-// gets what is meant for it: the mirror and the response header, or the request header
-// and the rewritten path.
+// One client gets the owner's mirror and response header, another the consumer's request
+// header and rewritten path.
 func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
@@ -305,9 +304,8 @@ func TestPoliciesTakeEffectOnRPCs(t *testing.T) {
 	})
 }
 
-// Given clients with policies in effect, when one policy changes, then the clients it
-// is about follow without a failed RPC; when the folder becomes faulty, then all stays,
-// and the log says what is wrong where.
+// A changed policy takes effect without a failed RPC; a faulty folder changes nothing, and the
+// log has the line of the fault.
 func TestHotReload(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
@@ -334,8 +332,6 @@ func TestHotReload(t *testing.T) {
 	})
 }
 
-// Given a denial, then RPCs of the clients that it is about fail, and say why; those of
-// others do not.
 func TestDenialReachesRPCs(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
@@ -353,7 +349,6 @@ func TestDenialReachesRPCs(t *testing.T) {
 	})
 }
 
-// Given a folder that is faulty from the start, then Run fails and says why.
 func TestAFaultyFolderIsNotServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

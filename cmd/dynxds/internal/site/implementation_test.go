@@ -11,9 +11,8 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Given clients of dynxds, however they subscribe, when the folder comes to have what only
-// they take, a host name for an endpoint and a redirect, then they get it, and no RPC
-// fails but those that are redirected.
+// Clients of dynxds get a host name and a redirect when the folder adds them, and only
+// redirected RPCs fail.
 func TestOurClientsGetWhatOnlyTheyTake(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {

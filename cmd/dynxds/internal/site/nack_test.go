@@ -15,8 +15,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Given a client that repeats a NACK, then the log has the whole of its text once, and then only
-// how often it came.
+// A repeated NACK is logged once in full, then only counted.
 func TestARepeatedNACKIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// manifest is a resource as a folder may have it, or the error in its place.
+// manifest is a resource as a document of a folder, or the error in its place.
 type manifest struct {
 	Kind       string            `json:"kind" yaml:"kind"`
 	Name       string            `json:"name" yaml:"name"`
@@ -37,7 +37,7 @@ func manifestOf(item Item) (manifest, error) {
 	return d, decoder.Decode(&d.Resource)
 }
 
-// PrintYAML writes resources as documents that a folder may have.
+// PrintYAML writes resources as documents of a folder.
 func PrintYAML(w io.Writer, items []Item) error {
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
@@ -54,7 +54,7 @@ func PrintYAML(w io.Writer, items []Item) error {
 	return encoder.Close()
 }
 
-// plain turns JSON's numbers into what the YAML library takes for numbers.
+// plain converts JSON's numbers for the YAML library.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -75,7 +75,7 @@ func plain(v any) any {
 	return v
 }
 
-// PrintJSON writes one resource a line.
+// PrintJSON writes one resource per line.
 func PrintJSON(w io.Writer, items []Item) error {
 	encoder := json.NewEncoder(w)
 	for _, item := range items {

@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// reachable keeps the Listener, the routes, and what the routes lead to.
+// reachable keeps the Listener, the routes, and the resources that the routes refer to.
 func reachable(items []Item, listener, routes string) []Item {
 	wanted := map[string]map[string]bool{
 		meshroute.ListenerType:           {listener: true},
@@ -17,7 +17,7 @@ func reachable(items []Item, listener, routes string) []Item {
 		meshroute.EndpointsType:          {},
 	}
 	var kept []Item
-	// Items are ordered so that what leads to an item comes before it.
+	// Items are ordered so that references come before the resource.
 	for _, item := range items {
 		if !wanted[item.TypeURL][item.Name] {
 			continue
@@ -37,7 +37,7 @@ func reachable(items []Item, listener, routes string) []Item {
 	return kept
 }
 
-// message returns the resource, or nil for an error or a message that is not known.
+// message returns the resource, or nil for an error or an unknown message.
 func (i *Item) message() proto.Message {
 	if i.Resource == nil {
 		return nil
@@ -49,7 +49,7 @@ func (i *Item) message() proto.Message {
 	return m
 }
 
-// addClusters adds the clusters that routes lead to, mirrors among them.
+// addClusters adds the clusters of routes, including mirrors.
 func addClusters(clusters map[string]bool, routes *routepb.RouteConfiguration) {
 	for _, host := range routes.GetVirtualHosts() {
 		for _, route := range host.GetRoutes() {

@@ -14,27 +14,26 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// reloader brings the store up to date with the folder. It is for one goroutine.
+// reloader updates the store from the folder. It is for one goroutine.
 type reloader struct {
 	folder    *folder.Reader
 	publisher *publish.Publisher
 	decoder   decoder
 	log       *slog.Logger
-	// published is what was published last, nil before that.
+	// published is the last published content, or nil.
 	published *folder.Content
-	// content and readErr are what was read last.
+	// content and readErr are the last result of reading.
 	content *folder.Content
 	readErr error
-	// err is what is wrong with it: it cannot be read, or not be published.
+	// err is the error of reading or publishing it.
 	err error
-	// reports were logged.
+	// reports are those of the last content, which were logged.
 	reports map[meshroute.Report]bool
 }
 
-// load reads the folder and, if it changed and is right, publishes it. It logs what
-// happened, unless that is nothing or the same as the last time. The error is that
-// of the folder as it is; as long as nothing was published it is for the caller to
-// tell. The context bounds how long clients are waited for.
+// load reads the folder and, if it changed and is valid, publishes it. It logs the outcome unless that is
+// the same as last time. The error is that of the present folder; until something was published, the
+// caller reports it. The context bounds the wait for clients.
 func (r *reloader) load(ctx context.Context) error {
 	began := time.Now()
 	content, err := r.folder.Read()
@@ -59,22 +58,22 @@ func (r *reloader) load(ctx context.Context) error {
 	if wasFaulty {
 		r.log.Info("the folder is right again")
 	}
-	r.tell(content, &summary, time.Since(began))
+	r.logPublished(content, &summary, time.Since(began))
 	return nil
 }
 
-// emptied is the error of a folder that lost all its documents. It is more likely that a mount went
-// away, or that a deployment is half done, than that nothing is to be served.
+// emptied is the error of a folder that lost all its documents: it is more likely that a mount failed or
+// a deployment is incomplete than that nothing should be served.
 func (r *reloader) emptied() error {
 	return fmt.Errorf("the folder %s has no documents any more, and had %d: put them back, or restart the server to serve nothing",
 		r.folder.Dir(), r.published.Documents())
 }
 
-// nothingToRead is said of a folder that may be the wrong one.
+// nothingToRead is the warning about a folder that may be the wrong one.
 const nothingToRead = "the folder has no .yaml, .yml or .json file"
 
-// tell logs what was published.
-func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took time.Duration) {
+// logPublished logs what was published.
+func (r *reloader) logPublished(content *folder.Content, summary *publish.Summary, took time.Duration) {
 	r.log.Info("published", "version", summary.Version, "changed", summary.Changed, "removed", summary.Removed,
 		"files", content.Files, "services", len(content.Services), "policies", len(content.Policies),
 		"took", took.Round(time.Microsecond))
@@ -85,10 +84,10 @@ func (r *reloader) tell(content *folder.Content, summary *publish.Summary, took 
 		r.log.Warn("clients did not take new constraints in time; they may see other clients' routes until they do",
 			"clients", summary.Late)
 	}
-	r.tellReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))
+	r.logReports(slices.Concat(summary.Reports, r.decoder.written(content, r.publisher.Mesh())))
 }
 
-// refuse logs why the folder is not published, each fault by itself.
+// refuse logs each fault of a folder that is not published.
 func (r *reloader) refuse(err error) {
 	const refused = "the folder is faulty; clients keep the last good state"
 	var faults *document.Faults
@@ -104,13 +103,13 @@ func (r *reloader) refuse(err error) {
 	}
 }
 
-// levels are those that reports are logged at.
+// levels are the log levels of reports.
 var levels = map[meshroute.Severity]slog.Level{
 	meshroute.Note: slog.LevelInfo, meshroute.Warning: slog.LevelWarn, meshroute.Error: slog.LevelError,
 }
 
-// tellReports logs the reports that were not there before.
-func (r *reloader) tellReports(reports []meshroute.Report) {
+// logReports logs new reports.
+func (r *reloader) logReports(reports []meshroute.Report) {
 	now := make(map[meshroute.Report]bool, len(reports))
 	for _, report := range reports {
 		if !r.reports[report] && !now[report] {
@@ -121,7 +120,7 @@ func (r *reloader) tellReports(reports []meshroute.Report) {
 	r.reports = now
 }
 
-// run loads again whenever poll has passed or hurry says so, until the context ends.
+// run loads the folder at every poll and at every signal of hurry, until the context ends.
 func (r *reloader) run(ctx context.Context, poll time.Duration, hurry <-chan struct{}) {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
@@ -132,7 +131,6 @@ func (r *reloader) run(ctx context.Context, poll time.Duration, hurry <-chan str
 		case <-ticker.C:
 		case <-hurry:
 		}
-		// What is wrong was logged.
-		_ = r.load(ctx)
+		_ = r.load(ctx) // which logs errors
 	}
 }

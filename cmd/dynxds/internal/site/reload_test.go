@@ -12,9 +12,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Given a folder that became faulty, in a file or as a whole, when it is looked at
-// again and again, then the log says what is wrong once, and clients keep what they
-// have.
+// A fault is logged once, however often the folder is read, and clients keep their resources.
 func TestAFaultIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, file, want string }{
@@ -48,9 +46,8 @@ resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: b
 	}
 }
 
-// Given a folder that was published, when all its documents are gone (its files were deleted or
-// emptied, as when a mount went away), then clients keep what they have, the log says so once, and
-// the folder is published again when documents are back.
+// A published folder loses all its documents, as when a mount fails: clients keep their
+// resources, the fault is logged once, and restored documents are published.
 func TestAnEmptiedFolderIsAFault(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -87,16 +84,14 @@ func TestAnEmptiedFolderIsAFault(t *testing.T) {
 	}
 }
 
-// Given a folder without a file, then it is served, with a warning: it may be the
-// wrong one.
+// An empty folder may be the wrong one.
 func TestAnEmptyFolderIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	start(t, "", nil).logged("level=WARN", "the folder has no .yaml, .yml or .json file")
 }
 
-// Given a policy that sends requests to a service that there is not, then RPCs of the
-// clients that it is about fail, and say which policy and which service; when the service
-// comes, they succeed.
+// A policy sends requests to a missing service: the RPCs of its clients fail with the names of
+// the policy and the service, until the service is added.
 func TestAMissingServiceReachesRPCs(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
@@ -125,8 +120,8 @@ func TestAMissingServiceReachesRPCs(t *testing.T) {
 	})
 }
 
-// Given a policy for a service that there is not, then RPCs to that service fail, and say
-// which policy is for it; those to others do not.
+// A policy is for a missing service: RPCs to it fail with the name of the policy, other RPCs
+// succeed.
 func TestAPolicyForAMissingServiceReachesRPCs(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {
@@ -143,13 +138,12 @@ func TestAPolicyForAMissingServiceReachesRPCs(t *testing.T) {
 	})
 }
 
-// Given a client whose RPCs run, when the control plane logs of it, then by its node.
 func TestTheLogNamesNodes(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	r := start(t, "", map[string]string{
 		"services.yaml": m.services(),
-		// A Listener that clients have to reject.
+		// A Listener that clients reject.
 		"bad.yaml": `
 kind: Resource
 resource:
@@ -165,8 +159,7 @@ resource:
 	r.logged("stream ended", "node=frontend-v9")
 }
 
-// Given a folder with a resource and a service that clients reject, then the log says so
-// when they are published, once.
+// Resources that clients would reject are logged once, when they are published.
 func TestWhatClientsRejectIsLogged(t *testing.T) {
 	t.Parallel()
 	for _, authority := range []string{"", "mesh"} {

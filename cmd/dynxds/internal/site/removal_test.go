@@ -17,9 +17,9 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// Given RPCs that routes lead to a service, when that is deleted while the routes move away from it,
-// in one change of the folder or right after, then no RPC fails of a client that believes
-// deletions at once, and the Clusters stay with who has not let go of them.
+// A service is deleted in the change that moves the routes away from it, or right after. No RPC
+// fails of a client that applies deletions at once, and its Clusters stay with clients that
+// still subscribe to them.
 func TestAServiceIsDeletedWhileRoutesMoveAway(t *testing.T) {
 	t.Parallel()
 	eachKindOfClient(t, func(t *testing.T, kind clientKind) {

@@ -16,19 +16,19 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
-// View says whose view of a folder is wanted.
+// View selects the client and the service to show.
 type View struct {
 	Dir       string
 	Authority string
 	// Tags are those of the client, its service among them.
 	Tags map[string]string
-	// Implementation is whose xDS client it is; the zero value is dynxds.
+	// Implementation is that of the client; the zero value is dynxds.
 	Implementation meshroute.Implementation
-	// Service limits the view to what a channel to that service gets. Empty: all.
+	// Service limits the view to the resources of a channel to that service; empty means all.
 	Service string
 }
 
-// node says who the client is, as clients of its implementation do.
+// node returns the client's node, as its implementation sends it.
 func (v *View) node() *corepb.Node {
 	fields := make(map[string]*structpb.Value, len(v.Tags))
 	for key, value := range v.Tags {
@@ -53,9 +53,8 @@ type Item struct {
 	Err           *status.Status
 }
 
-// Resources returns what the client would get of a server that serves the folder, by
-// the choice that the server itself makes: in the order Listeners, routes, clusters,
-// endpoints, others, by name.
+// Resources returns what the client would get from a server of the folder, by the server's own choice:
+// Listeners, routes, clusters, endpoints, others, each by name.
 func Resources(v View) ([]Item, error) {
 	loaded, err := load(v.Dir, v.Authority)
 	if err != nil {
@@ -68,7 +67,7 @@ func Resources(v View) ([]Item, error) {
 	var items []Item
 	for _, typeURL := range loaded.types() {
 		for _, name := range loaded.names(typeURL) {
-			// With an authority everything is there twice.
+			// With an authority every resource has two names.
 			if v.Authority != "" && !strings.HasPrefix(name, xdsname.Prefix) {
 				continue
 			}
@@ -86,8 +85,7 @@ func Resources(v View) ([]Item, error) {
 	return reachable(items, mesh.ListenerName(v.Service), routes.Name), nil
 }
 
-// Explain writes which policies the client's requests are subject to, service by
-// service, and what became of them.
+// Explain writes the merged policies for the client's requests, service by service.
 func Explain(w io.Writer, v View) error {
 	loaded, err := load(v.Dir, v.Authority)
 	if err != nil {
@@ -113,8 +111,7 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
 }
 
-// knows returns an error for a service that the folder does not have. An empty name
-// stands for all.
+// knows returns an error for a service that the folder does not have. An empty name means all.
 func (l *loaded) knows(service string) error {
 	services := l.services()
 	if service == "" || slices.Contains(services, service) {
@@ -133,7 +130,7 @@ func (l *loaded) services() []string {
 	return names
 }
 
-// types returns the types that the store may have resources of.
+// types returns the types of the store's resources.
 func (l *loaded) types() []string {
 	types := []string{meshroute.ListenerType, meshroute.RouteConfigurationType, meshroute.ClusterType, meshroute.EndpointsType}
 	var others []string
@@ -146,7 +143,7 @@ func (l *loaded) types() []string {
 	return append(types, slices.Compact(others)...)
 }
 
-// names returns the names of a type, those of errors among them, in order.
+// names returns the sorted names of a type, including errors.
 func (l *loaded) names(typeURL string) []string {
 	var names []string
 	for _, r := range l.store.Resources(typeURL) {

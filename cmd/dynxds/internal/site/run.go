@@ -17,32 +17,30 @@ import (
 	"github.com/dynxds/dynxds/controlplane"
 )
 
-// DefaultPoll is how often the folder is looked at by default.
+// DefaultPoll is the default polling interval.
 const DefaultPoll = time.Second
 
-// Options say what to run.
+// Options configure Run.
 type Options struct {
 	// Dir is the folder.
 	Dir string
-	// Authority is that of resources with names of xRFC TP1, and of DPDS. Empty:
-	// there are plain names only.
+	// Authority is that of resources with names of xRFC TP1, and of DPDS; empty means only plain
+	// names.
 	Authority string
-	// Poll is how often the folder is looked at, zero for DefaultPoll. A look costs
-	// one stat a file.
+	// Poll is the polling interval, zero for DefaultPoll. Each poll costs one stat per file.
 	Poll time.Duration
-	// Hurry makes it be looked at right now. It may be nil.
+	// Hurry triggers a poll at once. It may be nil.
 	Hurry <-chan struct{}
-	// RemovalDelay bounds how long clients keep what was deleted and they are still
-	// subscribed to (controlplane.Options.RemovalDelay). Zero is not at all.
+	// RemovalDelay is controlplane.Options.RemovalDelay, but zero means no delay.
 	RemovalDelay time.Duration
-	// Serve says where and how. Its Log is that of everything.
+	// Serve configures the server. Its Log is used for everything.
 	Serve serve.Options
-	// Ready is told the address once clients can come. It may be nil.
+	// Ready is called with the address when the server is ready. It may be nil.
 	Ready func(net.Addr)
 }
 
-// Run runs a control plane until the context ends, and then drains. It fails at once
-// if the folder is faulty: later faults do not end it.
+// Run runs a control plane until the context ends, and then drains. It fails if the folder is faulty at
+// the start; later faults do not end it.
 func Run(ctx context.Context, opts Options) error {
 	if opts.Poll == 0 {
 		opts.Poll = DefaultPoll

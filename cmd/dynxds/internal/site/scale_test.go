@@ -27,7 +27,7 @@ import (
 	twinpb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// scale is how large the mesh of the benchmarks is.
+// scale is the size of a mesh.
 type scale struct{ services, policies, clients int }
 
 var (
@@ -57,7 +57,7 @@ endpoints:
 		}
 		s.writePolicy(tb, dir, i, version)
 	}
-	// Files of which the last change is a while ago are not read again.
+	// Files that were changed some time ago are not read again.
 	yesterday := time.Now().Add(-24 * time.Hour)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -159,7 +159,7 @@ func newCrowd(b testing.TB, p *plane, s scale, join joining) *crowd {
 // it.
 type joining func(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, service, to string) (next func() error, err error)
 
-// joinSotW is for clients of plain names, chosen for by their nodes.
+// joinSotW is for clients of plain names, whose variants are chosen by node.
 func joinSotW(ctx context.Context, conn *grpc.ClientConn, node *corepb.Node, _, to string) (func() error, error) {
 	stream, err := discoverypb.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
@@ -217,9 +217,7 @@ func (c *crowd) wait(b testing.TB, n int64) {
 	}
 }
 
-// Given clients of many services, when policies of one service after the other change for
-// its one consumer, then only that consumer's clients receive anything, each once for each
-// change.
+// A policy of one consumer changes: only that consumer's clients get a response, once per change.
 func TestOnlyClientsWhoseVariantChangedReceive(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -276,7 +274,7 @@ func heap() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// From files to a store that is filled, at once and from nothing.
+// From files to a full store.
 func BenchmarkLoad(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
@@ -287,7 +285,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// From a folder that did not change to the knowledge of that.
+// A poll of an unchanged folder.
 func BenchmarkReloadOfNothing(b *testing.B) {
 	dir := b.TempDir()
 	full.write(b, dir)
@@ -302,9 +300,8 @@ func BenchmarkReloadOfNothing(b *testing.B) {
 	}
 }
 
-// From one policy's file to the last of the clients that it is about, while 10,000
-// are connected. The policy is that of a consumer, and about a thousandth of them:
-// nobody else is sent anything.
+// From the file of one policy to the last of its clients, while 10,000 are connected. It is a consumer's
+// policy, for a thousandth of them: no other client is sent anything.
 func BenchmarkReloadOfOnePolicy(b *testing.B) {
 	b.Run("SotW by nodes", func(b *testing.B) { benchmarkReload(b, "", joinSotW) })
 	b.Run("delta by locators", func(b *testing.B) { benchmarkReload(b, "mesh", joinDelta) })

@@ -13,13 +13,13 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// Validation is what there is to say about a folder that Run would serve.
+// Validation is the result of validating a folder that Run would serve.
 type Validation struct {
 	Content *folder.Content
 	Reports []meshroute.Report
 }
 
-// Warning is what Run would warn of about the folder as a whole, or "".
+// Warning is Run's warning about the folder as a whole, or "".
 func (v *Validation) Warning() string {
 	if v.Content.Files == 0 {
 		return nothingToRead
@@ -27,8 +27,8 @@ func (v *Validation) Warning() string {
 	return ""
 }
 
-// ByClients returns the kinds of clients that reports are about, in order, and the
-// reports of each. Those about all clients come first, under "".
+// ByClients returns the kinds of clients in reports, in order, and the reports of each. Those about all
+// clients are first, under "".
 func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute.Report) {
 	reports = make(map[string][]meshroute.Report)
 	for _, r := range v.Reports {
@@ -37,8 +37,7 @@ func (v *Validation) ByClients() (kinds []string, reports map[string][]meshroute
 	return slices.Sorted(maps.Keys(reports)), reports
 }
 
-// Err is an error if clients would get errors in place of resources, or resources that
-// they reject.
+// Err returns an error if clients would get errors, or resources that they reject.
 func (v *Validation) Err() error {
 	n := 0
 	for _, r := range v.Reports {
@@ -52,8 +51,8 @@ func (v *Validation) Err() error {
 	return fmt.Errorf("clients would get errors in place of resources, or reject what they get, for %d reasons", n)
 }
 
-// Validate reads a folder, builds what Run would serve, and decodes it as clients do. It
-// serves nothing. The error has every reason for which Run would not.
+// Validate reads a folder, builds what Run would serve, and decodes it as clients do. The error has every
+// fault for which Run would fail.
 func Validate(dir, authority string) (*Validation, error) {
 	loaded, err := load(dir, authority)
 	if err != nil {
@@ -64,7 +63,7 @@ func Validate(dir, authority string) (*Validation, error) {
 	return &Validation{Content: loaded.content, Reports: reports}, nil
 }
 
-// loaded is a folder that was put into a store nobody is connected to.
+// loaded is a folder in a store without clients.
 type loaded struct {
 	*plane
 	content *folder.Content

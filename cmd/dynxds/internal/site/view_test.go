@@ -24,8 +24,7 @@ func folderOf(t *testing.T, text string) string {
 	return dir
 }
 
-// Given a service and policies, then what is served has no field that a client
-// ignores, and no extension that tools which show resources cannot print.
+// What is served has no field that a client ignores, and no extension that tools cannot print.
 func TestNothingServedIsIgnored(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, `
@@ -68,7 +67,6 @@ spec:
 	}
 }
 
-// Given what only some clients take, then each is shown what the server chooses for it.
 func TestEachKindOfClientIsShownItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := folderOf(t, `

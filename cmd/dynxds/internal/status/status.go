@@ -1,10 +1,7 @@
-// Package status shows what the xDS clients of a process hold, as their Client
-// Status Discovery Service (gRFC A40) tells it, and which fields of the resources
-// dynxds does not act on.
+// Package status prints the resources of a process's xDS clients, from its Client Status Discovery
+// Service (gRFC A40), and the fields of these resources that dynxds ignores.
 //
-// It asks once and prints; it does not watch, and it knows only what the service
-// says. The answer comes from any gRPC process that has the service, and goes to a
-// writer as lines of text.
+// It fetches once and does not watch. It works with any gRPC process that has the service.
 package status
 
 import (
@@ -22,11 +19,11 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// maxAnswer bounds the answer, in bytes: it carries every resource of the process.
+// maxAnswer bounds the response, in bytes: it has every resource of the process.
 const maxAnswer = 256 << 20
 
-// Show asks the service at a gRPC target, without encryption, and writes what it
-// answers to out. The error names the target.
+// Show fetches the status at a gRPC target, without encryption, and prints it to out. The error names
+// the target.
 func Show(ctx context.Context, target string, out io.Writer) error {
 	cc, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
@@ -74,7 +71,7 @@ func resource(b *bytes.Buffer, r *statuspb.ClientConfig_GenericXdsConfig) {
 	}
 	ignored, err := xdsresource.IgnoredFields(r.GetXdsConfig())
 	if err != nil {
-		fmt.Fprintf(b, "    which fields are ignored cannot be told: %v\n", err)
+		fmt.Fprintf(b, "    cannot determine the ignored fields: %v\n", err)
 	}
 	for _, field := range ignored {
 		what := "ignored"
@@ -85,5 +82,5 @@ func resource(b *bytes.Buffer, r *statuspb.ClientConfig_GenericXdsConfig) {
 	}
 }
 
-// shortName is the last part of the name of a type.
+// shortName is the last part of a type's name.
 func shortName(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }

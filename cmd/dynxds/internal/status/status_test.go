@@ -107,7 +107,7 @@ func TestShow(t *testing.T) {
   DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
     warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
   Type foreign: ACKED, version "8" of 2026-01-02 03:04:05
-    which fields are ignored cannot be told: no resource type with type URL "type.googleapis.com/other.Type"
+    cannot determine the ignored fields: no resource type with type URL "type.googleapis.com/other.Type"
 `},
 	} {
 		t.Run(tc.given, func(t *testing.T) {

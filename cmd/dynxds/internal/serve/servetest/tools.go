@@ -1,6 +1,5 @@
-// Package servetest checks what a server of package serve offers beside ADS. It is for
-// the tests of that package, which have the server in their own process, and for those
-// of the command, which reach it as users do.
+// Package servetest checks the services of package serve other than ADS, for the tests of that package
+// and of the command.
 package servetest
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// CheckTools checks that tools find the server's services by reflection, and its sockets
-// by channelz.
+// CheckTools checks reflection and channelz.
 func CheckTools(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	ctx := testutils.Context(t)

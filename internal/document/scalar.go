@@ -1,0 +1,75 @@
+package document
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// Text reads a string.
+func (v Value) Text() string {
+	if v.unset() {
+		return ""
+	}
+	text, _ := v.RequiredText("a string")
+	return text
+}
+
+// RequiredText reads a string that must be there. what describes it in the fault.
+func (v Value) RequiredText(what string) (text string, ok bool) {
+	if !v.IsText() {
+		v.Expected(what)
+		return "", false
+	}
+	return v.node.Value, true
+}
+
+// NonEmptyText is RequiredText for strings that must not be empty.
+func (v Value) NonEmptyText(what string) (text string, ok bool) {
+	text, ok = v.RequiredText(what)
+	if ok && text == "" {
+		v.Fault("", "expected %s, found an empty string", what)
+		return "", false
+	}
+	return text, ok
+}
+
+// OneOf reads a string that must be one of the choices, or returns "".
+func (v Value) OneOf(choices ...string) string {
+	text := v.Text()
+	switch {
+	case !v.IsText():
+		return ""
+	case !slices.Contains(choices, text):
+		v.Fault(didYouMean(text, choices), "unknown value %s", faults.Quote(text))
+		return ""
+	}
+	return text
+}
+
+// Uint reads an integer from low to high.
+func (v Value) Uint(low, high uint64) uint64 {
+	if v.node == nil {
+		return 0
+	}
+	if v.node.Tag == "!!int" {
+		if n, err := strconv.ParseUint(v.node.Value, 10, 64); err == nil && low <= n && n <= high {
+			return n
+		}
+	}
+	v.Expected(fmt.Sprintf("an integer from %d to %d", low, high))
+	return 0
+}
+
+// Bool reads true or false.
+func (v Value) Bool() bool {
+	if v.unset() {
+		return false
+	}
+	if v.Kind() != KindBool {
+		v.Expected("true or false")
+	}
+	return v.node.Value == "true"
+}
