@@ -245,7 +245,7 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b")
 			name, target := inZone(t, backend)
-			zone.SetA(name, "127.0.0.9", "127.0.0.1") // at the first of which nobody listens
+			zone.SetA(name, "127.0.0.9", "127.0.0.1") // no server listens at the first
 			route := toCluster("c")
 			route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 			cluster := xdsmsg.InlineCluster("c", test.kind, xdsmsg.In("z", target))
