@@ -49,9 +49,7 @@ func TestDNSIsNoFallbackForXDSCredentials(t *testing.T) {
 			xdstest.NoError(t, err)
 			// That the control plane no longer has a Listener is known at once.
 			had := dial(t, "xds:///"+target, grpc.WithResolvers(b))
-			if _, err := call(testutils.Context(t), had, unary, grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			backendFor(testutils.Context(t), t, had, unary)
 			m.Delete(t, xdsmsg.ListenerType, target)
 			for ctx := testutils.Context(t); err == nil; {
 				_, err = call(ctx, had, unary)

@@ -295,16 +295,16 @@ func TestErrorsIncludeFaultsOfTheConfiguration(t *testing.T) {
 			mustReach(t, cc, unary, backend)
 			backend.Stop()
 			node := []string{"connection refused", `"` + t.Name() + `"`}
-			untilTold(t, cc, node, "is invalid", "unreachable")
+			untilError(t, cc, node, "is invalid", "unreachable")
 
 			m.set(tc.bad...)
 			faults := append(tc.texts, node...)
-			untilTold(t, cc, faults, "unreachable")
+			untilError(t, cc, faults, "unreachable")
 			m.Stop()
-			untilTold(t, cc, append(faults, "unreachable since", m.Addr()))
+			untilError(t, cc, append(faults, "unreachable since", m.Addr()))
 			m.set(tc.good...)
 			m.restart()
-			untilTold(t, cc, node, "is invalid", "unreachable")
+			untilError(t, cc, node, "is invalid", "unreachable")
 		})
 	}
 }
@@ -318,7 +318,7 @@ func TestErrorsWithoutEndpointsIncludeFaultsOfTheConfiguration(t *testing.T) {
 	mustReach(t, cc, unary, backend)
 	m.set(xdsmsg.Endpoints("c"))
 	node := `"` + t.Name() + `"`
-	untilTold(t, cc, []string{"has no endpoint", node}, "unreachable")
+	untilError(t, cc, []string{"has no endpoint", node}, "unreachable")
 	m.Stop()
-	untilTold(t, cc, []string{"has no endpoint", node, "unreachable since", m.Addr()})
+	untilError(t, cc, []string{"has no endpoint", node, "unreachable since", m.Addr()})
 }

@@ -314,9 +314,7 @@ func TestBuiltInFiltersChangeWhileRPCsAreInFlight(t *testing.T) {
 			for _, k := range kinds {
 				for {
 					r := callFor(ctx, cc, k)
-					if r.err != nil {
-						t.Fatal(r.err)
-					}
+					xdstest.NoError(t, r.err)
 					if slices.Equal(backend.Last().Metadata["via"], step.via) && (r.header["set-cookie"] != nil) == step.withCookie {
 						break
 					}

@@ -127,9 +127,7 @@ func TestHeaderMutationEndToEnd(t *testing.T) {
 	cc := m.dial("xds:///" + service)
 	eachKind(t, func(t *testing.T, k kind) {
 		r := callFor(metadata.AppendToOutgoingContext(testutils.Context(t), "removed", "v"), cc, k)
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
+		xdstest.NoError(t, r.err)
 		if md := backend.Last().Metadata; !slices.Equal(md["q"], []string{"listener", "route"}) || md["removed"] != nil {
 			t.Errorf("the backend saw %v", md)
 		}
@@ -156,9 +154,7 @@ func TestLocalRateLimitEndToEnd(t *testing.T) {
 		m.serveFilters(backend, nil, xdsmsg.Filter("limit", config(100)))
 		cc := m.dial("xds:///" + service)
 		for range 3 {
-			if r := callFor(testutils.Context(t), cc, k); r.err != nil {
-				t.Fatal(r.err)
-			}
+			xdstest.NoError(t, callFor(testutils.Context(t), cc, k).err)
 		}
 		r := callFor(testutils.Context(t), cc, k)
 		checkStatus(t, r.err, codes.ResourceExhausted)

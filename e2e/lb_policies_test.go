@@ -128,14 +128,10 @@ func TestEveryLBPolicyServes(t *testing.T) {
 			// Both get RPCs: that one of the two got none of 200 draws is a
 			// chance of 1 in 10^40 even at a third of the ring.
 			for range 200 {
-				if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); err != nil {
-					t.Fatal(err)
-				}
+				backendFor(ctx, t, cc, unary)
 			}
 			for a.Count() == 0 || b.Count() == 0 { // one may have been connecting
-				if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); err != nil {
-					t.Fatal(err)
-				}
+				backendFor(ctx, t, cc, unary)
 			}
 		})
 	}

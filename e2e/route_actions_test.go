@@ -87,9 +87,7 @@ func TestHeaderEditsEndToEnd(t *testing.T) {
 			}
 			eachKind(t, func(t *testing.T, k kind) {
 				r := callFor(metadata.AppendToOutgoingContext(testutils.Context(t), "removed", "v", "present", "old"), cc, k)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
+				xdstest.NoError(t, r.err)
 				md := backend.Last().Metadata
 				for name, want := range map[string][]string{
 					"all": all, "one": one, "removed": nil, "present": {"over"}, "absent": {"new"}, "missing": nil, "grpc-x": nil, "formatted": nil,

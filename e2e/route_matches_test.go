@@ -226,9 +226,7 @@ func TestMaxStreamDurationsEndToEnd(t *testing.T) {
 		want time.Duration // 0: none
 	}{{unary, time.Minute}, {serverStreaming, time.Minute}, {clientStreaming, 0}, {bidiStreaming, time.Hour}} {
 		start := time.Now()
-		if _, err := call(t.Context(), cc, tc.kind, grpc.WaitForReady(true)); err != nil {
-			t.Fatal(err)
-		}
+		backendFor(t.Context(), t, cc, tc.kind)
 		switch got := backend.Last().Deadline; {
 		case tc.want == 0 && !got.IsZero(), tc.want > 0 && got.IsZero():
 			t.Errorf("%s RPC: deadline %v, want in %v", tc.kind, got, tc.want)

@@ -116,9 +116,7 @@ func TestAuthorityRewriteEndToEnd(t *testing.T) {
 				cc := m.dial("xds:///" + service)
 				eachKind(t, func(t *testing.T, k kind) {
 					ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "host-to", "rewritten")
-					if r := callFor(ctx, cc, k); r.err != nil {
-						t.Fatal(r.err)
-					}
+					xdstest.NoError(t, callFor(ctx, cc, k).err)
 					if got := backend.Last().Authority; got != want {
 						t.Errorf("authority %q, want %q", got, want)
 					}
@@ -214,9 +212,7 @@ func TestEachEndpointHasItsAuthority(t *testing.T) {
 		for _, k := range kinds {
 			for got := map[string]string{}; len(got) < len(all); {
 				r := callFor(testutils.Context(t), cc, k, test.opts...)
-				if r.err != nil {
-					t.Fatal(r.err)
-				}
+				xdstest.NoError(t, r.err)
 				for _, b := range all {
 					if id := b.ID(); id == backendID(r.header) {
 						if got[id] = b.Last().Authority; got[id] != test.want[id] {
@@ -249,7 +245,7 @@ func TestAddressesInDNSHaveTheAuthorityOfTheirName(t *testing.T) {
 		xdstest.Parallel(t, test.name, func(t *testing.T) {
 			m, backend := newMesh(t, "trusted_xds_server"), testutils.StartBackend(t, "b")
 			name, target := inZone(t, backend)
-			zone.SetA(name, "127.0.0.9", "127.0.0.1") // at the first of which nobody listens
+			zone.SetA(name, "127.0.0.9", "127.0.0.1") // no server listens at the first
 			route := toCluster("c")
 			route.GetRoute().HostRewriteSpecifier = &routepb.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}
 			cluster := xdsmsg.InlineCluster("c", test.kind, xdsmsg.In("z", target))

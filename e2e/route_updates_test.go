@@ -6,7 +6,6 @@ import (
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -156,9 +155,7 @@ func TestLocalitiesByWeightEndpointsByRoundRobin(t *testing.T) {
 	ctx := testutils.Context(t)
 	for _, b := range []*testutils.Backend{near1, near2, far} {
 		for b.Count() == 0 {
-			if _, err := call(ctx, cc, unary, grpc.WaitForReady(true)); err != nil {
-				t.Fatal(err)
-			}
+			backendFor(ctx, t, cc, unary)
 		}
 	}
 	before := []int{near1.Count(), near2.Count(), far.Count()}

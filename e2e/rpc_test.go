@@ -272,9 +272,9 @@ func untilFailed(t testing.TB, cc *grpc.ClientConn, texts ...string) {
 	})
 }
 
-// untilTold makes RPCs until the error of one has all the texts, and none of those in
+// untilError makes RPCs until the error of one has all the texts, and none of those in
 // without.
-func untilTold(t *testing.T, cc *grpc.ClientConn, texts []string, without ...string) {
+func untilError(t *testing.T, cc *grpc.ClientConn, texts []string, without ...string) {
 	t.Helper()
 	until(t, cc, fmt.Sprintf("failed with %q and without %q", texts, without), func(_ string, err error) bool {
 		return err != nil && containsAll(err.Error(), texts...) && !containsAny(err.Error(), without...)

@@ -152,9 +152,9 @@ func TestGlobWhoseMembersAreAllInError(t *testing.T) {
 	select {
 	case got := <-w.said:
 		if got.err != nil || got.members != 2 {
-			t.Errorf("of the collection it was said %v after %d members, want no error after 2", got.err, got.members)
+			t.Errorf("the event of the collection is %v after %d members, want no error after 2", got.err, got.members)
 		}
 	case <-testutils.Context(t).Done():
-		t.Fatal("nothing was said of the collection")
+		t.Fatal("there was no event of the collection")
 	}
 }

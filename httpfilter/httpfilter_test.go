@@ -209,7 +209,7 @@ func TestFaultsOfTypedStructsHavePaths(t *testing.T) {
 		for _, want := range test.want {
 			_, after, found := strings.Cut(rest, want)
 			if !found || strings.Contains(err.Error(), "(line") {
-				t.Errorf("%s: %q, want %q in this order and no position in a text that nobody has seen", name, err, test.want)
+				t.Errorf("%s: %q, want %q in this order and no position", name, err, test.want)
 				break
 			}
 			rest = after

@@ -270,8 +270,8 @@ type treePeer struct {
 
 var trees = []treePeer{{"grpc-go-xds", grpcGoBuilder}, {"dynxds", dynxdsBuilder}}
 
-// BenchmarkPickThroughTree is what an RPC asks of the tree of policies: to pick one
-// of the endpoints in two localities, and to be told that the RPC has ended. The tree
+// BenchmarkPickThroughTree is the cost of an RPC in the tree of policies: to pick one of
+// the endpoints in two localities, and the callback when the RPC has ended. The tree
 // is that of a channel that a control plane has configured, with and without load
 // reports (LRS), one pick at a time and on all processors at once.
 func BenchmarkPickThroughTree(b *testing.B) {

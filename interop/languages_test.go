@@ -212,10 +212,9 @@ func beyondGRPCCalls() (calls []otherCall, want map[string]string) {
 		}
 }
 
-// TestOtherLanguagesAreNeverMisrouted: given a folder that "dynxds validate" finds
-// valid, with all that clients of other implementations reject or misread, and a bootstrap
-// for which nobody said a locality, then they accept what they get, and their RPCs go
-// where the policies say, or fail at once.
+// Given a valid folder with every feature that other implementations reject or misread, and a
+// bootstrap without a locality, they accept all resources, and their RPCs follow the policies
+// or fail at once.
 func TestOtherLanguagesAreNeverMisrouted(t *testing.T) {
 	eachLanguage(t, func(t *testing.T, _ language, start startClient) {
 		v1, v2 := testutils.StartBackend(t, "v1"), testutils.StartBackend(t, "v2")

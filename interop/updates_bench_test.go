@@ -29,13 +29,13 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// BenchmarkEndpointUpdate is the time from a control plane's update, in which one of
-// many connected endpoints is another one, until the client dials that one. cpu-ms/op
-// is the CPU time of the process. Figures hold the control plane's work and the wire
-// too; "peer=nobody" is a client that only reads the responses, and so what there is to
-// subtract. dials/op is how many connections an update makes: one, if it touches nothing
-// else. To connect 10,000 endpoints takes a while before the measurement, most of it in
-// gRPC's round_robin, which looks at all of them whenever one becomes ready.
+// BenchmarkEndpointUpdate is the time from an update that replaces one of many connected
+// endpoints until the client dials the new one. cpu-ms/op is the CPU time of the process.
+// The figures include the control plane and the wire; "peer=nobody", a client that only
+// reads the responses, is the part to subtract. dials/op is the number of connections of an
+// update: one, if it affects no other endpoint. To connect 10,000 endpoints takes a while
+// before the measurement, most of it in gRPC's round_robin, which looks at all of them
+// whenever one becomes ready.
 func BenchmarkEndpointUpdate(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
@@ -326,8 +326,8 @@ func benchRepeats(b *testing.B, when repetition, peer string) {
 	})
 }
 
-// repeater is a control plane with one service that repeats itself when it is told to
-// begin.
+// repeater is a control plane with one service, which sends its resources again and again
+// after begin is closed.
 type repeater struct {
 	discoverypb.UnimplementedAggregatedDiscoveryServiceServer
 	when  repetition

@@ -107,39 +107,24 @@ func TestDecodeReturnsTheNameOfAMalformedResource(t *testing.T) {
 func TestDecodeReturnsTheNameOfAResourceWithFaults(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		rt       *xdsclient.ResourceType
-		resource proto.Message
+		rt            *xdsclient.ResourceType
+		faulty, blank proto.Message
+		nameField     string
 	}{
-		{ListenerType, &listenerpb.Listener{Name: "n"}},
-		{RouteConfigurationType, &routepb.RouteConfiguration{Name: "n", VirtualHosts: []*routepb.VirtualHost{{}}}},
-		{ClusterType, &clusterpb.Cluster{Name: "n"}},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{}}}},
+		{ListenerType, &listenerpb.Listener{Name: "n"}, &listenerpb.Listener{}, "name"},
+		{RouteConfigurationType, &routepb.RouteConfiguration{Name: "n", VirtualHosts: []*routepb.VirtualHost{{}}}, &routepb.RouteConfiguration{}, "name"},
+		{ClusterType, &clusterpb.Cluster{Name: "n"}, &clusterpb.Cluster{}, "name"},
+		{EndpointsType, &endpointpb.ClusterLoadAssignment{ClusterName: "n", Endpoints: []*endpointpb.LocalityLbEndpoints{{}}},
+			&endpointpb.ClusterLoadAssignment{}, "cluster_name"},
 	} {
 		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
-			name, value, err := tc.rt.Decode(xdsmsg.Any(tc.resource), xdsclient.DecodeOptions{})
+			name, value, err := tc.rt.Decode(xdsmsg.Any(tc.faulty), xdsclient.DecodeOptions{})
 			if name != "n" || value != nil || err == nil {
 				t.Errorf(`Decode = %q, %v, %v; want "n", no value and an error`, name, value, err)
 			}
-		})
-	}
-}
-
-func TestDecodeNeedsAName(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		rt       *xdsclient.ResourceType
-		resource proto.Message
-		want     fault
-	}{
-		{ListenerType, &listenerpb.Listener{}, fault{"name", "must not be empty"}},
-		{RouteConfigurationType, &routepb.RouteConfiguration{}, fault{"name", "must not be empty"}},
-		{ClusterType, &clusterpb.Cluster{}, fault{"name", "must not be empty"}},
-		{EndpointsType, &endpointpb.ClusterLoadAssignment{}, fault{"cluster_name", "must not be empty"}},
-	} {
-		xdstest.Parallel(t, tc.rt.Name, func(t *testing.T) {
-			faults := decodeFaults(t, tc.rt, tc.resource)
-			if len(faults) == 0 || faults[0] != tc.want {
-				t.Errorf("faults = %v, want the first to be %v", faults, tc.want)
+			want := fault{tc.nameField, "must not be empty"}
+			if faults := decodeFaults(t, tc.rt, tc.blank); len(faults) == 0 || faults[0] != want {
+				t.Errorf("faults = %v, want the first to be %v", faults, want)
 			}
 		})
 	}

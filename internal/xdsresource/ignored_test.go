@@ -370,22 +370,6 @@ func TestIgnoredFieldsOfAMalformedResource(t *testing.T) {
 	}
 }
 
-func TestUsedFieldsExist(t *testing.T) {
-	t.Parallel()
-	for message, fields := range usedFields {
-		d, err := protoregistry.GlobalFiles.FindDescriptorByName(message)
-		if err != nil {
-			t.Errorf("%s: %v", message, err)
-			continue
-		}
-		for _, field := range fields {
-			if d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(field)) == nil {
-				t.Errorf("%s has no field %s", message, field)
-			}
-		}
-	}
-}
-
 // The ignored fields of a resource type, for dumps and the log, are those that are never
 // read and those that the decoder skips.
 func TestResourceTypesListIgnoredFields(t *testing.T) {
@@ -426,32 +410,35 @@ func TestResourceTypesListIgnoredFields(t *testing.T) {
 		}, []note{{"policy.overprovisioning_factor", is}}},
 	} {
 		xdstest.Parallel(t, tc.typ.Name, func(t *testing.T) {
-			resource := xdsmsg.Any(tc.resource)
-			_, value, err := tc.typ.Decode(resource, xdsclient.DecodeOptions{})
-			xdstest.NoError(t, err)
-			checkIgnored(t, tc.typ.Ignored(resource, value), tc.want...)
+			checkIgnored(t, ignoredOf(t, tc.typ, tc.resource), tc.want...)
 		})
 	}
 }
 
-func TestTablesOfFieldsExist(t *testing.T) {
+// The tables of fields name messages, fields and maps that exist.
+func TestTablesOfFields(t *testing.T) {
 	t.Parallel()
-	for message, fields := range fieldsThatMatter {
+	check := func(message protoreflect.FullName, fields ...string) {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(message)
+		if err != nil {
+			t.Errorf("%s: %v", message, err)
+			return
+		}
 		for _, field := range fields {
-			if err != nil || d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(field)) == nil {
-				t.Errorf("%s has no field %s: %v", message, field, err)
+			if d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(field)) == nil {
+				t.Errorf("%s has no field %s", message, field)
 			}
 		}
 	}
+	for message, fields := range usedFields {
+		check(message, fields...)
+	}
+	for message, fields := range fieldsThatMatter {
+		check(message, fields...)
+	}
 	for message, fields := range twins {
-		d, err := protoregistry.GlobalFiles.FindDescriptorByName(message)
 		for field, twin := range fields {
-			for _, name := range []string{field, twin} {
-				if err != nil || d.(protoreflect.MessageDescriptor).Fields().ByName(protoreflect.Name(name)) == nil {
-					t.Errorf("%s has no field %s: %v", message, name, err)
-				}
-			}
+			check(message, field, twin)
 		}
 	}
 	for field := range usedKeys {
