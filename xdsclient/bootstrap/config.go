@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,9 +28,8 @@ type Config struct {
 	// Authorities holds the authorities by name (gRFC A47). The name "" is
 	// that of xdstp names without an authority.
 	Authorities map[string]*Authority
-	// CertificateProviders holds the certificate provider instances by name
-	// (gRFC A29). Each was accepted by its plugin.
-	CertificateProviders map[string]CertificateProvider
+	// CertificateProviders holds the certificate provider instances by name (gRFC A29).
+	CertificateProviders map[string]*CertificateProvider
 	// ClientListenerTemplate names the Listener of a target without an
 	// authority. It defaults to "%s", which stands for the endpoint.
 	ClientListenerTemplate string
@@ -67,16 +65,6 @@ type Authority struct {
 	// constraints for this authority (TP2, "Server-Specified Constraints"). It
 	// is empty if there is none, and may belong to another authority.
 	DynamicParameterConstraintsResource string
-}
-
-// CertificateProvider is one certificate provider instance (gRFC A29).
-type CertificateProvider struct {
-	// PluginName is the name the plugin is registered under in
-	// google.golang.org/grpc/credentials/tls/certprovider.
-	PluginName string
-	// Config is a JSON object that the plugin accepts; "{}" if the document
-	// has none. It may hold secrets.
-	Config json.RawMessage
 }
 
 // DNSFallback says when a target may be resolved by DNS although there is a

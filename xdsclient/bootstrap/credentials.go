@@ -122,7 +122,7 @@ func parseCredsEntry(v document.Value) (name string, config pluginConfig, ok boo
 func (c *channelCreds) parse() {
 	build, err := c.builder.ParseConfig(c.config.raw)
 	if err != nil {
-		failWith(c.config.Value, err, func(text string) string { return redact(c.config.raw, text) })
+		c.config.fail(err)
 		return
 	}
 	c.build = build
@@ -132,6 +132,11 @@ func (c *channelCreds) parse() {
 type pluginConfig struct {
 	document.Value
 	raw json.RawMessage // a JSON object as it is written, "{}" if there is none
+}
+
+// fail reports what the plugin's parser says, without the values of the configuration.
+func (c pluginConfig) fail(err error) {
+	failWith(c.Value, err, func(text string) string { return redact(c.raw, text) })
 }
 
 func parsePluginConfig(v document.Value) (config pluginConfig, ok bool) {

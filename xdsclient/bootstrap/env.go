@@ -3,8 +3,9 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
+
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // The environment variables that gRPC reads a bootstrap from (gRFC A27).
@@ -23,13 +24,13 @@ const maxSize = 4 << 20
 var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + envFile +
 	" to the path of a bootstrap file, or " + envInline + " to its content")
 
-// FromEnv reads the bootstrap that the environment names. A variable that is
-// empty counts as unset. If envFile is set and its file cannot be used, that is
-// an error, and envInline is not looked at. The error is ErrNotConfigured if
-// neither is set, and a *Faults if the bootstrap is wrong.
+// FromEnv reads the bootstrap that the environment names. An empty variable counts as
+// unset. If envFile is set and its file cannot be used, that is an error, and envInline is
+// not looked at. The error is ErrNotConfigured if neither is set, and a *Faults if the
+// bootstrap is wrong.
 func FromEnv() (*Config, error) {
 	if path := os.Getenv(envFile); path != "" {
-		data, err := readFile(path, maxSize)
+		data, err := document.ReadFile(path, maxSize)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}
@@ -39,22 +40,4 @@ func FromEnv() (*Config, error) {
 		return Parse(envInline, []byte(inline))
 	}
 	return nil, ErrNotConfigured
-}
-
-// readFile reads a file of at most limit bytes. It does not trust the file's
-// reported size, which devices and /proc get wrong.
-func readFile(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s has more than the %d bytes that are allowed", path, limit)
-	}
-	return data, nil
 }

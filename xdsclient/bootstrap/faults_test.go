@@ -143,14 +143,16 @@ func TestFaultMessages(t *testing.T) {
 			"client_default_listener_resource_name_template: expected a string, found a number",
 			"server_listener_resource_name_template: expected a string, found a list"}},
 
-		{"an unknown plugin", with(`"certificate_providers": {"p": {"plugin_name": "vault"}}`), []string{
-			`certificate_providers["p"].plugin_name: expected a certificate provider plugin that this program has, found "vault"; import the package that registers it, if only for its side effects (import _ "…")`}},
 		{"no plugin", with(`"certificate_providers": {"p": {"config": {}}}`), []string{
 			`certificate_providers["p"].plugin_name: expected the name of a certificate provider plugin, found nothing`}},
 		{"a plugin's configuration of a wrong type", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": "x"}}`), []string{
 			`certificate_providers["p"].config: expected an object, found a string`}},
-		{"a configuration the plugin refuses", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher"}}`), []string{
-			`certificate_providers["p"].config: expected a configuration that plugin "file_watcher" accepts; it says: pemfile: at least one credential file needs to be specified`}},
+		{"a configuration the plugin refuses", with(`"certificate_providers": {"p": {"plugin_name": "test-plugin", "config": {"refuse": true}}}`), []string{
+			`certificate_providers["p"].config: expected a configuration that plugin "test-plugin" accepts; it says: no`}},
+		{"a file watcher without files", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher"}}`), []string{
+			`certificate_providers["p"].config: expected certificate_file with private_key_file, ca_certificate_file or spiffe_trust_bundle_map_file, found none of them`}},
+		{"a file watcher with a key alone", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"private_key_file": "/k"}}}`), []string{
+			`certificate_providers["p"].config.certificate_file: expected the path of a file, as private_key_file is given, found nothing`}},
 		{"certificate providers of a wrong type", with(`"certificate_providers": {"p": 1}`), []string{`certificate_providers["p"]: expected an object, found a number`}},
 
 		{"constraints of a wrong type", with(`"dynamic_parameter_constraints": []`), []string{"dynamic_parameter_constraints: expected an object, found a list"}},
@@ -257,7 +259,7 @@ func TestFaultReportIsBounded(t *testing.T) {
 func TestFaultsShowNoSecrets(t *testing.T) {
 	t.Parallel()
 	plugin := func(config string) string {
-		return `{` + servers + `, "certificate_providers": {"p": {"plugin_name": "file_watcher", "config": ` + config + `}}}`
+		return `{` + servers + `, "certificate_providers": {"p": {"plugin_name": "test-decoder", "config": ` + config + `}}}`
 	}
 	tls := func(config string) string {
 		return `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "tls", "config": ` + config + `}]}]}`

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-
-	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -129,42 +126,6 @@ func parseConstraintsResource(v document.Value, of *Authority, authorities map[s
 			FeatureDynamicParameterConstraints)
 	}
 	return name
-}
-
-// unknownPlugin starts the error of certprovider.ParseConfig for a plugin that
-// is not registered. There is no other way to ask.
-const unknownPlugin = "no certificate provider builder found"
-
-func parseProviders(v document.Value) map[string]CertificateProvider {
-	if v.Absent() {
-		return nil
-	}
-	providers := make(map[string]CertificateProvider)
-	for name, entry := range v.Entries() {
-		o := entry.Object("plugin_name", "config")
-		if !o.IsObject() {
-			continue
-		}
-		plugin, hasName := o.Field("plugin_name").NonEmptyText("the name of a certificate provider plugin")
-		config, hasConfig := parsePluginConfig(o.Field("config"))
-		if !hasName || !hasConfig {
-			continue
-		}
-		if _, err := certprovider.ParseConfig(plugin, config.raw); err != nil {
-			reportPlugin(o.Field("plugin_name"), config, plugin, err)
-			continue
-		}
-		providers[name] = CertificateProvider{PluginName: plugin, Config: config.raw}
-	}
-	return providers
-}
-
-func reportPlugin(name document.Value, config pluginConfig, plugin string, err error) {
-	if strings.HasPrefix(err.Error(), unknownPlugin) {
-		name.Fault("", "expected a certificate provider plugin that this program has, found %s; import the package that registers it, if only for its side effects (import _ \"…\")", faults.Quote(plugin))
-		return
-	}
-	config.Fault("", "expected a configuration that plugin %s accepts; it says: %s", faults.Quote(plugin), redact(config.raw, err.Error()))
 }
 
 func parseDNSFallback(v document.Value) DNSFallback {
