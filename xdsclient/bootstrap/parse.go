@@ -47,7 +47,7 @@ func (c *Config) parse(top document.Object) {
 	if !top.IsObject() {
 		return
 	}
-	c.Servers = parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"))
+	c.Servers = parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"), true)
 	c.Node = parseNode(top.Field("node"))
 	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers)
 	c.CertificateProviders = parseProviders(top.Field("certificate_providers"))
@@ -76,7 +76,7 @@ func parseAuthorities(v document.Value, fallback []*Server) map[string]*Authorit
 		}
 		a := &Authority{Name: name, Servers: fallback}
 		if servers := o.Field("xds_servers"); !servers.Absent() {
-			if own := parseServers(servers.Elements("a list of management servers")); len(own) > 0 {
+			if own := parseServers(servers.Elements("a list of management servers"), false); len(own) > 0 {
 				a.Servers = own
 			}
 		}

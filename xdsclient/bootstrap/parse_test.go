@@ -247,7 +247,8 @@ func TestFingerprint(t *testing.T) {
 func TestServerKey(t *testing.T) {
 	t.Parallel()
 	parse := func(server string) *Server { return mustParse(t, `{"xds_servers": [`+server+`]}`).Servers[0] }
-	base := parse(`{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]}`)
+	const tls = `"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]`
+	base := parse(`{` + tls + `}`)
 	for _, test := range []struct {
 		given, server string
 		same          bool
@@ -256,6 +257,8 @@ func TestServerKey(t *testing.T) {
 		{"another URI", `{"server_uri": "b", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]}`, false},
 		{"another configuration", `{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/d", "refresh_interval": "1s"}}], "server_features": ["delta"]}`, false},
 		{"another type", `{"server_uri": "a", "channel_creds": [{"type": "insecure", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]}`, false},
+		{"unknown call credentials", `{` + tls + `, "call_creds": [{"type": "x"}]}`, true},
+		{"call credentials", `{` + tls + `, "call_creds": [{"type": "test-header", "config": {"k": 1}}]}`, false},
 		{"other features", `{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}]}`, false},
 	} {
 		if same := parse(test.server).Key() == base.Key(); same != test.same {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"unicode"
 
-	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
@@ -53,14 +53,17 @@ var knownFeatures = []Feature{
 type Server struct {
 	// URI is the server as a gRPC target, for example "dns:///host:port".
 	URI string
-	// CredentialsType is the type of the channel credentials in use: the first
-	// of the document's list that this program supports.
+	// CredentialsType is the type of the channel credentials in use: the first of the
+	// document's list that this program supports. It is empty if it supports none, which
+	// is a fault of the bootstrap but for the servers of an authority.
 	CredentialsType string
 	// Features holds the known features, each once, in order.
 	Features []Feature
 
-	build BuildCredentials
-	key   string
+	channel  BuildCredentials
+	call     []creds[BuildCallCredentials]
+	unusable error // why DialOptions fails, if that is known already
+	key      string
 }
 
 // HasFeature reports whether the server has the feature.
@@ -69,54 +72,104 @@ func (s *Server) HasFeature(f Feature) bool { return slices.Contains(s.Features,
 // String returns the URI, for logs and errors.
 func (s *Server) String() string { return s.URI }
 
-// Key is equal for servers with the same URI, credentials and known features,
-// between which there is no need for more than one connection (gRFC A47,
-// "Server Channel Map"). It gives nothing of the credentials away.
+// Key is equal for servers with the same URI, credentials and known features, between
+// which there is no need for more than one connection (gRFC A47, "Server Channel Map").
+// It does not reveal the credentials.
 func (s *Server) Key() string { return s.key }
 
-// Credentials makes the credentials to dial the server with, to be given to
-// grpc.WithCredentialsBundle. Each call makes new ones, which belong to the
-// caller: it calls release, which is never nil beside a nil error and may be
-// called again, once the connection is closed.
-func (s *Server) Credentials() (bundle credentials.Bundle, release func(), err error) {
-	bundle, release, err = s.build()
-	if err == nil && bundle == nil {
+// DialOptions returns the options to dial the server with: its channel credentials and its
+// call credentials. Each call makes new credentials, which belong to the caller: it calls
+// release, which is never nil beside a nil error and may be called again, once the
+// connection is closed. Call credentials that want a secure connection are an error beside
+// channel credentials of type "insecure" (gRFC A97), as are unknown channel credentials.
+func (s *Server) DialOptions() (options []grpc.DialOption, release func(), err error) {
+	var releases []func()
+	options, err = s.dialOptions(&releases)
+	release = sync.OnceFunc(func() {
+		for _, f := range releases {
+			f()
+		}
+	})
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return options, release, nil
+}
+
+func (s *Server) dialOptions(releases *[]func()) ([]grpc.DialOption, error) {
+	if s.unusable != nil {
+		return nil, s.unusable
+	}
+	bundle, err := build(s, s.CredentialsType, s.channel, releases)
+	if err != nil {
+		return nil, err
+	}
+	options := []grpc.DialOption{grpc.WithCredentialsBundle(bundle)}
+	for _, c := range s.call {
+		creds, err := build(s, c.name, c.build, releases)
+		if err != nil {
+			return nil, err
+		}
+		if creds.RequireTransportSecurity() && bundle.TransportCredentials().Info().SecurityProtocol == "insecure" {
+			return nil, fmt.Errorf("management server %s: call_creds of type %s are sent over secure connections only, "+
+				"and channel_creds have type %s; use one such as tls", s.URI, c.name, s.CredentialsType)
+		}
+		options = append(options, grpc.WithPerRPCCredentials(creds))
+	}
+	return options, nil
+}
+
+// build makes credentials and notes how to release them.
+func build[C comparable](s *Server, name string, from func() (C, func(), error), releases *[]func()) (C, error) {
+	var none C
+	made, release, err := from()
+	if err == nil && made == none {
 		err = errors.New("their builder made none")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s credentials for management server %s: %w", s.CredentialsType, s.URI, err)
+		return none, fmt.Errorf("%s credentials for management server %s: %w", name, s.URI, err)
 	}
-	if release == nil {
-		release = func() {}
+	if release != nil {
+		*releases = append(*releases, release)
 	}
-	return bundle, sync.OnceFunc(release), nil
+	return made, nil
 }
 
-func parseServers(elements []document.Value) []*Server {
+// parseServers reads a list of servers. A server whose channel credentials are all
+// unknown is unusable: that is a fault if the list is the top-level one, as A27 requires,
+// and otherwise the problem of the resources of the list's authority alone.
+func parseServers(elements []document.Value, topLevel bool) []*Server {
 	var servers []*Server
 	for _, element := range elements {
-		servers = append(servers, parseServer(element))
+		servers = append(servers, parseServer(element, topLevel))
 	}
 	return servers
 }
 
-func parseServer(v document.Value) *Server {
-	o := v.Object("server_uri", "channel_creds", "server_features")
+func parseServer(v document.Value, topLevel bool) *Server {
+	o := v.Object("server_uri", "channel_creds", "call_creds", "server_features")
 	if !o.IsObject() {
 		return nil
 	}
 	s := &Server{URI: parseServerURI(o.Field("server_uri"))}
-	creds := parseChannelCreds(o.Field("channel_creds"))
-	if creds.builder != nil {
-		s.CredentialsType = creds.builder.Type()
-		s.build = creds.build
+	channelCreds := o.Field("channel_creds")
+	channel, unsupported := parseChannelCreds(channelCreds)
+	switch {
+	case channel.builder != nil:
+		s.CredentialsType, s.channel = channel.name, channel.build
+	case unsupported != nil && topLevel:
+		channelCreds.Fault("", "%v", unsupported)
+	case unsupported != nil:
+		s.unusable = fmt.Errorf("management server %s: %s: %w", s.URI, channelCreds.Path(), unsupported)
 	}
+	s.call = parseCallCreds(o.Field("call_creds"))
 	s.Features = parseFeatures(o.Field("server_features"))
-	s.key = digest(struct {
-		URI, Type string
-		Config    any
-		Features  []Feature
-	}{s.URI, s.CredentialsType, canonical(creds.config.raw), s.Features})
+	call := make([]any, len(s.call))
+	for i := range s.call {
+		call[i] = s.call[i].key()
+	}
+	s.key = digest([]any{s.URI, channel.key(), call, s.Features})
 	return s
 }
 

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,15 +93,14 @@ func (c *Conn) Open() (*grpc.ClientConn, error) {
 	if c.cc != nil {
 		return c.cc, nil
 	}
-	bundle, release, err := c.server.Credentials()
+	credentials, release, err := c.server.DialOptions()
 	if err != nil {
 		return nil, err
 	}
-	cc, err := grpc.NewClient(c.server.URI, append([]grpc.DialOption{
-		grpc.WithCredentialsBundle(bundle),
+	cc, err := grpc.NewClient(c.server.URI, slices.Concat(credentials, []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.conns.backoff, MinConnectTimeout: minConnectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-	}, c.conns.dial...)...)
+	}, c.conns.dial)...)
 	if err != nil {
 		release()
 		return nil, fmt.Errorf("cannot dial: %w", err)
