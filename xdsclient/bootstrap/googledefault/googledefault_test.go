@@ -29,12 +29,19 @@ import (
 	_ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault"
 )
 
+// system is the only root of the system. It stays the same under -count, as Go reads the
+// system's roots once.
+var system *testca.CA
+
 // TestGoogleDefault: given a management server that the system's roots vouch for and a
 // service account in the environment, when the server is dialled with credentials of type
 // google_default, then it gets the account's token over TLS.
 func TestGoogleDefault(t *testing.T) {
-	ca, dir := testca.New(t), testca.NewFiles(t)
-	dir.Issue(ca)
+	if system == nil {
+		system = testca.New(t)
+	}
+	dir := testca.NewFiles(t)
+	dir.Issue(system)
 	t.Setenv("SSL_CERT_FILE", dir.CA)
 	t.Setenv("SSL_CERT_DIR", t.TempDir())
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", serviceAccount(t))
