@@ -114,7 +114,7 @@ func TestTokensAreSentOverSecureConnectionsOnly(t *testing.T) {
 		return mustParse(t, `{"xds_servers": [{"server_uri": "unix:///run/xds", "channel_creds": [{"type": "insecure"}], "call_creds": [`+callCreds+`]}]}`).Servers[0]
 	}
 	_, _, err := parse(jwtCreds("/token")).DialOptions()
-	want := "management server unix:///run/xds: call_creds of type jwt_token_file are sent over secure connections only, and channel_creds have type insecure; use one such as tls"
+	want := "call_creds of type jwt_token_file are sent over secure connections only, and channel_creds have type insecure; use one such as tls"
 	if err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}

@@ -183,7 +183,7 @@ func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
 		{"server_uri": "b:1", "channel_creds": [{"type": "insecure"}]}]}}}`)
 	c2p := c.Authorities["c2p"].Servers
 	_, _, err := c2p[0].DialOptions()
-	want := `management server dns:///xds.example.com: authorities["c2p"].xds_servers[0].channel_creds: expected a type that this program supports (` +
+	want := `authorities["c2p"].xds_servers[0].channel_creds: expected a type that this program supports (` +
 		channelTypes.types() + `), found only "google_default", "other"; ` +
 		`import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`
 	if err == nil || err.Error() != want {

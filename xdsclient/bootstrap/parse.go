@@ -15,7 +15,10 @@ const inMemory = "in-memory bootstrap"
 
 // Parse reads a bootstrap. source is what errors call it, inMemory if it is
 // empty. data is not kept. The error is a *Faults with everything that is wrong.
-func Parse(source string, data []byte) (*Config, error) {
+func Parse(source string, data []byte) (*Config, error) { return parse(source, data, nil) }
+
+// parse is Parse, and has the servers with the given URIs be trusted ones.
+func parse(source string, data []byte, trusted []string) (*Config, error) {
 	if source == "" {
 		source = inMemory
 	}
@@ -24,7 +27,7 @@ func Parse(source string, data []byte) (*Config, error) {
 	if err != nil {
 		found.Add(Fault{Problem: err.Error()})
 	} else {
-		c.parse(top.Object("xds_servers", "node", "authorities", "certificate_providers",
+		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback"))
 	}
@@ -43,13 +46,13 @@ func read(data []byte, to *Faults) (document.Value, error) {
 	return document.ParseJSON(data, to)
 }
 
-func (c *Config) parse(top document.Object) {
+func (c *Config) parse(trusted []string, top document.Object) {
 	if !top.IsObject() {
 		return
 	}
-	c.Servers = parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"), true)
+	c.Servers = serverList{true, trusted}.parse(top.Field("xds_servers").NonEmpty("a list with at least one management server"))
 	c.Node = parseNode(top.Field("node"))
-	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers)
+	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers, serverList{false, trusted})
 	c.CertificateProviders = parseProviders(top.Field("certificate_providers"))
 	c.ClientListenerTemplate = top.Field("client_default_listener_resource_name_template").Text()
 	if c.ClientListenerTemplate == "" {
@@ -61,9 +64,9 @@ func (c *Config) parse(top document.Object) {
 	c.DNSFallbackGiven = !top.Field("dns_fallback").Absent()
 }
 
-// parseAuthorities reads the authorities. fallback are the servers of those
-// that have none of their own.
-func parseAuthorities(v document.Value, fallback []*Server) map[string]*Authority {
+// parseAuthorities reads the authorities. fallback are the servers of those that have none
+// of their own.
+func parseAuthorities(v document.Value, fallback []*Server, own serverList) map[string]*Authority {
 	if v.Absent() {
 		return nil
 	}
@@ -76,8 +79,8 @@ func parseAuthorities(v document.Value, fallback []*Server) map[string]*Authorit
 		}
 		a := &Authority{Name: name, Servers: fallback}
 		if servers := o.Field("xds_servers"); !servers.Absent() {
-			if own := parseServers(servers.Elements("a list of management servers"), false); len(own) > 0 {
-				a.Servers = own
+			if list := own.parse(servers.Elements("a list of management servers")); len(list) > 0 {
+				a.Servers = list
 			}
 		}
 		a.ClientListenerTemplate = parseAuthorityTemplate(o.Field("client_listener_resource_name_template"), name)

@@ -112,8 +112,8 @@ func (s *Server) dialOptions(releases *[]func()) ([]grpc.DialOption, error) {
 			return nil, err
 		}
 		if creds.RequireTransportSecurity() && bundle.TransportCredentials().Info().SecurityProtocol == "insecure" {
-			return nil, fmt.Errorf("management server %s: call_creds of type %s are sent over secure connections only, "+
-				"and channel_creds have type %s; use one such as tls", s.URI, c.name, s.CredentialsType)
+			return nil, fmt.Errorf("call_creds of type %s are sent over secure connections only, and channel_creds have type %s; use one such as tls",
+				c.name, s.CredentialsType)
 		}
 		options = append(options, grpc.WithPerRPCCredentials(creds))
 	}
@@ -136,18 +136,25 @@ func build[C comparable](s *Server, name string, from func() (C, func(), error),
 	return made, nil
 }
 
-// parseServers reads a list of servers. A server whose channel credentials are all
-// unknown is unusable: that is a fault if the list is the top-level one, as A27 requires,
-// and otherwise the problem of the resources of the list's authority alone.
-func parseServers(elements []document.Value, topLevel bool) []*Server {
+// serverList is how a list of servers is read.
+type serverList struct {
+	// topLevel: a server whose channel credentials are all unknown is a fault, as A27
+	// requires. In an authority it is unusable, which is no problem of other authorities.
+	topLevel bool
+	// trusted are the URIs of servers that have FeatureTrustedXDSServer whatever the
+	// document says.
+	trusted []string
+}
+
+func (l serverList) parse(elements []document.Value) []*Server {
 	var servers []*Server
 	for _, element := range elements {
-		servers = append(servers, parseServer(element, topLevel))
+		servers = append(servers, l.parseServer(element))
 	}
 	return servers
 }
 
-func parseServer(v document.Value, topLevel bool) *Server {
+func (l serverList) parseServer(v document.Value) *Server {
 	o := v.Object("server_uri", "channel_creds", "call_creds", "server_features")
 	if !o.IsObject() {
 		return nil
@@ -158,18 +165,22 @@ func parseServer(v document.Value, topLevel bool) *Server {
 	switch {
 	case channel.builder != nil:
 		s.CredentialsType, s.channel = channel.name, channel.build
-	case unsupported != nil && topLevel:
+	case unsupported != nil && l.topLevel:
 		channelCreds.Fault("", "%v", unsupported)
 	case unsupported != nil:
-		s.unusable = fmt.Errorf("management server %s: %s: %w", s.URI, channelCreds.Path(), unsupported)
+		s.unusable = fmt.Errorf("%s: %w", channelCreds.Path(), unsupported)
 	}
 	s.call = parseCallCreds(o.Field("call_creds"))
 	s.Features = parseFeatures(o.Field("server_features"))
-	call := make([]any, len(s.call))
-	for i := range s.call {
-		call[i] = s.call[i].key()
+	if slices.Contains(l.trusted, s.URI) && !s.HasFeature(FeatureTrustedXDSServer) {
+		s.Features = append(s.Features, FeatureTrustedXDSServer)
+		slices.Sort(s.Features)
 	}
-	s.key = digest([]any{s.URI, channel.key(), call, s.Features})
+	identity := []any{s.URI, s.Features, channel.key(), fmt.Sprint(s.unusable)}
+	for i := range s.call {
+		identity = append(identity, s.call[i].key())
+	}
+	s.key = digest(identity)
 	return s
 }
 
