@@ -8,7 +8,8 @@
 //
 // RPCs on the channel are then routed, filtered and balanced as the control
 // plane says. The scheme "dynxds" means the same, for processes that also
-// link gRPC-Go's own xds package. Where there is no bootstrap, or the control
+// link gRPC-Go's own xds package; if that has taken the scheme "xds", one error in
+// gRPC's log says so (docs/bootstrap.md has the ways to choose). Where there is no bootstrap, or the control
 // plane does not know the target, DNS resolves it, but not on channels that leave
 // their security to the control plane (google.golang.org/grpc/credentials/xds).
 // Those send nothing in plaintext to a cluster that asks for more.
@@ -102,7 +103,9 @@ func RegisterCredentials(b bootstrap.CredentialsBuilder) { bootstrap.RegisterCre
 // RegisterCallCredentials makes a type of call credentials known to bootstraps: the
 // call_creds of a management server may then name it (gRFC A97), and the requests to that
 // server carry them. "jwt_token_file" is known. Otherwise it is like RegisterCredentials.
-func RegisterCallCredentials(b bootstrap.CallCredentialsBuilder) { bootstrap.RegisterCallCredentials(b) }
+func RegisterCallCredentials(b bootstrap.CallCredentialsBuilder) {
+	bootstrap.RegisterCallCredentials(b)
+}
 
 // Mode says where a channel's configuration comes from. Its text is what logs say.
 type Mode = channels.Mode
