@@ -60,7 +60,7 @@ func TestFaultMessages(t *testing.T) {
 		{"a URI of a wrong type", server(`true`, good), []string{"xds_servers[0].server_uri: expected " + target + ", found a boolean"}},
 		{"a URI with white space", server(`"a b"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found white space or control characters in "a b"`}},
 		{"a web address", server(`"https://a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found the web address "https://a"`}},
-		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which takes a management server to resolve`}},
+		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which a management server would have to resolve`}},
 
 		{"no credentials", `{"xds_servers": [{"server_uri": "a"}]}`, []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing"}},
 		{"an empty list of credentials", server(`"a"`, `[]`), []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found an empty list"}},

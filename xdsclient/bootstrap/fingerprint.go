@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 )
 
-// digest returns a fixed-length name for what v says. v has to be made of
-// values that encoding/json writes in one way only.
+// digest returns a hash of v, which has to consist of values that encoding/json writes in
+// one way only.
 func digest(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -19,8 +19,8 @@ func digest(v any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fingerprintOf digests what a Config means: what it was parsed to rather than
-// the document, so that defaults and unknown keys make no difference.
+// fingerprintOf digests the parsed Config and not the document, so that defaults and unknown
+// keys make no difference.
 func fingerprintOf(c *Config) string {
 	type authority struct {
 		Servers             []string
@@ -65,8 +65,8 @@ func serverKeys(servers []*Server) []string {
 	return keys
 }
 
-// canonical returns the value of raw in a form that encoding/json always writes
-// the same way, whatever the order of keys and the white space in raw.
+// canonical returns the value of raw in a form that encoding/json writes in one way, whatever
+// the order of keys and the white space in raw.
 func canonical(raw json.RawMessage) any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

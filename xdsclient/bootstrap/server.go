@@ -15,28 +15,27 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// Feature is an entry of server_features: something the client may rely on, or
-// has to do, with this server.
+// Feature is an entry of server_features: what the server can do, or how the client treats
+// it.
 type Feature string
 
-// The features that have a meaning here. Others are ignored (gRFC A30).
+// The known features. Others are ignored (gRFC A30).
 const (
 	// FeatureDelta: the server speaks the delta variant of ADS.
 	FeatureDelta Feature = "delta"
-	// FeatureDynamicParameterConstraints: the server understands resource
-	// locators with dynamic parameter constraints (TP2).
+	// FeatureDynamicParameterConstraints: the server understands resource locators with
+	// dynamic parameter constraints (TP2).
 	FeatureDynamicParameterConstraints Feature = "dynamic_parameter_constraints"
-	// FeatureFailOnDataErrors: a data error withdraws the cached resource
-	// (gRFC A88).
+	// FeatureFailOnDataErrors: a data error withdraws the cached resource (gRFC A88).
 	FeatureFailOnDataErrors Feature = "fail_on_data_errors"
-	// FeatureResourceTimerIsTransientError: a resource that does not come in
-	// time is a transient error, not a missing resource (gRFC A88).
+	// FeatureResourceTimerIsTransientError: a resource that does not arrive in time is a
+	// transient error, not a missing resource (gRFC A88).
 	FeatureResourceTimerIsTransientError Feature = "resource_timer_is_transient_error"
-	// FeatureTrustedXDSServer: the server may set what bears on security, such
-	// as the authority header (gRFC A81).
+	// FeatureTrustedXDSServer: the server may set fields that affect security, such as the
+	// authority header (gRFC A81).
 	FeatureTrustedXDSServer Feature = "trusted_xds_server"
-	// FeatureIgnoreResourceDeletion: a deleted resource stays in use
-	// (gRFC A53; deprecated by A88).
+	// FeatureIgnoreResourceDeletion: a deleted resource stays in use (gRFC A53; deprecated
+	// by A88).
 	FeatureIgnoreResourceDeletion Feature = "ignore_resource_deletion"
 )
 
@@ -184,8 +183,8 @@ func (l serverList) parseServer(v document.Value) *Server {
 	return s
 }
 
-// parseServerURI reads a gRPC target and rejects those that dial would only
-// fail on later, with a message that does not name the bootstrap.
+// parseServerURI reads a gRPC target. It rejects those that could not be dialled, as gRPC's
+// error would not name the bootstrap.
 func parseServerURI(v document.Value) string {
 	const what = `a gRPC target such as "dns:///host:port"`
 	uri, ok := v.NonEmptyText(what)
@@ -202,13 +201,13 @@ func parseServerURI(v document.Value) string {
 	case (target.Scheme == "http" || target.Scheme == "https") && target.Host != "":
 		v.Fault("", "expected %s, found the web address %s", what, faults.Quote(uri))
 	case target.Scheme == "xds" || target.Scheme == "dynxds":
-		v.Fault("", "expected %s, found %s, which takes a management server to resolve", what, faults.Quote(uri))
+		v.Fault("", "expected %s, found %s, which a management server would have to resolve", what, faults.Quote(uri))
 	}
 	return uri
 }
 
-// parseFeatures keeps the known features. Entries that are not known are
-// ignored, whatever their type (gRFC A30).
+// parseFeatures keeps the known features. Other entries are ignored, whatever their type
+// (gRFC A30).
 func parseFeatures(v document.Value) []Feature {
 	if v.Absent() {
 		return nil
