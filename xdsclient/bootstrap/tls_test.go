@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
@@ -81,73 +80,6 @@ func handshake(t *testing.T, creds credentials.TransportCredentials, name string
 	}
 	defer conn.Close()
 	return <-serverErr
-}
-
-// gRFC A65: refresh_interval is "how often to re-read the certificate files".
-func TestTLSRereadsFilesAtTheRefreshInterval(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		given, config string
-		interval      time.Duration
-	}{
-		{"given", "60s", time.Minute},
-		{"default", "", 10 * time.Minute},
-	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
-			dir := testca.NewFiles(t)
-			synctest.Test(t, func(t *testing.T) {
-				oldCA, newCA := testca.New(t), testca.New(t)
-				dir.Issue(oldCA)
-				config := config(dir, test.config)
-				if test.config == "" {
-					config = strings.Replace(config, `""`, "null", 1)
-				}
-				creds := buildTLS(t, config)
-				if err := handshake(t, creds, "localhost", oldCA.ServerConfig()); err != nil {
-					t.Fatalf("mutual TLS failed: %v", err)
-				}
-
-				dir.Issue(newCA)
-				time.Sleep(test.interval - time.Nanosecond)
-				if err := handshake(t, creds, "localhost", newCA.ServerConfig()); err == nil {
-					t.Error("the files were read again before the interval was over")
-				}
-				time.Sleep(time.Nanosecond)
-				if err := handshake(t, creds, "localhost", newCA.ServerConfig()); err != nil {
-					t.Errorf("the files were not read again after the interval: %v", err)
-				}
-			})
-		})
-	}
-}
-
-func TestTLSKeepsTheLastGoodFiles(t *testing.T) {
-	t.Parallel()
-	dir := testca.NewFiles(t)
-	synctest.Test(t, func(t *testing.T) {
-		oldCA, newCA := testca.New(t), testca.New(t)
-		dir.Issue(oldCA)
-		creds := buildTLS(t, config(dir, "60s"))
-		server := oldCA.ServerConfig()
-		if err := handshake(t, creds, "localhost", server); err != nil {
-			t.Fatalf("mutual TLS failed: %v", err)
-		}
-
-		// Given files of which only one has been replaced yet,
-		crt, key := newCA.Leaf()
-		dir.Write(dir.Cert, crt)
-		time.Sleep(time.Minute)
-		if err := handshake(t, creds, "localhost", server); err != nil {
-			t.Errorf("a certificate that does not fit its key replaced a good one: %v", err)
-		}
-		// the next connection finds the rest of them.
-		dir.Write(dir.Key, key)
-		dir.Write(dir.CA, newCA.PEM())
-		if err := handshake(t, creds, "localhost", newCA.ServerConfig()); err != nil {
-			t.Errorf("the files were not read again after a failed attempt: %v", err)
-		}
-	})
 }
 
 func TestTLSFileErrors(t *testing.T) {
