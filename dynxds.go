@@ -7,15 +7,17 @@
 //	conn, err := grpc.NewClient("xds:///echo.example.com", …)
 //
 // The control plane then configures routing, HTTP filters and load balancing of the channel.
-// The scheme "dynxds" means the same, for processes that also link gRPC-Go's own xds package.
-// Without a bootstrap, or if the control plane does not know the target, DNS resolves it, but
-// not on channels that leave their security to the control plane
+// The scheme "dynxds" means the same, for processes that also link gRPC-Go's own xds package;
+// if that has taken the scheme "xds", one error in gRPC's log says so (docs/bootstrap.md has
+// the ways to choose). Without a bootstrap, or if the control plane does not know the target,
+// DNS resolves it, but not on channels that leave their security to the control plane
 // (google.golang.org/grpc/credentials/xds). Those send no plaintext to a cluster that asks
 // for security.
 //
 // DialOptions and NewBuilder take a bootstrap in memory. Channels and Dump show the state of
-// channels and of the clients that they share. RegisterCredentials and SetConstraints add
-// what only the program knows. All functions are safe for concurrent use.
+// channels and of the clients that they share. RegisterCredentials, RegisterCallCredentials
+// and SetConstraints add what only the program knows. All functions are safe for concurrent
+// use.
 //
 // The package has no logic of its own: it registers the schemes (package resolver), and with
 // them the load-balancing policies (balancer) and the HTTP filters (httpfilter/builtin).
@@ -88,9 +90,17 @@ func SetConstraints(constraints dynparam.ByType, opts ...Option) error {
 
 // RegisterCredentials registers a type of channel credentials, which the channel_creds of a
 // management server in a bootstrap may then name (gRFC A27). They are built for each such
-// server. "insecure" and "tls" are built in. It is for init functions, before the first
-// bootstrap is read, and panics if the type is already registered.
+// server. "insecure" and "tls" are built in, and importing
+// xdsclient/bootstrap/googledefault adds "google_default". It is for init functions, before
+// the first bootstrap is read, and panics if the type is already registered.
 func RegisterCredentials(b bootstrap.CredentialsBuilder) { bootstrap.RegisterCredentials(b) }
+
+// RegisterCallCredentials registers a type of call credentials, which the call_creds of a
+// management server in a bootstrap may then name (gRFC A97). The requests to that server
+// carry them. "jwt_token_file" is built in. Otherwise it is like RegisterCredentials.
+func RegisterCallCredentials(b bootstrap.CallCredentialsBuilder) {
+	bootstrap.RegisterCallCredentials(b)
+}
 
 // Mode is the source of a channel's configuration. Its text is that of logs.
 type Mode = channels.Mode

@@ -70,10 +70,20 @@ func (ca *CA) PEM() []byte { return ca.pem }
 // key, both in PEM.
 func (ca *CA) Leaf() (cert, key []byte) {
 	ca.t.Helper()
-	_, private, cert := ca.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test leaf"}, DNSNames: []string{"localhost"},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	})
+	return ca.Sign(&x509.Certificate{DNSNames: []string{"localhost"}})
+}
+
+// Sign is Leaf for the names and extensions of a template, which may leave the subject and
+// the extended key usage open.
+func (ca *CA) Sign(template *x509.Certificate) (cert, key []byte) {
+	ca.t.Helper()
+	if template.Subject.CommonName == "" {
+		template.Subject = pkix.Name{CommonName: "test leaf"}
+	}
+	if template.ExtKeyUsage == nil {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	}
+	_, private, cert := ca.sign(template)
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		ca.t.Fatal(err)

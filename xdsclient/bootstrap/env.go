@@ -3,8 +3,10 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"strings"
+
+	"github.com/dynxds/dynxds/internal/document"
 )
 
 // The environment variables that gRPC reads a bootstrap from (gRFC A27).
@@ -13,6 +15,10 @@ const (
 	envFile = "GRPC_XDS_BOOTSTRAP"
 	// envInline holds a bootstrap itself. It is read only if envFile is unset.
 	envInline = "GRPC_XDS_BOOTSTRAP_CONFIG"
+	// envTrusted holds the server_uri of management servers, separated by commas, that
+	// have FeatureTrustedXDSServer in the bootstrap of the environment. It is for
+	// bootstraps that a program generates which does not write the feature, as Istio's.
+	envTrusted = "DYNXDS_TRUSTED_XDS_SERVERS"
 )
 
 // maxSize is the largest bootstrap that is read, in bytes. A real one has a few
@@ -23,38 +29,29 @@ const maxSize = 4 << 20
 var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + envFile +
 	" to the path of a bootstrap file, or " + envInline + " to its content")
 
-// FromEnv reads the bootstrap that the environment names. A variable that is
-// empty counts as unset. If envFile is set and its file cannot be used, that is
-// an error, and envInline is not looked at. The error is ErrNotConfigured if
-// neither is set, and a *Faults if the bootstrap is wrong.
+// FromEnv reads the bootstrap that the environment names. An empty variable counts as
+// unset. If envFile is set and its file cannot be used, that is an error, and envInline is
+// not looked at. The error is ErrNotConfigured if neither is set, and a *Faults if the
+// bootstrap is wrong. The servers that DYNXDS_TRUSTED_XDS_SERVERS
+// names have the feature trusted_xds_server.
 func FromEnv() (*Config, error) {
 	if path := os.Getenv(envFile); path != "" {
-		data, err := readFile(path, maxSize)
+		data, err := document.ReadFile(path, maxSize)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}
-		return Parse(path, data)
+		return parse(path, data, trustedServers())
 	}
 	if inline := os.Getenv(envInline); inline != "" {
-		return Parse(envInline, []byte(inline))
+		return parse(envInline, []byte(inline), trustedServers())
 	}
 	return nil, ErrNotConfigured
 }
 
-// readFile reads a file of at most limit bytes. It does not trust the file's
-// reported size, which devices and /proc get wrong.
-func readFile(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
+func trustedServers() []string {
+	uris := strings.Split(os.Getenv(envTrusted), ",")
+	for i := range uris {
+		uris[i] = strings.TrimSpace(uris[i])
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s has more than the %d bytes that are allowed", path, limit)
-	}
-	return data, nil
+	return uris
 }

@@ -20,6 +20,7 @@ func TestFaultMessages(t *testing.T) {
 	}
 	good := `[{"type": "insecure"}]`
 	with := func(more string) string { return "{" + servers + "," + more + "}" }
+	call := func(creds string) string { return server(`"a"`, good+`, "call_creds": `+creds) }
 	tls := func(config string) string { return server(`"a"`, `[{"type": "tls", "config": `+config+`}]`) }
 	constraint := func(c string) string {
 		return with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [` + c + `]}}}}`)
@@ -59,7 +60,7 @@ func TestFaultMessages(t *testing.T) {
 		{"a URI of a wrong type", server(`true`, good), []string{"xds_servers[0].server_uri: expected " + target + ", found a boolean"}},
 		{"a URI with white space", server(`"a b"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found white space or control characters in "a b"`}},
 		{"a web address", server(`"https://a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found the web address "https://a"`}},
-		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which takes a management server to resolve`}},
+		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which a management server would have to resolve`}},
 
 		{"no credentials", `{"xds_servers": [{"server_uri": "a"}]}`, []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing"}},
 		{"an empty list of credentials", server(`"a"`, `[]`), []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found an empty list"}},
@@ -67,24 +68,23 @@ func TestFaultMessages(t *testing.T) {
 		{"credentials without a type", server(`"a"`, `[{}]`), []string{"xds_servers[0].channel_creds[0].type: expected the type of the credentials, found nothing"}},
 		{"a shape error behind the first supported", server(`"a"`, `[{"type": "insecure"}, {"type": "x", "config": []}]`), []string{"xds_servers[0].channel_creds[1].config: expected an object, found a list"}},
 		{"only unsupported credentials", server(`"a"`, `[{"type": "google_default"}, {"type": "x"}]`), []string{
-			`xds_servers[0].channel_creds: expected a type that this program supports (` + supportedCredentials() + `), found only "google_default", "x"; add a type with bootstrap.RegisterCredentials`}},
+			`xds_servers[0].channel_creds: expected a type that this program supports (` + channelTypes.types() + `), found only "google_default", "x"; import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`}},
+		{"only credentials of an unknown type", server(`"a"`, `[{"type": "x"}]`), []string{
+			`xds_servers[0].channel_creds: expected a type that this program supports (` + channelTypes.types() + `), found only "x"; add a type with bootstrap.RegisterCredentials`}},
+		{"call credentials that are no list", call(`{}`), []string{"xds_servers[0].call_creds: expected a list of call credentials, found an object"}},
+		{"call credentials of wrong types", call(`[1, {"type": 1}, {"type": "x", "config": 1}]`), []string{
+			"xds_servers[0].call_creds[0]: expected an object, found a number",
+			"xds_servers[0].call_creds[1].type: expected the type of the credentials, found a number",
+			"xds_servers[0].call_creds[2].config: expected an object, found a number"}},
+		{"a token without its file", call(`[{"type": "x"}, {"type": "jwt_token_file"}]`), []string{
+			"xds_servers[0].call_creds[1].config.jwt_token_file: expected the path of a file, found nothing"}},
+		{"a token with a file of a wrong type", call(`[{"type": "jwt_token_file", "config": {"jwt_token_file": 7}}]`), []string{
+			"xds_servers[0].call_creds[0].config.jwt_token_file: expected the path of a file, found a number"}},
 		{"features that are no list", `{"xds_servers": [{"server_uri": "a", "channel_creds": ` + good + `, "server_features": "delta"}]}`, []string{
 			"xds_servers[0].server_features: expected a list, found a string"}},
 
 		{"a certificate without key", tls(`{"certificate_file": "/c"}`), []string{
 			"xds_servers[0].channel_creds[0].config.private_key_file: expected the path of a file, as certificate_file is given, found nothing"}},
-		{"a key without certificate", tls(`{"private_key_file": "/k"}`), []string{
-			"xds_servers[0].channel_creds[0].config.certificate_file: expected the path of a file, as private_key_file is given, found nothing"}},
-		{"a refresh interval of a wrong type", tls(`{"refresh_interval": 600}`), []string{
-			`xds_servers[0].channel_creds[0].config.refresh_interval: expected a duration greater than 0 such as "600s", found a number`}},
-		{"a refresh interval without unit", tls(`{"refresh_interval": "600"}`), []string{
-			`xds_servers[0].channel_creds[0].config.refresh_interval: expected a duration greater than 0 such as "600s", found a string that is no duration`}},
-		{"a refresh interval of 0", tls(`{"refresh_interval": "0s"}`), []string{
-			`xds_servers[0].channel_creds[0].config.refresh_interval: expected a duration greater than 0 such as "600s", found one that is not`}},
-		{"a path of a wrong type", tls(`{"ca_certificate_file": ["/c"]}`), []string{
-			"xds_servers[0].channel_creds[0].config.ca_certificate_file: expected the path of a file, found a list"}},
-		{"an empty path", tls(`{"ca_certificate_file": ""}`), []string{
-			"xds_servers[0].channel_creds[0].config.ca_certificate_file: expected the path of a file, found an empty string"}},
 		{"a key instead of a path", tls(`{"certificate_file": "/c", "private_key_file": "-----BEGIN PRIVATE KEY-----\nc2VjcmV0"}`), []string{
 			"xds_servers[0].channel_creds[0].config.private_key_file: expected the path of a file, found the content of one"}},
 
@@ -143,14 +143,16 @@ func TestFaultMessages(t *testing.T) {
 			"client_default_listener_resource_name_template: expected a string, found a number",
 			"server_listener_resource_name_template: expected a string, found a list"}},
 
-		{"an unknown plugin", with(`"certificate_providers": {"p": {"plugin_name": "vault"}}`), []string{
-			`certificate_providers["p"].plugin_name: expected a certificate provider plugin that this program has, found "vault"; import the package that registers it, if only for its side effects (import _ "…")`}},
 		{"no plugin", with(`"certificate_providers": {"p": {"config": {}}}`), []string{
 			`certificate_providers["p"].plugin_name: expected the name of a certificate provider plugin, found nothing`}},
 		{"a plugin's configuration of a wrong type", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": "x"}}`), []string{
 			`certificate_providers["p"].config: expected an object, found a string`}},
-		{"a configuration the plugin refuses", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher"}}`), []string{
-			`certificate_providers["p"].config: expected a configuration that plugin "file_watcher" accepts; it says: pemfile: at least one credential file needs to be specified`}},
+		{"a configuration the plugin refuses", with(`"certificate_providers": {"p": {"plugin_name": "test-plugin", "config": {"refuse": true}}}`), []string{
+			`certificate_providers["p"].config: expected a configuration that plugin "test-plugin" accepts; it says: no`}},
+		{"a file watcher without files", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher"}}`), []string{
+			`certificate_providers["p"].config: expected certificate_file with private_key_file, ca_certificate_file or spiffe_trust_bundle_map_file, found none of them`}},
+		{"a file watcher with a key alone", with(`"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"private_key_file": "/k"}}}`), []string{
+			`certificate_providers["p"].config.certificate_file: expected the path of a file, as private_key_file is given, found nothing`}},
 		{"certificate providers of a wrong type", with(`"certificate_providers": {"p": 1}`), []string{`certificate_providers["p"]: expected an object, found a number`}},
 
 		{"constraints of a wrong type", with(`"dynamic_parameter_constraints": []`), []string{"dynamic_parameter_constraints: expected an object, found a list"}},
@@ -257,7 +259,7 @@ func TestFaultReportIsBounded(t *testing.T) {
 func TestFaultsShowNoSecrets(t *testing.T) {
 	t.Parallel()
 	plugin := func(config string) string {
-		return `{` + servers + `, "certificate_providers": {"p": {"plugin_name": "file_watcher", "config": ` + config + `}}}`
+		return `{` + servers + `, "certificate_providers": {"p": {"plugin_name": "test-decoder", "config": ` + config + `}}}`
 	}
 	tls := func(config string) string {
 		return `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "tls", "config": ` + config + `}]}]}`

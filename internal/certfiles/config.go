@@ -1,0 +1,122 @@
+// Package certfiles reads certificates, keys and roots from files, and reads them again
+// once they may have changed.
+//
+// It serves two keys of the bootstrap with the same files: credentials of type "tls" of a
+// management server (gRFC A65), and certificate providers of the plugin "file_watcher"
+// (gRFC A29), including SPIFFE trust bundle maps (gRFC A87). Package bootstrap parses the
+// configuration with [Parse]; handshakes get the material from a [certprovider.Provider].
+//
+// gRPC's own file_watcher, package pemfile, does not fit: while a file is missing or faulty
+// it blocks until the deadline of the handshake and does not name the file, and it ignores
+// trust bundle maps unless an environment variable is set.
+package certfiles
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/credentials/tls/certprovider"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/document"
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// PluginName is the name of the provider in certificate_providers (gRFC A29).
+const PluginName = "file_watcher"
+
+// defaultRefresh is the default of refresh_interval (gRFCs A29, A65).
+const defaultRefresh = 10 * time.Minute
+
+// Config names the files. A path is empty if the configuration does not have it.
+type Config struct {
+	// CA has trusted roots in PEM form. It is not read if SPIFFEBundleMap is set.
+	CA string
+	// SPIFFEBundleMap has the roots of each SPIFFE trust domain, in JSON (gRFC A87).
+	SPIFFEBundleMap string
+	// Certificate and Key have the identity in PEM form. Both or neither are set.
+	Certificate, Key string
+	// Refresh is how old the material may get before the files are read again.
+	Refresh time.Duration
+}
+
+// Parse reads a configuration, a JSON object. The error is a *faults.Faults with paths
+// relative to it, which repeats no values: they may be secrets that were pasted in place
+// of paths.
+func Parse(config json.RawMessage) (Config, error) {
+	found := new(faults.Faults)
+	v, err := document.ParseJSON(config, found)
+	if err != nil {
+		return Config{}, err
+	}
+	c := Config{Refresh: defaultRefresh}
+	if o := v.Object("ca_certificate_file", "spiffe_trust_bundle_map_file", "certificate_file", "private_key_file", "refresh_interval"); o.IsObject() {
+		c.parse(o)
+	}
+	return c, found.Err()
+}
+
+func (c *Config) parse(o document.Object) {
+	c.CA = parsePath(o.Field("ca_certificate_file"))
+	c.SPIFFEBundleMap = parsePath(o.Field("spiffe_trust_bundle_map_file"))
+	certificate, key := o.Field("certificate_file"), o.Field("private_key_file")
+	c.Certificate, c.Key = parsePath(certificate), parsePath(key)
+	const missing = "expected the path of a file, as %s is given, found nothing"
+	switch {
+	case certificate.Absent() && !key.Absent():
+		certificate.Fault("", missing, "private_key_file")
+	case !certificate.Absent() && key.Absent():
+		key.Fault("", missing, "certificate_file")
+	}
+	if refresh := o.Field("refresh_interval"); !refresh.Absent() {
+		c.Refresh = parseDuration(refresh)
+	}
+}
+
+func parsePath(v document.Value) string {
+	if v.Absent() {
+		return ""
+	}
+	path, ok := v.NonEmptyText("the path of a file")
+	if ok && (strings.ContainsAny(path, "\n\x00") || strings.Contains(path, "-----BEGIN")) {
+		v.Fault("", "expected the path of a file, found the content of one")
+	}
+	return path
+}
+
+func parseDuration(v document.Value) time.Duration {
+	const what = `a duration greater than 0 such as "600s"`
+	var d durationpb.Duration
+	switch err := protojson.Unmarshal(v.Raw(), &d); {
+	case !v.IsText():
+		v.Expected(what)
+	case err != nil:
+		v.Fault("", "expected %s, found a string that is no duration", what)
+	case d.AsDuration() <= 0:
+		v.Fault("", "expected %s, found one that is not", what)
+	}
+	return d.AsDuration()
+}
+
+// Empty reports whether no file is named.
+func (c Config) Empty() bool { return c == Config{Refresh: c.Refresh} }
+
+// Buildable returns the configuration in the form of gRPC's registry of certificate
+// providers. Providers built from equal configurations share their material.
+func (c Config) Buildable() *certprovider.BuildableConfig {
+	// The key must not be that of a provider of gRPC's own plugin for the same files.
+	key := fmt.Appendf(nil, "dynxds %q", []string{c.CA, c.SPIFFEBundleMap, c.Certificate, c.Key, c.Refresh.String()})
+	return certprovider.NewBuildableConfig(PluginName, key, func(opts certprovider.BuildOptions) certprovider.Provider {
+		files := c
+		if opts.WantRoot && !opts.WantIdentity {
+			files.Certificate, files.Key = "", ""
+		}
+		if opts.WantIdentity && !opts.WantRoot {
+			files.CA, files.SPIFFEBundleMap = "", ""
+		}
+		return NewProvider(files)
+	})
+}

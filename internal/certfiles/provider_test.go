@@ -1,0 +1,224 @@
+package certfiles
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/testca"
+)
+
+func configOf(f testca.Files) Config {
+	return Config{CA: f.CA, Certificate: f.Cert, Key: f.Key, Refresh: time.Minute}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		given, text string
+		want        Config
+		err         string
+	}{
+		{given: "nothing", text: `{}`, want: Config{Refresh: 10 * time.Minute}},
+		{given: "everything", text: `{"ca_certificate_file": "/ca", "spiffe_trust_bundle_map_file": "/map", "certificate_file": "/cert", "private_key_file": "/key",
+			"refresh_interval": "1.5s", "later": 1}`, want: Config{CA: "/ca", SPIFFEBundleMap: "/map", Certificate: "/cert", Key: "/key", Refresh: 1500 * time.Millisecond}},
+		{given: "a certificate without its key", text: `{"certificate_file": "/cert"}`,
+			err: "private_key_file: expected the path of a file, as certificate_file is given, found nothing"},
+		{given: "a key without its certificate", text: `{"private_key_file": "/key"}`,
+			err: "certificate_file: expected the path of a file, as private_key_file is given, found nothing"},
+		{given: "wrong types", text: `{"spiffe_trust_bundle_map_file": 5551234, "refresh_interval": 5551234}`,
+			err: "spiffe_trust_bundle_map_file: expected the path of a file, found a number\n" +
+				"refresh_interval: expected a duration greater than 0 such as \"600s\", found a number"},
+		{given: "a certificate in place of its path", text: `{"ca_certificate_file": "-----BEGIN 5551234"}`,
+			err: "ca_certificate_file: expected the path of a file, found the content of one"},
+		{given: "other wrong values", text: `{"ca_certificate_file": ["/c"], "spiffe_trust_bundle_map_file": "", "refresh_interval": "600"}`,
+			err: "ca_certificate_file: expected the path of a file, found a list\n" +
+				"spiffe_trust_bundle_map_file: expected the path of a file, found an empty string\n" +
+				"refresh_interval: expected a duration greater than 0 such as \"600s\", found a string that is no duration"},
+		{given: "no interval", text: `{"refresh_interval": "0s"}`,
+			err: "refresh_interval: expected a duration greater than 0 such as \"600s\", found one that is not"},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			got, err := Parse(json.RawMessage(test.text))
+			if test.err == "" {
+				if err != nil || got != test.want {
+					t.Errorf("got %+v and error %v, want %+v", got, err, test.want)
+				}
+				return
+			}
+			var list *faults.Faults
+			if !errors.As(err, &list) || err.Error() != test.err {
+				t.Errorf("got error %v, want the faults %s", err, test.err)
+			}
+		})
+	}
+}
+
+func TestErrorsNameTheFile(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	crt, key := ca.Leaf()
+	_, otherKey := ca.Leaf()
+	for _, test := range []struct {
+		given   string
+		prepare func(testca.Files)
+		want    func(testca.Files) string
+	}{
+		{"no CA file", func(d testca.Files) { os.Remove(d.CA) },
+			func(d testca.Files) string {
+				return "ca_certificate_file: stat " + d.CA + ": no such file or directory"
+			}},
+		{"a CA file without certificates", func(d testca.Files) { d.Write(d.CA, key) },
+			func(d testca.Files) string {
+				return "ca_certificate_file " + d.CA + ": expected certificates in PEM form, found none"
+			}},
+		{"no certificate", func(d testca.Files) { os.Remove(d.Cert) },
+			func(d testca.Files) string { return "certificate_file: stat " + d.Cert + ": no such file or directory" }},
+		{"no key", func(d testca.Files) { os.Remove(d.Key) },
+			func(d testca.Files) string { return "private_key_file: stat " + d.Key + ": no such file or directory" }},
+		{"another certificate's key", func(d testca.Files) { d.Write(d.Key, otherKey) },
+			func(d testca.Files) string {
+				return "certificate_file " + d.Cert + " with private_key_file " + d.Key + ": tls: private key does not match public key"
+			}},
+		{"a directory", func(d testca.Files) { os.Remove(d.Key); os.Mkdir(d.Key, 0o700) },
+			func(d testca.Files) string { return "private_key_file: " + d.Key + " is not a regular file" }},
+		{"a pipe without a writer", func(d testca.Files) { os.Remove(d.Key); syscall.Mkfifo(d.Key, 0o600) },
+			func(d testca.Files) string { return "private_key_file: " + d.Key + " is not a regular file" }},
+		{"a file that is too large", func(d testca.Files) { d.Write(d.Cert, bytes.Repeat([]byte("a"), 1<<20+1)) },
+			func(d testca.Files) string {
+				return "certificate_file: " + d.Cert + " has more than the 1048576 bytes that are allowed"
+			}},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			t.Parallel()
+			dir := testca.NewFiles(t)
+			dir.Write(dir.CA, ca.PEM())
+			dir.Write(dir.Cert, crt)
+			dir.Write(dir.Key, key)
+			test.prepare(dir)
+			_, err := NewProvider(configOf(dir)).KeyMaterial(t.Context())
+			if want := test.want(dir); err == nil || err.Error() != want {
+				t.Errorf("got error %v, want %s", err, want)
+			}
+		})
+	}
+}
+
+// material returns what the provider has, and fails the test on an error.
+func material(t *testing.T, p certprovider.Provider) *certprovider.KeyMaterial {
+	t.Helper()
+	m, err := p.KeyMaterial(t.Context())
+	if err != nil {
+		t.Fatalf("KeyMaterial failed: %v", err)
+	}
+	return m
+}
+
+// gRFC A29: refresh_interval "specifies how frequently the plugin should read the files".
+func TestMaterialRotatesAndGoodMaterialStays(t *testing.T) {
+	t.Parallel()
+	dir := testca.NewFiles(t)
+	synctest.Test(t, func(t *testing.T) {
+		dir.Issue(testca.New(t))
+		p := NewProvider(configOf(dir))
+		first := material(t, p)
+
+		newCA := testca.New(t)
+		dir.Issue(newCA)
+		time.Sleep(time.Minute - time.Nanosecond)
+		if material(t, p) != first {
+			t.Error("the files were read again before the interval was over")
+		}
+		time.Sleep(time.Nanosecond)
+		second := material(t, p)
+		if second.Roots.Equal(first.Roots) || bytes.Equal(second.Certs[0].Certificate[0], first.Certs[0].Certificate[0]) {
+			t.Error("the files were not read again after the interval")
+		}
+
+		// Given files of which only one has been replaced yet,
+		crt, key := newCA.Leaf()
+		dir.Write(dir.Cert, crt)
+		time.Sleep(time.Minute)
+		if material(t, p) != second {
+			t.Error("a certificate that does not fit its key replaced a good one")
+		}
+		// the next handshake finds the rest of them.
+		dir.Write(dir.Key, key)
+		if material(t, p) == second {
+			t.Error("the files were not read again after a failed attempt")
+		}
+	})
+}
+
+func TestBuildableReadsOnlyWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	dir := testca.NewFiles(t)
+	dir.Issue(testca.New(t))
+	build := func(opts certprovider.BuildOptions) certprovider.Provider {
+		p, err := configOf(dir).Buildable().Build(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		return p
+	}
+	both := material(t, build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true}))
+	if both.Roots == nil || len(both.Certs) != 1 {
+		t.Errorf("got %+v, want roots and an identity", both)
+	}
+	if again := material(t, build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true})); again != both {
+		t.Error("providers of equal configurations do not share their material")
+	}
+	os.Remove(dir.Key)
+	if m := material(t, build(certprovider.BuildOptions{WantRoot: true})); m.Roots == nil || m.Certs != nil {
+		t.Errorf("got %+v, want roots alone", m)
+	}
+	dir.Issue(testca.New(t))
+	os.Remove(dir.CA)
+	if m := material(t, build(certprovider.BuildOptions{WantIdentity: true})); m.Roots != nil || len(m.Certs) != 1 {
+		t.Errorf("got %+v, want an identity alone", m)
+	}
+}
+
+// gRFC A87: a map with an invalid entry is invalid, an empty one is valid; and the CA file
+// is ignored if there is a map.
+func TestBundleMapFiles(t *testing.T) {
+	t.Parallel()
+	dir := testca.NewFiles(t)
+	for _, test := range []struct{ given, text, err string }{
+		{"no bundles", `{"trust_domains": {}}`, ""},
+		{"one bundle", `{"trust_domains": {"example.org": ` + bundleOf(t, testca.New(t), "example.org") + `}, "later": 1}`, ""},
+		{"a bundle without roots", `{"trust_domains": {"example.org": {"spiffe_sequence": 1, "keys": []}}}`, ""},
+		{"no JSON", `-----BEGIN`, "invalid character '-' in numeric literal"},
+		{"no trust domains", `{"keys": []}`, "expected an object with the key trust_domains, found none"},
+		{"a bad name", `{"trust_domains": {"Example!": {"keys": []}}}`,
+			`trust domain "Example!": trust domain characters are limited to lowercase letters, numbers, dots, dashes, and underscores`},
+		{"a bundle without keys", `{"trust_domains": {"good.org": {"keys": []}, "example.org": {}}}`, `trust domain "example.org": spiffebundle: no authorities found`},
+	} {
+		t.Run(test.given, func(t *testing.T) {
+			file := fmt.Sprintf("%s.%s", dir.CA, strings.ReplaceAll(test.given, " ", "-"))
+			dir.Write(file, []byte(test.text))
+			m, err := NewProvider(Config{SPIFFEBundleMap: file, CA: "/nowhere"}).KeyMaterial(t.Context())
+			if test.err == "" {
+				if err != nil || m.SPIFFEBundleMap == nil || m.Roots != nil {
+					t.Errorf("got %+v and error %v, want a bundle map alone", m, err)
+				}
+				return
+			}
+			if want := "spiffe_trust_bundle_map_file " + file + ": " + test.err; err == nil || err.Error() != want {
+				t.Errorf("got error %v, want %s", err, want)
+			}
+		})
+	}
+}
