@@ -2,50 +2,7 @@ package controlplane_test
 
 import (
 	"testing"
-
-	"google.golang.org/protobuf/proto"
-
-	"github.com/dynxds/dynxds/internal/xdsmsg"
 )
-
-// Envoy, "How the client specifies what resources to return" and "Incremental
-// xDS".
-func TestDelta_Wildcard(t *testing.T) {
-	t.Parallel()
-	resources := []proto.Message{
-		xdsmsg.DefaultListener("l1", "r1"), xdsmsg.DefaultListener("l2", "r1"),
-		cluster("c1"), cluster("c2"),
-		xdsmsg.RouteConfig("r1", "*"), xdsmsg.SimpleEndpoints("c1", "127.0.0.1:1"),
-	}
-	tests := []struct {
-		name  string
-		given string // the type
-		when  *deltaRequest
-		then  []string // the content of the response, nil if none comes
-	}{
-		{"first Listener request without names", lds, &deltaRequest{}, []string{"l1", "l2"}},
-		{"first Cluster request without names", cds, &deltaRequest{}, []string{"c1", "c2"}},
-		{"explicit star", cds, &deltaRequest{ResourceNamesSubscribe: []string{"*"}}, []string{"c1", "c2"}},
-		{"star and names", cds, &deltaRequest{ResourceNamesSubscribe: []string{"*", "c1", "c9"}}, []string{"c1", "c2", "-c9"}},
-		{"a name only", cds, &deltaRequest{ResourceNamesSubscribe: []string{"c2"}}, []string{"c2"}},
-		{"first request that only unsubscribes", cds, &deltaRequest{ResourceNamesUnsubscribe: []string{"c1"}}, nil},
-		{"first request that unsubscribes from star", cds, &deltaRequest{ResourceNamesUnsubscribe: []string{"*"}}, nil},
-		{"first RouteConfiguration request without names", rds, &deltaRequest{}, nil},
-		{"first ClusterLoadAssignment request without names", eds, &deltaRequest{}, nil},
-		{"star of a type without wildcard", eds, &deltaRequest{ResourceNamesSubscribe: []string{"*"}}, []string{"-*"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, c := startDelta(t, resources...)
-			tt.when.TypeUrl = tt.given
-			c.send(tt.when)
-			if tt.then != nil {
-				c.want(tt.given, tt.then...)
-			}
-			c.fence()
-		})
-	}
-}
 
 // Envoy, "How the client specifies what resources to return", the example for
 // the incremental variant, request by request.

@@ -94,7 +94,7 @@ func TestTP2_DPDSExample(t *testing.T) {
 	})
 }
 
-// RefreshDPDS asks for the clients that it is told to, and a new function replaces
+// RefreshDPDS applies to the given name and clients, and a new function replaces
 // the answers of the old one.
 func TestStore_RefreshDPDS(t *testing.T) {
 	t.Parallel()

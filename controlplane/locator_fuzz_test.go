@@ -22,10 +22,9 @@ func fuzzLocator(name, key, value string) *discoverypb.ResourceLocator {
 	return &discoverypb.ResourceLocator{Name: name, DynamicParameterConstraints: c.ToProto()}
 }
 
-// FuzzLocators feeds a SotW and a delta stream with requests of any content that
-// may have locators, among updates of the variants that they name. It holds the
-// store's index, and what is kept of each choice, against a look at all variants,
-// and sees that nothing is left of streams that ended.
+// FuzzLocators sends requests with any locators to a SotW and a delta stream, between updates of their
+// variants. It compares the store's index and choices with a search of all variants, and checks that
+// ended streams leave nothing.
 func FuzzLocators(f *testing.F) {
 	faulty := &discoverypb.ResourceLocator{Name: "a", DynamicParameterConstraints: &discoverypb.DynamicParameterConstraints{
 		KeyConstraints: map[string]*discoverypb.DynamicParameterConstraints_KeyConstraints{"k": {}},
@@ -59,7 +58,7 @@ func FuzzLocators(f *testing.F) {
 		sotwStore, deltaStore := NewStore(), NewStore()
 		p, d := newTestSotW(sotwStore), newTestDelta(deltaStore)
 		for i := range 4 {
-			// Then without what came first, and with the one for the other.
+			// The second half unsubscribes.
 			if i == 2 {
 				sotwRequest.ResourceLocators = sotwRequest.GetResourceLocators()[len(sotwRequest.GetResourceLocators())/2:]
 				deltaRequest.ResourceLocatorsSubscribe, deltaRequest.ResourceLocatorsUnsubscribe = deltaRequest.GetResourceLocatorsUnsubscribe(), deltaRequest.GetResourceLocatorsSubscribe()
@@ -84,18 +83,13 @@ func FuzzLocators(f *testing.F) {
 			checkIndex(t, deltaStore, d.stream)
 		}
 		for store, s := range map[*Store]*stream{sotwStore: p.stream, deltaStore: d.stream} {
-			store.release(s)
-			for typeURL, table := range store.tables {
-				if len(table.asks) > 0 {
-					t.Fatalf("%s: subscriptions are left", typeURL)
-				}
-			}
+			checkRelease(t, store, s)
 		}
 	})
 }
 
-// acceptable says whether the stream goes on, and fails the test if it ended with
-// a code that no request should lead to.
+// acceptable reports whether the stream continues. It fails the test if the stream ended with a code
+// other than for invalid requests.
 func acceptable(t *testing.T, err error) bool {
 	t.Helper()
 	if c := status.Code(err); c != codes.OK && c != codes.InvalidArgument && c != codes.ResourceExhausted {
@@ -104,7 +98,7 @@ func acceptable(t *testing.T, err error) bool {
 	return err == nil
 }
 
-// setVariants stores variants under the names of locators, and takes some away.
+// setVariants stores and deletes variants under the names of locators.
 func setVariants(t *testing.T, store *Store, typeURL string, locators []*discoverypb.ResourceLocator, value int) {
 	t.Helper()
 	for i, l := range locators {

@@ -140,7 +140,51 @@ func TestRequestWithoutTypeEndsTheStream(t *testing.T) {
 	})
 }
 
-// A client that asks for everything learns that there is nothing.
+// Envoy, "How the client specifies what resources to return" and "Incremental xDS".
+func TestWildcard(t *testing.T) {
+	tests := []struct {
+		name, typeURL string
+		first         *deltaRequest // a SotW client requests the names to subscribe to
+		then          []string      // the content of the response, nil if none comes
+		missing       []string      // content of a delta response before that
+	}{
+		{"first Listener request without names", lds, &deltaRequest{}, []string{"l1", "l2"}, nil},
+		{"first Cluster request without names", cds, &deltaRequest{}, []string{"c1", "c2"}, nil},
+		{"explicit star", cds, &deltaRequest{ResourceNamesSubscribe: []string{"*"}}, []string{"c1", "c2"}, nil},
+		{"star and names", cds, &deltaRequest{ResourceNamesSubscribe: []string{"*", "c1", "c9"}}, []string{"c1", "c2"}, []string{"-c9"}},
+		{"a name only", cds, &deltaRequest{ResourceNamesSubscribe: []string{"c2"}}, []string{"c2"}, nil},
+		{"first request that only unsubscribes", cds, &deltaRequest{ResourceNamesUnsubscribe: []string{"c1"}}, nil, nil},
+		{"first request that unsubscribes from star", cds, &deltaRequest{ResourceNamesUnsubscribe: []string{"*"}}, nil, nil},
+		{"first RouteConfiguration request without names", rds, &deltaRequest{}, nil, nil},
+		{"first ClusterLoadAssignment request without names", eds, &deltaRequest{}, nil, nil},
+		{"star of a type without wildcard", eds, &deltaRequest{ResourceNamesSubscribe: []string{"*"}}, nil, []string{"-*"}},
+	}
+	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
+		for _, tt := range tests {
+			subscribe, unsubscribe := tt.first.ResourceNamesSubscribe, tt.first.ResourceNamesUnsubscribe
+			if protocol == controlplane.ProtocolSotW && unsubscribe != nil {
+				continue
+			}
+			t.Log(tt.name)
+			s := startServer(t)
+			s.set(t, xdsmsg.DefaultListener("l1", "r1"), xdsmsg.DefaultListener("l2", "r1"), cluster("c1"), cluster("c2"),
+				xdsmsg.RouteConfig("r1", "*"), xdsmsg.SimpleEndpoints("c1", "127.0.0.1:1"))
+			c, want := open(s), tt.then
+			if delta, ok := c.(*deltaClient); ok {
+				delta.send(&deltaRequest{TypeUrl: tt.typeURL, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe})
+				want = slices.Concat(tt.missing, want)
+			} else {
+				c.subscribe(tt.typeURL, subscribe...)
+			}
+			if want != nil {
+				wantReply(t, c, tt.typeURL, want...)
+			}
+			c.fence()
+		}
+	})
+}
+
+// A client that subscribes to everything learns that there is nothing.
 func TestEmptyWildcardIsAnswered(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol controlplane.Protocol, open func(*testServer) peer) {
 		for name, names := range map[string][]string{"legacy": nil, "star": {"*"}} {

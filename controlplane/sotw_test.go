@@ -24,42 +24,7 @@ func changed(name, alt string) *clusterpb.Cluster {
 	return c
 }
 
-// Envoy, "How the client specifies what resources to return".
-func TestSotW_Wildcard(t *testing.T) {
-	t.Parallel()
-	resources := []proto.Message{
-		xdsmsg.DefaultListener("l1", "r1"), xdsmsg.DefaultListener("l2", "r1"),
-		cluster("c1"), cluster("c2"),
-		xdsmsg.RouteConfig("r1", "*"), xdsmsg.SimpleEndpoints("c1", "127.0.0.1:1"),
-	}
-	tests := []struct {
-		name  string
-		given string   // the type
-		when  []string // the names of the first request
-		then  []string // the names in the response, nil if none comes
-	}{
-		{"first Listener request without names", lds, nil, []string{"l1", "l2"}},
-		{"first Cluster request without names", cds, nil, []string{"c1", "c2"}},
-		{"explicit star", cds, []string{"*"}, []string{"c1", "c2"}},
-		{"star and a name", cds, []string{"*", "c1"}, []string{"c1", "c2"}},
-		{"a name only", cds, []string{"c2"}, []string{"c2"}},
-		{"first RouteConfiguration request without names", rds, nil, nil},
-		{"first ClusterLoadAssignment request without names", eds, nil, nil},
-		{"star of a type without wildcard", eds, []string{"*"}, nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, c := startSotW(t, resources...)
-			c.subscribe(tt.given, tt.when...)
-			if tt.then != nil {
-				c.want(tt.given, tt.then...)
-			}
-			c.fence()
-		})
-	}
-}
-
-// Envoy, same place: the legacy wildcard ends with the first name, for good.
+// Envoy, "How the client specifies what resources to return": the legacy wildcard ends with the first name, for good.
 func TestSotW_WildcardEndsWithFirstName(t *testing.T) {
 	s, c := startSotW(t, cluster("c1"), cluster("c2"))
 
