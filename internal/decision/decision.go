@@ -30,7 +30,7 @@ type Decision struct {
 	Version uint64
 	// Method is the full method that the application called,
 	// "/package.Service/Method".
-	Method string
+	Method  string
 	Cluster string // the cluster that the RPC goes to
 	Extra   *Extra // what only some RPCs have, or nil
 
