@@ -73,7 +73,7 @@ func ExampleDialOptions() {
 }
 
 // The blank import (or this package for any reason), and another bootstrap for one
-// channel. Channels tells how the channel is configured, Dump what its client holds.
+// channel. Channels has the state of the channel, Dump that of its client.
 func ExampleNewBuilder() {
 	bootstrap, stop := startMesh("new-builder")
 	defer stop()
@@ -99,7 +99,7 @@ func ExampleNewBuilder() {
 	}
 	for _, client := range dynxds.Dump() {
 		if client.Node.GetId() != "new-builder" {
-			continue // another example's, which is about to end
+			continue // another example's, which is ending
 		}
 		for _, resource := range client.Resources {
 			fmt.Println(resource.TypeURL, resource.Name, resource.State)
@@ -126,7 +126,7 @@ func ExampleSetConstraints() {
 	}
 	fmt.Println(dynxds.SetConstraints(clusters), clusters.For("envoy.config.cluster.v3.Cluster"))
 
-	// Without any again.
+	// Remove them.
 	fmt.Println(dynxds.SetConstraints(dynparam.ByType{}))
 	// Output:
 	// <nil> {shards in [4-6] or [11-15]}

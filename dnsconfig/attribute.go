@@ -18,20 +18,17 @@ const (
 // which is the concatenation of its character strings (RFC 4408, 3.1.3). found is false if no
 // record has the attribute. More than one is an error that names them.
 func Find(records []string) (value string, found bool, err error) {
-	var places []int
-	for i, r := range records {
-		name, v, ok := splitAttribute(r)
-		if !ok || !strings.EqualFold(name, attribute) {
-			continue
-		}
-		if places = append(places, i); len(places) == 1 {
-			value = v
+	var having []string
+	for _, r := range records {
+		if name, v, ok := splitAttribute(r); ok && strings.EqualFold(name, attribute) {
+			having, value = append(having, r), v
 		}
 	}
-	if len(places) > 1 {
-		return "", false, manyAttributes(records, places)
+	if len(having) > 1 {
+		return "", false, fmt.Errorf("%d TXT records have the attribute %s, but only one may: %s; remove all but one",
+			len(having), attribute, enumerate(having, ", ", abbreviate))
 	}
-	return value, len(places) == 1, nil
+	return value, len(having) == 1, nil
 }
 
 // splitAttribute splits a TXT record by RFC 1464, section 2: the first "=" that is not quoted
@@ -71,19 +68,17 @@ const maxName = 255
 // maxListed bounds the items that one error or log line lists.
 const maxListed = 5
 
-func manyAttributes(records []string, places []int) error {
-	var b strings.Builder
-	for i, place := range places {
+// enumerate writes items for an error or a log line, up to maxListed of them.
+func enumerate[T any](items []T, separator string, text func(T) string) string {
+	var parts []string
+	for i, item := range items {
 		if i == maxListed {
-			fmt.Fprintf(&b, ", and %d more", len(places)-i)
+			parts = append(parts, fmt.Sprintf("and %d more", len(items)-i))
 			break
 		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(abbreviate(records[place]))
+		parts = append(parts, text(item))
 	}
-	return fmt.Errorf("%d TXT records have the attribute %s, but only one may: %s; remove all but one", len(places), attribute, b.String())
+	return strings.Join(parts, separator)
 }
 
 // abbreviate quotes a text, or the beginning of a long one.

@@ -165,12 +165,8 @@ func (f *faults) unexpected(values map[string]json.RawMessage) {
 		}
 	}
 	slices.Sort(names)
-	for i, name := range names {
-		if i == maxListed {
-			*f = append(*f, fmt.Sprintf("%d more unexpected fields", len(names)-i))
-			return
-		}
-		*f = append(*f, "unexpected field "+abbreviate(name))
+	if len(names) > 0 {
+		*f = append(*f, enumerate(names, "; ", func(name string) string { return "unexpected field " + abbreviate(name) }))
 	}
 }
 

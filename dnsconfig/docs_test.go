@@ -8,7 +8,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestManual: the zone file of the manual says what the text around it says.
+// TestManual: the zone file of the manual means what the manual says.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/dns.md")

@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/dnsconfig"
 )
 
-// The pieces by themselves: which service config the TXT records of a name give a client.
+// The steps by themselves: the service config that the TXT records of a name have for a client.
 // A channel does the same for a target of the scheme "dnsconfig".
 func Example() {
 	// What DNS has under dnsconfig.Prefix + "echo.example.com", by net.LookupTXT.
@@ -27,7 +27,7 @@ func Example() {
 		return
 	}
 	for _, void := range list.Void {
-		fmt.Printf("choice %d is left out: %v\n", void.Index, void.Reason)
+		fmt.Printf("choice %d is void: %v\n", void.Index, void.Reason)
 	}
 	for _, draw := range []int{9, 10} {
 		choice := list.Choose(dnsconfig.Client{Language: "go", Draw: draw})
@@ -35,7 +35,7 @@ func Example() {
 	}
 	// Output:
 	// true <nil>
-	// choice 1 is left out: percentage: expected an integer from 0 to 100, written without sign, fraction, exponent or quotes; found "\"all\""
+	// choice 1 is void: percentage: expected an integer from 0 to 100, written without sign, fraction, exponent or quotes; found "\"all\""
 	// draw 9: choice 0: {"loadBalancingConfig": [{"round_robin": {}}]}
 	// draw 10: choice 2: {}
 }

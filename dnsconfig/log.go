@@ -3,7 +3,6 @@ package dnsconfig
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // log logs a result, unless it equals the last one.
@@ -13,7 +12,8 @@ func (j *joint) log(r *Result) {
 	}
 	j.logged = r
 	if len(r.Void) > 0 {
-		logger.Warningf("%s: %d choices of the service config are void: %s", r.Name, len(r.Void), listVoid(r.Void))
+		logger.Warningf("%s: %d choices of the service config are void: %s", r.Name, len(r.Void),
+			enumerate(r.Void, "; ", func(v VoidChoice) string { return fmt.Sprintf("[%d]: %v", v.Index, v.Reason) }))
 	}
 	switch r.Outcome {
 	case OutcomeChosen:
@@ -50,19 +50,4 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-func listVoid(void []VoidChoice) string {
-	var b strings.Builder
-	for i, v := range void {
-		if i == maxListed {
-			fmt.Fprintf(&b, "; and %d more", len(void)-i)
-			break
-		}
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "[%d]: %v", v.Index, v.Reason)
-	}
-	return b.String()
 }

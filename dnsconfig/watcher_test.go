@@ -32,7 +32,7 @@ type scene struct {
 	times   []time.Duration // of look-ups, since the beginning
 }
 
-// watch runs a test with a watcher that has begun its first look-up.
+// watch runs a test with a watcher that has started its first look-up.
 func watch(t *testing.T, records []string, err error, test func(*testing.T, *scene)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{began: time.Now(), records: records, err: err}

@@ -10,14 +10,14 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// quiet is a watcher that takes note of nothing.
+// quiet is a watcher that ignores everything.
 type quiet struct{}
 
 func (quiet) ResourceChanged(_ any, _ error, done func()) { done() }
 func (quiet) AmbientError(_ error, done func())           { done() }
 
-// BenchmarkMove changes the constraints of all watches of a type at once. ns/watch
-// is the same for any number of them: the time is linear.
+// BenchmarkMove changes the constraints of all watches of a type. Its time is linear: ns/watch
+// does not depend on their number.
 func BenchmarkMove(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -36,8 +36,7 @@ func BenchmarkMove(b *testing.B) {
 	}
 }
 
-// BenchmarkEvent is one update of a resource on its way up, where nothing is
-// constrained.
+// BenchmarkEvent is one update of a resource without constraints.
 func BenchmarkEvent(b *testing.B) {
 	f := newFixture(b)
 	f.Watch(xdsresource.ClusterType, "c", quiet{})
@@ -59,7 +58,7 @@ func (nothing) WatchLocator(*xdsclient.ResourceType, string, dynparam.Constraint
 	return func() {}
 }
 
-// BenchmarkWatch starts and stops a watch where nothing is constrained.
+// BenchmarkWatch starts and stops a watch without constraints.
 func BenchmarkWatch(b *testing.B) {
 	w := dpdswrapper.New(nothing{newFakeClient(b, config())}).ForTarget("")
 	b.ReportAllocs()

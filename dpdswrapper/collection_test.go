@@ -45,8 +45,8 @@ func (c *crowd) AmbientError(m xdsclient.Member, err error, done func()) {
 	c.addCall("ambient", m, nil, err, done)
 }
 
-// collected makes a fixture whose layer above has, with the constraint v=1, the
-// members that are given, and moves it to v=2.
+// collected makes a fixture whose layer above has the given members, with the constraint v=1,
+// and moves it to v=2.
 func collected(t *testing.T, members ...string) (f *fixture, above *crowd, old, running *fakeWatch) {
 	t.Helper()
 	f, above = newFixture(t, authorities), new(crowd)
@@ -76,8 +76,8 @@ func (w *fakeWatch) whole(err error) {
 	w.once(func(done func()) { w.collection.CollectionChanged(err, done) })
 }
 
-// TP2, "Server-Specified Constraints": resubscribing is invisible to the layer above.
-// It keeps the members it has until those of the new constraints are there.
+// TP2, "Server-Specified Constraints": the layer above does not see the resubscription. It keeps
+// its members until those of the new constraints arrive.
 func TestCollectionMovesWithoutAGap(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x", "y")
@@ -102,7 +102,7 @@ func TestMemberOfBothCollectionsStays(t *testing.T) {
 	above.expect(t, "member x{v=1} = again", "whole")
 }
 
-// What is said of the collection as a whole in place of the new members.
+// Errors of the collection as a whole, in place of its new members.
 func TestErrorsOfANewCollection(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -123,7 +123,7 @@ func TestErrorsOfANewCollection(t *testing.T) {
 			running.whole(test.err)
 			above.expect(t, test.want)
 			running.whole(nil)
-			if test.void { // the members were void already
+			if test.void { // it withdrew the members
 				above.expect(t, "whole")
 			} else {
 				above.expect(t, "member x{v=1}: does not exist", "whole")
@@ -132,8 +132,8 @@ func TestErrorsOfANewCollection(t *testing.T) {
 	}
 }
 
-// An error of the new server for a member that the layer above has from the old one
-// leaves it in use, unless it withdraws it.
+// An error of the new leg for a member of the old one is ambient, unless it withdraws the
+// member.
 func TestErrorsOfAMemberDuringAMove(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x", "y")
@@ -155,8 +155,8 @@ func TestLateCallsForAnOldCollectionAreDropped(t *testing.T) {
 	above.expect(t)
 }
 
-// done of the answer that ends a move is called when the layer above is done with
-// all that it brought, each of which may be called again.
+// done of the answer that ends a move is called when all of the resulting calls are done, each
+// maybe repeatedly.
 func TestDoneOfACollectionThatMoved(t *testing.T) {
 	t.Parallel()
 	_, above, _, running := collected(t, "x", "y")

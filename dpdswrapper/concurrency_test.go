@@ -38,13 +38,12 @@ func (w *serialWatcher) AmbientError(_ error, done func()) {
 
 func (w *serialWatcher) enter() {
 	if w.in.Add(1) != 1 {
-		w.t.Error("the watcher is called by two at a time")
+		w.t.Error("the watcher is called concurrently")
 	}
 }
 
-// The calls to one watcher are serial, across the watches below of before and
-// after a move, even if the client below calls each watcher from a goroutine of
-// its own. Each call below is done with once, whatever becomes of it.
+// The calls to one watcher are serial, also across a move, even if the client below calls each
+// watcher from its own goroutine. The done of each call is called once.
 func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities)
@@ -83,7 +82,7 @@ func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 	if calls.Load() != dones.Load() {
 		t.Errorf("%d calls below, done with %d times", calls.Load(), dones.Load())
 	}
-	// In the end everyone has the variant of its last constraints.
+	// In the end each watcher has the variant of its last constraints.
 	f.wrapper.SetConstraints(only(clusterType, "v", "last"))
 	for _, b := range slices.Clone(f.live) {
 		if b.typ == xdsresource.ClusterType {
@@ -98,7 +97,7 @@ func TestCallsAreSerialUnderConcurrentMovesAndStops(t *testing.T) {
 	}
 }
 
-// busyWatcher stays in its first call until the test lets it go.
+// busyWatcher blocks its first call until the test releases it.
 type busyWatcher struct {
 	began, end chan struct{}
 	calls      chan any
@@ -115,8 +114,7 @@ func (w *busyWatcher) ResourceChanged(value any, _ error, done func()) {
 
 func (w *busyWatcher) AmbientError(error, func()) {}
 
-// The last call of the old watch below is still under way when the first of the new
-// one comes: that waits.
+// The first call of the new watch below waits for the last one of the old watch.
 func TestNewVariantWaitsForTheCallOfTheOldOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -131,12 +129,12 @@ func TestNewVariantWaitsForTheCallOfTheOldOne(t *testing.T) {
 	select {
 	case value := <-w.calls:
 		w.calls <- value
-	case <-time.After(20 * time.Millisecond): // what does not happen cannot be waited for
+	case <-time.After(20 * time.Millisecond): // the absence of a call cannot be waited for
 	}
 	close(w.end)
 	calls.Wait()
 	if first, second := <-w.calls, <-w.calls; first != "old" || second != "new" {
-		t.Errorf("the watcher was told %v and then %v", first, second)
+		t.Errorf("the watcher got %v and then %v", first, second)
 	}
 }
 

@@ -7,7 +7,7 @@
 //
 // # Where constraints come from
 //
-// For each type of resource, constraints are merged by key. The later of this list take
+// For each type of resource, constraints are merged by key. Later ones of this list take
 // precedence:
 //
 //  1. the node's metadata: node_metadata_constraints of the bootstrap;

@@ -98,8 +98,7 @@ func TestAmbientErrorOfDPDSKeepsItsConstraints(t *testing.T) {
 	f.expect("+Listener " + name("a", listenerType, "late") + " {v=1}")
 }
 
-// gRFC A88: an error in the place of the resource withdraws it, and so its
-// constraints.
+// gRFC A88: an error in place of the resource withdraws it, and so its constraints.
 func TestDPDSThatIsWithdrawnTakesItsConstraintsWithIt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities)
@@ -123,8 +122,8 @@ func TestOnlyTheTypesWhoseConstraintsChangedAreMoved(t *testing.T) {
 	// Given the same constraints in another order, then nothing moves.
 	f.dpds("for-a", byType(map[string]dynparam.Constraints{clusterType: exact("v", "1"), listenerType: exact("v", "1")}))
 	f.expect()
-	// Given other constraints for clusters and for a type that nobody watches,
-	// then exactly the clusters move, each as a whole.
+	// Given other constraints for clusters and for a type without watches, then exactly the
+	// clusters move.
 	f.dpds("for-a", byType(map[string]dynparam.Constraints{
 		listenerType: exact("v", "1"), clusterType: exact("v", "2"), "nobody.Watches": exact("v", "1")}))
 	f.expect("[",

@@ -13,9 +13,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// oracle says in the plainest way what a wrapper has to do: it knows the
-// constraints in force and, for each watch, what the layer above has and with
-// which move it came.
+// oracle is the simplest model of a wrapper: it has the constraints in force and, for each
+// watch, whether the layer above has a resource, and whether that is an old one.
 type oracle struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -46,8 +45,8 @@ var (
 	oracleErrs  = []error{errGone, errNotFound, errDenied, errInternal, errInvalid, errUnreachable, errTimeout}
 )
 
-// TestModel takes random steps and compares, after each, the watches below with
-// the oracle's, and what the layer above was told with what it should have been.
+// TestModel takes random steps. After each it compares the watches below, and the calls to the
+// layer above, with those of the oracle.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -147,7 +146,7 @@ func (o *oracle) answerDPDS() {
 	}
 }
 
-// answer says something of a resource that is watched.
+// answer gives a watched resource an answer.
 func (o *oracle) answer() {
 	var running []*oracleWatch
 	for _, w := range o.watches {
@@ -184,10 +183,10 @@ func (o *oracle) answer() {
 	w.above.expect(o.t, want)
 }
 
-// below finds the watch below of a watch: they are told apart by what they tell.
+// below finds the watch below of a watch, by the watcher that it calls.
 func (o *oracle) below(w *oracleWatch) *fakeWatch {
 	for _, b := range o.f.live {
-		if b.typ == w.typ && b.name == w.name && b.constraints.Equal(w.constraints) && o.tells(b, w) {
+		if b.typ == w.typ && b.name == w.name && b.constraints.Equal(w.constraints) && o.calls(b, w) {
 			return b
 		}
 	}
@@ -195,8 +194,8 @@ func (o *oracle) below(w *oracleWatch) *fakeWatch {
 	return nil
 }
 
-// tells reports whether a watch below is that of a watch, by an ambient error.
-func (o *oracle) tells(b *fakeWatch, w *oracleWatch) bool {
+// calls reports whether a watch below calls the watcher of a watch, by an ambient error.
+func (o *oracle) calls(b *fakeWatch, w *oracleWatch) bool {
 	b.ambient(errRefused)
 	found := len(w.above.calls) > 0
 	for _, x := range o.watches {
@@ -230,7 +229,7 @@ func (o *oracle) update() {
 	}
 }
 
-// check compares the watches below, and that nobody was told anything unasked.
+// check compares the watches below, and checks that there were no other calls.
 func (o *oracle) check() {
 	var want, got []string
 	for authority := range o.dpds {

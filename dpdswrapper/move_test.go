@@ -22,9 +22,8 @@ func moved(t *testing.T) (*fixture, *above, func()) {
 	return f, w, stop
 }
 
-// The layer above keeps the old resource until the new variant answers; if that
-// answer is that it is not this client's, the old one is withdrawn, and any other
-// error is an ambient one.
+// The layer above keeps the old resource until the new variant answers. An error that the
+// client does not have it withdraws the old one; any other error is ambient.
 func TestAnswerOfTheNewVariant(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -73,7 +72,7 @@ func TestWithdrawnIsWithdrawn(t *testing.T) {
 	w.expect(t, "!PermissionDenied", "!unreachable")
 }
 
-// Without a resource to keep, errors are what they are.
+// Without an old resource, errors are not ambient.
 func TestErrorsOfAMoveWithoutAnOldResource(t *testing.T) {
 	t.Parallel()
 	for _, before := range []error{nil, errUnreachable} {
@@ -98,7 +97,7 @@ func TestAmbientErrorsPassThrough(t *testing.T) {
 	w.expect(t, "new", "~unreachable")
 }
 
-// The last call of the watch below that was stopped may still be on its way.
+// The last calls of a stopped watch below may be late.
 func TestLateCallsForAnOldVariantAreDropped(t *testing.T) {
 	t.Parallel()
 	f, w := newFixture(t, authorities), new(above)
@@ -172,7 +171,7 @@ func TestDoneIsPassedDown(t *testing.T) {
 	expect(1, 1)
 }
 
-// A watcher may do to its watch what it wants while it is called.
+// A watcher may stop or start watches, and set constraints, while it is called.
 func TestWatchersMayCallBack(t *testing.T) {
 	t.Parallel()
 	t.Run("stop", func(t *testing.T) {

@@ -26,8 +26,7 @@ func TestOwnConstraintsHoldForAllNames(t *testing.T) {
 	f.expect("+Cluster " + name("x", clusterType, "c") + " {env=prod, shard=1, zone=z2}")
 }
 
-// Constraints are merged by key: metadata, bootstrap, program, DPDS; the later
-// wins.
+// Constraints are merged by key: metadata, bootstrap, program, DPDS. The later take precedence.
 func TestPrecedenceOfConstraints(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities, ownConstraints)
@@ -41,13 +40,13 @@ func TestPrecedenceOfConstraints(t *testing.T) {
 	// What DPDS says of the same key hides changes below.
 	f.wrapper.SetConstraints(only(dynparam.AnyType, "shard", "4", "program", "p"))
 	f.expect()
-	// The zero value takes back what the program set.
+	// The zero value removes what the program set.
 	f.wrapper.SetConstraints(dynparam.ByType{})
 	f.expect("[", "+Cluster "+clusterA+" {env=prod, shard=3, zone=z2}", "-Cluster "+clusterA+" {env=prod, program=p, shard=3, zone=z2}", "]")
 }
 
-// The DPDS resource depends on who asks, not on the locator.
-func TestDPDSIsAskedForWithoutConstraints(t *testing.T) {
+// The DPDS resource depends on the client, not on the locator.
+func TestDPDSIsRequestedWithoutConstraints(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities, ownConstraints)
 	f.Watch(xdsresource.ClusterType, clusterA, new(above))
@@ -67,7 +66,7 @@ func TestConstraintsSetAtRunTimeMoveExactlyTheirTypes(t *testing.T) {
 	f.find("Cluster c").change("all", nil)
 	f.expect("+Listener l", "+Cluster c", "+DPDS for-a")
 	f.wrapper.SetConstraints(only(clusterType, "shard", "1"))
-	// What waits for DPDS goes on waiting, and starts with both.
+	// A watch that waits for DPDS still waits, and starts with both.
 	f.expect("[", "+Cluster c {shard=1}", "-Cluster c", "]")
 	f.dpds("for-a", only(clusterType, "v", "1"))
 	f.expect("[", "+Cluster "+clusterA+" {shard=1, v=1}", "]")

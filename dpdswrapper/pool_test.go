@@ -41,7 +41,7 @@ func TestOneWrapperPerFingerprint(t *testing.T) {
 	fresh, releaseFresh := acquire(t, "fingerprint")
 	defer releaseFresh()
 	if fresh == one {
-		t.Error("the wrapper of a client that is closed is used again")
+		t.Error("the wrapper of a closed client is reused")
 	}
 }
 
@@ -52,8 +52,8 @@ func TestAcquireNeedsABootstrap(t *testing.T) {
 	}
 }
 
-// Constraints that the program sets apply to the wrapper of their bootstrap,
-// before and after it is made, and those for one bootstrap win over those for all.
+// Constraints that the program sets apply to the wrapper of their bootstrap, also if it is
+// created later. Those for one bootstrap take precedence over those for all.
 //
 // It is not parallel, as it sets constraints for the whole process.
 func TestConstraintsOfTheProgram(t *testing.T) {
@@ -84,7 +84,7 @@ func TestConstraintsOfTheProgram(t *testing.T) {
 	expect(w, exact("shard", "2"))
 	dpdswrapper.SetConstraints(cfg, dynparam.ByType{})
 	expect(w, exact("shard", "3"))
-	// Nothing is left of a bootstrap that nobody uses.
+	// Nothing is left of an unused bootstrap.
 	release()
 	if dpdswrapper.Remembered(cfg) {
 		t.Error("the pool does not forget")

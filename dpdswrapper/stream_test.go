@@ -22,8 +22,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// adsServer is a server of TP2's messages that passes on what it is asked, and sends what it is told
-// to.
+// adsServer is a server of TP2's messages that exposes requests, and sends given responses.
 type adsServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	requests  chan *discoveryv3.DiscoveryRequest
@@ -74,9 +73,9 @@ func (s *adsServer) request(t *testing.T) *discoveryv3.DiscoveryRequest {
 	}
 }
 
-// Over a real stream: the DPDS resource, which is named by its wrapper, comes
-// first, and then all that waited for it, with its constraints and one request for each
-// type. When it changes, the type whose constraints changed moves with one request.
+// Over a real stream, the DPDS resource, which is named by its wrapper, is requested first, then
+// all that waited for it, with its constraints and one request per type. When it changes, the
+// type whose constraints changed moves with one request.
 func TestDPDSOverAStream(t *testing.T) {
 	t.Parallel()
 	ads := &adsServer{requests: make(chan *discoveryv3.DiscoveryRequest, 100), responses: make(chan *discoveryv3.DiscoveryResponse)}

@@ -8,8 +8,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient"
 )
 
-// gRFC A71 has a client for each target: what a channel watches is watched for its target,
-// also after a move. A DPDS resource, which is for all of them, is not.
+// gRFC A71 has a client per target: the watches of a channel are for its target, also after a
+// move. A DPDS resource is for all targets.
 func TestWatchesAreForTheTarget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, authorities)

@@ -116,11 +116,7 @@ func (b *builder) Build(target grpcresolver.Target, cc grpcresolver.ClientConn, 
 	if err != nil {
 		return nil, err
 	}
-	record := channels.RecordOf(channel.ClientConn())
-	q := &request{
-		config: b.config, target: target, cc: cc, opts: opts, channel: channel,
-		record: record, dns: newDNSSource(target, cc, opts, channel, record),
-	}
+	q := newRequest(b.config, target, cc, opts, channel)
 	r, err := q.resolve()
 	switch {
 	case err == nil:
@@ -143,6 +139,12 @@ type request struct {
 	channel *grpcbridge.Channel
 	record  *channels.Record
 	dns     *dnsSource
+}
+
+func newRequest(config func() (*bootstrap.Config, error), target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel) *request {
+	q := &request{config: config, target: target, cc: cc, opts: opts, channel: channel, record: channels.RecordOf(channel.ClientConn())}
+	q.dns = newDNSSource(q)
+	return q
 }
 
 // failure returns the error of RPCs because of err.
@@ -171,19 +173,13 @@ func (q *request) resolve() (*xdsResolver, error) {
 	detach := client.Attach(q.target.String(), q.opts.MetricsRecorder)
 	usesXDS := grpcbridge.UsesXDS(q.opts.DialCreds, q.opts.CredsBundle)
 	return newResolver(resolverConfig{
-		cc:        q.cc,
-		channel:   q.channel,
-		client:    client.ForTarget(q.target.String()),
-		release:   func() { detach(); release() },
-		listener:  listener,
-		authority: q.opts.Authority,
-		secure:    secure(q.opts),
-		usesXDS:   usesXDS,
-		metrics:   q.opts.MetricsRecorder,
-		policy:    config.DNSFallback,
-		noDNS:     usesXDS && !config.DNSFallbackGiven,
-		record:    q.record,
-		dns:       q.dns,
+		request:  q,
+		client:   client.ForTarget(q.target.String()),
+		release:  func() { detach(); release() },
+		listener: listener,
+		usesXDS:  usesXDS,
+		policy:   config.DNSFallback,
+		noDNS:    usesXDS && !config.DNSFallbackGiven,
 	}), nil
 }
 

@@ -142,11 +142,18 @@ func TestRPCsThatWaitAreNotFailedByTheMoveToDNS(t *testing.T) {
 	}
 }
 
+// newOnDNS is a standIn whose channel uses DNS, as there is no Listener.
+func newOnDNS(t *testing.T, opts ...grpc.DialOption) *standIn {
+	t.Helper()
+	s := newStandIn(t, notFound, opts...)
+	s.refuse(xdsclient.KindDoesNotExist)
+	s.expect("without a Listener", s.dns, channels.DNS)
+	return s
+}
+
 func TestMoveToXDSWaitsForAWholeConfiguration(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, notFound)
-	s.refuse(xdsclient.KindDoesNotExist)
-	s.expect("no Listener", s.dns, channels.DNS)
+	s := newOnDNS(t)
 	s.giveListener()
 	s.expect("a Listener", s.dns, channels.DNS)
 	s.give("RouteConfiguration R", nil, failure(xdsclient.KindDoesNotExist, "no routes"))
@@ -162,9 +169,7 @@ func TestAnswersToAChannelOnDNSChangeNothing(t *testing.T) {
 	for _, answer := range answers {
 		t.Run(answer.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStandIn(t, notFound)
-			s.refuse(xdsclient.KindDoesNotExist)
-			s.expect("at first", s.dns, channels.DNS)
+			s := newOnDNS(t)
 			s.giveListener()
 			s.give(s.listener(), nil, answer.err)
 			s.expect("after the answer", s.dns, channels.DNS)
@@ -235,9 +240,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 	idling := grpc.WithIdleTimeout(300 * time.Millisecond)
 	t.Run("DNS", func(t *testing.T) {
 		t.Parallel()
-		s := newStandIn(t, notFound, idling)
-		s.refuse(xdsclient.KindDoesNotExist)
-		s.expect("at first", s.dns, channels.DNS)
+		s := newOnDNS(t, idling)
 		since, lines := s.status().Since, logged.Count(s.cc.Target(), "resolved by DNS")
 		for range 3 {
 			awaitIdle(t, s.cc)
@@ -264,9 +267,7 @@ func TestModeOutlivesIdlePeriods(t *testing.T) {
 	})
 	t.Run("DNS under another policy", func(t *testing.T) {
 		t.Parallel()
-		s := newStandIn(t, notFound, idling)
-		s.refuse(xdsclient.KindDoesNotExist)
-		s.expect("at first", s.dns, channels.DNS)
+		s := newOnDNS(t, idling)
 		awaitIdle(t, s.cc)
 		s.channelBuilder.policy = never
 		s.refuse(xdsclient.KindDoesNotExist)

@@ -19,12 +19,9 @@ import (
 // xDS share one resolver.ClientConn, which belongs to dnsSource from start until handOver or
 // close.
 type dnsSource struct {
-	cc      grpcresolver.ClientConn
-	channel *grpcbridge.Channel
-	record  *channels.Record
-	target  grpcresolver.Target // of the scheme "dnsconfig"
-	opts    grpcresolver.BuildOptions
-	runner  *passOn
+	*request
+	target grpcresolver.Target // of the scheme "dnsconfig"
+	runner *passOn
 
 	// mu is held while gRPC takes an update of DNS, or the first of xDS, during which it
 	// does not call back.
@@ -44,16 +41,12 @@ const (
 	dnsOver                    // xDS has taken over, or the resolver is closed
 )
 
-func newDNSSource(target grpcresolver.Target, cc grpcresolver.ClientConn, opts grpcresolver.BuildOptions, channel *grpcbridge.Channel, record *channels.Record) *dnsSource {
+func newDNSSource(q *request) *dnsSource {
 	// The target's authority is one of xDS, not a DNS server.
-	target.URL = url.URL{Scheme: dnsconfig.Scheme, Path: "/" + target.Endpoint()}
+	target := grpcresolver.Target{URL: url.URL{Scheme: dnsconfig.Scheme, Path: "/" + q.target.Endpoint()}}
 	return &dnsSource{
-		cc:      cc,
-		channel: channel,
-		record:  record,
-		target:  target,
-		opts:    opts,
-		runner:  &passOn{channel: channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint()},
+		request: q, target: target,
+		runner: &passOn{channel: q.channel.ClientConn(), version: versions.Add(1), endpoint: target.Endpoint()},
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/grpclog"
 	grpcresolver "google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
@@ -13,7 +12,6 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/configselector"
 	"github.com/dynxds/dynxds/internal/channels"
-	"github.com/dynxds/dynxds/internal/grpcbridge"
 	"github.com/dynxds/dynxds/xdsclient"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
@@ -25,19 +23,13 @@ var logger = grpclog.Component("dynxds")
 var versions atomic.Uint64
 
 type resolverConfig struct {
-	cc        grpcresolver.ClientConn
-	channel   *grpcbridge.Channel
-	client    xdsclient.Client
-	release   func()
-	listener  string // the name of the Listener
-	authority string // the channel's authority, which chooses the virtual host
-	secure    bool   // the channel's credentials check the authority
-	usesXDS   bool   // the channel leaves the security of connections to the control plane
-	metrics   stats.MetricsRecorder
-	policy    bootstrap.DNSFallback
-	noDNS     bool // DNS may not be used, whatever policy says: errCredentials
-	record    *channels.Record
-	dns       *dnsSource
+	*request
+	client   xdsclient.Client
+	release  func()
+	listener string // the name of the Listener
+	usesXDS  bool   // the channel leaves the security of connections to the control plane
+	policy   bootstrap.DNSFallback
+	noDNS    bool // DNS may not be used, whatever policy says: errCredentials
 }
 
 // xdsResolver is the resolver of one channel, between idle periods. It publishes the
@@ -64,9 +56,9 @@ func newResolver(c resolverConfig) *xdsResolver {
 	r := &xdsResolver{
 		resolverConfig: c,
 		serviceConfig:  c.cc.ParseServiceConfig(balancer.ServiceConfig),
-		rpcs:           configselector.NewChannel(c.channel.ClientConn(), c.authority, c.secure, c.metrics),
+		rpcs:           configselector.NewChannel(c.channel.ClientConn(), c.opts.Authority, secure(c.opts), c.opts.MetricsRecorder),
 	}
-	r.graph = newGraph(c.client, c.listener, c.authority, r.changed)
+	r.graph = newGraph(c.client, c.listener, c.opts.Authority, r.changed)
 	r.graph.usesXDS = c.usesXDS
 	r.resume()
 	r.graph.start()

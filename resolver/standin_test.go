@@ -54,11 +54,10 @@ func (b *channelBuilder) Build(target grpcresolver.Target, cc grpcresolver.Clien
 	if err != nil {
 		return nil, err
 	}
-	record := channels.RecordOf(channel.ClientConn())
+	opts.Authority = "authority"
 	r := newResolver(resolverConfig{
-		cc: cc, channel: channel, client: b.transport, release: func() {},
-		listener: target.Endpoint(), authority: "authority", policy: b.policy,
-		record: record, dns: newDNSSource(target, cc, opts, channel, record),
+		request: newRequest(nil, target, cc, opts, channel), client: b.transport, release: func() {},
+		listener: target.Endpoint(), policy: b.policy,
 	})
 	b.mu.Lock()
 	defer b.mu.Unlock()

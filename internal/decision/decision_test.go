@@ -77,7 +77,7 @@ func TestAuthorityFor(t *testing.T) {
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	plain := &decision.Decision{Context: t.Context()}
-	plain.Drop() // There is nobody to tell.
+	plain.Drop() // It has no effect.
 	d := &decision.Decision{Context: t.Context(), Extra: new(decision.Extra)}
 	if d.Dropped() || plain.Dropped() {
 		t.Error("dropped from the start")

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"container/list"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -47,20 +48,15 @@ const (
 	jitter     = 0.2
 )
 
-// limitLocked sets the limits to the shortest ones of the watches.
+// limitLocked sets the limits to the shortest ones of the watches, of which there are some.
 func (l *lookup) limitLocked() {
-	first := true
-	var limits Limits
+	l.limits = Limits{Least: math.MaxInt64}
 	for w := range l.watches {
-		if first || w.limits.Least < limits.Least {
-			limits.Least = w.limits.Least
+		l.limits.Least = min(l.limits.Least, w.limits.Least)
+		if r := w.limits.Refresh; r > 0 && (l.limits.Refresh == 0 || r < l.limits.Refresh) {
+			l.limits.Refresh = r
 		}
-		if r := w.limits.Refresh; r > 0 && (limits.Refresh == 0 || r < limits.Refresh) {
-			limits.Refresh = r
-		}
-		first = false
 	}
-	l.limits = limits
 }
 
 func (l *lookup) ask() {

@@ -121,9 +121,8 @@ func TestQueriesAreNotRemembered(t *testing.T) {
 
 func TestWhatIsRememberedPerMethodIsBounded(t *testing.T) {
 	t.Parallel()
-	// Given 2,000 routes that are told apart by a header in each of 40
-	// services, more than there is room for; then RPCs of all of them still
-	// get their route.
+	// Given 2,000 routes that differ by a header in each of 40 services, more than there is
+	// room for; then RPCs of all of them still get their route.
 	var routes []Route
 	const services, tenants = 40, 2_000
 	for i := range services {
@@ -233,5 +232,22 @@ func TestConcurrentRPCsRememberTheSame(t *testing.T) {
 	wg.Wait()
 	if paths, _ := remembers(table); paths != 200 {
 		t.Errorf("%d methods are remembered, want each of 200 once", paths)
+	}
+}
+
+// BenchmarkManyMethods is what sharing shortlists is for: 10,000 routes by tenant, and RPCs of
+// 100 methods, whose shortlists would not have room for each of them.
+func BenchmarkManyMethods(b *testing.B) {
+	var routes []Route
+	for n := range 10_000 {
+		routes = append(routes, byTenant("/", fmt.Sprint(n)))
+	}
+	table := newTable(routes...)
+	i := 0
+	for b.Loop() {
+		i++
+		if table.find(RPC{Method: methodOf(i % 100), Metadata: tenantOf("5000")}) != 5000 {
+			b.Fatal("wrong route")
+		}
 	}
 }
