@@ -152,7 +152,7 @@ func (ch *channel) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 // publish is a new snapshot: the last one's clusters with the changes, and
 // cluster for every RPC. The two parts of it go out in the order that the
 // resolver would choose, or in the other, as no order may matter.
-func (ch *channel) publish(cluster string, changes map[string]*balancer.ClusterState, balancerFirst ...bool) {
+func (ch *channel) publish(cluster string, changes states, balancerFirst ...bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	s := *ch.state

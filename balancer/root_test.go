@@ -45,7 +45,7 @@ func test(t *testing.T, run func(*testing.T, *tree)) { subtest(run)(t) }
 func subtest(run func(*testing.T, *tree)) func(*testing.T) { return lbtest.Subtest(newTree, run) }
 
 // changed returns clusters with the changes; nil removes one.
-func changed(clusters pmap.Map[*balancer.ClusterState], changes map[string]*balancer.ClusterState) pmap.Map[*balancer.ClusterState] {
+func changed(clusters pmap.Map[*balancer.ClusterState], changes states) pmap.Map[*balancer.ClusterState] {
 	edit := clusters.Edit()
 	for name, c := range changes {
 		if c == nil {
@@ -59,7 +59,7 @@ func changed(clusters pmap.Map[*balancer.ClusterState], changes map[string]*bala
 
 // update gives the policy a State of the next version, with last's clusters
 // except for the changes.
-func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*balancer.State)) error {
+func (tr *tree) update(changes states, more ...func(*balancer.State)) error {
 	s := tr.last
 	s.Version++
 	s.Clusters = changed(s.Clusters, changes)
@@ -140,7 +140,7 @@ func TestPickRules(t *testing.T) {
 			want: grpcbalancer.ErrNoSubConnAvailable.Error()},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
-			tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+			tr.update(states{"a": serving("a:1")})
 			tr.reach("a", "a:1")
 			given := tc.given
 			if given == nil {
@@ -191,7 +191,7 @@ func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
 		{"all failed", map[string]lbtest.Reach{"b": lbtest.Refused, "c": lbtest.Refused}, 0, connectivity.TransientFailure},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
-			clusters := make(map[string]*balancer.ClusterState)
+			clusters := make(states)
 			for name, r := range tc.reach {
 				tr.Network.Set(name+":1", r)
 				clusters[name] = serving(name + ":1")
@@ -257,7 +257,7 @@ func TestResolverError(t *testing.T) {
 		if _, isStatus := status.FromError(err); isStatus || !strings.Contains(err.Error(), "no bootstrap") {
 			t.Errorf("before any State a pick fails with %v, want a plain error with the reason", err)
 		}
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+		tr.update(states{"a": serving("a:1")})
 		tr.reach("a", "a:1")
 		tr.policy.ResolverError(errors.New("lost contact"))
 		tr.reach("a", "a:1")
@@ -266,7 +266,7 @@ func TestResolverError(t *testing.T) {
 
 func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		clusters := make(map[string]*balancer.ClusterState)
+		clusters := make(states)
 		for i := range 1000 {
 			clusters[fmt.Sprint("c", i)] = serving(fmt.Sprintf("c%d:1", i), fmt.Sprintf("c%d:2", i))
 		}
@@ -283,7 +283,7 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "c500:1", "c500:2")
 		// An update to a cluster that no RPC asked for opens nothing either.
-		tr.update(map[string]*balancer.ClusterState{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
+		tr.update(states{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
 		lingered()
 		tr.ExpectOpen("open connections after an update", "c500:2", "c500:3")
 	})
@@ -292,7 +292,7 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.policy.ExitIdle() // before any State there is nothing to connect
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")},
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")},
 			func(s *balancer.State) { s.Default = []string{"a", "c", "unknown"} })
 		tr.policy.ExitIdle()
 		synctest.Wait()
@@ -305,7 +305,7 @@ func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 
 func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")},
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1")},
 			func(s *balancer.State) { s.Default, s.Connect = []string{"b"}, true })
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "b:1")
@@ -314,12 +314,12 @@ func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
 
 func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
 		tr.reach("a", "a:1")
 		before := tr.subConn("a")
-		tr.update(map[string]*balancer.ClusterState{"b": serving("b:2"), "c": serving("c:1")})
-		tr.update(map[string]*balancer.ClusterState{"b": nil})
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")}) // new pointers, same content
+		tr.update(states{"b": serving("b:2"), "c": serving("c:1")})
+		tr.update(states{"b": nil})
+		tr.update(states{"a": serving("a:1")}) // new pointers, same content
 		synctest.Wait()
 		if tr.subConn("a") != before {
 			t.Error("cluster a was connected anew")
@@ -342,10 +342,10 @@ func lingered() {
 // An RPC may have been given a connection a moment before that is given up.
 func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
 		tr.reach("a", "a:1")
 		tr.reach("b", "b:1")
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:2"), "b": nil})
+		tr.update(states{"a": serving("a:2"), "b": nil})
 		tr.reach("a", "a:2")
 		time.Sleep(balancer.Linger - time.Millisecond)
 		synctest.Wait()
@@ -357,7 +357,7 @@ func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
 
 func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "dormant": serving("d:1")})
+		tr.update(states{"a": serving("a:1"), "dormant": serving("d:1")})
 		tr.reach("a", "a:1")
 		old := tr.CC.State().Picker
 		openAtPush := -1
@@ -366,7 +366,7 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 				openAtPush = len(tr.CC.Open())
 			}
 		}
-		tr.update(map[string]*balancer.ClusterState{"a": nil, "dormant": nil})
+		tr.update(states{"a": nil, "dormant": nil})
 		lingered()
 		if openAtPush != 1 {
 			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
@@ -387,7 +387,7 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 
 func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		clusters := make(map[string]*balancer.ClusterState)
+		clusters := make(states)
 		var names []string
 		for i := range 100 {
 			name := fmt.Sprint("c", i)
@@ -408,7 +408,7 @@ func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.Network.Set("b:1", lbtest.Silent)
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
 		tr.reach("a", "a:1")
 		tr.pick("b")
 		synctest.Wait()

@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -27,7 +26,7 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 				for i := range addrs {
 					addrs[i] = fmt.Sprintf("a%d:1", i)
 				}
-				tr.update(map[string]*balancer.ClusterState{"c": with(policy, serving(addrs...))})
+				tr.update(states{"c": with(policy, serving(addrs...))})
 				d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: "c", Extra: &decision.Extra{RPC: hash(7)}}
 				var addr string
 				var err error

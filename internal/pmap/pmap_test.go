@@ -315,12 +315,10 @@ func TestReadersDoNotSeeEdits(t *testing.T) {
 	wg.Wait()
 }
 
-var sizes = []int{1, 100, 10_000, 100_000}
-
-func BenchmarkGet(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m, k := numbered(n), key(n/2)
+func BenchmarkMap(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000, 100_000} {
+		m, k := numbered(n), key(n/2)
+		b.Run(fmt.Sprintf("get/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, ok := m.Get(k); !ok {
@@ -328,31 +326,20 @@ func BenchmarkGet(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-func BenchmarkChangeOne(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m, k := numbered(n), key(n/2)
+		b.Run(fmt.Sprintf("change/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			m := m
 			for i := 0; b.Loop(); i++ {
 				e := m.Edit()
 				e.Set(k, -1-i)
 				m = e.Map()
 			}
 		})
-	}
-}
-
-func BenchmarkDiffOne(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m := numbered(n)
-			e := m.Edit()
-			e.Set(key(n/2), -1)
-			changed := e.Map()
+		b.Run(fmt.Sprintf("diff/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			e := m.Edit()
+			e.Set(k, -1)
+			changed := e.Map()
 			for b.Loop() {
 				found := 0
 				changed.Diff(m, func(string, int, int, bool, bool) { found++ })

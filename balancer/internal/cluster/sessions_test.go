@@ -278,10 +278,7 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1", "b:1", "c:1"))
-		config.Cluster.Outliers = &xdsresource.OutlierDetection{
-			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
-			FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
-		}
+		config.Cluster.Outliers = ejecting(10)
 		f.update(config)
 		f.expectFor("before", []string{"b:1"}, "b:1")
 		for range 20 {
