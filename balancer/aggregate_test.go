@@ -44,12 +44,11 @@ func TestAggregateClusterInTheTree(t *testing.T) {
 		tr.reach("A", "c:1")
 		tr.update(states{"A": nil})
 		time.Sleep(balancer.Linger)
-		tr.ExpectOpen("the aggregate cluster is gone")
+		tr.ExpectOpen("the aggregate cluster was removed")
 	})
 }
 
-// A cluster becomes an aggregate one, and the other way round, without an RPC
-// that has to wait.
+// A cluster becomes an aggregate one, and the other way round, without RPCs that wait.
 func TestClusterChangesItsKind(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.update(states{"A": serving("a:1")})
@@ -69,9 +68,8 @@ func TestClusterChangesItsKind(t *testing.T) {
 	})
 }
 
-// An error of the cluster is the end of all that served it, whatever kind it was
-// of and was to become.
-func TestErrorEndsAClusterOfAnyKind(t *testing.T) {
+// An error ends everything that has served the cluster, of either kind.
+func TestErrorClosesClusterOfAnyKind(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		given         string

@@ -50,8 +50,8 @@ func bigCluster() *balancer.ClusterState {
 	return c
 }
 
-// readyPicker returns the picker of a tree of n clusters, one of which is a
-// bigCluster that is connected, and the context of an RPC to it.
+// readyPicker returns the picker of a tree of n clusters, one of which is a connected
+// bigCluster, and the context of an RPC to it.
 func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grpcbalancer.Picker, context.Context) {
 	tb.Helper()
 	tr := newTree(tb)
@@ -68,7 +68,7 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 		tb.Fatal(err)
 	}
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
-	// A ring connects the endpoint of the hash when it is asked for it.
+	// A ring connects the endpoint of the hash when an RPC needs it.
 	for {
 		if err := pickAndEnd(tr.CC.State().Picker, grpcbalancer.PickInfo{Ctx: d}); err == nil {
 			break
@@ -89,7 +89,7 @@ func (h hash) Hash() (uint64, bool) { return uint64(h), true }
 
 type wrapped struct{}
 
-// pickAndEnd is all that an RPC asks of the picker.
+// pickAndEnd is an RPC as the picker sees it.
 func pickAndEnd(p grpcbalancer.Picker, info grpcbalancer.PickInfo) error {
 	result, err := p.Pick(info)
 	if err == nil {
@@ -109,8 +109,7 @@ func ringHash(c *xdsresource.Cluster) {
 	c.LBPolicy, c.AcrossLocalities = xdsresource.PolicyRingHash, true
 }
 
-// A pick through the whole tree takes no lock and allocates nothing, also if it is counted
-// for load reports.
+// A pick through the whole tree allocates nothing, also if it is counted for load reports.
 func TestPickAllocatesNothing(t *testing.T) {
 	store := load.NewStore(nil)
 	for name, edit := range map[string]func(*xdsresource.Cluster){
@@ -182,7 +181,7 @@ func BenchmarkPick(b *testing.B) {
 	}
 }
 
-// discard is a ClientConn that keeps nothing of what it is told.
+// discard is a ClientConn that drops all updates.
 type discard struct{ *lbtest.ClientConn }
 
 func (discard) UpdateState(grpcbalancer.State) {}
@@ -224,8 +223,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// What the tree itself keeps of a cluster that no RPC asked for; the resources
-// are the resolver's.
+// An idle cluster costs the tree little; its resources are the resolver's.
 func TestIdleClusterIsSmall(t *testing.T) {
 	const n, limit = 10000, 1024
 	state := &balancer.State{Version: 1, Clusters: changed(pmap.Map[*balancer.ClusterState]{}, manyClusters(n))}

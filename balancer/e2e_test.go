@@ -95,8 +95,8 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 	ch.await(connectivity.Ready)
 }
 
-// The core of the version rule: whatever order the parts of a snapshot arrive
-// in, no RPC fails because clusters come, go, and change place.
+// The version rule: in whatever order the parts of a snapshot arrive, no RPC fails because
+// clusters are added, removed and reordered.
 func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 	t.Parallel()
 	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
@@ -110,10 +110,10 @@ func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 		switch rand.IntN(3) {
 		case 0: // moves to a new cluster and drops the old one, in one snapshot
 			changes[now] = nil
-		case 1: // the new cluster comes a snapshot early
+		case 1: // the new cluster is added a snapshot early
 			ch.publish(now, changes, rand.IntN(2) == 0)
 			changes = states{now: nil}
-		case 2: // the old cluster goes a snapshot late, with new endpoints before
+		case 2: // the old cluster is removed a snapshot late, with new endpoints before
 			ch.publish(next, changes, rand.IntN(2) == 0)
 			ch.publish(next, states{now: serving(addrs[0])}, rand.IntN(2) == 0)
 			changes = states{now: nil, next: serving(addrs[1], addrs[2])}
@@ -199,7 +199,7 @@ func TestErrorsThatRPCsSee(t *testing.T) {
 				}
 			}
 
-			// An RPC that waits for ready gets through once it is mended.
+			// An RPC that waits for ready succeeds once the configuration works.
 			answer := make(chan error, 1)
 			go func() {
 				_, err := ch.call(grpc.WaitForReady(true))

@@ -84,9 +84,9 @@ var flips = []struct {
 	}},
 }
 
-// However often it changes where RPCs go, an endpoint has two connections at most:
-// one that was given up is taken up again when its endpoint comes back.
-func TestConnectionsThatWereGivenUpAreTakenUpAgain(t *testing.T) {
+// However often RPCs move, an endpoint has two connections at most: one that lingers is used
+// again when its endpoint returns.
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	for _, f := range flips {
 		t.Run(f.name, subtest(func(t *testing.T, tr *tree) {
@@ -112,7 +112,7 @@ func TestConnectionsThatWereGivenUpAreTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A connection is not kept for longer than it lingers, and none that has failed is.
+// A connection lingers only once after its last use, and not after it has failed.
 func TestConnectionsLingerOnce(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		a := states{"c": serving("a:1")}
@@ -138,8 +138,8 @@ func TestConnectionsLingerOnce(t *testing.T) {
 	})
 }
 
-// A connection that takes longer than the time between two changes comes about.
-func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
+// A connection that takes longer than the time between two changes is established.
+func TestSlowConnectionIsReused(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.Network.Set("a:1", lbtest.Silent)
 		for i := range 10 {
@@ -158,9 +158,8 @@ func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
 	})
 }
 
-// TestFlippingOverRealConnections counts what the system counts: connections that
-// backends accept, goroutines and file descriptors. It is not parallel because of
-// the latter.
+// TestFlippingOverRealConnections counts connections that backends accept, goroutines and file
+// descriptors, for which it cannot be parallel.
 func TestFlippingOverRealConnections(t *testing.T) {
 	const backends, changes = 10, 100
 	var sets [2][]string
@@ -199,7 +198,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 				if i == 4 || i == changes {
 					before, filesBefore := goroutines, files
 					goroutines, files = runtime.NumGoroutine(), openFiles()
-					// Of both ends of each connection.
+					// Both ends of each connection.
 					if i == changes && (goroutines > 2*before || files > 2*filesBefore) {
 						t.Errorf("%d goroutines and %d files after %d changes; after 4 there were %d and %d",
 							goroutines, files, i, before, filesBefore)
@@ -217,7 +216,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 	}
 }
 
-// openFiles is 0 where the system does not say.
+// openFiles returns 0 where the system does not tell.
 func openFiles() int {
 	files, _ := os.ReadDir("/proc/self/fd")
 	return len(files)

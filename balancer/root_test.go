@@ -282,7 +282,7 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 		}
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "c500:1", "c500:2")
-		// An update to a cluster that no RPC asked for opens nothing either.
+		// An update of a cluster without RPCs opens no connection either.
 		tr.update(states{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
 		lingered()
 		tr.ExpectOpen("open connections after an update", "c500:2", "c500:3")
@@ -303,7 +303,7 @@ func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	})
 }
 
-func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
+func TestStateWithConnectConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.update(states{"a": serving("a:1"), "b": serving("b:1")},
 			func(s *balancer.State) { s.Default, s.Connect = []string{"b"}, true })
@@ -322,7 +322,7 @@ func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
 		tr.update(states{"a": serving("a:1")}) // new pointers, same content
 		synctest.Wait()
 		if tr.subConn("a") != before {
-			t.Error("cluster a was connected anew")
+			t.Error("cluster a was connected again")
 		}
 	})
 }
@@ -332,15 +332,14 @@ func (tr *tree) subConn(cluster string) *lbtest.SubConn {
 	return tr.SubConn(&decision.Decision{Context: context.Background(), Version: tr.last.Version, Cluster: cluster})
 }
 
-// lingered waits, in the time of a synctest bubble, until the connections that
-// were given up are shut down.
+// lingered waits, in a synctest bubble, until connections no longer linger.
 func lingered() {
 	time.Sleep(balancer.Linger)
 	synctest.Wait()
 }
 
-// An RPC may have been given a connection a moment before that is given up.
-func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
+// An RPC may get a connection just before its last use ends.
+func TestConnectionLingersAfterItsLastUse(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
 		tr.reach("a", "a:1")
@@ -374,7 +373,7 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 		if open := tr.CC.Open(); len(open) != 0 {
 			t.Errorf("connections %v outlived their cluster", open)
 		}
-		// A pick that still holds the old picker must not bring a cluster back.
+		// A pick with the old picker must not restore a cluster.
 		for _, name := range []string{"a", "dormant"} {
 			old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: name}})
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// What one endpoint costs that fails and comes back does not depend on how many others
-// there are, where the policy is ours. It counts what the process allocates, and is
-// therefore not parallel.
-func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
+// An endpoint that fails and recovers costs the same however many others there are, with the
+// policies that are ours. The test counts what the process allocates, and is therefore not
+// parallel.
+func TestCostOfOneChangedEndpoint(t *testing.T) {
 	for _, policy := range []string{xdsresource.PolicyRandom, xdsresource.PolicyRingHash} {
 		t.Run(policy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 				}
 				runtime.ReadMemStats(&after)
 				if bytes := (after.TotalAlloc - before.TotalAlloc) / changes; bytes > limit {
-					t.Errorf("an endpoint that fails and comes back allocates %d bytes, want %d at most", bytes, limit)
+					t.Errorf("an endpoint that fails and recovers allocates %d bytes, want %d at most", bytes, limit)
 				}
 			})
 		})

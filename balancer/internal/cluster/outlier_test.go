@@ -94,7 +94,7 @@ func (s spread) Hash() (uint64, bool) {
 	return uint64(s) * 0x9e3779b97f4a7c15, true
 }
 
-// gRFC A75: outlier detection is one for all priorities of a cluster.
+// gRFC A75: outlier detection covers all priorities of a cluster together.
 func TestEjectionOfAWholePriorityFailsOver(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		c := by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1"))

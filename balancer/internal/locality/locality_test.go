@@ -102,10 +102,10 @@ func TestLocalityKeepsItsConnectionsOverUpdates(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
 		kept := pickSubConn(t, f, "a:1")
-		// Another order, weight and neighbour.
+		// Another order, weight and neighbor.
 		f.update(at("c", 2, "c:1"), at("a", 8, "a:1"))
 		if got := pickSubConn(t, f, "a:1"); got != kept {
-			t.Error("the locality was connected anew")
+			t.Error("the locality was connected again")
 		}
 		f.ExpectOpen("open connections", "a:1", "c:1")
 		f.ExpectCounts("10 picks by the new weights", 10, map[string]int{"a:1": 8, "c:1": 2})
@@ -160,12 +160,12 @@ func TestConnectionThatEndsIsMadeAgain(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Up)
 		time.Sleep(lbtest.Backoff)
 		synctest.Wait()
-		f.ExpectCounts("3 picks after it came back", 3, map[string]int{"a:1": 3})
+		f.ExpectCounts("3 picks after it can be reached again", 3, map[string]int{"a:1": 3})
 	})
 }
 
-// A ring connects when an RPC comes; one locality among several must not wait
-// for an RPC that it does not get.
+// A ring connects when it is picked. One of several localities must not wait for that, as it
+// may get no pick.
 func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.updateTo(locality.Config{LeafPolicy: xdsresource.PolicyRingHash,
