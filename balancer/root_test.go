@@ -204,9 +204,7 @@ func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
 				tr.pick(name)
 			}
 			synctest.Wait()
-			if got := tr.CC.State().ConnectivityState; got != tc.want {
-				t.Errorf("the channel is %v, want %v", got, tc.want)
-			}
+			tr.ExpectState(tc.name, tc.want)
 		}))
 	}
 }
@@ -297,9 +295,7 @@ func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 		tr.policy.ExitIdle()
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "a:1", "c:1")
-		if got := tr.CC.State().ConnectivityState; got != connectivity.Ready {
-			t.Errorf("the channel is %v, want READY", got)
-		}
+		tr.ExpectState("after ExitIdle", connectivity.Ready)
 	})
 }
 
@@ -370,17 +366,13 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 		if openAtPush != 1 {
 			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
 		}
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Errorf("connections %v outlived their cluster", open)
-		}
+		tr.ExpectOpen("the cluster was removed")
 		// A pick with the old picker must not restore a cluster.
 		for _, name := range []string{"a", "dormant"} {
 			old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: name}})
 		}
 		synctest.Wait()
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Errorf("a pick with the old picker connected %v", open)
-		}
+		tr.ExpectOpen("a pick with the old picker")
 	})
 }
 
@@ -415,9 +407,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		tr.policy.Close()
 		synctest.Wait()
 		updates := tr.CC.Updates()
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Errorf("connections %v outlived the policy", open)
-		}
+		tr.ExpectOpen("closed")
 		old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: "c"}})
 		tr.policy.ExitIdle()
 		time.Sleep(time.Hour)

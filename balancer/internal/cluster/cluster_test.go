@@ -87,9 +87,7 @@ func TestOutcomeOfRPCsByResources(t *testing.T) {
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
 			f.update(tc.config)
-			if got := f.CC.State().ConnectivityState; got != tc.state {
-				t.Errorf("state is %v, want %v", got, tc.state)
-			}
+			f.ExpectState(tc.name, tc.state)
 			f.Expect(tc.name, tc.want)
 		}))
 	}

@@ -77,9 +77,7 @@ func TestStateOfTheLocalitiesTogether(t *testing.T) {
 			f.Network.Set("a:1", tc.a)
 			f.Network.Set("b:1", tc.b)
 			f.update(at("a", 9, "a:1"), at("b", 1, "b:1"))
-			if got := f.CC.State().ConnectivityState; got != tc.state {
-				t.Errorf("state is %v, want %v", got, tc.state)
-			}
+			f.ExpectState(tc.name, tc.state)
 			got := f.Counts(10)
 			if tc.picks != nil {
 				if diff := cmp.Diff(tc.picks, got); diff != "" {
@@ -143,9 +141,7 @@ func TestLocalityWithoutUsableEndpointGetsNoRPC(t *testing.T) {
 				t.Errorf("without any usable endpoint a pick gives %q", outcome)
 			}
 		}
-		if open := f.CC.Open(); len(open) != 0 {
-			t.Errorf("connections %v are open to endpoints that may not be used", open)
-		}
+		f.ExpectOpen("only unusable endpoints")
 	})
 }
 
