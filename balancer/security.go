@@ -8,7 +8,7 @@ import (
 
 // mustSecure reports whether a cluster, which may be nil, has to be secured on the channel:
 // RPCs are not sent in plaintext instead.
-func (r *root) mustSecure(c *xdsresource.Cluster) bool { return r.usesXDS && c.AsksForSecurity() }
+func (r *root) mustSecure(c *xdsresource.Cluster) bool { return r.usesXDS && c != nil && c.Security != nil }
 
 // anyMustSecure reports whether the cluster or one under it has to be secured.
 func (r *root) anyMustSecure(s *ClusterState) bool {
@@ -25,7 +25,7 @@ func (r *root) anyMustSecure(s *ClusterState) bool {
 
 // errInsecure is what RPCs to a cluster fail with that has to be secured.
 func errInsecure(c *xdsresource.Cluster) error {
-	return fmt.Errorf("dynxds: cluster %q asks for security that this client cannot give, and RPCs are not sent in plaintext instead: %v; "+
+	return fmt.Errorf("dynxds: cluster %q asks for security that this client cannot give, and RPCs are not sent in plaintext instead; "+
 		"take it out of the Cluster, or dial without credentials of google.golang.org/grpc/credentials/xds, which obey it",
-		c.Name, c.TransportSocket)
+		c.Name)
 }

@@ -184,7 +184,7 @@ func (n *clusterNode) become(s balancer.ClusterState, seen map[string]bool, part
 }
 
 // mustSecure reports whether a Cluster asks for security that the channel has to give it.
-func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return g.usesXDS && c.AsksForSecurity() }
+func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return g.usesXDS && c != nil && c.Security != nil }
 
 // equalStates compares but for ResolveNow and Notes, which go with the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {

@@ -69,9 +69,9 @@ func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 type fault struct{ Path, Problem string }
 
 // decodeFaults decodes a resource and returns what is wrong with it.
-func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
+func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, options ...xdsclient.DecodeOptions) []fault {
 	t.Helper()
-	_, value, err := rt.Decode(mustAny(t, m), xdsclient.DecodeOptions{})
+	_, value, err := rt.Decode(mustAny(t, m), append(options, xdsclient.DecodeOptions{})[0])
 	if err == nil {
 		return nil
 	}
