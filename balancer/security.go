@@ -8,7 +8,9 @@ import (
 
 // mustSecure reports whether a cluster, which may be nil, has to be secured on the channel:
 // RPCs are not sent in plaintext instead.
-func (r *root) mustSecure(c *xdsresource.Cluster) bool { return r.usesXDS && c != nil && c.Security != nil }
+func (r *root) mustSecure(c *xdsresource.Cluster) bool {
+	return r.usesXDS && c != nil && c.Security != nil
+}
 
 // anyMustSecure reports whether the cluster or one under it has to be secured.
 func (r *root) anyMustSecure(s *ClusterState) bool {

@@ -52,20 +52,26 @@ type CertificateInstance struct {
 	Provider *bootstrap.CertificateProvider
 }
 
-// Equal reports whether both, either of which may be nil, have the same encoding and the same
-// certificate providers.
-func (s *Security) Equal(other *Security) bool {
-	if s == nil || other == nil {
-		return s == other
-	}
-	return s.encoded == other.encoded && s.Identity.provider() == other.Identity.provider() && s.Roots.provider() == other.Roots.provider()
+// SecurityKey is equal for Securities of the same encoding and with the same certificate
+// providers, and zero for none.
+type SecurityKey struct {
+	encoded         string
+	identity, roots *bootstrap.CertificateProvider
 }
 
-func (c *CertificateInstance) provider() *bootstrap.CertificateProvider {
-	if c == nil {
-		return nil
+// Key returns the key of a Security, which may be nil.
+func (s *Security) Key() SecurityKey {
+	if s == nil {
+		return SecurityKey{}
 	}
-	return c.Provider
+	key := SecurityKey{encoded: s.encoded}
+	if s.Identity != nil {
+		key.identity = s.Identity.Provider
+	}
+	if s.Roots != nil {
+		key.roots = s.Roots.Provider
+	}
+	return key
 }
 
 // The type of the one transport socket that secures connections, and that of the one that
