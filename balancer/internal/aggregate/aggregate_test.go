@@ -16,7 +16,6 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -37,7 +36,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
+	env := lbtest.NewEnv(f.loop, f.cc)
 	publish := func() { f.cc.UpdateState(f.policy.State()) }
 	f.loop.Do(func() { f.policy = aggregate.New(env, "A", publish) })
 	f.loop.Do(publish)

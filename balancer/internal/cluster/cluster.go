@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
@@ -64,9 +64,7 @@ type Policy struct {
 	gate     *gate
 	outliers *outlier.Detector
 	sessions *sessions
-	// hostnames are those of config.Endpoints.
-	hostnames hostnames
-	state     balancer.State
+	state    balancer.State
 }
 
 // phase is what the Policy does with RPCs.
@@ -149,15 +147,20 @@ func (p *Policy) serve(c Config) {
 		return
 	}
 	if p.part == nil {
-		registry := health.NewRegistry()
-		p.part = p.env.ForCluster(registry, p.resolveNow)
-		p.outliers = outlier.New(p.part.Loop, registry)
+		p.part = p.env.ForCluster(p.resolveNow)
 		p.sessions = newSessions(p.part, p.childChanged)
+		p.outliers = outlier.New(p.part.Loop, p.part.Endpoints)
 	}
 	p.limit(c)
-	p.hostnames = hostnamesOf(c.Endpoints)
-	p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities)
-	p.sessions.update(c)
+	// This comes before the policies get the endpoints: it decides which of the connections
+	// that they abandon are kept for sessions.
+	p.part.Endpoints.Update(endpoints.Config{
+		Localities: c.Endpoints.Localities,
+		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities),
+		Loads:      p.counting.loads,
+		Sessions:   c.Cluster.Sessions,
+	})
+	p.sessions.idleTimeout = c.Cluster.Sessions.IdleTimeout
 	if len(entries) == 0 {
 		p.closePriorities()
 	} else {
@@ -187,7 +190,7 @@ func (p *Policy) limit(c Config) {
 			before.Release()
 		}
 	}
-	p.counting.update(c.Cluster, c.Endpoints)
+	p.counting.update(c.Cluster)
 	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
 }
 
@@ -227,7 +230,7 @@ func (p *Policy) adopt() {
 	}
 	picker := &picker{
 		child: s.Picker, cluster: p.name, endpoints: p.config.Endpoints.Name,
-		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions, hostnames: p.hostnames,
+		gate: p.gate, ready: s.ConnectivityState == connectivity.Ready, sessions: p.sessions,
 		notes: p.config.Notes,
 	}
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -36,7 +35,7 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
+	env := lbtest.NewEnv(f.loop, f.cc)
 	publish := func() { f.cc.UpdateState(f.policy.State()) }
 	f.loop.Do(func() { f.policy = cluster.New(env, "backend", publish) })
 	f.loop.Do(publish)

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
-	"github.com/dynxds/dynxds/balancer/internal/loads"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/decision"
@@ -32,8 +31,6 @@ type picker struct {
 	ready bool
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
-	// hostnames are the authorities that some RPCs are to have.
-	hostnames hostnames
 	// notes are added to the errors of RPCs that find no endpoint; nil: nothing.
 	notes fmt.Stringer
 }
@@ -44,9 +41,9 @@ type gate struct {
 	drops   []drop
 	limit   uint32
 	counter *traffic.Counter
-	// loads leads to what counts RPCs for load reports, and overload counts those
-	// over the limit. Both are nil if there are no reports.
-	loads    *loads.Registry
+	// reported says that RPCs are counted for load reports; overload counts those over the
+	// limit, and is nil if there are no reports.
+	reported bool
 	overload *load.Drops
 	// end ends an RPC on the counter.
 	end func(balancer.DoneInfo)
@@ -61,7 +58,7 @@ type drop struct {
 
 func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n counting) *gate {
 	g := &gate{limit: limit, counter: counter, end: func(balancer.DoneInfo) { counter.End() }}
-	g.loads, g.overload = n.registry, n.cluster.Drops("")
+	g.reported, g.overload = n.loads != nil, n.cluster.Drops("")
 	for _, d := range drops {
 		g.drops = append(g.drops, drop{
 			category: d.Category, perMillion: d.PerMillion,
@@ -99,9 +96,9 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balance
 	if err != nil || sc == nil {
 		return result, err
 	}
-	if h := sc.Host(); h != nil {
-		h.Use()
-		override.SetHost(&h.Endpoint().Addresses)
+	if s := sc.Session(); s != nil {
+		s.Use()
+		override.SetHost(&s.Endpoint().Addresses)
 	}
 	return result, nil
 }
@@ -127,14 +124,14 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
 		result.SubConn = sc.Unwrap()
-		p.hostnames.setAuthority(&result, d, sc)
+		setAuthority(&result, d, sc)
 	}
 	if !gated {
 		return result, sc, nil
 	}
 	end := p.gate.end
 	if ok {
-		end = sc.Begin(p.gate.counter, p.gate.loads)
+		end = sc.Begin(p.gate.counter, p.gate.reported)
 	}
 	if done := result.Done; done != nil {
 		result.Done = func(info balancer.DoneInfo) { done(info); end(info) }

@@ -8,10 +8,9 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/grpclog"
 
-	"github.com/dynxds/dynxds/balancer/internal/hosts"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
-	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 // minSweep is the least time between two looks for connections that no session
@@ -24,24 +23,23 @@ var logger = grpclog.Component("dynxds")
 // cluster (gRFCs A55, A61 and A75, "Changes in xds_override_host LB Policy"). It
 // begins to know them when the first RPC asks: other clusters pay nothing.
 type sessions struct {
-	env      *tree.Env // of the cluster; has registry as Hosts
-	registry *hosts.Registry
-	publish  func() // gives the channel a picker, so that RPCs that wait look again
+	env      *tree.Env // of the cluster; has registry as Endpoints
+	registry *endpoints.Registry
+	publish  func() // replaces the channel's picker, so that RPCs that wait look again
 	asked    atomic.Bool
 
 	// The rest is for the loop.
-	endpoints *xdsresource.Endpoints
-	config    xdsresource.Sessions
-	sweeper   *tree.Timer
-	closed    bool
+	idleTimeout time.Duration
+	sweeper     *tree.Timer
+	closed      bool
 }
 
 // newSessions returns the sessions of the cluster that env is for, and sets
-// env.Hosts.
+// env.Endpoints.
 func newSessions(env *tree.Env, publish func()) *sessions {
 	s := &sessions{env: env, publish: publish}
-	s.registry = hosts.New(s.post(publish), s.post(s.keep))
-	env.Hosts = s.registry
+	s.registry = endpoints.New(s.post(publish), s.post(s.keep))
+	env.Endpoints = s.registry
 	return s
 }
 
@@ -54,16 +52,6 @@ func (s *sessions) post(f func()) func() {
 				f()
 			}
 		})
-	}
-}
-
-// update takes over the endpoints. It comes before the policies get them, so that
-// it is known which of the connections they give up are to be kept.
-func (s *sessions) update(c Config) {
-	same := s.endpoints == c.Endpoints && s.config == c.Cluster.Sessions
-	s.endpoints, s.config = c.Endpoints, c.Cluster.Sessions
-	if s.registry.Tracking() && !same {
-		s.registry.Update(c.Endpoints.Localities, s.config)
 	}
 }
 
@@ -86,7 +74,7 @@ func (s *sessions) ready() bool {
 }
 
 func (s *sessions) track() {
-	s.registry.Update(s.endpoints.Localities, s.config)
+	s.registry.Track()
 	s.publish()
 }
 
@@ -105,7 +93,7 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 		}
 		if connect != nil {
 			connect.Use()
-			if connect.Asked.CompareAndSwap(false, true) {
+			if connect.Requested.CompareAndSwap(false, true) {
 				// From a goroutine, as the loop's queue has a lock and a pick takes none.
 				go s.post(func() { s.connect(connect) })()
 			}
@@ -116,11 +104,11 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 
 // look is the picker of gRFC A75. A connection that is ejected as an outlier is
 // as good as one that has failed (gRFC A50).
-func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *hosts.Host, wait bool) {
-	var idle, missing *hosts.Host
+func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoints.Session, wait bool) {
+	var idle, missing *endpoints.Session
 	for _, a := range addresses {
-		h := s.registry.Host(a)
-		if h == nil || !h.Endpoint().Wanted || h.Unreachable.Load() {
+		h := s.registry.Session(a)
+		if h == nil || !h.Endpoint().Allowed || h.Unreachable.Load() {
 			continue
 		}
 		conn, state := h.Conn()
@@ -150,9 +138,9 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *hosts.Ho
 }
 
 // connect is what a pick asked for, maybe a while ago.
-func (s *sessions) connect(h *hosts.Host) {
-	h.Asked.Store(false)
-	if s.registry.Host(h.Address) != h {
+func (s *sessions) connect(h *endpoints.Session) {
+	h.Requested.Store(false)
+	if s.registry.Session(h.Address) != h {
 		return
 	}
 	conn, state := h.Conn()
@@ -160,7 +148,7 @@ func (s *sessions) connect(h *hosts.Host) {
 	case conn != nil && state == connectivity.Idle:
 		conn.Connect()
 	case conn == nil:
-		if err := leaf.Open(s.env, h.Address); err != nil {
+		if err := leaf.OpenForSessions(s.env, h.Address); err != nil {
 			logger.Warningf("no connection for sessions with %s can be made: %v", h.Address, err)
 			h.Unreachable.Store(true)
 			s.publish()
@@ -173,7 +161,7 @@ func (s *sessions) connect(h *hosts.Host) {
 // keep is called when a connection is kept that no policy has.
 func (s *sessions) keep() {
 	if s.sweeper == nil {
-		s.sweeper = s.env.Loop.After(max(s.config.IdleTimeout, minSweep), s.sweep)
+		s.sweeper = s.env.Loop.After(max(s.idleTimeout, minSweep), s.sweep)
 	}
 }
 

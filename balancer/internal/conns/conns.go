@@ -1,18 +1,18 @@
 //lint:file-ignore SA1019 What gRPC's policies call, and how a SubConn gets credentials of its own.
 
-// Package conns opens the connections (gRPC's SubConns) of one balancer tree, and
-// keeps those that were given up open for a moment.
+// Package conns opens the connections (gRPC's SubConns) of one balancer tree, and keeps
+// those that policies shut down open for a moment.
 //
-// There are two reasons to keep them. An RPC may be between its pick and its stream
-// (gRPC-Go 1.85: it hangs if its SubConn is shut down in that moment while another
-// stream keeps the connection open). And a control plane may flap: a policy that
-// connects to the same address in the same way within that time takes up the
-// connection that is there. However often routes, clusters or endpoints change, an
-// address has no more connections than were in use at one time.
+// There are two reasons to keep them. An RPC may be between its pick and its stream, and
+// would hang if its SubConn were shut down then while another stream keeps the connection
+// open (gRPC-Go 1.85). And a control plane may flap: a policy that connects to the same
+// address in the same way within that time gets the connection that is there. However
+// often routes, clusters or endpoints change, an address has no more connections than were
+// in use at one time.
 //
-// The package knows no policy, and does not know what a connection is for: package
-// leaf does. A Pool may be used from any goroutine. Its lock is held for no call to
-// anything outside.
+// The package knows nothing of policies, or of what a connection is for: package leaf
+// does. A Pool may be used from any goroutine. It calls nothing outside while it holds
+// its lock.
 package conns
 
 import (
@@ -23,6 +23,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -34,41 +35,49 @@ type Pool struct {
 
 	mu     sync.Mutex
 	closed bool
-	// lingering has the connections that were given up, by address; queue has them
-	// in the order of their ends, and some that were taken up again since.
-	lingering map[string][]*link
+	// lingering has the connections without a user. queue has them in the order of their
+	// ends, and also some that are in use again.
+	lingering map[key][]*link
 	queue     []ending
 	timer     *time.Timer // runs while queue is not empty
 }
 
-// ending is when a connection is shut down, unless it is taken up again before.
+// key is what connections must have in common for one to be used in place of another. It
+// is the zero key for connections that are not used again.
+type key struct {
+	address     string
+	credentials credentials.Bundle // nil: the channel's
+}
+
+// ending is when a connection is shut down, unless it is used again before.
 type ending struct {
 	link *link
 	use  int
 	at   time.Time
 }
 
-// New returns a Pool that opens connections on cc, and keeps those that are given
-// up for as long as linger says. post runs a function soon, not waiting for it.
+// New returns a Pool that opens connections on cc. After the last use they linger for the
+// given time. post runs a function soon, without waiting for it.
 func New(cc balancer.ClientConn, post func(func()), linger time.Duration) *Pool {
-	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[string][]*link)}
+	return &Pool{cc: cc, post: post, linger: linger, lingering: make(map[key][]*link)}
 }
 
-// link is one SubConn of gRPC's. It outlives its uses. Guarded by Pool.mu.
+// link is one SubConn of gRPC's, which may have several users, one after the other. It is
+// guarded by Pool.mu.
 type link struct {
 	pool *Pool
 	sc   balancer.SubConn
-	// address and opts say how it connects. There is no address if it cannot be
-	// taken up again.
+	// key, address and opts say how it connects.
+	key     key
 	address resolver.Address
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
 	user *Conn // nil: it lingers, or is shut down
-	uses int   // numbers the users
-	// reports are on their way to users; telling says that somebody delivers them.
-	reports []report
-	telling bool
+	uses int   // counts the users
+	// reports are to be delivered to users. delivering is set while a goroutine does that.
+	reports    []report
+	delivering bool
 }
 
 type report struct {
@@ -76,29 +85,30 @@ type report struct {
 	state balancer.SubConnState
 }
 
-// Conn is one use of a connection: to the policy that made it, a SubConn of its own,
+// Conn is one use of a connection: to the policy that opened it, a SubConn of its own,
 // IDLE until Connect.
 type Conn struct {
 	balancer.SubConn // gRPC's
 
 	link     *link
 	listener func(balancer.SubConnState)
-	// quiet: the connection was there already, and Connect was not called yet.
+	// quiet is set if the connection was there already and Connect was not called yet.
 	// Guarded by Pool.mu.
 	quiet bool
 }
 
-// Open returns a connection to the addresses, a lingering one if one fits. Its
-// states go to opts.StateListener, one at a time, as gRPC's would.
+// Open returns a connection to the addresses, a lingering one if there is one to the same
+// address with the same opts.CredsBundle. Its states go to opts.StateListener, one at a
+// time, as gRPC's would.
 func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOptions) (*Conn, error) {
 	c := &Conn{listener: opts.StateListener}
 	opts.StateListener = nil
-	if p.takeUp(c, addresses, opts) {
-		return c, nil
-	}
 	l := &link{pool: p, opts: opts, user: c, state: balancer.SubConnState{ConnectivityState: connectivity.Idle}}
-	if len(addresses) == 1 {
-		l.address = addresses[0]
+	if len(addresses) == 1 && (opts.CredsBundle == nil || reflect.TypeOf(opts.CredsBundle).Comparable()) {
+		l.address, l.key = addresses[0], key{addresses[0].Addr, opts.CredsBundle}
+		if p.reuse(c, l) {
+			return c, nil
+		}
 	}
 	opts.StateListener = l.changed
 	sc, err := p.cc.NewSubConn(addresses, opts)
@@ -110,15 +120,15 @@ func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOption
 	return c, nil
 }
 
-// takeUp makes c the user of a lingering connection.
-func (p *Pool) takeUp(c *Conn, addresses []resolver.Address, opts balancer.NewSubConnOptions) bool {
-	if len(addresses) != 1 {
-		return false
-	}
+// reuse makes c the user of a lingering connection that is as wanted would be.
+func (p *Pool) reuse(c *Conn, wanted *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.lingering[addresses[0].Addr] {
-		if l.fits(addresses[0], opts) {
+	for _, l := range p.lingering[wanted.key] {
+		// What only policies read makes no difference.
+		a := wanted.address
+		a.BalancerAttributes = l.address.BalancerAttributes
+		if l.address.Equal(a) && l.opts.HealthCheckEnabled == wanted.opts.HealthCheckEnabled {
 			p.removeLocked(l)
 			l.uses++
 			l.user = c
@@ -129,35 +139,17 @@ func (p *Pool) takeUp(c *Conn, addresses []resolver.Address, opts balancer.NewSu
 	return false
 }
 
-// fits reports whether the connection is as one would be that is made now. What only
-// policies read (BalancerAttributes) makes no difference.
-func (l *link) fits(a resolver.Address, opts balancer.NewSubConnOptions) bool {
-	a.BalancerAttributes = l.address.BalancerAttributes
-	return l.address.Equal(a) && sameOptions(l.opts, opts)
-}
-
-func sameOptions(a, b balancer.NewSubConnOptions) bool {
-	if a.HealthCheckEnabled != b.HealthCheckEnabled {
-		return false
-	}
-	if a.CredsBundle == nil || b.CredsBundle == nil {
-		return a.CredsBundle == nil && b.CredsBundle == nil
-	}
-	return reflect.TypeOf(a.CredsBundle).Comparable() && a.CredsBundle == b.CredsBundle
-}
-
 func (p *Pool) removeLocked(l *link) {
-	address := l.address.Addr
-	rest := slices.DeleteFunc(p.lingering[address], func(other *link) bool { return other == l })
+	rest := slices.DeleteFunc(p.lingering[l.key], func(other *link) bool { return other == l })
 	if len(rest) == 0 {
-		delete(p.lingering, address)
+		delete(p.lingering, l.key)
 	} else {
-		p.lingering[address] = rest
+		p.lingering[l.key] = rest
 	}
 }
 
-// Connect implements balancer.SubConn. Of a connection that was there already, the
-// user hears how far that is.
+// Connect implements balancer.SubConn. The user of a connection that was there already is
+// told its state.
 func (c *Conn) Connect() {
 	l := c.link
 	l.pool.mu.Lock()
@@ -173,19 +165,19 @@ func (c *Conn) Connect() {
 		}
 		l.reports = append(l.reports, report{c, l.state})
 		l.pool.mu.Unlock()
-		l.pool.post(l.tell)
+		l.pool.post(l.deliver)
 		return
 	}
 	l.pool.mu.Unlock()
 	c.SubConn.Connect()
 }
 
-// UpdateAddresses implements balancer.SubConn. The connection is not taken up again.
+// UpdateAddresses implements balancer.SubConn. The connection is not used again.
 func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
 	c.link.pool.mu.Lock()
 	current := c.link.user == c
 	if current {
-		c.link.address = resolver.Address{}
+		c.link.key = key{}
 	}
 	c.link.pool.mu.Unlock()
 	if current {
@@ -193,8 +185,8 @@ func (c *Conn) UpdateAddresses(addresses []resolver.Address) {
 	}
 }
 
-// Shutdown implements balancer.SubConn: the user has no more to do with the
-// connection. It hears that it is SHUTDOWN, and nothing after that.
+// Shutdown implements balancer.SubConn. It ends this use of the connection. The user is
+// told that the connection is SHUTDOWN, and nothing after that.
 func (c *Conn) Shutdown() {
 	l, p := c.link, c.link.pool
 	p.mu.Lock()
@@ -212,24 +204,24 @@ func (c *Conn) Shutdown() {
 	if !lingers {
 		c.SubConn.Shutdown()
 	}
-	p.post(l.tell)
+	p.post(l.deliver)
 }
 
-// alive reports whether there is a connection to keep.
+// alive reports whether the connection is worth keeping.
 func (l *link) alive() bool {
 	s := l.state.ConnectivityState
 	return s == connectivity.Ready || s == connectivity.Connecting
 }
 
 func (p *Pool) keepLocked(l *link) {
-	p.lingering[l.address.Addr] = append(p.lingering[l.address.Addr], l)
+	p.lingering[l.key] = append(p.lingering[l.key], l)
 	p.queue = append(p.queue, ending{l, l.uses, time.Now().Add(p.linger)})
 	if p.timer == nil {
 		p.timer = time.AfterFunc(p.linger, p.sweep)
 	}
 }
 
-// sweep shuts down what has lingered long enough.
+// sweep shuts down the connections that have lingered long enough.
 func (p *Pool) sweep() {
 	var over []*link
 	now := time.Now()
@@ -253,10 +245,10 @@ func (p *Pool) sweep() {
 }
 
 func (p *Pool) isLingeringLocked(l *link) bool {
-	return slices.Contains(p.lingering[l.address.Addr], l)
+	return slices.Contains(p.lingering[l.key], l)
 }
 
-// changed is gRPC's report.
+// changed is called by gRPC with a new state.
 func (l *link) changed(s balancer.SubConnState) {
 	p := l.pool
 	p.mu.Lock()
@@ -272,18 +264,18 @@ func (l *link) changed(s balancer.SubConnState) {
 	if lost {
 		l.sc.Shutdown()
 	}
-	l.tell()
+	l.deliver()
 }
 
-// tell delivers what there is to deliver, in order.
-func (l *link) tell() {
+// deliver calls the listeners of the reports, in order.
+func (l *link) deliver() {
 	p := l.pool
 	p.mu.Lock()
-	if l.telling {
+	if l.delivering {
 		p.mu.Unlock()
 		return
 	}
-	l.telling = true
+	l.delivering = true
 	for len(l.reports) > 0 {
 		r := l.reports[0]
 		l.reports = l.reports[1:]
@@ -294,16 +286,16 @@ func (l *link) tell() {
 		r.to.listener(r.state)
 		p.mu.Lock()
 	}
-	l.telling, l.reports = false, nil
+	l.delivering, l.reports = false, nil
 	p.mu.Unlock()
 }
 
-// Close shuts down what lingers. From now on nothing does.
+// Close shuts down the connections that linger. From now on none lingers.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
 	lingering := p.lingering
-	p.lingering, p.queue = make(map[string][]*link), nil
+	p.lingering, p.queue = make(map[key][]*link), nil
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil

@@ -98,12 +98,9 @@ func (c *clientConn) takeReport() (balancer.State, bool) {
 // NewSubConn makes a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &SubConn{env: c.env, conn: c}
-	if len(addrs) > 0 {
-		sc.addr = addrs[0].Addr
-	}
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
-		sc.host.Report(s.ConnectivityState)
+		sc.endpoint.Report(s.ConnectivityState)
 		if s.ConnectivityState != connectivity.Ready {
 			sc.listen(nil)
 		}
@@ -120,18 +117,14 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 		}
 		c.policy.subConnChanged(sc, s, listener)
 	}
-	var err error
-	if sc.Conn, err = c.env.Conns.Open(addrs, opts); err != nil {
+	if err := sc.open(addrs, opts); err != nil {
 		return nil, err
-	}
-	if len(addrs) == 1 {
-		sc.register()
 	}
 	if !c.remember(sc) {
 		sc.Release()
 		return nil, errClosed
 	}
-	sc.host.Add()
+	sc.endpoint.Add()
 	return sc, nil
 }
 

@@ -3,40 +3,39 @@ package leaf
 import (
 	"google.golang.org/grpc/balancer"
 
-	"github.com/dynxds/dynxds/balancer/internal/loads"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/traffic"
 )
 
-// end is what is done when an RPC on a SubConn ends. It is made once for what the
-// RPCs are counted by, and kept, so that they do not each allocate one.
+// end is what happens when an RPC on a SubConn ends. RPCs that are counted by the same
+// things share one, so that none of them allocates.
 type end struct {
-	counter  *traffic.Counter
-	registry *loads.Registry
-	place    *loads.Place // nil: the load of the cluster is not reported
-	target   *loads.Target
-	done     func(balancer.DoneInfo)
+	counter *traffic.Counter
+	target  *endpoints.Target // nil: the load is not reported
+	done    func(balancer.DoneInfo)
 }
 
-// Begin is the start of an RPC on the SubConn that counter has counted. It returns
-// what gRPC is to call when the RPC ends. It counts the RPC for load reports, unless
-// registry is nil, and, at its end, for outlier detection.
-func (s *SubConn) Begin(counter *traffic.Counter, registry *loads.Registry) func(balancer.DoneInfo) {
+// Begin starts an RPC on the SubConn, which counter has counted, and returns what gRPC is
+// to call when the RPC ends. If reported is true the RPC is counted for load reports. Its
+// end is counted for outlier detection.
+func (s *SubConn) Begin(counter *traffic.Counter, reported bool) func(balancer.DoneInfo) {
+	var target *endpoints.Target
+	if reported {
+		target = s.endpoint.Target()
+	}
 	e := s.end.Load()
-	if e == nil || e.counter != counter || e.registry != registry || e.target != e.place.Target() {
-		e = s.newEnd(counter, registry)
+	if e == nil || e.counter != counter || e.target != target {
+		e = s.newEnd(counter, target)
 		s.end.Store(e)
 	}
-	e.target.Start()
+	target.Start()
 	return e.done
 }
 
-func (s *SubConn) newEnd(counter *traffic.Counter, registry *loads.Registry) *end {
-	e := &end{counter: counter, registry: registry, place: registry.At(s.addr)}
-	e.target = e.place.Target()
-	e.done = func(info balancer.DoneInfo) {
+func (s *SubConn) newEnd(counter *traffic.Counter, target *endpoints.Target) *end {
+	return &end{counter: counter, target: target, done: func(info balancer.DoneInfo) {
 		counter.End()
-		e.target.End(info)
-		s.health.Count(info)
-	}
-	return e
+		target.End(info)
+		s.endpoint.Count(info)
+	}}
 }

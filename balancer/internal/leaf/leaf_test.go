@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -113,7 +112,7 @@ type fixture struct {
 func newSpied(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{cc: lbtest.NewClientConn(lbtest.NewNetwork()), loop: tree.NewLoop(func() {})}
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
+	env := lbtest.NewEnv(f.loop, f.cc)
 	f.loop.Do(func() { f.leaf = leaf.New(env, "spy", leaf.ForLocality, func() { f.changes++ }) })
 	f.spy = <-built
 	t.Cleanup(func() { f.loop.Do(f.leaf.Close) })
@@ -175,7 +174,7 @@ func TestLeafThatCannotBeBuilt(t *testing.T) {
 		t.Run(tc.policy, func(t *testing.T) {
 			loop := tree.NewLoop(func() {})
 			cc := lbtest.NewClientConn(lbtest.NewNetwork())
-			env := &tree.Env{Loop: loop, ClientConn: cc, Conns: conns.New(cc, loop.Post, 0)}
+			env := lbtest.NewEnv(loop, cc)
 			loop.Do(func() {
 				l := leaf.New(env, tc.policy, leaf.ForLocality, func() {})
 				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")

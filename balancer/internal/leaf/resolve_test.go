@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -23,7 +22,8 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 		network := lbtest.NewNetwork()
 		cc, loop := lbtest.NewClientConn(network), tree.NewLoop(func() {})
 		var asked atomic.Int32
-		env := &tree.Env{Loop: loop, ClientConn: cc, Conns: conns.New(cc, loop.Post, 0), ResolveNow: func() { asked.Add(1) }}
+		env := lbtest.NewEnv(loop, cc)
+		env.ResolveNow = func() { asked.Add(1) }
 		var p *leaf.Policy
 		loop.Do(func() { p = leaf.New(env, "spy", leaf.ForLocality, func() {}) })
 		defer func() { loop.Do(p.Close); synctest.Wait() }()

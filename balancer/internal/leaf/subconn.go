@@ -10,30 +10,24 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
-	"github.com/dynxds/dynxds/balancer/internal/health"
-	"github.com/dynxds/dynxds/balancer/internal/hosts"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
 // SubConn is a SubConn as the policy sees it. When the policy shuts it down it
 // reports nothing more, but it stays open for a moment (package conns), or for as
-// long as sessions use it (package hosts).
+// long as sessions use it (package endpoints).
 //
-// Picks of the leaf return it as it is; the cluster's picker calls Begin and gives
-// gRPC its own SubConn back with Unwrap.
+// Picks of the leaf return the SubConn itself; the cluster's picker calls Begin and gives
+// gRPC its own SubConn, which Unwrap returns.
 type SubConn struct {
 	*conns.Conn
-	env  *tree.Env
-	conn *clientConn // nil: no policy's
-	// addr is where it connects to; the first one, if there are several.
-	addr string
-	end  atomic.Pointer[end]
-	// health is nil if nobody wants to know how RPCs on the SubConn end, host if
-	// nobody asks for its endpoint.
-	health *health.Conn
-	host   *hosts.Conn
+	env      *tree.Env
+	conn     *clientConn // nil: opened for sessions, not by a policy
+	endpoint endpoints.Conn
+	end      atomic.Pointer[end]
 
-	// mu guards what follows and is held for no call.
+	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
 	// listener is told of the health of the SubConn while that is READY.
 	listener func(balancer.SubConnState)
@@ -44,19 +38,17 @@ type SubConn struct {
 	reported balancer.SubConnState
 }
 
-// Open connects to an address for the sessions of a cluster and not for a policy.
-// env has Hosts, which decides how long the connection is kept.
-func Open(env *tree.Env, address string) error {
-	s := &SubConn{env: env, addr: address}
-	var err error
-	s.Conn, err = env.Conns.Open([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
-		StateListener: func(state balancer.SubConnState) { s.host.Report(state.ConnectivityState) },
+// OpenForSessions connects to an address for the sessions of a cluster, not for a policy.
+// env.Endpoints decides how long the connection is kept.
+func OpenForSessions(env *tree.Env, address string) error {
+	s := &SubConn{env: env}
+	err := s.open([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
+		StateListener: func(state balancer.SubConnState) { s.endpoint.Report(state.ConnectivityState) },
 	})
 	if err != nil {
 		return err
 	}
-	s.register()
-	if !s.host.Own() {
+	if !s.endpoint.Own() {
 		s.Release()
 		return nil
 	}
@@ -64,27 +56,29 @@ func Open(env *tree.Env, address string) error {
 	return nil
 }
 
-// register tells those who ask for endpoints by their addresses of the SubConn.
-func (s *SubConn) register() {
-	if s.env.Health != nil {
-		s.health = s.env.Health.Connect(s.addr, s.reportHealth)
+// open is the one place where leaves and sessions open connections: what all connections
+// of a cluster have in common is added to opts here.
+func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOptions) (err error) {
+	first := ""
+	if len(addresses) > 0 {
+		first = addresses[0].Addr
 	}
-	if s.env.Hosts != nil {
-		s.host = s.env.Hosts.NewConn(s.addr, s)
-	}
+	s.endpoint = s.env.Endpoints.NewConn(s, first, len(addresses) > 1)
+	s.Conn, err = s.env.Conns.Open(addresses, opts)
+	return err
 }
-
-// Address returns the address of the endpoint that the SubConn is a connection to.
-func (s *SubConn) Address() string { return s.addr }
 
 // Unwrap returns gRPC's own SubConn.
 func (s *SubConn) Unwrap() balancer.SubConn { return s.SubConn }
 
-// Host returns the host that the SubConn leads to, nil if none is known.
-func (s *SubConn) Host() *hosts.Host { return s.host.Host() }
+// Hostname returns the hostname of the endpoint, or "".
+func (s *SubConn) Hostname() string { return s.endpoint.Hostname() }
 
-// Ejected reports whether the endpoint is ejected as an outlier.
-func (s *SubConn) Ejected() bool { return s.health.Ejected() }
+// Session returns what sessions know of the endpoint, or nil.
+func (s *SubConn) Session() *endpoints.Session { return s.endpoint.Session() }
+
+// Ejected reports whether the endpoint is ejected by outlier detection.
+func (s *SubConn) Ejected() bool { return s.endpoint.Ejected() }
 
 // Shutdown implements balancer.SubConn.
 func (s *SubConn) Shutdown() {
@@ -93,19 +87,17 @@ func (s *SubConn) Shutdown() {
 	}
 }
 
-// retire ends what the policy has to do with the SubConn.
+// retire ends the policy's use of the SubConn.
 func (s *SubConn) retire() {
 	s.listen(nil)
-	if !s.host.Abandon() {
+	if !s.endpoint.Abandon() {
 		s.Release()
 	}
 }
 
-// Release gives the connection up, for others to take up in the next moment.
-func (s *SubConn) Release() {
-	s.health.Close()
-	s.Conn.Shutdown()
-}
+// Release implements endpoints.SubConn: it gives the connection back, for others to reuse
+// in the next moment.
+func (s *SubConn) Release() { s.Conn.Shutdown() }
 
 // RegisterHealthListener implements balancer.SubConn. While the endpoint is
 // ejected, the listener hears that it fails (gRFC A61, "Generic Health
@@ -138,6 +130,9 @@ func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 	return s.registration
 }
 
+// EjectionChanged implements endpoints.SubConn.
+func (s *SubConn) EjectionChanged() { s.reportHealth() }
+
 // reportHealth tells the listener what gRPC last reported, or that the endpoint
 // is ejected.
 func (s *SubConn) reportHealth() {
@@ -152,7 +147,7 @@ func (s *SubConn) reportHealth() {
 	if listener == nil || s.conn.policy.policy == nil || state.ConnectivityState == connectivity.Idle {
 		return
 	}
-	if s.health.Ejected() {
+	if s.Ejected() {
 		state = balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: errEjected}
 	}
 	listener(state)

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/locality"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -34,7 +33,7 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
+	env := lbtest.NewEnv(f.loop, f.cc)
 	publish := func() { f.cc.UpdateState(f.policy.State()) }
 	f.loop.Do(func() { f.policy = locality.New(env, publish) })
 	return f

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -22,7 +22,7 @@ import (
 // together (gRFC A75).
 type Detector struct {
 	loop     *tree.Loop
-	registry *health.Registry
+	registry *endpoints.Registry
 
 	// config is nil while no algorithm is in use.
 	config *xdsresource.OutlierDetection
@@ -38,7 +38,7 @@ type Detector struct {
 
 // endpoint is one endpoint and what the last interval says about it.
 type endpoint struct {
-	*health.Endpoint
+	*endpoints.Health
 	ejectedAt time.Time
 	// multiplier is the number of ejections, less the intervals without.
 	multiplier        int
@@ -46,57 +46,58 @@ type endpoint struct {
 }
 
 // New returns a Detector without endpoints.
-func New(loop *tree.Loop, registry *health.Registry) *Detector {
+func New(loop *tree.Loop, registry *endpoints.Registry) *Detector {
 	return &Detector{loop: loop, registry: registry}
 }
 
-// Update takes over the endpoints of the cluster and the configuration, nil for
-// none. Endpoints with the same addresses as before stay what they are.
-func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality) {
+// Update sets the configuration, nil for none, and the endpoints of the cluster. It
+// returns what the Registry is to have as endpoints.Config.Health. Endpoints with the same
+// addresses as before keep their Health.
+func (d *Detector) Update(config *xdsresource.OutlierDetection, localities []xdsresource.Locality) []*endpoints.Health {
 	d.config = config
 	if config == nil {
 		d.stop()
-		return
+		return nil
 	}
-	d.adopt(localities)
+	all := d.setEndpoints(localities)
 	wait := config.Interval
 	if d.started.IsZero() {
 		d.started = time.Now()
-		d.take()
+		d.takeCalls()
 	} else {
 		wait = max(0, wait-time.Since(d.started))
 	}
 	d.timer.Stop()
 	d.timer = d.loop.After(wait, d.sweep)
+	return all
 }
 
-func (d *Detector) adopt(localities []xdsresource.Locality) {
-	before := d.byKey
-	d.byKey, d.endpoints = make(map[string]*endpoint), nil
-	byAddress := make(map[string]*health.Endpoint)
+// setEndpoints returns the Health of every endpoint, nil for those that get no RPCs.
+func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.Health {
+	old := d.byKey
+	d.byKey, d.endpoints = make(map[string]*endpoint, len(old)), nil
+	all := []*endpoints.Health{}
 	for i := range localities {
 		for _, e := range localities[i].Endpoints {
 			if !e.Health.Usable() {
+				all = append(all, nil)
 				continue
 			}
 			addresses := append([]string{e.Address}, e.Additional...)
 			slices.Sort(addresses)
 			key := strings.Join(addresses, " ")
-			if d.byKey[key] != nil {
-				continue
+			one := d.byKey[key]
+			if one == nil {
+				if one = old[key]; one == nil {
+					one = &endpoint{Health: endpoints.NewHealth(addresses...)}
+				}
+				d.byKey[key] = one
+				d.endpoints = append(d.endpoints, one)
 			}
-			kept := before[key]
-			if kept == nil {
-				kept = &endpoint{Endpoint: health.NewEndpoint()}
-			}
-			d.byKey[key] = kept
-			d.endpoints = append(d.endpoints, kept)
-			for _, a := range addresses {
-				byAddress[a] = kept.Endpoint
-			}
+			all = append(all, one.Health)
 		}
 	}
-	d.registry.Update(byAddress)
+	return all
 }
 
 // stop is for a configuration without algorithm. No endpoint stays ejected, and
@@ -109,22 +110,21 @@ func (d *Detector) stop() {
 	d.timer.Stop()
 	d.timer, d.started = nil, time.Time{}
 	d.endpoints, d.byKey = nil, nil
-	d.registry.Update(nil)
 }
 
 // Close ends the timer.
 func (d *Detector) Close() { d.timer.Stop() }
 
-func (d *Detector) take() {
+func (d *Detector) takeCalls() {
 	for _, e := range d.endpoints {
-		e.succeeded, e.failed = e.Take()
+		e.succeeded, e.failed = e.TakeCalls()
 	}
 }
 
 // sweep is the end of an interval.
 func (d *Detector) sweep() {
 	d.started = time.Now()
-	d.take()
+	d.takeCalls()
 	if d.config.SuccessRate != nil {
 		d.ejectBySuccessRate(d.config.SuccessRate)
 	}
@@ -136,7 +136,7 @@ func (d *Detector) sweep() {
 		case !e.Ejected():
 			e.multiplier = max(0, e.multiplier-1)
 		case d.started.After(e.ejectedAt.Add(d.ejectionTime(e))):
-			d.registry.Eject(e.Endpoint, false)
+			d.registry.Eject(e.Health, false)
 		}
 	}
 	d.timer = d.loop.After(d.config.Interval, d.sweep)
@@ -233,5 +233,5 @@ func (d *Detector) eject(e *endpoint, percentage uint32) {
 	}
 	e.ejectedAt = d.started
 	e.multiplier++
-	d.registry.Eject(e.Endpoint, true)
+	d.registry.Eject(e.Health, true)
 }

@@ -10,8 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/health"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/outlier"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -24,26 +25,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // in a synctest bubble.
 type fixture struct {
 	loop     *tree.Loop
-	registry *health.Registry
+	registry *endpoints.Registry
 	detector *outlier.Detector
-	conns    []*health.Conn
-	news     []int // of each connection
+	conns    []*lbtest.User
 }
 
 func newFixture(n int) *fixture {
-	f := &fixture{loop: tree.NewLoop(func() {}), registry: health.NewRegistry(), news: make([]int, n)}
+	f := &fixture{loop: tree.NewLoop(func() {}), registry: endpoints.New(func() {}, func() {})}
 	f.detector = outlier.New(f.loop, f.registry)
 	for i := range n {
-		f.conns = append(f.conns, f.registry.Connect(fmt.Sprint(i), func() { f.news[i]++ }))
+		f.conns = append(f.conns, lbtest.NewUser(f.registry, fmt.Sprint(i), connectivity.Ready))
 	}
 	return f
 }
 
 func (f *fixture) close() {
 	f.loop.Do(f.detector.Close)
-	for _, c := range f.conns {
-		c.Close()
-	}
 	synctest.Wait()
 }
 
@@ -56,7 +53,13 @@ func numbered(n int) []xdsresource.Locality {
 }
 
 func (f *fixture) update(c *xdsresource.OutlierDetection) {
-	f.loop.Do(func() { f.detector.Update(c, numbered(len(f.conns))) })
+	f.updateTo(c, numbered(len(f.conns)))
+}
+
+func (f *fixture) updateTo(c *xdsresource.OutlierDetection, l []xdsresource.Locality) {
+	f.loop.Do(func() {
+		f.registry.Update(endpoints.Config{Localities: l, Health: f.detector.Update(c, l)})
+	})
 }
 
 // rpcs has RPCs end on a connection.
@@ -177,9 +180,9 @@ func TestWhoIsEjected(t *testing.T) {
 				f.expect(t, "before the end of the interval")
 				time.Sleep(time.Nanosecond)
 				f.expect(t, "at the end of the interval", tc.want...)
-				for i, n := range f.news {
-					if want := map[bool]int{true: 1}[slices.Contains(tc.want, i)]; n != want {
-						t.Errorf("connection %d was told %d times, want %d", i, n, want)
+				for i, c := range f.conns {
+					if n, want := c.EjectionChanges.Load(), map[bool]int64{true: 1}[slices.Contains(tc.want, i)]; n != want {
+						t.Errorf("connection %d was notified %d times, want %d", i, n, want)
 					}
 				}
 			})
@@ -295,7 +298,7 @@ func TestEndpointsWithSeveralAddresses(t *testing.T) {
 			l[0].Endpoints = append(l[0].Endpoints, xdsresource.Endpoint{Address: first, Additional: []string{second}})
 			return l
 		}
-		set := func(l []xdsresource.Locality) { f.loop.Do(func() { f.detector.Update(failurePercentage(), l) }) }
+		set := func(l []xdsresource.Locality) { f.updateTo(failurePercentage(), l) }
 		set(dual("5", "6", 5))
 		for i := range 5 {
 			f.rpcs(i, 50, 0)
@@ -322,17 +325,16 @@ func TestEndpointThatGoesIsForgotten(t *testing.T) {
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
 		f.expect(t, "ejected", 5)
-		f.loop.Do(func() { f.detector.Update(failurePercentage(), numbered(5)) })
+		f.updateTo(failurePercentage(), numbered(5))
 		f.expect(t, "gone")
 		f.rpcs(5, 0, 100) // on a connection that lingers
 		sick := numbered(6)
 		sick[0].Endpoints[5].Health = xdsresource.HealthUnhealthy
-		f.loop.Do(func() { f.detector.Update(failurePercentage(), sick) })
+		f.updateTo(failurePercentage(), sick)
 		f.expect(t, "unhealthy")
 		f.update(failurePercentage())
 		f.expect(t, "back")
-		late := f.registry.Connect("5", func() {})
-		defer late.Close()
+		late := lbtest.NewUser(f.registry, "5", connectivity.Ready)
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -357,13 +359,4 @@ func TestPicksWithoutRPCDoNotCount(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		f.expect(t, "49 RPCs each")
 	})
-}
-
-func TestCountAllocatesNothing(t *testing.T) {
-	registry := health.NewRegistry()
-	registry.Update(map[string]*health.Endpoint{"a": health.NewEndpoint()})
-	conn := registry.Connect("a", func() {})
-	if n := testing.AllocsPerRun(100, func() { conn.Count(balancer.DoneInfo{BytesReceived: true}) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/random"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -28,7 +27,7 @@ func TestRandom(t *testing.T) {
 		var p *random.Policy
 		publish := func() { cc.UpdateState(p.State()) }
 		loop.Do(func() {
-			p = random.New(&tree.Env{Loop: loop, ClientConn: cc, Conns: conns.New(cc, loop.Post, 0)}, publish)
+			p = random.New(lbtest.NewEnv(loop, cc), publish)
 		})
 		defer func() { loop.Do(p.Close); synctest.Wait() }()
 		update := func(addrs ...string) {

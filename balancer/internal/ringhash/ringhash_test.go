@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/ringhash"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -35,7 +34,7 @@ type fixture struct {
 func newFixture() *fixture {
 	f := &fixture{network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	env := &tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}
+	env := lbtest.NewEnv(f.loop, f.cc)
 	f.loop.Do(func() { f.policy = ringhash.New(env, func() { f.cc.UpdateState(f.policy.State()) }) })
 	return f
 }

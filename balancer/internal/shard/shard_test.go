@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/shard"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
@@ -32,7 +31,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
 	f.cc = lbtest.NewClientConn(f.network)
-	f.set = shard.New(&tree.Env{Loop: f.loop, ClientConn: f.cc, Conns: conns.New(f.cc, f.loop.Post, 0)}, func(*shard.Member) { f.changes++ })
+	f.set = shard.New(lbtest.NewEnv(f.loop, f.cc), func(*shard.Member) { f.changes++ })
 	return f
 }
 

@@ -22,8 +22,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/dynxds/dynxds/balancer/internal/conns"
-	"github.com/dynxds/dynxds/balancer/internal/health"
-	"github.com/dynxds/dynxds/balancer/internal/hosts"
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 )
 
 // Env is what all the policies of one tree have in common.
@@ -40,18 +39,15 @@ type Env struct {
 	// ResolveNow asks for the addresses of endpoints to be looked up again. It
 	// does not wait and may be called from anywhere. nil: nobody looks them up.
 	ResolveNow func()
-	// Health has the endpoints of the cluster that a part of the tree is for.
-	// nil: nobody wants to know of their health.
-	Health *health.Registry
-	// Hosts has the addresses of that cluster and the connections to them. nil:
-	// nobody asks for either.
-	Hosts *hosts.Registry
+	// Endpoints has the endpoints of the cluster that this part of the tree serves. It is
+	// nil above the clusters, where nothing connects.
+	Endpoints *endpoints.Registry
 }
 
 // ForCluster returns the Env for the part of the tree that serves a cluster.
-func (e *Env) ForCluster(h *health.Registry, resolveNow func()) *Env {
+func (e *Env) ForCluster(resolveNow func()) *Env {
 	part := *e
-	part.Health, part.ResolveNow = h, resolveNow
+	part.ResolveNow = resolveNow
 	return &part
 }
 

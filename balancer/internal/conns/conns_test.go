@@ -1,0 +1,89 @@
+//lint:file-ignore SA1019 How a SubConn gets credentials of its own.
+
+package conns_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/balancer/internal/conns"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+)
+
+type bundle struct{ credentials.Bundle }
+
+// incomparable bundles cannot be told apart.
+type incomparable struct {
+	credentials.Bundle
+	_ []int
+}
+
+// A connection is used again for the same address and the same credentials only.
+func TestConnectionIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	a, b := &bundle{}, &bundle{}
+	to := func(addrs ...string) (list []resolver.Address) {
+		for _, addr := range addrs {
+			list = append(list, resolver.Address{Addr: addr})
+		}
+		return list
+	}
+	for _, tc := range []struct {
+		name         string
+		first, again []resolver.Address
+		with, then   balancer.NewSubConnOptions
+		made         int
+	}{
+		{"the same", to("a:1"), to("a:1"), balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 1},
+		{"the same credentials", to("a:1"), to("a:1"), balancer.NewSubConnOptions{CredsBundle: a}, balancer.NewSubConnOptions{CredsBundle: a}, 1},
+		{"other credentials", to("a:1"), to("a:1"), balancer.NewSubConnOptions{CredsBundle: a}, balancer.NewSubConnOptions{CredsBundle: b}, 2},
+		{"credentials where there were none", to("a:1"), to("a:1"), balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{CredsBundle: b}, 2},
+		{"credentials that cannot be compared", to("a:1"), to("a:1"), balancer.NewSubConnOptions{CredsBundle: incomparable{}}, balancer.NewSubConnOptions{CredsBundle: incomparable{}}, 2},
+		{"health checks", to("a:1"), to("a:1"), balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{HealthCheckEnabled: true}, 2},
+		{"another server name", to("a:1"), []resolver.Address{{Addr: "a:1", ServerName: "a"}}, balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 2},
+		{"several addresses", to("a:1", "b:1"), to("a:1", "b:1"), balancer.NewSubConnOptions{}, balancer.NewSubConnOptions{}, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cc, loop := lbtest.NewClientConn(lbtest.NewNetwork()), tree.NewLoop(func() {})
+				pool := conns.New(cc, loop.Post, time.Minute)
+				for _, open := range []struct {
+					addresses []resolver.Address
+					opts      balancer.NewSubConnOptions
+				}{{tc.first, tc.with}, {tc.again, tc.then}} {
+					var last balancer.SubConnState
+					open.opts.StateListener = func(s balancer.SubConnState) { last = s }
+					c, err := pool.Open(open.addresses, open.opts)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.Connect()
+					synctest.Wait()
+					if last.ConnectivityState.String() != "READY" {
+						t.Errorf("the connection is %v, want READY", last.ConnectivityState)
+					}
+					c.Shutdown()
+					synctest.Wait()
+				}
+				if made, _ := cc.Made("a:1"); made != tc.made {
+					t.Errorf("%d connections were made, want %d", made, tc.made)
+				}
+				if n := len(cc.Open()); n != tc.made {
+					t.Errorf("%d connections linger, want %d", n, tc.made)
+				}
+				pool.Close()
+				synctest.Wait()
+				if open := cc.Open(); len(open) > 0 {
+					t.Errorf("%v are open after Close", open)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,215 @@
+// Package endpoints holds what is known of the endpoints of one cluster, by address:
+// their hostnames, whether outlier detection has ejected them, which locality their RPCs
+// are reported for, whether sessions may use them, and the connections to them.
+//
+// The cluster policy writes all of it in one Update. Connections (package leaf) keep a
+// pointer to the Record of their address, so that an RPC reads what it needs with atomic
+// loads, without a lock or a look-up. The package picks no endpoint, opens no connection
+// and ejects nothing: packages cluster, leaf and outlier do. It does close connections,
+// namely those that it keeps for sessions (gRFC A75).
+//
+// A Registry may be used from any goroutine. It calls nothing outside while it holds its
+// lock.
+package endpoints
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dynxds/dynxds/internal/pmap"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// Registry has the Records of one cluster.
+type Registry struct {
+	changed func()
+	kept    func()
+
+	// table has the Records of all addresses of the configuration. It is nil until Track.
+	table atomic.Pointer[pmap.Map[*Record]]
+	// version counts the changes of what sessions see. waiting is set while a pick waits
+	// for the next one.
+	version atomic.Uint64
+	waiting atomic.Bool
+
+	mu      sync.Mutex
+	records map[string]*Record
+	config  Config
+	round   uint64 // counts the updates
+	closed  bool
+}
+
+// Record is what is known of one address. It exists while an endpoint of the
+// configuration has the address and something is known of it, or while there is a
+// connection to it.
+type Record struct {
+	hostname atomic.Pointer[string]
+	health   atomic.Pointer[Health]
+	target   atomic.Pointer[Target]
+	session  atomic.Pointer[Session]
+
+	// The rest is guarded by Registry.mu.
+
+	conns []*Conn
+	round uint64 // the last update that had something to say of the address
+}
+
+// Config is what is known of a cluster's endpoints. The Registry keeps it.
+type Config struct {
+	Localities []xdsresource.Locality
+	// Health has one element for each endpoint, in the order of Localities; nil for those
+	// that outlier detection does not watch. It is empty without outlier detection.
+	Health []*Health
+	// Loads counts RPCs for load reports. nil: the load of the cluster is not reported.
+	Loads *Loads
+	// Sessions says which endpoints sessions may use. It has no effect before Track.
+	Sessions xdsresource.Sessions
+}
+
+// New returns an empty Registry. changed is called when sessions that wait for a
+// connection should look again, kept when a connection is kept for sessions. Both are
+// called from any goroutine and must not block.
+func New(changed, kept func()) *Registry {
+	return &Registry{changed: changed, kept: kept, records: make(map[string]*Record), round: 1}
+}
+
+// Update replaces the configuration. It allocates only for what differs from the one
+// before.
+func (r *Registry) Update(c Config) { r.update(c, r.Tracking()) }
+
+// Track makes the endpoints available to sessions, from now on: clusters without sessions
+// do not pay for them. It is called after the first Update, on the goroutine of Update.
+func (r *Registry) Track() { r.update(r.config, true) }
+
+func (r *Registry) update(c Config, track bool) {
+	targets := c.Loads.open(c.Localities)
+	u := update{registry: r, Config: c}
+	r.mu.Lock()
+	r.config = c
+	r.round++
+	if track {
+		u.table = r.sessionTable().Edit()
+	}
+	n := 0
+	for i := range c.Localities {
+		for j := range c.Localities[i].Endpoints {
+			f := facts{endpoint: &c.Localities[i].Endpoints[j]}
+			if c.Health != nil {
+				f.health = c.Health[n]
+			}
+			if c.Loads != nil {
+				f.target = targets[i]
+			}
+			n++
+			u.set(f.endpoint.Address, f)
+			for _, address := range f.endpoint.Additional {
+				u.set(address, f)
+			}
+		}
+	}
+	for address, rec := range r.records {
+		if rec.round != r.round {
+			u.remove(address, rec)
+		}
+	}
+	if track {
+		table := u.table.Map()
+		r.table.Store(&table)
+	}
+	r.mu.Unlock()
+	c.Loads.releaseUnused()
+	for _, conn := range u.ejections {
+		conn.user.EjectionChanged()
+	}
+	releaseAll(u.released)
+	if track {
+		r.notify()
+	}
+}
+
+// update is one call of Update. Its methods are called with Registry.mu held.
+type update struct {
+	registry *Registry
+	Config
+	table *pmap.Builder[*Record] // nil before Track
+	// ejections are the connections whose endpoint was ejected before and is not now, or the
+	// other way round; released are those that sessions may use no longer.
+	ejections, released []*Conn
+}
+
+// facts are what the configuration says of an address.
+type facts struct {
+	endpoint *xdsresource.Endpoint
+	health   *Health
+	target   *Target
+}
+
+func (u *update) set(address string, f facts) {
+	r := u.registry
+	var hostname *string
+	if f.endpoint.Hostname != "" {
+		hostname = &f.endpoint.Hostname
+	}
+	known := hostname != nil || f.health != nil || f.target != nil || u.table != nil
+	rec := r.records[address]
+	if rec == nil {
+		if !known {
+			return
+		}
+		rec = new(Record)
+		r.records[address] = rec
+	}
+	if known {
+		rec.round = r.round
+	}
+	rec.hostname.Store(hostname)
+	u.setHealth(rec, f.health)
+	// Without load reports the old target stays, for RPCs of pickers that are about to be
+	// replaced. Later ones do not ask for it.
+	if f.target != nil {
+		rec.target.Store(f.target)
+	}
+	if u.table != nil {
+		u.setSession(address, rec, f.endpoint)
+	}
+}
+
+// remove is for a Record that the configuration does not need any more. Its connections, if any, are
+// about to be closed; until then RPCs have the old hostname, and count for the old
+// locality.
+func (u *update) remove(address string, rec *Record) {
+	u.setHealth(rec, nil)
+	if u.table != nil {
+		u.table.Delete(address)
+		rec.session.Store(nil)
+		u.release(rec)
+	}
+	if t := rec.target.Load(); u.Loads != nil && (t == nil || t.loads != u.Loads) {
+		rec.target.Store(u.Loads.elsewhere)
+	}
+	if len(rec.conns) == 0 {
+		delete(u.registry.records, address)
+	}
+}
+
+func (u *update) setHealth(rec *Record, h *Health) {
+	if before := rec.health.Load(); before != h {
+		rec.health.Store(h)
+		if before.Ejected() != h.Ejected() {
+			u.ejections = append(u.ejections, rec.conns...)
+		}
+	}
+}
+
+// removeLocked removes c from the connections of its Record, and the Record if nothing
+// else needs it.
+func (r *Registry) removeLocked(c *Conn) {
+	rec := c.record
+	c.owner = released
+	rec.conns = slices.DeleteFunc(rec.conns, func(other *Conn) bool { return other == c })
+	if len(rec.conns) == 0 && rec.round != r.round {
+		delete(r.records, c.address)
+	}
+	rec.refresh()
+}

@@ -1,0 +1,271 @@
+package endpoints_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+const (
+	idle       = connectivity.Idle
+	connecting = connectivity.Connecting
+	ready      = connectivity.Ready
+	failed     = connectivity.TransientFailure
+)
+
+func newRegistry() *endpoints.Registry { return endpoints.New(func() {}, func() {}) }
+
+// at is a locality with an endpoint at each address.
+func at(addrs ...string) xdsresource.Locality {
+	var l xdsresource.Locality
+	for _, a := range addrs {
+		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a})
+	}
+	return l
+}
+
+// both is an endpoint with two addresses.
+func both(first, second string) xdsresource.Endpoint {
+	return xdsresource.Endpoint{Address: first, Additional: []string{second}}
+}
+
+func config(localities ...xdsresource.Locality) endpoints.Config {
+	return endpoints.Config{Localities: localities, Sessions: xdsresource.DefaultSessions}
+}
+
+// A Record exists while the configuration or a connection needs it.
+func TestRecordsAreRemoved(t *testing.T) {
+	t.Parallel()
+	named := at("a", "b")
+	named.Endpoints[0].Hostname = "host"
+	loads := endpoints.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
+	for _, tc := range []struct {
+		name   string
+		config endpoints.Config
+		want   int
+	}{
+		{"nothing is known but the addresses", config(at("a", "b")), 0},
+		{"one has a hostname", config(named), 1},
+		{"one is watched by outlier detection", endpoints.Config{
+			Localities: []xdsresource.Locality{at("a", "b")}, Health: []*endpoints.Health{nil, endpoints.NewHealth("b")}}, 1},
+		{"load is reported", endpoints.Config{Localities: []xdsresource.Locality{at("a", "b")}, Loads: loads}, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry()
+			early := lbtest.NewUser(r, "a", ready)
+			r.Update(tc.config)
+			later := lbtest.NewUser(r, "x", ready)
+			if a, n := early.Abandon(), r.Len(); a || n != tc.want+1 {
+				t.Errorf("with a connection elsewhere there are %d records, want %d", n, tc.want+1)
+			}
+			r.Update(tc.config)
+			later.Report(connectivity.Shutdown)
+			if n := r.Len(); n != tc.want {
+				t.Errorf("without connections there are %d records, want %d", n, tc.want)
+			}
+			open := lbtest.NewUser(r, "b", ready)
+			r.Update(config())
+			if n := r.Len(); n != 1 {
+				t.Errorf("with one connection and no endpoint there are %d records, want 1", n)
+			}
+			open.Abandon()
+			if n := r.Len(); n != 0 {
+				t.Errorf("in the end there are %d records, want 0", n)
+			}
+		})
+	}
+}
+
+func TestHostnameFollowsTheEndpoint(t *testing.T) {
+	t.Parallel()
+	r := newRegistry()
+	early := lbtest.NewUser(r, "a2", ready)
+	for _, want := range []string{"first", "second", ""} {
+		e := both("a", "a2")
+		e.Hostname = want
+		r.Update(config(xdsresource.Locality{Endpoints: []xdsresource.Endpoint{e}}))
+		for _, u := range []*lbtest.User{early, lbtest.NewUser(r, "a", ready)} {
+			if got := u.Hostname(); got != want {
+				t.Errorf("the hostname is %q, want %q", got, want)
+			}
+		}
+	}
+}
+
+// A connection to one of several addresses, it is not known which, counts for load
+// reports, and is of no use to outlier detection and sessions.
+func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	r, h := newRegistry(), endpoints.NewHealth("a")
+	l := at("a")
+	l.Endpoints[0].Hostname = "host"
+	store := load.NewStore(nil)
+	c := config(l)
+	c.Health, c.Loads = []*endpoints.Health{h}, endpoints.NewLoads(store.Use(load.Key{}), nil)
+	r.Update(c)
+	r.Track()
+	u := new(lbtest.User)
+	u.Conn = r.NewConn(u, "a", true)
+	u.Add()
+	u.Report(ready)
+	u.Count(balancer.DoneInfo{Err: errors.New("failed")})
+	if _, n := h.TakeCalls(); n != 0 {
+		t.Error("its RPCs are counted for outlier detection")
+	}
+	r.Eject(h, true)
+	if u.Ejected() {
+		t.Error("it is ejected")
+	}
+	if sc, _ := r.Session("a").Conn(); sc != nil || u.Session() != nil {
+		t.Error("sessions may use it")
+	}
+	if u.Hostname() != "host" {
+		t.Errorf("its hostname is %q", u.Hostname())
+	}
+	u.Target().Start()
+	if reports := store.Take(nil); len(reports) != 1 {
+		t.Error("its RPCs are not reported")
+	}
+	if u.Abandon() {
+		t.Error("it is kept")
+	}
+}
+
+// An update of one endpoint among many allocates for that one only.
+func TestUpdateCostsTheChange(t *testing.T) {
+	r := newRegistry()
+	l := at()
+	for i := range 10_000 {
+		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i/256, i%256), Hostname: "h"})
+	}
+	other := l
+	other.Endpoints = slices.Clone(l.Endpoints)
+	other.Endpoints[77].Address = "10.9.9.9:80"
+	loads := endpoints.NewLoads(load.NewStore(nil).Use(load.Key{Cluster: "c"}), nil)
+	for name, limit := range map[string]float64{"for load reports": 10, "for load reports and sessions": 20} {
+		turn := 0
+		update := func() {
+			c := config([]xdsresource.Locality{l, other}[turn%2])
+			c.Loads = loads
+			r.Update(c)
+			turn++
+		}
+		update()
+		if limit > 10 {
+			r.Track()
+		}
+		if n := testing.AllocsPerRun(10, update); n > limit {
+			t.Errorf("%s: an update makes %v allocations, want %v at most", name, n, limit)
+		}
+	}
+}
+
+// What picks read takes no lock and allocates nothing.
+func TestReadingAllocatesNothing(t *testing.T) {
+	r := newRegistry()
+	c := config(at("a"))
+	c.Health = []*endpoints.Health{endpoints.NewHealth("a")}
+	c.Loads = endpoints.NewLoads(load.NewStore(nil).Use(load.Key{}), nil)
+	r.Update(c)
+	r.Track()
+	u := lbtest.NewUser(r, "a", ready)
+	if n := testing.AllocsPerRun(100, func() {
+		u.Target().Start()
+		u.Target().End(balancer.DoneInfo{BytesSent: true})
+		u.Count(balancer.DoneInfo{BytesReceived: true})
+		u.Ejected()
+		u.Hostname()
+		u.Session().Endpoint()
+		r.Session("a").Conn()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Whatever happens at the same time: in the end every connection has been released by
+// its policy or, once, by the Registry; all RPCs have been counted; and nothing is left.
+func TestConcurrentUse(t *testing.T) {
+	t.Parallel()
+	const goroutines, n = 8, 2000
+	addrs := []string{"a", "b", "c"}
+	health := []*endpoints.Health{endpoints.NewHealth("a"), endpoints.NewHealth("b"), endpoints.NewHealth("c")}
+	r := newRegistry()
+	update := func(many int) {
+		c := config(at(addrs[:many]...))
+		c.Health = health[:many]
+		r.Update(c)
+	}
+	update(3)
+	r.Track()
+	var mu sync.Mutex
+	kept := map[*lbtest.User]int64{} // by 1: it was kept for sessions
+	var workers, updater sync.WaitGroup
+	done := make(chan struct{})
+	updater.Go(func() { // Update is for one goroutine
+		random := rand.New(rand.NewPCG(2, 0))
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+				update(1 + random.IntN(3))
+				r.Sweep()
+				r.Eject(health[0], i%2 == 0)
+			}
+		}
+	})
+	for i := range goroutines {
+		random := rand.New(rand.NewPCG(1, uint64(i)))
+		workers.Go(func() {
+			for range n {
+				addr := addrs[random.IntN(len(addrs))]
+				u := lbtest.NewUser(r, addr, connectivity.State(random.IntN(4)))
+				if s := r.Session(addr); s != nil {
+					s.Use()
+					s.Conn()
+					r.Await(r.Version())
+				}
+				u.Count(balancer.DoneInfo{BytesReceived: true})
+				u.Ejected()
+				one := int64(0)
+				if u.Abandon() {
+					one = 1
+				}
+				mu.Lock()
+				kept[u] = one
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	close(done)
+	updater.Wait()
+	r.Close()
+	for u, want := range kept {
+		if got := u.Released.Load(); got != want {
+			t.Fatalf("a connection was released %d times, want %d", got, want)
+		}
+	}
+	for _, h := range health {
+		r.Eject(h, false)
+	}
+	r.Update(config(at("a")))
+	if s, f := health[0].TakeCalls(); s == 0 || f != 0 {
+		t.Errorf("%d RPCs to a succeeded and %d failed, want some and 0", s, f)
+	}
+	if n := r.Len(); n != 1 {
+		t.Errorf("%d records are left, want that of the endpoint", n)
+	}
+}

@@ -1,0 +1,99 @@
+package endpoints_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/balancer"
+
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+func in(zone string, endpoints ...xdsresource.Endpoint) xdsresource.Locality {
+	return xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Endpoints: endpoints}
+}
+
+// rpcs makes an RPC on each of the connections.
+func rpcs(users ...*lbtest.User) {
+	for _, u := range users {
+		target := u.Target()
+		target.Start()
+		target.End(balancer.DoneInfo{BytesSent: true})
+	}
+}
+
+// expectIssued takes the numbers of RPCs by zone.
+func expectIssued(t *testing.T, when string, s *load.Store, want ...string) {
+	t.Helper()
+	var got []string
+	for _, r := range s.Take(nil) {
+		for _, l := range r.Localities {
+			got = append(got, fmt.Sprintf("%s:%d", cmp.Or(l.ID.Zone, "?"), l.Issued))
+		}
+	}
+	slices.Sort(got)
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+// An RPC counts for the locality that its endpoint is in when the RPC starts, also at its
+// end.
+func TestRPCsCountForTheLocalityOfTheirEndpoint(t *testing.T) {
+	t.Parallel()
+	s, other, r := load.NewStore(nil), load.NewStore(nil), newRegistry()
+	east, west := xdsresource.Endpoint{Address: "a"}, xdsresource.Endpoint{Address: "c"}
+	update := func(l *endpoints.Loads, localities ...xdsresource.Locality) {
+		r.Update(endpoints.Config{Localities: localities, Loads: l})
+	}
+	loads := endpoints.NewLoads(s.Use(load.Key{Cluster: "c"}), nil)
+	update(loads, in("east", both("a", "a2"), xdsresource.Endpoint{Address: "b"}), in("west", west))
+	a, second, c, unknown := lbtest.NewUser(r, "a", ready), lbtest.NewUser(r, "a2", ready), lbtest.NewUser(r, "c", ready), lbtest.NewUser(r, "x", ready)
+	rpcs(a, second, c, unknown)
+	expectIssued(t, "at first", s, "?:1", "east:2", "west:1")
+
+	inFlight := a.Target()
+	inFlight.Start()
+	update(loads, in("west", east, west))
+	rpcs(a, c)
+	expectIssued(t, "after the endpoint has moved", s, "east:1", "west:2")
+	rpcs(second)
+	expectIssued(t, "at an address that was removed", s, "east:1")
+	inFlight.End(balancer.DoneInfo{BytesSent: true})
+	reports := s.Take(nil)
+	if l := reports[0].Localities[0]; l.ID.Zone != "east" || l.Succeeded != 1 || l.InProgress != 0 {
+		t.Errorf("the RPC that was in flight ended as %+v", l)
+	}
+
+	before := a.Target()
+	update(loads, in("west", east, west))
+	if a.Target() != before {
+		t.Error("an update without a change changes what RPCs are counted by")
+	}
+	update(nil, in("west", east, west))
+	loads.Close()
+	rpcs(a) // of a picker that was just replaced
+	expectIssued(t, "in the end", s, "west:1")
+
+	update(endpoints.NewLoads(other.Use(load.Key{Cluster: "c"}), nil), in("north", east))
+	rpcs(a, c)
+	expectIssued(t, "for another server", other, "?:1", "north:1")
+	expectIssued(t, "for the old server", s)
+}
+
+func TestWithoutLoadReportsNothingIsCounted(t *testing.T) {
+	t.Parallel()
+	r := newRegistry()
+	rpcs(lbtest.NewUser(r, "a", ready))
+	var l *endpoints.Loads
+	l.Close()
+	if l.CountsBy(nil, nil) {
+		t.Error("Loads that do not exist count by nil")
+	}
+}

@@ -1,0 +1,126 @@
+package endpoints_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// gRFC A75: "When the child policy unrefs a subchannel it owns, if the entry's
+// last_used_time is newer than the idle_timeout, the policy assumes ownership".
+func TestWhichConnectionsAreKeptForSessions(t *testing.T) {
+	t.Parallel()
+	used := func(then func(*endpoints.Registry, *lbtest.User)) func(*endpoints.Registry, *lbtest.User) {
+		return func(r *endpoints.Registry, u *lbtest.User) { u.Session().Use(); then(r, u) }
+	}
+	for _, tc := range []struct {
+		name    string
+		prepare func(*endpoints.Registry, *lbtest.User)
+		want    bool
+	}{
+		{"never used", func(*endpoints.Registry, *lbtest.User) {}, false},
+		{"used, connected", used(func(*endpoints.Registry, *lbtest.User) {}), true},
+		{"used too long ago", used(func(*endpoints.Registry, *lbtest.User) { time.Sleep(time.Hour) }), false},
+		{"used just within the timeout", used(func(*endpoints.Registry, *lbtest.User) { time.Sleep(time.Hour - 1) }), true},
+		{"used, connecting", used(func(_ *endpoints.Registry, u *lbtest.User) { u.Report(connecting) }), true},
+		{"used, idle", used(func(_ *endpoints.Registry, u *lbtest.User) { u.Report(idle) }), false},
+		{"used, failed", used(func(_ *endpoints.Registry, u *lbtest.User) { u.Report(failed) }), false},
+		{"used, another one is connected", used(func(r *endpoints.Registry, _ *lbtest.User) { lbtest.NewUser(r, "a", ready) }), false},
+		{"used, another one is connecting", used(func(r *endpoints.Registry, _ *lbtest.User) { lbtest.NewUser(r, "a", connecting) }), true},
+		{"used, the endpoint was removed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Update(config(at("b"))) }), false},
+		{"used, its status does not allow sessions", used(func(r *endpoints.Registry, _ *lbtest.User) {
+			r.Update(endpoints.Config{Localities: []xdsresource.Locality{at("a")}, Sessions: xdsresource.Sessions{IdleTimeout: time.Hour}})
+		}), false},
+		{"used, the Registry is closed", used(func(r *endpoints.Registry, _ *lbtest.User) { r.Close() }), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRegistry()
+				r.Update(config(at("a")))
+				r.Track()
+				u := lbtest.NewUser(r, "a", ready)
+				tc.prepare(r, u)
+				if got := u.Abandon(); got != tc.want {
+					t.Errorf("kept: %v, want %v", got, tc.want)
+				}
+				if n := u.Released.Load(); n != 0 {
+					t.Errorf("the Registry released it %d times, although its policy does", n)
+				}
+				r.Close()
+				if got := u.Released.Load() == 1; got != tc.want {
+					t.Errorf("released in the end: %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestSessionsGetTheBestConnection(t *testing.T) {
+	t.Parallel()
+	r := newRegistry()
+	r.Update(config(at("a")))
+	early := lbtest.NewUser(r, "a", failed) // before there is any session
+	r.Track()
+	s := r.Session("a")
+	expect := func(when string, want *lbtest.User, state connectivity.State) {
+		t.Helper()
+		if sc, got := s.Conn(); want == nil && sc != nil || want != nil && (sc != want || got != state) {
+			t.Errorf("%s: %p in state %v, want %p in %v", when, sc, got, want, state)
+		}
+	}
+	expect("one has failed", early, failed)
+	second := lbtest.NewUser(r, "a", connecting)
+	expect("one is connecting", second, connecting)
+	early.Report(ready)
+	expect("the first is connected", early, ready)
+	early.Report(idle)
+	expect("the first is idle", second, connecting)
+	second.Report(connectivity.Shutdown)
+	expect("the second is shut down", early, idle)
+	early.Abandon()
+	expect("there is none", nil, 0)
+	late := new(lbtest.User)
+	late.Conn = r.NewConn(late, "a", false)
+	late.Abandon()
+	late.Add()
+	expect("one was abandoned before it was added", nil, 0)
+}
+
+// A connection that was kept ends when a policy has one that is READY, or when its
+// endpoint is removed. An endpoint that returns has a new Session.
+func TestKeptConnectionEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*endpoints.Registry){
+		"a policy has a connection": func(r *endpoints.Registry) { lbtest.NewUser(r, "a", ready) },
+		"the endpoint is removed":   func(r *endpoints.Registry) { r.Update(config()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRegistry()
+			r.Update(config(at("a")))
+			r.Track()
+			u := lbtest.NewUser(r, "a", ready)
+			old := r.Session("a")
+			old.Use()
+			if !u.Abandon() {
+				t.Fatal("it was not kept")
+			}
+			end(r)
+			if n := u.Released.Load(); n != 1 {
+				t.Errorf("released %d times, want once", n)
+			}
+			removed := r.Session("a") == nil
+			r.Update(config(at("a")))
+			if s := r.Session("a"); (s == old) == removed {
+				t.Errorf("the same session: %v, after the endpoint was removed: %v", s == old, removed)
+			}
+		})
+	}
+}
