@@ -53,6 +53,18 @@ type ClusterState struct {
 	Err error
 }
 
+// secured reports whether the cluster or one under it asks for security.
+func (s *ClusterState) secured() bool {
+	if s.Underlying != nil {
+		for _, u := range s.Underlying.States.All {
+			if u.secured() {
+				return true
+			}
+		}
+	}
+	return s.Cluster != nil && s.Cluster.Security != nil
+}
+
 // Underlying has the clusters under an aggregate cluster. It is immutable, and shares
 // with the one before what did not change.
 type Underlying struct {

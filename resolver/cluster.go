@@ -73,43 +73,44 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // of a cluster with endpoints costs the same however many others there are: only if
 // there are other clusters under one is the graph of them walked again.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
-	if m.name == n.name || !slices.Equal(n.under(before), n.under(m.state)) {
-		n.rebuild(m)
+	urgent := n.graph.beginsToAsk(before.Cluster, m.state.Cluster)
+	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
+		n.rebuild(m, urgent)
 		return
 	}
-	known := n.isKnown(m.state)
+	known := n.graph.isKnown(m.state)
 	n.list.answer(m.name, known)
 	n.next.answer(m.name, known)
 	if n.next.complete() {
 		n.use(n.next)
 		return
 	}
-	n.refresh(m)
+	n.refresh(m, urgent)
 }
 
-// under returns what is under the cluster, nil unless it is an aggregate one. One that
-// asks for security, which it cannot have, has nothing under it.
-func (n *clusterNode) under(s *balancer.ClusterState) []string {
-	if s.Cluster == nil || s.Cluster.Kind != xdsresource.ClusterAggregate || n.graph.mustSecure(s.Cluster) {
+// under returns what is under the cluster, nil unless it is an aggregate one.
+func under(s *balancer.ClusterState) []string {
+	if s.Cluster == nil || s.Cluster.Kind != xdsresource.ClusterAggregate {
 		return nil
 	}
 	return s.Cluster.Underlying
 }
 
-// isKnown reports whether it is known what RPCs to a member that is a leaf can expect: of
-// one that asks for security, whatever its endpoints are.
-func (n *clusterNode) isKnown(s *balancer.ClusterState) bool {
-	return n.graph.mustSecure(s.Cluster) || n.graph.isKnown(s)
+// beginsToAsk reports whether a Cluster, which may be nil, asks for security and did not
+// before, on a channel that obeys it. What serves it must not go on until the new one can,
+// since that is less secure.
+func (g *graph) beginsToAsk(before, now *xdsresource.Cluster) bool {
+	return g.usesXDS && before != nil && before.Security == nil && now != nil && now.Security != nil
 }
 
 // rebuild walks the graph of clusters again, as m leads to others. While something in
 // the new one has not answered, that which is in use stays and goes on to change. Only
 // the first one does not wait: its first cluster may well do without the last one. Nor
-// does one in which m begins to ask for security, which that in use may lack.
-func (n *clusterNode) rebuild(m *member) {
+// does an urgent change.
+func (n *clusterNode) rebuild(m *member, urgent bool) {
 	root := n.members[n.name].state
-	if n.under(root) == nil {
-		if n.inUse() && !n.isKnown(root) {
+	if under(root) == nil {
+		if n.inUse() && !n.graph.isKnown(root) && !urgent {
 			n.next = nil
 			return
 		}
@@ -123,9 +124,9 @@ func (n *clusterNode) rebuild(m *member) {
 	case w.err != nil:
 		n.list, n.next = nil, nil
 		n.become(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, false)
-	case n.inUse() && !w.leaves.complete() && !n.graph.mustSecure(m.state.Cluster):
+	case n.inUse() && !w.leaves.complete() && !urgent:
 		n.next = w.leaves
-		n.refresh(m)
+		n.refresh(m, urgent)
 	default:
 		n.use(w.leaves)
 	}
@@ -150,9 +151,9 @@ func (n *clusterNode) use(l *leaves) {
 }
 
 // refresh takes over what has become of a cluster of the list in use. One that has
-// answered stays what it was if it is not known any more what it is.
-func (n *clusterNode) refresh(m *member) {
-	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.isKnown(m.state) {
+// answered stays what it was if it is not known any more what it is, unless that is urgent.
+func (n *clusterNode) refresh(m *member, urgent bool) {
+	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.graph.isKnown(m.state) && !urgent {
 		return
 	}
 	s := *n.state
@@ -182,9 +183,6 @@ func (n *clusterNode) become(s balancer.ClusterState, seen map[string]bool, part
 		n.graph.clusterChanged(n)
 	}
 }
-
-// mustSecure reports whether a Cluster asks for security that the channel has to give it.
-func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return g.usesXDS && c != nil && c.Security != nil }
 
 // equalStates compares but for ResolveNow and Notes, which go with the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {

@@ -17,9 +17,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -28,10 +30,14 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
+var logger = grpclog.Component("dynxds-tls")
+
 // Pool shares the Bundles of one balancer tree. It is safe for concurrent use.
 type Pool struct {
-	perRPC  credentials.PerRPCCredentials
-	bundles refpool.Pool[key, *Bundle]
+	obeys    bool
+	perRPC   credentials.PerRPCCredentials
+	bundles  refpool.Pool[key, *Bundle]
+	warnOnce sync.Once
 }
 
 // key is equal for clusters of the same name whose connections are secured in the same way.
@@ -40,14 +46,32 @@ type key struct {
 	security xdsresource.SecurityKey
 }
 
-// NewPool returns an empty Pool for a channel, which may have a Bundle: its call credentials stay
-// in use.
-func NewPool(channel credentials.Bundle) *Pool {
-	p := new(Pool)
+// NewPool returns an empty Pool for a channel, and whether that obeys the control plane. The
+// channel may have a Bundle: its call credentials stay in use.
+func NewPool(obeys bool, channel credentials.Bundle) *Pool {
+	p := &Pool{obeys: obeys}
 	if channel != nil {
 		p.perRPC = channel.PerRPCCredentials()
 	}
 	return p
+}
+
+// Key returns what a cluster's Security, which may be nil, is on the channel: zero if its
+// connections have the credentials of the channel, as all have if the Pool is nil. The first Security that the channel ignores
+// (gRFC A29) is logged.
+func (p *Pool) Key(cluster string, s *xdsresource.Security) xdsresource.SecurityKey {
+	switch {
+	case p == nil || s == nil:
+	case p.obeys:
+		return s.Key()
+	default:
+		p.warnOnce.Do(func() {
+			logger.Warningf("cluster %s asks for TLS, and the channel ignores that: it uses its own credentials, which are not of "+
+				"google.golang.org/grpc/credentials/xds; dial with credentials of that package to have connections secured as the control plane says (logged once for each channel)",
+				faults.Quote(cluster))
+		})
+	}
+	return xdsresource.SecurityKey{}
 }
 
 // Acquire returns the Bundle for a cluster: the same one while anybody holds it, so that its
@@ -216,9 +240,9 @@ func dnsName(name string) string {
 type hostnameKey struct{}
 
 // Address returns an address of an endpoint with what the handshake has to know of the endpoint:
-// its host name (gRFC A101), if the Cluster has auto_host_sni.
+// its host name (gRFC A101), if the Cluster has auto_host_sni. The Bundle may be nil.
 func (b *Bundle) Address(a resolver.Address, hostname string) resolver.Address {
-	if b.security.AutoHostSNI && hostname != "" {
+	if b != nil && b.security.AutoHostSNI && hostname != "" {
 		a.Attributes = a.Attributes.WithValue(hostnameKey{}, hostname)
 	}
 	return a

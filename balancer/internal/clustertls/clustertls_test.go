@@ -104,7 +104,7 @@ func security(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *xdsreso
 // bundle makes a Bundle that lives as long as the test.
 func bundle(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *Bundle {
 	t.Helper()
-	b, release := NewPool(nil).Acquire("c", security(t, pb, in))
+	b, release := NewPool(true, nil).Acquire("c", security(t, pb, in))
 	t.Cleanup(release)
 	return b
 }
@@ -369,7 +369,7 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 	}
 	t.Run("not in a bootstrap", func(t *testing.T) {
 		t.Parallel()
-		b, release := NewPool(nil).Acquire("c", &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}})
+		b, release := NewPool(true, nil).Acquire("c", &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}})
 		defer release()
 		_, err := serve(t, withNames(ca, "a")).handshake(t, b)
 		check(t, err, `"x"`, "no such provider")
@@ -522,7 +522,7 @@ func TestBundlesAreShared(t *testing.T) {
 	ca := testca.New(t)
 	p := rootsOf(ca)
 	in := instances{"roots": p.instance("roots"), "other": p.instance("other")}
-	pool := NewPool(nil)
+	pool := NewPool(true, nil)
 	one, releaseOne := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
 	same, releaseSame := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
 	other, releaseOther := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots", "san"), in))
@@ -563,7 +563,7 @@ func TestCallCredentialsOfTheChannelStay(t *testing.T) {
 	t.Parallel()
 	in := instances{"roots": rootsOf(testca.New(t)).instance("roots")}
 	want := &token{}
-	b, release := NewPool(channelBundle{perRPC: want}).Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	b, release := NewPool(true, channelBundle{perRPC: want}).Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
 	defer release()
 	if got := b.PerRPCCredentials(); got != want {
 		t.Errorf("call credentials %v, want %v", got, want)

@@ -73,6 +73,9 @@ type link struct {
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
+	// release gives up the credentials. nil: they are the channel's.
+	release func()
+
 	user *Conn // nil: it lingers, or is shut down
 	uses int   // counts the users
 	// reports are to be delivered to users. delivering is set while a goroutine does that.
@@ -111,14 +114,36 @@ func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOption
 		}
 	}
 	opts.StateListener = l.changed
+	if held, ok := opts.CredsBundle.(Held); ok {
+		l.release = held.Hold()
+	}
 	sc, err := p.cc.NewSubConn(addresses, opts)
 	if err != nil {
+		l.releaseCredentials()
 		return nil, err
 	}
 	l.sc = sc
 	c.SubConn, c.link = sc, l
 	return c, nil
 }
+
+// Held is implemented by credentials that have to be kept usable as long as a connection
+// has them, which may be longer than the policy that opened it lives.
+type Held interface{ Hold() (release func()) }
+
+func (l *link) shutdown() {
+	l.sc.Shutdown()
+	l.releaseCredentials()
+}
+
+func (l *link) releaseCredentials() {
+	if l.release != nil {
+		l.release()
+	}
+}
+
+// Linger returns how long connections linger.
+func (p *Pool) Linger() time.Duration { return p.linger }
 
 // reuse makes c the user of a lingering connection that is as wanted would be.
 func (p *Pool) reuse(c *Conn, wanted *link) bool {
@@ -202,7 +227,7 @@ func (c *Conn) Shutdown() {
 	}
 	p.mu.Unlock()
 	if !lingers {
-		c.SubConn.Shutdown()
+		l.shutdown()
 	}
 	p.post(l.deliver)
 }
@@ -240,7 +265,7 @@ func (p *Pool) sweep() {
 	}
 	p.mu.Unlock()
 	for _, l := range over {
-		l.sc.Shutdown()
+		l.shutdown()
 	}
 }
 
@@ -262,7 +287,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	}
 	p.mu.Unlock()
 	if lost {
-		l.sc.Shutdown()
+		l.shutdown()
 	}
 	l.deliver()
 }
@@ -303,7 +328,7 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	for _, links := range lingering {
 		for _, l := range links {
-			l.sc.Shutdown()
+			l.shutdown()
 		}
 	}
 }

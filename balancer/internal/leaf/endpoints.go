@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -19,8 +20,9 @@ func Usable(endpoints []xdsresource.Endpoint) bool {
 
 // resolverEndpoints returns the usable endpoints in gRPC's form, each with its
 // weight. Endpoints of one weight share their attributes, and all share the
-// array of addresses, so that ten thousand endpoints are a few allocations.
-func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
+// array of addresses, so that ten thousand endpoints are a few allocations. The bundle, which
+// may be nil, is that of their connections.
+func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bundle) []resolver.Endpoint {
 	result := make([]resolver.Endpoint, 0, len(endpoints))
 	addresses := make([]resolver.Address, 0, countAddresses(endpoints))
 	weighted := make(map[uint32]resolver.Endpoint, 1)
@@ -35,9 +37,9 @@ func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
 			weighted[e.Weight] = endpoint
 		}
 		first := len(addresses)
-		addresses = append(addresses, resolver.Address{Addr: e.Address})
+		addresses = append(addresses, bundle.Address(resolver.Address{Addr: e.Address}, e.Hostname))
 		for _, additional := range e.Additional {
-			addresses = append(addresses, resolver.Address{Addr: additional})
+			addresses = append(addresses, bundle.Address(resolver.Address{Addr: additional}, e.Hostname))
 		}
 		endpoint.Addresses = addresses[first:len(addresses):len(addresses)]
 		result = append(result, endpoint)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 )
@@ -34,6 +35,11 @@ type Env struct {
 	ClientConn balancer.ClientConn
 	// Conns opens the connections.
 	Conns *conns.Pool
+	// TLS has the credentials of clusters that ask for their connections to be secured.
+	TLS *clustertls.Pool
+	// Bundle secures the connections of the cluster that this part of the tree serves. nil:
+	// they have the credentials of the channel.
+	Bundle *clustertls.Bundle
 	// Options are handed to the policies that gRPC's registry builds.
 	Options balancer.BuildOptions
 	// ResolveNow asks for the addresses of endpoints to be looked up again. It
