@@ -103,6 +103,12 @@ func (g *graph) beginsToAsk(before, now *xdsresource.Cluster) bool {
 	return g.usesXDS && before != nil && before.Security == nil && now != nil && now.Security != nil
 }
 
+// sameSecurity reports whether the connections of two versions of a Cluster are secured in the
+// same way; before may be nil.
+func (g *graph) sameSecurity(before, now *xdsresource.Cluster) bool {
+	return !g.usesXDS || before == nil || before.Security.Key() == now.Security.Key()
+}
+
 // rebuild walks the graph of clusters again, as m leads to others. While something in
 // the new one has not answered, that which is in use stays and goes on to change. Only
 // the first one does not wait: its first cluster may well do without the last one. Nor

@@ -95,8 +95,9 @@ func (m *member) adopt(c *xdsresource.Cluster) {
 		s.Endpoints = c.Inline
 	case m.source != nil:
 		s.Endpoints, s.Err = m.source.known()
-		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) {
-			// Those of before, if there are any, stay in use until it is known.
+		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) && m.graph.sameSecurity(m.state.Cluster, c) {
+			// Those of before, if there are any, stay in use until it is known. Not with
+			// another security, which they need not have.
 			s.Endpoints, s.Err = m.state.Endpoints, nil
 		}
 		if dns, ok := m.source.(*dnsEndpoints); ok {

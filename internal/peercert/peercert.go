@@ -129,7 +129,7 @@ func (r *Requirements) checkNames(leaf *x509.Certificate) error {
 			}
 		}
 	}
-	return fmt.Errorf("certificate check failure: none of the SANs of the server's certificate (%s) matches any of %s", describe(leaf), list(r.SANs, Matcher.String))
+	return fmt.Errorf("certificate check failure: the server's certificate (%s) has no SAN that matches %s", describe(leaf), list(r.SANs, " or ", Matcher.String))
 }
 
 // describe lists the SANs of a certificate, for errors.
@@ -144,13 +144,13 @@ func describe(leaf *x509.Certificate) string {
 	if len(found) == 0 {
 		return "without SANs"
 	}
-	return list(found, func(s string) string { return s })
+	return list(found, ", ", func(s string) string { return s })
 }
 
 // maxListed bounds how many names an error lists; a peer may send thousands.
 const maxListed = 10
 
-func list[T any](items []T, text func(T) string) string {
+func list[T any](items []T, separator string, text func(T) string) string {
 	var b strings.Builder
 	for i, item := range items {
 		if i == maxListed {
@@ -158,7 +158,7 @@ func list[T any](items []T, text func(T) string) string {
 			break
 		}
 		if i > 0 {
-			b.WriteString(", ")
+			b.WriteString(separator)
 		}
 		b.WriteString(text(item))
 	}

@@ -22,7 +22,7 @@ const (
 	IP
 )
 
-var sanTypes = [...]string{"any SAN", "DNS", "URI", "email", "IP address"}
+var sanTypes = [...]string{"any", "DNS", "URI", "email", "IP address"}
 
 // String returns the type's name for errors.
 func (t SANType) String() string { return sanTypes[t] }
@@ -42,7 +42,10 @@ func (m Matcher) String() string {
 	if m.Value.Kind == matching.StringRegex {
 		value = m.Value.Regex.String()
 	}
-	text := m.Type.String() + " " + stringKinds[m.Value.Kind] + " " + faults.Quote(value)
+	text := stringKinds[m.Value.Kind] + " " + faults.Quote(value)
+	if m.Type != AnySAN {
+		text = m.Type.String() + " " + text
+	}
 	if m.Value.IgnoreCase {
 		text += " (ignore_case)"
 	}
