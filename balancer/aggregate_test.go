@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -36,52 +34,38 @@ type underlying struct {
 
 func under(name string, addrs ...string) underlying { return underlying{name, serving(addrs...)} }
 
-func (tr *tree) expectOpen(t *testing.T, when string, want ...string) {
-	t.Helper()
-	synctest.Wait()
-	if diff := cmp.Diff(append([]string{}, want...), tr.cc.Open()); diff != "" {
-		t.Errorf("%s: open connections (-want +got):\n%s", when, diff)
-	}
-}
-
 func TestAggregateClusterInTheTree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.update(map[string]*balancer.ClusterState{"A": over(under("B", "b:1"), under("C", "c:1")), "B": serving("b:1")})
-		tr.expectOpen(t, "before the first RPC")
-		tr.reach(t, "A", "b:1")
-		tr.expectOpen(t, "after it", "b:1")
-		tr.network.Set("b:1", lbtest.Refused)
-		tr.reach(t, "A", "c:1")
+		tr.ExpectOpen("before the first RPC")
+		tr.reach("A", "b:1")
+		tr.ExpectOpen("after it", "b:1")
+		tr.Network.Set("b:1", lbtest.Refused)
+		tr.reach("A", "c:1")
 		tr.update(map[string]*balancer.ClusterState{"A": nil})
 		time.Sleep(balancer.Linger)
-		tr.expectOpen(t, "the aggregate cluster is gone")
+		tr.ExpectOpen("the aggregate cluster is gone")
 	})
 }
 
 // A cluster becomes an aggregate one, and the other way round, without an RPC
 // that has to wait.
 func TestClusterChangesItsKind(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.update(map[string]*balancer.ClusterState{"A": serving("a:1")})
-		tr.reach(t, "A", "a:1")
-		tr.network.Set("b:1", lbtest.Silent)
+		tr.reach("A", "a:1")
+		tr.Network.Set("b:1", lbtest.Silent)
 		tr.update(map[string]*balancer.ClusterState{"A": over(under("B", "b:1"))})
-		tr.reach(t, "A", "a:1")
-		tr.network.Set("b:1", lbtest.Up)
-		tr.reach(t, "A", "b:1")
-		tr.network.Set("c:1", lbtest.Silent)
+		tr.reach("A", "a:1")
+		tr.Network.Set("b:1", lbtest.Up)
+		tr.reach("A", "b:1")
+		tr.Network.Set("c:1", lbtest.Silent)
 		tr.update(map[string]*balancer.ClusterState{"A": serving("c:1")})
-		tr.reach(t, "A", "b:1")
-		tr.network.Set("c:1", lbtest.Up)
-		tr.reach(t, "A", "c:1")
+		tr.reach("A", "b:1")
+		tr.Network.Set("c:1", lbtest.Up)
+		tr.reach("A", "c:1")
 		time.Sleep(balancer.Linger)
-		tr.expectOpen(t, "at the end", "c:1")
+		tr.ExpectOpen("at the end", "c:1")
 	})
 }
 
@@ -98,24 +82,19 @@ func TestErrorEndsAClusterOfAnyKind(t *testing.T) {
 		{"one that was to become an aggregate cluster", serving("a:1"), over()},
 		{"one that was one", over(under("B", "a:1")), &balancer.ClusterState{Cluster: serving("x").Cluster}},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				tr := newTree()
-				defer tr.close()
-				tr.update(map[string]*balancer.ClusterState{"A": tc.before})
-				tr.reach(t, "A", "a:1")
-				tc.after.Err = errors.New("the control plane withdrew it")
-				tr.update(map[string]*balancer.ClusterState{"A": tc.after})
-				synctest.Wait()
-				if addr, err := tr.pick("A"); err == nil || err.Error() != tc.after.Err.Error() {
-					t.Errorf("a pick goes to %q (%v), want the error", addr, err)
-				}
-				time.Sleep(balancer.Linger)
-				tr.expectOpen(t, "after the error")
-				tr.update(map[string]*balancer.ClusterState{"A": tc.before})
-				tr.reach(t, "A", "a:1")
-			})
-		})
+		t.Run(tc.given, subtest(func(t *testing.T, tr *tree) {
+			tr.update(map[string]*balancer.ClusterState{"A": tc.before})
+			tr.reach("A", "a:1")
+			tc.after.Err = errors.New("the control plane withdrew it")
+			tr.update(map[string]*balancer.ClusterState{"A": tc.after})
+			synctest.Wait()
+			if addr, err := tr.pick("A"); err == nil || err.Error() != tc.after.Err.Error() {
+				t.Errorf("a pick goes to %q (%v), want the error", addr, err)
+			}
+			time.Sleep(balancer.Linger)
+			tr.ExpectOpen("after the error")
+			tr.update(map[string]*balancer.ClusterState{"A": tc.before})
+			tr.reach("A", "a:1")
+		}))
 	}
 }

@@ -53,8 +53,7 @@ func bigCluster() *balancer.ClusterState {
 // bigCluster that is connected, and the context of an RPC to it.
 func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grpcbalancer.Picker, context.Context) {
 	tb.Helper()
-	tr := newTree()
-	tb.Cleanup(tr.policy.Close)
+	tr := newTree(tb)
 	big := clusterName(n) // as long as the others', as names are in practice
 	clusters := manyClusters(n - 1)
 	clusters[big] = bigCluster()
@@ -64,13 +63,13 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 	tr.update(clusters, func(s *balancer.State) { s.Default = []string{big} })
 	tr.policy.ExitIdle()
 	ctx := testContext(tb)
-	if err := tr.cc.Await(ctx, connectivity.Ready); err != nil {
+	if err := tr.CC.Await(ctx, connectivity.Ready); err != nil {
 		tb.Fatal(err)
 	}
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
 	// A ring connects the endpoint of the hash when it is asked for it.
 	for {
-		if err := pickAndEnd(tr.cc.State().Picker, grpcbalancer.PickInfo{Ctx: d}); err == nil {
+		if err := pickAndEnd(tr.CC.State().Picker, grpcbalancer.PickInfo{Ctx: d}); err == nil {
 			break
 		}
 		if ctx.Err() != nil {
@@ -78,7 +77,7 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 		}
 		runtime.Gosched()
 	}
-	return tr.cc.State().Picker, context.WithValue(d, wrapped{}, "as gRPC wraps the context of an RPC")
+	return tr.CC.State().Picker, context.WithValue(d, wrapped{}, "as gRPC wraps the context of an RPC")
 }
 
 type hash uint64

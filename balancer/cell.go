@@ -9,22 +9,22 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/aggregate"
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// cell is one cluster's place in the tree. While no RPC has asked for the
-// cluster, the cell is all there is of it; it counts as IDLE.
+// cell is one cluster's place in the tree. Until an RPC needs the cluster there is only the
+// cell, which counts as IDLE.
 type cell struct {
 	root *root
 	name string
 
-	// picker is nil until the cluster is active. It and asked are all that
-	// picks touch.
+	// Picks use only picker, which is nil until the cluster is active, and asked, which is set
+	// by the pick that has the cluster activated.
 	picker atomic.Pointer[grpcbalancer.Picker]
-	// asked is set by the pick that has the cluster activated.
-	asked atomic.Bool
+	asked  atomic.Bool
 
-	// The rest is for the loop.
+	// The rest is used on the loop.
 	config       *ClusterState
 	phase        cellPhase
 	policy       *policy // not nil while active
@@ -32,8 +32,8 @@ type cell struct {
 	connectivity connectivity.State
 }
 
-// policy serves a cluster of either kind, and goes on with the one before when the
-// kind changes until the new one can.
+// policy serves a cluster of either kind. When the kind changes, the old policy serves until
+// the new one can.
 type policy = switchover.Policy[*ClusterState, kind]
 
 type kind int
@@ -48,22 +48,21 @@ type cellPhase int
 const (
 	dormant cellPhase = iota // no RPC has asked for the cluster
 	active                   // it has its policies
-	gone                     // it is no longer in the State
+	removed                  // it is no longer in the State
 )
 
 func newCell(r *root, name string, config *ClusterState) *cell {
 	return &cell{root: r, name: name, config: config, connectivity: connectivity.Idle}
 }
 
-// pick picks an endpoint of the cluster. The first pick has the cluster
-// activated, and waits like any that comes before that is done.
+// pick picks an endpoint of the cluster. The first pick activates the cluster; picks before it
+// is active wait.
 func (c *cell) pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, error) {
 	if p := c.picker.Load(); p != nil {
 		return (*p).Pick(info)
 	}
 	if !c.asked.Load() && c.asked.CompareAndSwap(false, true) {
-		// From a goroutine, as the loop's queue has a lock and a pick takes none.
-		go c.root.loop.Post(c.activate)
+		c.root.loop.PostFromPick(c.activate)
 	}
 	return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 }
@@ -81,14 +80,14 @@ func (c *cell) newPolicy() *policy {
 	return switchover.New(func(*ClusterState) kind { return c.kind }, c.build, c.publish)
 }
 
-func (c *cell) build(_ *ClusterState, changed func()) switchover.Child[*ClusterState] {
+func (c *cell) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
 	if c.kind == aggregated {
 		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed)}
 	}
 	return singleChild{cluster.NewSecured(c.root.env, c.name, changed)}
 }
 
-// singleChild and aggregateChild turn a ClusterState into what the policies take.
+// singleChild and aggregateChild give policies the configuration that they take.
 type singleChild struct{ *cluster.Secured }
 
 func (s singleChild) Update(state *ClusterState) { s.Secured.Update(configOf(state)) }
@@ -98,7 +97,7 @@ type aggregateChild struct {
 	last *Underlying
 }
 
-// Update costs what changed, unless the list of clusters is another one.
+// Update costs what has changed, unless the list of clusters is a different one.
 func (a *aggregateChild) Update(state *ClusterState) {
 	before, now := a.last, state.Underlying
 	if state.Err != nil {
@@ -123,7 +122,7 @@ func (a *aggregateChild) Update(state *ClusterState) {
 	a.Policy.Update(config)
 }
 
-// configOf is what the policy of one cluster takes.
+// configOf returns the configuration for the policy of one cluster.
 func configOf(s *ClusterState) cluster.Config {
 	return cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Notes: s.Notes, Err: s.Err}
 }
@@ -143,19 +142,19 @@ func (c *cell) apply() {
 		}
 	}
 	if c.config.Err != nil {
-		// Nothing that served the cluster may go on.
+		// An error ends everything that has served the cluster.
 		c.policy.Close()
 		c.policy = c.newPolicy()
 	}
 	c.policy.Update(c.config)
 	if c.root.usesXDS && c.policy.Switching() && c.config.secured() {
-		// Nor may what serves it without security, or with other security.
+		// Nothing that serves it without security, or with other security, may go on.
 		c.policy.Finish()
 	}
 	c.publish()
 }
 
-// publish makes the policy's state what picks and the channel see.
+// publish passes the policy's state on to picks and to the channel.
 func (c *cell) publish() {
 	s := c.policy.State()
 	c.picker.Store(&s.Picker)
@@ -176,5 +175,5 @@ func (c *cell) close() {
 		c.policy.Close()
 		c.policy = nil
 	}
-	c.phase = gone
+	c.phase = removed
 }

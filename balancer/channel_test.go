@@ -196,6 +196,31 @@ func (ch *channel) call(opts ...grpc.CallOption) (string, error) {
 	return reply.GetValue(), err
 }
 
+// keepCalling makes RPCs, none of which may fail, on n goroutines until stop is called.
+func (ch *channel) keepCalling(n int) (stop func()) {
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for range n {
+		callers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if _, err := ch.call(); err != nil {
+					ch.t.Errorf("RPC %d failed: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(done)
+		callers.Wait()
+	}
+}
+
 func (ch *channel) expect(want string) {
 	ch.t.Helper()
 	if got, err := ch.call(); err != nil || got != want {

@@ -1,12 +1,12 @@
 package balancer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -84,9 +84,14 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 	a := startServer(t, "a")
 	ch := dial(t)
 	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
-	ch.cc.Connect()
-	ch.await(connectivity.Idle) // once it has its configuration
-	ch.cc.Connect()
+	ctx := testContext(t)
+	for s := ch.cc.GetState(); s != connectivity.Ready && ctx.Err() == nil; s = ch.cc.GetState() {
+		// gRPC drops a Connect that comes before the channel has its configuration.
+		ch.cc.Connect()
+		soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		ch.cc.WaitForStateChange(soon, s)
+		cancel()
+	}
 	ch.await(connectivity.Ready)
 }
 
@@ -94,30 +99,11 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 // in, no RPC fails because clusters come, go, and change place.
 func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for i := range 3 {
-		addrs = append(addrs, startServer(t, fmt.Sprint("s", i)).addr)
-	}
+	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
 	ch := dial(t)
 	ch.publish("c0", map[string]*balancer.ClusterState{"c0": serving(addrs...)})
 
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := ch.call(); err != nil {
-					t.Errorf("RPC %d failed: %v", n, err)
-					return
-				}
-			}
-		})
-	}
+	stop := ch.keepCalling(8)
 	for i := range 1000 {
 		now, next := fmt.Sprint("c", i), fmt.Sprint("c", i+1)
 		changes := map[string]*balancer.ClusterState{next: serving(addrs[rand.IntN(3)])}
@@ -134,35 +120,15 @@ func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 		}
 		ch.publish(next, changes, rand.IntN(2) == 0)
 	}
-	close(stop)
-	callers.Wait()
+	stop()
 }
 
 func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for i := range 3 {
-		addrs = append(addrs, startServer(t, fmt.Sprint("s", i)).addr)
-	}
+	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
 	ch := dial(t)
 	ch.publish("c", map[string]*balancer.ClusterState{"c": serving(addrs...)})
-	stop := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := ch.call(); err != nil {
-					t.Errorf("an RPC failed: %v", err)
-					return
-				}
-			}
-		})
-	}
+	stop := ch.keepCalling(4)
 	for n := range 200 {
 		i := rand.IntN(3)
 		c := serving(addrs[i])
@@ -175,8 +141,7 @@ func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
 			t.Errorf("after update %d an RPC failed: %v", n, err)
 		}
 	}
-	close(stop)
-	callers.Wait()
+	stop()
 }
 
 func TestStreamOutlivesItsCluster(t *testing.T) {

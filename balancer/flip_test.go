@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
@@ -87,44 +84,36 @@ var flips = []struct {
 func TestConnectionsThatWereGivenUpAreTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	for _, f := range flips {
-		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				tr := newTree()
-				defer tr.close()
-				for i := range 200 {
-					cluster, changes := f.state(i)
-					if err := tr.update(changes); err != nil {
-						t.Fatal(err)
-					}
-					tr.pick(cluster)
-					synctest.Wait()
-					addr, err := tr.pick(cluster)
-					if want := (i%2 == 0 || f.other == nil); err != nil || (addr[0] == 'a') != want {
-						t.Fatalf("after change %d a pick goes to %q (error %v)", i, addr, err)
-					}
-					time.Sleep(50 * time.Millisecond)
+		t.Run(f.name, subtest(func(t *testing.T, tr *tree) {
+			for i := range 200 {
+				cluster, changes := f.state(i)
+				if err := tr.update(changes); err != nil {
+					t.Fatal(err)
 				}
-				for _, addr := range append([]string{"a:1"}, f.other...) {
-					if made, most := tr.cc.Made(addr); made < 1 || made > 2 || most > 2 {
-						t.Errorf("%d connections to %s were made, %d at one time; want no more than 2", made, addr, most)
-					}
+				tr.pick(cluster)
+				synctest.Wait()
+				addr, err := tr.pick(cluster)
+				if want := (i%2 == 0 || f.other == nil); err != nil || (addr[0] == 'a') != want {
+					t.Fatalf("after change %d a pick goes to %q (error %v)", i, addr, err)
 				}
-			})
-		})
+				time.Sleep(50 * time.Millisecond)
+			}
+			for _, addr := range append([]string{"a:1"}, f.other...) {
+				if made, most := tr.CC.Made(addr); made < 1 || made > 2 || most > 2 {
+					t.Errorf("%d connections to %s were made, %d at one time; want no more than 2", made, addr, most)
+				}
+			}
+		}))
 	}
 }
 
 // A connection is not kept for longer than it lingers, and none that has failed is.
 func TestConnectionsLingerOnce(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		a := map[string]*balancer.ClusterState{"c": serving("a:1")}
 		b := map[string]*balancer.ClusterState{"c": serving("b:1")}
 		both := map[string]*balancer.ClusterState{"c": serving("b:1", "lost:1", "refused:1")}
-		tr.network.Set("refused:1", lbtest.Refused)
+		tr.Network.Set("refused:1", lbtest.Refused)
 		for _, changes := range []map[string]*balancer.ClusterState{a, b, a, both} {
 			tr.update(changes)
 			tr.pick("c")
@@ -132,17 +121,13 @@ func TestConnectionsLingerOnce(t *testing.T) {
 			time.Sleep(balancer.Linger / 2)
 		}
 		tr.update(b)
-		tr.network.Set("lost:1", lbtest.Refused)
+		tr.Network.Set("lost:1", lbtest.Refused)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a:1", "b:1"}, tr.cc.Open()); diff != "" {
-			t.Errorf("connections half a linger later (-want +got):\n%s", diff)
-		}
+		tr.ExpectOpen("connections half a linger later", "a:1", "b:1")
 		time.Sleep(balancer.Linger / 2)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"b:1"}, tr.cc.Open()); diff != "" {
-			t.Errorf("connections a linger later (-want +got):\n%s", diff)
-		}
-		if made, _ := tr.cc.Made("a:1"); made != 1 {
+		tr.ExpectOpen("connections a linger later", "b:1")
+		if made, _ := tr.CC.Made("a:1"); made != 1 {
 			t.Errorf("%d connections to a:1 were made, want 1", made)
 		}
 	})
@@ -150,11 +135,8 @@ func TestConnectionsLingerOnce(t *testing.T) {
 
 // A connection that takes longer than the time between two changes comes about.
 func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
-		tr.network.Set("a:1", lbtest.Silent)
+	test(t, func(t *testing.T, tr *tree) {
+		tr.Network.Set("a:1", lbtest.Silent)
 		for i := range 10 {
 			tr.update(map[string]*balancer.ClusterState{"c": serving([]string{"a:1", "b:1"}[i%2])})
 			tr.pick("c")
@@ -162,10 +144,10 @@ func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
 		}
 		tr.update(map[string]*balancer.ClusterState{"c": serving("a:1")})
 		synctest.Wait()
-		tr.network.Set("a:1", lbtest.Up)
+		tr.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
-		tr.reach(t, "c", "a:1")
-		if made, _ := tr.cc.Made("a:1"); made != 1 {
+		tr.reach("c", "a:1")
+		if made, _ := tr.CC.Made("a:1"); made != 1 {
 			t.Errorf("%d connections were made, want 1", made)
 		}
 	})
@@ -203,23 +185,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 			first, state := tc.state(0)
 			ch.publish(first, state)
 			ch.expect("0")
-			stop := make(chan struct{})
-			var callers sync.WaitGroup
-			for range 4 {
-				callers.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						if _, err := ch.call(); err != nil {
-							t.Errorf("an RPC failed: %v", err)
-							return
-						}
-					}
-				})
-			}
+			stop := ch.keepCalling(4)
 			var goroutines, files int
 			for i := 1; i <= changes; i++ {
 				name, state := tc.state(i)
@@ -235,8 +201,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 					}
 				}
 			}
-			close(stop)
-			callers.Wait()
+			stop()
 			for i, s := range servers {
 				if n := s.conns.Load(); n > 2 {
 					t.Errorf("backend %d accepted %d connections, want 2 at most", i, n)

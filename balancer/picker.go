@@ -11,18 +11,18 @@ import (
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
-// errNotRouted ends an RPC that the interceptors have not seen.
+// errNotRouted is for RPCs that did not pass the interceptors.
 var errNotRouted = status.Error(codes.Unavailable, "dynxds: this RPC has no route: "+
 	"the dynxds interceptors are not installed on its channel; dial with dynxds.DialOptions")
 
-// picker is the root's picker: it finds the RPC's cluster. It is immutable; the
-// cells it leads to are not.
+// picker is the root's picker, which finds the RPC's cluster. It is immutable, but the cells
+// are not.
 type picker struct {
 	cells    pmap.Map[*cell]
 	version  uint64
 	reselect func(*decision.Decision) (string, error)
-	// err, if not nil, is why there is no configuration. It is no status error,
-	// as RPCs that wait for ready wait for a configuration too.
+	// err, if not nil, is why there is no configuration. It is not a status error, as RPCs that
+	// wait for ready also wait for a configuration.
 	err error
 }
 
@@ -36,7 +36,7 @@ func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, erro
 		return c.pick(info)
 	}
 	if d.Version > p.version {
-		// The picker that knows the cluster is on its way.
+		// A picker with the cluster will follow.
 		return grpcbalancer.PickResult{}, grpcbalancer.ErrNoSubConnAvailable
 	}
 	if p.err != nil {
@@ -45,7 +45,7 @@ func (p *picker) Pick(info grpcbalancer.PickInfo) (grpcbalancer.PickResult, erro
 	return p.pickAgain(info, d)
 }
 
-// pickAgain picks for an RPC whose cluster is no longer there.
+// pickAgain picks for an RPC whose cluster has been removed.
 func (p *picker) pickAgain(info grpcbalancer.PickInfo, d *decision.Decision) (grpcbalancer.PickResult, error) {
 	name := d.Cluster
 	if p.reselect != nil {

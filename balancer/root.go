@@ -14,10 +14,10 @@ import (
 	"github.com/dynxds/dynxds/internal/pmap"
 )
 
-// policyName is the policy's name in gRPC's registry of balancers.
+// policyName is the policy's name in gRPC's registry.
 const policyName = "dynxds_experimental"
 
-// ServiceConfig is the service config, in JSON, that selects the policy.
+// ServiceConfig is the service config, as JSON, that selects this policy.
 const ServiceConfig = `{"loadBalancingConfig":[{"` + policyName + `":{}}]}`
 
 func init() { grpcbalancer.Register(builder{}) }
@@ -36,22 +36,21 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 	return r
 }
 
-// errNoState is what happens when the policy's name is in the service config
-// of a channel whose resolver is another one.
+// errNoState is for channels whose service config names this policy but which have another
+// resolver.
 var errNoState = errors.New("dynxds: load-balancing policy " + policyName +
 	" works only with the dynxds resolver: dial a target of the scheme xds or dynxds")
 
-// linger covers the moment between the pick of a connection and the opening of
-// the RPC's stream on it. gRPC-Go 1.85 has a fault there: if the connection is
-// shut down in that moment while another stream keeps it open, the RPC hangs
-// until its deadline or until that other stream ends. Within that time a connection
-// is taken up again if its endpoint comes back (package conns).
+// linger is how long a connection stays open after its last use. An RPC may be between its pick
+// and its stream: gRPC-Go 1.85 lets it hang if its connection is shut down then while another
+// stream keeps the transport open. A policy that connects to the same endpoint within that time
+// gets the same connection (package conns).
 const linger = time.Second
 
-// root is the policy. Its fields but cc, usesXDS, loop and env are for the loop.
+// root is the policy. All but cc, usesXDS, loop and env is used on the loop.
 type root struct {
 	cc grpcbalancer.ClientConn
-	// usesXDS: the channel leaves the security of connections to the control plane.
+	// usesXDS says that the channel has credentials that leave security to the control plane.
 	usesXDS bool
 
 	loop *tree.Loop
@@ -62,13 +61,13 @@ type root struct {
 	tally tally
 	// refused is why there is no state yet.
 	refused error
-	// news says that the channel's picker is behind.
+	// news is set while the channel's picker is out of date.
 	news bool
 }
 
-// UpdateClientConnState takes over the State attached to the resolver's update.
-// By the time it returns, gRPC has a picker of that State or a later one: a
-// channel that switches to this policy from another one depends on that.
+// UpdateClientConnState applies the State that is attached to the resolver's update. When it
+// returns, gRPC has a picker of that State or of a later one, which a channel that switches to
+// this policy relies on.
 func (r *root) UpdateClientConnState(s grpcbalancer.ClientConnState) error {
 	state := stateFrom(s.ResolverState)
 	if state == nil {
@@ -79,21 +78,19 @@ func (r *root) UpdateClientConnState(s grpcbalancer.ClientConnState) error {
 	return nil
 }
 
-// ResolverError fails RPCs with err if there never was a State. Otherwise the
-// State stays in use: the resolver puts what ends it into the next State.
+// ResolverError fails RPCs with err if there has been no State yet. Otherwise it has no effect:
+// the resolver reports what ends a configuration in the next State.
 func (r *root) ResolverError(err error) {
 	r.loop.Do(func() { r.refuse(err) })
 }
 
-// UpdateSubConnState is not called: all SubConns have a listener.
+// UpdateSubConnState is not called, as all SubConns have a listener.
 func (r *root) UpdateSubConnState(grpcbalancer.SubConn, grpcbalancer.SubConnState) {}
 
-// ExitIdle connects the clusters that State.Default names, and whatever is idle
-// in clusters that are in use.
+// ExitIdle connects the clusters of State.Default, and idle endpoints of clusters in use.
 func (r *root) ExitIdle() { r.loop.Post(r.exitIdle) }
 
-// Close ends the tree: its connections, timers and goroutines. RPCs on the
-// connections go on to their end.
+// Close ends the connections, timers and goroutines of the tree. RPCs in flight continue.
 func (r *root) Close() {
 	r.loop.Do(func() {
 		r.env.Conns.Close()
@@ -105,7 +102,7 @@ func (r *root) Close() {
 	})
 }
 
-// update costs what changed since the State before.
+// update costs what differs from the old State.
 func (r *root) update(state *State) {
 	var before pmap.Map[*ClusterState]
 	if r.state != nil {
@@ -134,7 +131,7 @@ func (r *root) update(state *State) {
 		r.connectDefault()
 	}
 	r.push()
-	// Only now: a pick that still finds a closed cluster finds this picker next.
+	// Last, so that a pick that still finds a closed cluster finds this picker next.
 	for _, c := range removed {
 		c.close()
 	}
@@ -165,8 +162,8 @@ func (r *root) connectDefault() {
 	}
 }
 
-// cellChanged notes that a cell has a new picker. RPCs that wait will not look
-// at it before the channel's picker is replaced.
+// cellChanged records that a cell has a new picker. RPCs that wait are picked for again when
+// the channel's picker is replaced.
 func (r *root) cellChanged() { r.news = true }
 
 // settle runs when the loop has worked off a burst of events.
@@ -194,6 +191,6 @@ func (r *root) push() {
 	r.cc.UpdateState(s)
 }
 
-// plain is err's text without its gRPC status, if it has one: a status error
-// would end even the RPCs that wait for ready.
+// plain returns the text of err as an error without a gRPC status, which would end even RPCs
+// that wait for ready.
 func plain(err error) error { return errors.New(err.Error()) }

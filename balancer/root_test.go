@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -26,26 +25,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tree is the policy over a fake network, in a synctest bubble.
+// tree is the policy over a fake network.
 type tree struct {
-	network *lbtest.Network
-	cc      *lbtest.ClientConn
-	policy  grpcbalancer.Balancer
+	*lbtest.Bed
+	policy grpcbalancer.Balancer
 	// last is the State of the last update, to make the next one from.
 	last balancer.State
 }
 
-func newTree() *tree {
-	tr := &tree{network: lbtest.NewNetwork()}
-	tr.cc = lbtest.NewClientConn(tr.network)
-	tr.policy = grpcbalancer.Get(balancer.Name).Build(tr.cc, grpcbalancer.BuildOptions{})
+func newTree(t testing.TB) *tree {
+	tr := &tree{Bed: lbtest.NewBed(t)}
+	tr.policy = grpcbalancer.Get(balancer.Name).Build(tr.CC, grpcbalancer.BuildOptions{})
+	t.Cleanup(tr.policy.Close)
 	return tr
 }
 
-func (tr *tree) close() {
-	tr.policy.Close()
-	synctest.Wait()
-}
+func test(t *testing.T, run func(*testing.T, *tree)) { subtest(run)(t) }
+
+func subtest(run func(*testing.T, *tree)) func(*testing.T) { return lbtest.Subtest(newTree, run) }
 
 // changed returns clusters with the changes; nil removes one.
 func changed(clusters pmap.Map[*balancer.ClusterState], changes map[string]*balancer.ClusterState) pmap.Map[*balancer.ClusterState] {
@@ -77,29 +74,25 @@ func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*
 
 // pick picks for an RPC that the last State's version sent to the cluster.
 func (tr *tree) pick(cluster string) (string, error) {
-	return tr.cc.Pick(&decision.Decision{
+	return tr.CC.Pick(&decision.Decision{
 		Context: context.Background(), Version: tr.last.Version, Cluster: cluster,
 	})
 }
 
 // reach checks where picks for the cluster go, once a first one activated it.
-func (tr *tree) reach(t *testing.T, cluster, want string) {
-	t.Helper()
+func (tr *tree) reach(cluster, want string) {
+	tr.T.Helper()
 	tr.pick(cluster)
 	synctest.Wait()
 	if addr, err := tr.pick(cluster); err != nil || addr != want {
-		t.Errorf("a pick for cluster %s goes to %q (%v), want %q", cluster, addr, err, want)
+		tr.T.Errorf("a pick for cluster %s goes to %q (%v), want %q", cluster, addr, err, want)
 	}
 }
 
 func serving(addrs ...string) *balancer.ClusterState {
-	l := xdsresource.Locality{Weight: 1}
-	for _, a := range addrs {
-		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a, Weight: 1})
-	}
 	return &balancer.ClusterState{
-		Cluster:   &xdsresource.Cluster{Name: addrs[0], LBPolicy: "round_robin", MaxRequests: xdsresource.DefaultMaxRequests},
-		Endpoints: &xdsresource.Endpoints{Name: addrs[0], Localities: []xdsresource.Locality{l}},
+		Cluster:   lbtest.Cluster(addrs[0]),
+		Endpoints: &xdsresource.Endpoints{Name: addrs[0], Localities: []xdsresource.Locality{lbtest.Locality("", addrs...)}},
 	}
 }
 
@@ -146,37 +139,32 @@ func TestPickRules(t *testing.T) {
 			decision: &decision.Decision{Cluster: "a", Version: version + 1}, given: withErr(noRoute),
 			want: grpcbalancer.ErrNoSubConnAvailable.Error()},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				tr := newTree()
-				defer tr.close()
-				tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
-				tr.reach(t, "a", "a:1")
-				given := tc.given
-				if given == nil {
-					given = func(*balancer.State) {}
-				}
-				tr.update(nil, given)
+		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
+			tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+			tr.reach("a", "a:1")
+			given := tc.given
+			if given == nil {
+				given = func(*balancer.State) {}
+			}
+			tr.update(nil, given)
 
-				ctx := context.Background()
-				if tc.decision != nil {
-					tc.decision.Context = ctx
-					ctx = tc.decision
-				}
-				addr, err := tr.cc.Pick(ctx)
-				if err == nil && addr != tc.want || err != nil && !strings.Contains(err.Error(), tc.want) {
-					t.Errorf("the pick gave %q and error %v, want %q", addr, err, tc.want)
-				}
-				s, isStatus := status.FromError(err)
-				if err != nil && isStatus != tc.isStatus {
-					t.Errorf("the error is a status error: %v, want %v", isStatus, tc.isStatus)
-				}
-				if err != nil && isStatus && s.Code() != codes.Unavailable {
-					t.Errorf("code is %v, want UNAVAILABLE", s.Code())
-				}
-			})
-		})
+			ctx := context.Background()
+			if tc.decision != nil {
+				tc.decision.Context = ctx
+				ctx = tc.decision
+			}
+			addr, err := tr.CC.Pick(ctx)
+			if err == nil && addr != tc.want || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the pick gave %q and error %v, want %q", addr, err, tc.want)
+			}
+			s, isStatus := status.FromError(err)
+			if err != nil && isStatus != tc.isStatus {
+				t.Errorf("the error is a status error: %v, want %v", isStatus, tc.isStatus)
+			}
+			if err != nil && isStatus && s.Code() != codes.Unavailable {
+				t.Errorf("code is %v, want UNAVAILABLE", s.Code())
+			}
+		}))
 	}
 }
 
@@ -202,29 +190,24 @@ func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
 		{"one idle, the others failed", map[string]lbtest.Reach{"c": lbtest.Refused}, 1, connectivity.Idle},
 		{"all failed", map[string]lbtest.Reach{"b": lbtest.Refused, "c": lbtest.Refused}, 0, connectivity.TransientFailure},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				tr := newTree()
-				defer tr.close()
-				clusters := make(map[string]*balancer.ClusterState)
-				for name, r := range tc.reach {
-					tr.network.Set(name+":1", r)
-					clusters[name] = serving(name + ":1")
-				}
-				for i := range tc.rest {
-					clusters[fmt.Sprint("rest", i)] = serving("rest:1")
-				}
-				tr.update(clusters)
-				for name := range tc.reach {
-					tr.pick(name)
-				}
-				synctest.Wait()
-				if got := tr.cc.State().ConnectivityState; got != tc.want {
-					t.Errorf("the channel is %v, want %v", got, tc.want)
-				}
-			})
-		})
+		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
+			clusters := make(map[string]*balancer.ClusterState)
+			for name, r := range tc.reach {
+				tr.Network.Set(name+":1", r)
+				clusters[name] = serving(name + ":1")
+			}
+			for i := range tc.rest {
+				clusters[fmt.Sprint("rest", i)] = serving("rest:1")
+			}
+			tr.update(clusters)
+			for name := range tc.reach {
+				tr.pick(name)
+			}
+			synctest.Wait()
+			if got := tr.CC.State().ConnectivityState; got != tc.want {
+				t.Errorf("the channel is %v, want %v", got, tc.want)
+			}
+		}))
 	}
 }
 
@@ -268,34 +251,28 @@ func TestUpdateIsAnsweredBeforeItReturns(t *testing.T) {
 }
 
 func TestResolverError(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.policy.ResolverError(status.Error(codes.Internal, "no bootstrap"))
 		_, err := tr.pick("a")
 		if _, isStatus := status.FromError(err); isStatus || !strings.Contains(err.Error(), "no bootstrap") {
 			t.Errorf("before any State a pick fails with %v, want a plain error with the reason", err)
 		}
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
-		tr.reach(t, "a", "a:1")
+		tr.reach("a", "a:1")
 		tr.policy.ResolverError(errors.New("lost contact"))
-		tr.reach(t, "a", "a:1")
+		tr.reach("a", "a:1")
 	})
 }
 
 func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		clusters := make(map[string]*balancer.ClusterState)
 		for i := range 1000 {
 			clusters[fmt.Sprint("c", i)] = serving(fmt.Sprintf("c%d:1", i), fmt.Sprintf("c%d:2", i))
 		}
 		tr.update(clusters)
 		synctest.Wait()
-		if open := tr.cc.Open(); len(open) != 0 {
+		if open := tr.CC.Open(); len(open) != 0 {
 			t.Fatalf("%d connections were opened for no RPC", len(open))
 		}
 		for range 100 { // as many RPCs at once
@@ -304,77 +281,55 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"c500:1", "c500:2"}, tr.cc.Open()); diff != "" {
-			t.Errorf("open connections (-want +got):\n%s", diff)
-		}
+		tr.ExpectOpen("open connections", "c500:1", "c500:2")
 		// An update to a cluster that no RPC asked for opens nothing either.
 		tr.update(map[string]*balancer.ClusterState{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
 		lingered()
-		if diff := cmp.Diff([]string{"c500:2", "c500:3"}, tr.cc.Open()); diff != "" {
-			t.Errorf("open connections after an update (-want +got):\n%s", diff)
-		}
+		tr.ExpectOpen("open connections after an update", "c500:2", "c500:3")
 	})
 }
 
 func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.policy.ExitIdle() // before any State there is nothing to connect
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")},
 			func(s *balancer.State) { s.Default = []string{"a", "c", "unknown"} })
 		tr.policy.ExitIdle()
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a:1", "c:1"}, tr.cc.Open()); diff != "" {
-			t.Errorf("open connections (-want +got):\n%s", diff)
-		}
-		if got := tr.cc.State().ConnectivityState; got != connectivity.Ready {
+		tr.ExpectOpen("open connections", "a:1", "c:1")
+		if got := tr.CC.State().ConnectivityState; got != connectivity.Ready {
 			t.Errorf("the channel is %v, want READY", got)
 		}
 	})
 }
 
 func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")},
 			func(s *balancer.State) { s.Default, s.Connect = []string{"b"}, true })
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"b:1"}, tr.cc.Open()); diff != "" {
-			t.Errorf("open connections (-want +got):\n%s", diff)
-		}
+		tr.ExpectOpen("open connections", "b:1")
 	})
 }
 
 func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
-		tr.reach(t, "a", "a:1")
-		before := tr.subConn(t, "a")
+		tr.reach("a", "a:1")
+		before := tr.subConn("a")
 		tr.update(map[string]*balancer.ClusterState{"b": serving("b:2"), "c": serving("c:1")})
 		tr.update(map[string]*balancer.ClusterState{"b": nil})
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")}) // new pointers, same content
 		synctest.Wait()
-		if tr.subConn(t, "a") != before {
+		if tr.subConn("a") != before {
 			t.Error("cluster a was connected anew")
 		}
 	})
 }
 
-func (tr *tree) subConn(t *testing.T, cluster string) grpcbalancer.SubConn {
-	t.Helper()
-	d := &decision.Decision{Context: context.Background(), Version: tr.last.Version, Cluster: cluster}
-	result, err := tr.cc.State().Picker.Pick(grpcbalancer.PickInfo{Ctx: d})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result.SubConn
+func (tr *tree) subConn(cluster string) *lbtest.SubConn {
+	tr.T.Helper()
+	return tr.SubConn(&decision.Decision{Context: context.Background(), Version: tr.last.Version, Cluster: cluster})
 }
 
 // lingered waits, in the time of a synctest bubble, until the connections that
@@ -386,39 +341,29 @@ func lingered() {
 
 // An RPC may have been given a connection a moment before that is given up.
 func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
-		tr.reach(t, "a", "a:1")
-		tr.reach(t, "b", "b:1")
+		tr.reach("a", "a:1")
+		tr.reach("b", "b:1")
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:2"), "b": nil})
-		tr.reach(t, "a", "a:2")
+		tr.reach("a", "a:2")
 		time.Sleep(balancer.Linger - time.Millisecond)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"a:1", "a:2", "b:1"}, tr.cc.Open()); diff != "" {
-			t.Errorf("open connections at first (-want +got):\n%s", diff)
-		}
+		tr.ExpectOpen("open connections at first", "a:1", "a:2", "b:1")
 		lingered()
-		if diff := cmp.Diff([]string{"a:2"}, tr.cc.Open()); diff != "" {
-			t.Errorf("open connections in the end (-want +got):\n%s", diff)
-		}
+		tr.ExpectOpen("open connections in the end", "a:2")
 	})
 }
 
 func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "dormant": serving("d:1")})
-		tr.reach(t, "a", "a:1")
-		old := tr.cc.State().Picker
+		tr.reach("a", "a:1")
+		old := tr.CC.State().Picker
 		openAtPush := -1
-		tr.cc.OnUpdate = func() {
+		tr.CC.OnUpdate = func() {
 			if openAtPush < 0 {
-				openAtPush = len(tr.cc.Open())
+				openAtPush = len(tr.CC.Open())
 			}
 		}
 		tr.update(map[string]*balancer.ClusterState{"a": nil, "dormant": nil})
@@ -426,7 +371,7 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 		if openAtPush != 1 {
 			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
 		}
-		if open := tr.cc.Open(); len(open) != 0 {
+		if open := tr.CC.Open(); len(open) != 0 {
 			t.Errorf("connections %v outlived their cluster", open)
 		}
 		// A pick that still holds the old picker must not bring a cluster back.
@@ -434,17 +379,14 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 			old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: name}})
 		}
 		synctest.Wait()
-		if open := tr.cc.Open(); len(open) != 0 {
+		if open := tr.CC.Open(); len(open) != 0 {
 			t.Errorf("a pick with the old picker connected %v", open)
 		}
 	})
 }
 
 func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		defer tr.close()
+	test(t, func(t *testing.T, tr *tree) {
 		clusters := make(map[string]*balancer.ClusterState)
 		var names []string
 		for i := range 100 {
@@ -453,37 +395,35 @@ func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
 			clusters[name] = serving(name + ":1")
 		}
 		tr.update(clusters, func(s *balancer.State) { s.Default = names })
-		before := tr.cc.Updates()
+		before := tr.CC.Updates()
 		tr.policy.ExitIdle()
 		synctest.Wait()
 		// Each cluster alone would make at least 3: activated, connecting, ready.
-		if n := tr.cc.Updates() - before; n > 250 {
+		if n := tr.CC.Updates() - before; n > 250 {
 			t.Errorf("100 clusters that connect at once replaced the picker %d times", n)
 		}
 	})
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTree()
-		tr.network.Set("b:1", lbtest.Silent)
+	test(t, func(t *testing.T, tr *tree) {
+		tr.Network.Set("b:1", lbtest.Silent)
 		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
-		tr.reach(t, "a", "a:1")
+		tr.reach("a", "a:1")
 		tr.pick("b")
 		synctest.Wait()
-		old := tr.cc.State().Picker
+		old := tr.CC.State().Picker
 		tr.policy.Close()
 		synctest.Wait()
-		updates := tr.cc.Updates()
-		if open := tr.cc.Open(); len(open) != 0 {
+		updates := tr.CC.Updates()
+		if open := tr.CC.Open(); len(open) != 0 {
 			t.Errorf("connections %v outlived the policy", open)
 		}
 		old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: "c"}})
 		tr.policy.ExitIdle()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if tr.cc.Updates() != updates || len(tr.cc.Open()) != 0 {
+		if tr.CC.Updates() != updates || len(tr.CC.Open()) != 0 {
 			t.Error("the policy did something after Close")
 		}
 	})

@@ -22,8 +22,7 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const endpoints, changes, limit = 4000, 20, 64_000
-				tr := newTree()
-				defer tr.close()
+				tr := newTree(t)
 				addrs := make([]string, endpoints)
 				for i := range addrs {
 					addrs[i] = fmt.Sprintf("a%d:1", i)
@@ -33,7 +32,7 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 				var addr string
 				var err error
 				for range 3 { // Ring hash connects to an endpoint that is picked.
-					addr, err = tr.cc.Pick(d)
+					addr, err = tr.CC.Pick(d)
 					synctest.Wait()
 				}
 				if err != nil {
@@ -42,12 +41,12 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				for range changes {
-					tr.network.Set(addr, lbtest.Refused)
+					tr.Network.Set(addr, lbtest.Refused)
 					synctest.Wait()
-					tr.network.Set(addr, lbtest.Up)
+					tr.Network.Set(addr, lbtest.Up)
 					time.Sleep(lbtest.Backoff)
 					synctest.Wait()
-					tr.cc.Pick(d) // It connects again.
+					tr.CC.Pick(d) // It connects again.
 					synctest.Wait()
 				}
 				runtime.ReadMemStats(&after)

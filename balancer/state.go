@@ -10,46 +10,42 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// State is the balancer's part of one snapshot. It is immutable. Parts that
-// did not change from one State to the next are the same pointers, which is
-// how the balancer knows that they did not.
+// State is the balancer's part of one snapshot. It is immutable. What is unchanged since the
+// last State is the same pointer, by which the balancer sees that it is.
 type State struct {
 	// Version is the snapshot's version, see decision.Decision.
 	Version uint64
-	// Clusters holds every cluster that the snapshot's routes name.
+	// Clusters has every cluster that the snapshot's routes name.
 	Clusters pmap.Map[*ClusterState]
-	// Default names the clusters to connect when the application asks for a
-	// connection before any RPC did (ClientConn.Connect).
+	// Default names the clusters that ClientConn.Connect connects.
 	Default []string
-	// Connect has the balancer connect Default without an ExitIdle. It is for
-	// the first State of a channel that the application asked to connect: the
-	// ExitIdle of that came before there was a balancer, and gRPC dropped it.
+	// Connect connects Default without an ExitIdle. It is set in the first State of a channel
+	// for which the application has called Connect: gRPC drops an ExitIdle that comes before
+	// there is a balancer.
 	Connect bool
-	// Reselect routes the RPC of an older Decision again, by this snapshot.
-	// It returns the new cluster's name, or the status error that the RPC
-	// ends with. It takes no lock.
+	// Reselect routes the RPC of an older Decision again, by this snapshot. It returns the name
+	// of the new cluster, or the status error that the RPC ends with. It takes no lock.
 	Reselect func(old *decision.Decision) (cluster string, err error)
-	// Err, if not nil, is why there is no configuration. Clusters is then
-	// empty and RPCs fail with Err (UNAVAILABLE) unless they wait for ready.
+	// Err, if not nil, is why there is no configuration. Clusters is then empty, and RPCs fail
+	// with Err (UNAVAILABLE) unless they wait for ready.
 	Err error
 }
 
-// ClusterState is what is known of one cluster. While Err, Endpoints and
-// Underlying are nil the cluster is still being resolved, and its RPCs wait.
+// ClusterState is what is known of one cluster. While Err, Endpoints and Underlying are nil the
+// cluster is being resolved, and its RPCs wait.
 type ClusterState struct {
 	Cluster   *xdsresource.Cluster
 	Endpoints *xdsresource.Endpoints
-	// ResolveNow has the addresses of Endpoints looked up again, if they come from
-	// DNS. It does not wait and may be called from anywhere. nil: they do not.
+	// ResolveNow requests another look-up of the addresses of Endpoints, if they come from DNS;
+	// otherwise it is nil. It does not block and may be called from any goroutine.
 	ResolveNow func()
-	// Notes words what is to be added to the errors of RPCs that find no endpoint: what
-	// is wrong with the resources, although they are in use (gRFC A88). It may be called
-	// from anywhere, and return "". nil: there is nothing to add.
+	// Notes, if not nil, is added to the errors of RPCs that find no endpoint: what is wrong
+	// with resources that are in use nevertheless (gRFC A88). It may be called from any
+	// goroutine, and return "".
 	Notes fmt.Stringer
-	// Underlying has the clusters under an aggregate one.
+	// Underlying has the clusters under an aggregate cluster.
 	Underlying *Underlying
-	// Err is why the cluster cannot be used. It names the resource, the
-	// server and the node.
+	// Err is why the cluster cannot be used. It names the resource, the server and the node.
 	Err error
 }
 
@@ -65,18 +61,17 @@ func (s *ClusterState) secured() bool {
 	return s.Cluster != nil && s.Cluster.Security != nil
 }
 
-// Underlying has the clusters under an aggregate cluster. It is immutable, and shares
-// with the one before what did not change.
+// Underlying is the clusters under an aggregate cluster. It is immutable, and shares with the
+// old one what has not changed.
 type Underlying struct {
-	// Names are in order of preference (gRFC A37): none of them twice, and none of
-	// them an aggregate cluster itself unless it is not yet known to be. It is the
-	// same slice as before if they are the same.
+	// Names are in order of preference (gRFC A37), without duplicates, and without aggregate
+	// clusters other than those not yet known to be. Equal lists are the same slice.
 	Names []string
 	// States has the state of each.
 	States pmap.Map[*ClusterState]
 }
 
-// Same reports whether u and o are one list with the same states.
+// Same reports whether u and o are the same list with the same states.
 func (u *Underlying) Same(o *Underlying) bool {
 	return u == o || u != nil && o != nil && u.sameNames(o) && u.States.Same(o.States)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// MaxCategories is how many categories of drops of one cluster are reported apart.
+// MaxCategories is how many categories of drops of a cluster are reported separately.
 const MaxCategories = 100
 
 // Cluster counts the load of one Key. A nil Cluster counts nothing.
@@ -13,15 +13,15 @@ type Cluster struct {
 	store *Store
 	key   Key
 
-	// What follows is guarded by Store.mu.
+	// The following is guarded by Store.mu.
 
 	users int
-	// quiet is how many times in a row there was nothing to report since the last
-	// user left.
+	// quiet counts the times in a row that there was nothing to report since the last user
+	// left.
 	quiet int
 	// since is where the next Report begins.
 	since time.Time
-	// drops are by category. Those without one are under the empty name.
+	// drops are by category, those without one under the empty name.
 	drops      map[string]*Drops
 	localities map[LocalityID]*Locality
 	// unsent is what was put back, or nil.
@@ -51,9 +51,8 @@ func (d *Drops) Count() {
 	}
 }
 
-// Drops returns the count of RPCs that are dropped for a category of
-// drop_overloads. An empty category is for other reasons, such as circuit breaking:
-// those are part of the total only.
+// Drops returns the count of RPCs dropped for a category of drop_overloads. The empty category
+// is for other reasons, such as circuit breaking, which are part of the total only.
 func (c *Cluster) Drops(category string) *Drops {
 	if c == nil {
 		return nil
@@ -71,8 +70,8 @@ func (c *Cluster) Drops(category string) *Drops {
 	return d
 }
 
-// Locality returns what the RPCs to a locality are counted by until
-// ReleaseLocality. All users of the locality share it.
+// Locality returns the counters of a locality until ReleaseLocality. All users of the locality
+// share them.
 func (c *Cluster) Locality(id LocalityID) *Locality {
 	if c == nil {
 		return nil
@@ -89,8 +88,7 @@ func (c *Cluster) Locality(id LocalityID) *Locality {
 	return l
 }
 
-// ReleaseLocality ends the use of a Locality of the cluster. RPCs that are on their
-// way are still counted.
+// ReleaseLocality ends the use of a Locality of the cluster. RPCs in flight are still counted.
 func (c *Cluster) ReleaseLocality(l *Locality) {
 	if c == nil {
 		return
@@ -100,9 +98,9 @@ func (c *Cluster) ReleaseLocality(l *Locality) {
 	l.users--
 }
 
-// What follows is called with Store.mu held.
+// The following is called with Store.mu held.
 
-// inProgress reports whether RPCs are on their way.
+// inProgress reports whether there are RPCs in flight.
 func (c *Cluster) inProgress() bool {
 	for _, l := range c.localities {
 		if l.counts().InProgress > 0 {
@@ -112,8 +110,7 @@ func (c *Cluster) inProgress() bool {
 	return false
 }
 
-// take returns what happened since the last Report that was not put back, or nil
-// if that is nothing.
+// take returns what happened since the last Report that was not put back, nil if nothing did.
 func (c *Cluster) take(now time.Time) *Report {
 	r := Report{Key: c.key, Interval: now.Sub(c.since)}
 	c.since = now
@@ -141,12 +138,11 @@ func (c *Cluster) take(now time.Time) *Report {
 	return &found
 }
 
-// quietEnough is how many Takes have to find nothing before what nobody uses is
-// forgotten. One is not enough: a picker that was just replaced may still be asked
-// for one more RPC.
+// quietEnough is how many Takes must find nothing before what is not used any more is removed.
+// One is not enough: a picker that was just replaced may start one more RPC.
 const quietEnough = 2
 
-// spent reports whether the cluster, of which r was taken, can be forgotten.
+// spent reports whether the cluster, whose report was r, can be removed.
 func (c *Cluster) spent(r *Report) bool {
 	if c.users > 0 || r != nil {
 		c.quiet = 0

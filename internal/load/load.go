@@ -1,31 +1,27 @@
-// Package load counts the RPCs of clusters for load reports to a management
-// server (LRS, gRFC A27), and sums up the backend metrics that belong into them
-// (gRFC A64, A85).
+// Package load counts the RPCs of clusters for load reports to a management server (LRS, gRFC
+// A27), and sums up the backend metrics in those reports (gRFCs A64, A85).
 //
-// It is not for sending reports (package xdsclient does), not for limits (package
-// balancer has counters of its own for circuit breaking), and not for metrics of
-// the process. The counts come from the pickers of package balancer; the Reports
-// go to the stream of the server that the clusters' load is for.
+// It does not send reports (package xdsclient does), enforces no limits (package balancer has
+// its own counters for circuit breaking), and is not for metrics of the process. The pickers of
+// package balancer count; the Reports go to the stream of the server that the load is for.
 //
-// A Store holds the counts for one server. Start and End of a Locality, and Count
-// of Drops, are for the RPC path: they take no lock, and allocate nothing but for
-// a named metric that is new. Everything else takes the Store's lock.
+// A Store has the counts for one server. Start and End of a Locality, and Count of Drops, are
+// for the RPC path: they take no lock, and allocate only for a named metric that is new.
+// Everything else locks the Store.
 //
-// # What is counted once
+// # Nothing is counted twice
 //
-// The counts of RPCs only grow, and a Report has what was added since the one
-// before; those of metrics are taken out. A Report that could not be sent is put
-// back, and the next one includes it. So nothing is counted twice, and nothing is
-// lost but what was written to a stream that broke before the server had read it:
-// the protocol has no answer to a report.
+// The counts of RPCs only grow, and a Report has what was added since the last one; metrics are
+// taken out. A Report that could not be sent is put back, and the next one includes it. Only
+// what was written to a stream that broke before the server read it is lost: the protocol does
+// not acknowledge reports.
 //
 // # Bounds
 //
-// Clusters and localities that nobody uses any more stay until their last RPC has
-// ended and has been reported, or, while reports cannot be sent, until there are
-// 1,000 such clusters. Beyond 100 categories of drops of a cluster, further ones
-// are in its total only. Beyond 1,000 named metrics of a locality in a Report,
-// further ones are left out, and counted as left out.
+// Clusters and localities that are no longer used stay until their last RPC has ended and has
+// been reported, but while reports cannot be sent there are at most 1,000 such clusters. Drops
+// of a cluster beyond 100 categories are in its total only. Named metrics of a locality beyond
+// 1,000 in a Report are omitted, and counted as such.
 package load
 
 import (
@@ -33,7 +29,7 @@ import (
 	"time"
 )
 
-// Key names what is reported together.
+// Key identifies what is reported together.
 type Key struct {
 	// Cluster is the name of the Cluster.
 	Cluster string
@@ -41,8 +37,8 @@ type Key struct {
 	Service string
 }
 
-// Store holds the counts of all clusters whose load is reported to one server.
-// It is safe for concurrent use. A nil Store counts nothing.
+// Store has the counts of all clusters whose load is reported to one server. It is safe for
+// concurrent use. A nil Store counts nothing.
 type Store struct {
 	changed func()
 
@@ -50,12 +46,12 @@ type Store struct {
 	clusters map[Key]*Cluster
 	// users counts the uses of all clusters.
 	users int
-	// left counts the clusters that have no user.
+	// left counts the clusters without users.
 	left int
 }
 
-// NewStore returns an empty Store. changed, which may be nil, is called without
-// any lock when the first user of a cluster comes and when the last one goes.
+// NewStore returns an empty Store. changed, which may be nil, is called without any lock when
+// InUse changes.
 func NewStore(changed func()) *Store {
 	if changed == nil {
 		changed = func() {}
@@ -63,8 +59,7 @@ func NewStore(changed func()) *Store {
 	return &Store{changed: changed, clusters: make(map[Key]*Cluster)}
 }
 
-// Use returns what the key's load is counted by until Release. All users of a key
-// share it.
+// Use returns the counters of a key until Release. All users of a key share them.
 func (s *Store) Use(k Key) *Cluster {
 	if s == nil {
 		return nil
@@ -89,8 +84,8 @@ func (s *Store) Use(k Key) *Cluster {
 	return c
 }
 
-// Release ends a Use. What the cluster has counted is still reported, and so are
-// its RPCs that are on their way.
+// Release ends a Use. What the cluster has counted is still reported, and so are its RPCs in
+// flight.
 func (c *Cluster) Release() {
 	if c == nil {
 		return
@@ -117,7 +112,7 @@ func (s *Store) InUse() bool {
 	return s.users > 0
 }
 
-// Busy reports whether any cluster is in use or has RPCs on their way.
+// Busy reports whether any cluster is in use or has RPCs in flight.
 func (s *Store) Busy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,9 +127,9 @@ func (s *Store) Busy() bool {
 	return false
 }
 
-// Take returns a Report for each cluster that is wanted and has something to say:
-// everything since the last Take that had it. wanted is called with the name of the
-// cluster; nil wants all. A Report that cannot be sent is to be handed to PutBack.
+// Take returns a Report for each wanted cluster that has something to report: everything since
+// the last Take that included it. wanted is called with the name of the cluster; nil wants all.
+// A Report that cannot be sent must be passed to PutBack.
 func (s *Store) Take(wanted func(cluster string) bool) []*Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +150,7 @@ func (s *Store) Take(wanted func(cluster string) bool) []*Report {
 	return reports
 }
 
-// PutBack says that reports were not sent: the next Take of their clusters
-// includes them.
+// PutBack returns reports that were not sent: the next Take of their clusters includes them.
 func (s *Store) PutBack(reports []*Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,12 +166,11 @@ func (s *Store) PutBack(reports []*Report) {
 	}
 }
 
-// maxLeft is how many clusters without users are kept for a report that cannot be
-// sent.
+// maxLeft is how many clusters without users are kept while reports cannot be sent.
 const maxLeft = 1000
 
-// evict forgets a cluster without users if there are too many. Those that have RPCs
-// on their way stay: there are no more of them than RPCs.
+// evict removes a cluster without users if there are too many. Those with RPCs in flight stay:
+// they are no more than RPCs.
 func (s *Store) evict() {
 	if s.left <= maxLeft {
 		return

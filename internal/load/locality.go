@@ -11,19 +11,17 @@ import (
 // LocalityID identifies a locality. It may be empty.
 type LocalityID struct{ Region, Zone, SubZone string }
 
-// Locality counts the RPCs to one locality of a cluster. A nil Locality counts
-// nothing.
+// Locality counts the RPCs to one locality of a cluster. A nil Locality counts nothing.
 type Locality struct {
 	id LocalityID
 
-	// RPCs on their way are those that were issued less those that ended.
+	// RPCs in flight are those that were issued and have not ended.
 	issued, succeeded, failed atomic.Uint64
-	// void are picks that came to nothing: gRPC picked again, as the connection
-	// had ended in between.
+	// void counts picks without an RPC: the connection had ended, and gRPC picked again.
 	void    atomic.Uint64
 	metrics metrics
 
-	// What follows is guarded by Store.mu.
+	// The following is guarded by Store.mu.
 
 	users, quiet int
 	reported     Counts
@@ -31,16 +29,16 @@ type Locality struct {
 
 func newLocality(id LocalityID) *Locality { return &Locality{id: id} }
 
-// Start is the start of an RPC.
+// Start counts the start of an RPC.
 func (l *Locality) Start() {
 	if l != nil {
 		l.issued.Add(1)
 	}
 }
 
-// End is the end of an RPC for which Start was called: it succeeded if it ended
-// with status OK. which says what to take of the metrics that the backend sent with
-// the end; nil: nothing.
+// End counts the end of an RPC for which Start was called. The RPC succeeded if it ended with
+// status OK. which selects from the metrics that the backend sent with the end; nil selects
+// none.
 func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
 	if l == nil {
 		return
@@ -60,9 +58,8 @@ func (l *Locality) End(info balancer.DoneInfo, which *Metrics) {
 	}
 }
 
-// counts returns the counts since the Locality was made. As every end is counted
-// after its start, and the ends are read first, no RPC has ended that was not
-// issued.
+// counts returns the counts since the Locality was made. Ends are counted after their starts
+// and read before them, so that no RPC has ended that was not issued.
 func (l *Locality) counts() Counts {
 	n := Counts{Succeeded: l.succeeded.Load(), Failed: l.failed.Load()}
 	void := l.void.Load()
@@ -71,12 +68,12 @@ func (l *Locality) counts() Counts {
 	return n
 }
 
-// take returns what happened since the last call, or nil if that is nothing. The
-// metrics of an RPC that ends just now may come in the report after that of its end.
+// take returns what happened since the last call, nil if nothing did. The metrics of an RPC
+// that ends concurrently may be in the report after that of its end.
 func (l *Locality) take() *LocalityReport {
 	now := l.counts()
-	// A pick that came to nothing may have been reported as issued before. The
-	// next RPC makes up for it.
+	// A pick without an RPC may already have been reported as issued. The next RPC makes up for
+	// it.
 	now.Issued = max(now.Issued, l.reported.Issued)
 	news := Counts{
 		Issued:     now.Issued - l.reported.Issued,

@@ -9,40 +9,38 @@ import (
 	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
 )
 
-// Metrics says which metrics of a backend go into load reports (gRFC A85). It is
-// immutable.
+// Metrics selects the metrics of backends for load reports (gRFC A85). It is immutable.
 type Metrics struct {
 	CPU, Memory, Application bool
-	// AllNamed takes all of named_metrics, Named those of its keys.
+	// AllNamed selects all of named_metrics, Named those with its keys.
 	AllNamed bool
 	Named    map[string]struct{}
 }
 
-// MaxNamed is how many named metrics of a locality one Report has.
+// MaxNamed is how many named metrics of a locality a Report has.
 const MaxNamed = 1000
 
-// metrics sums up what backends say at the end of RPCs. Writers add to one of two
-// cells without a lock. To take the sums, the reader has writers change over to
-// the other cell and waits the moment until none is left in the first: so a sum and
-// its count are always those of the same RPCs.
+// metrics sums up the metrics that backends send at the end of RPCs. Writers add to one of two
+// cells, without a lock. The reader directs writers to the other cell, and waits the moment
+// until the first has none, so that a sum and its count are always of the same RPCs.
 type metrics struct {
 	cells [2]cell
 	// current is the index of the cell to add to. Only take changes it.
 	current atomic.Uint32
-	// written says that there is something to take.
+	// written is set if there is something to take.
 	written atomic.Bool
 }
 
 type cell struct {
-	// writers counts those who add to the cell.
+	// writers counts the goroutines that add to the cell.
 	writers                  atomic.Int64
 	cpu, memory, application sum
 	named                    atomic.Pointer[map[string]*sum]
-	// omitted counts the values that there was no room for.
+	// omitted counts the values beyond MaxNamed.
 	omitted atomic.Uint64
 }
 
-// sum is the sum of values, and how many they are.
+// sum is the sum of values, and their number.
 type sum struct {
 	count atomic.Uint64
 	bits  atomic.Uint64 // of the float64
@@ -58,13 +56,13 @@ func (s *sum) add(v float64) {
 	s.count.Add(1)
 }
 
-// take is for when nobody adds.
+// take must not be called while values are added.
 func (s *sum) take() Metric {
 	return Metric{Count: s.count.Swap(0), Sum: math.Float64frombits(s.bits.Swap(0))}
 }
 
-// add takes of a backend's report what is wanted. Fields that a backend does not
-// fill are 0, and count as that: the message does not tell them apart.
+// add adds the selected metrics of a backend's report. Fields that a backend does not set count
+// as 0: the message cannot tell the difference.
 func (m *metrics) add(r *orcapb.OrcaLoadReport, which *Metrics) {
 	c := m.enter()
 	defer c.writers.Add(-1)
@@ -125,7 +123,7 @@ func (c *cell) addNamed(name string, v float64) {
 	}
 }
 
-// take moves what was added since the last call into r.
+// take moves what was added since the last call to r.
 func (m *metrics) take(r *LocalityReport) {
 	c := &m.cells[m.current.Load()]
 	m.current.Store(1 - m.current.Load())
@@ -137,8 +135,7 @@ func (m *metrics) take(r *LocalityReport) {
 	c.takeNamed(r)
 }
 
-// takeNamed keeps the names that there was something of, for the next time, and
-// forgets the others.
+// takeNamed keeps the names that have values, for the next time, and removes the others.
 func (c *cell) takeNamed(r *LocalityReport) {
 	p := c.named.Load()
 	if p == nil {

@@ -8,13 +8,13 @@ import (
 // Report is the load of one cluster over an interval.
 type Report struct {
 	Key
-	// Interval is how long the report covers.
+	// Interval is the time that the report covers.
 	Interval time.Duration
-	// Dropped has the number of RPCs dropped for each category of drop_overloads,
-	// TotalDropped that of all dropped RPCs, circuit breaking included.
+	// Dropped is the number of RPCs dropped for each category of drop_overloads, TotalDropped
+	// that of all dropped RPCs, including circuit breaking.
 	Dropped      map[string]uint64
 	TotalDropped uint64
-	// Localities are those with something to say, in no order.
+	// Localities are those with something to report, in no order.
 	Localities []*LocalityReport
 }
 
@@ -23,18 +23,17 @@ type LocalityReport struct {
 	ID LocalityID
 	Counts
 	CPU, Memory, Application Metric
-	// Named is by the keys of named_metrics in the backends' reports.
+	// Named has the keys of named_metrics in the backends' reports.
 	Named map[string]Metric
 	// OmittedMetrics is the number of values of named metrics beyond MaxNamed.
 	OmittedMetrics uint64
 }
 
-// Counts are numbers of RPCs: in a Report, those in the interval, and those on
-// their way at its end.
+// Counts are numbers of RPCs, in a Report those in the interval, and those in flight at its
+// end.
 type Counts struct{ Issued, Succeeded, Failed, InProgress uint64 }
 
-// Metric is the sum of a metric over the RPCs whose end brought it, and how many
-// they are.
+// Metric is the sum of a metric over the RPCs that it came with, and their number.
 type Metric struct {
 	Count uint64
 	Sum   float64
@@ -59,7 +58,7 @@ func (r *Report) addDrops(category string, n uint64) {
 	r.Dropped[category] += n
 }
 
-// merge adds an earlier report, which the interval of r includes.
+// merge adds an earlier report, whose time the interval of r includes.
 func (r *Report) merge(earlier *Report) {
 	for category, n := range earlier.Dropped {
 		r.addDrops(category, n)
@@ -69,7 +68,7 @@ func (r *Report) merge(earlier *Report) {
 	for _, e := range earlier.Localities {
 		i := slices.IndexFunc(r.Localities, func(l *LocalityReport) bool { return l.ID == e.ID })
 		if i < 0 {
-			// Had it RPCs on their way still, it would be in r.
+			// If it still had RPCs in flight, it would be in r.
 			if e.InProgress = 0; !e.empty() {
 				r.Localities = append(r.Localities, e)
 			}

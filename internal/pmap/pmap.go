@@ -1,17 +1,16 @@
-// Package pmap is a persistent map from strings: an immutable value whose
-// changed copies share all they can with it. Snapshots keep their clusters in
-// one, so that a change to one cluster among ten thousand copies a handful of
-// entries, and so that finding what changed between two snapshots costs what
-// changed.
+// Package pmap is a persistent map from strings: an immutable value whose changed copies share
+// most of it. Snapshots have their clusters in one, so that a change to one of 10,000 clusters
+// copies a handful of entries, and the cost of comparing two snapshots is in proportion to
+// their differences.
 //
-// It is not a general collection: no deletion history, no iteration order
-// beyond "the same map iterates the same way".
+// It is not a general collection: it has no defined order, except that the same map always
+// iterates in the same order.
 package pmap
 
 import "hash/maphash"
 
-// A map has from one to maxWidth shards, a power of two: as many as it needs for
-// perShard entries in each. A change copies the table of shards and one shard.
+// A map has a power of two of shards, up to maxWidth: as many as it needs for perShard entries
+// in each. A change copies the table of shards and one shard.
 const (
 	maxWidth = 256
 	perShard = 4
@@ -20,8 +19,7 @@ const (
 var seed = maphash.MakeSeed()
 
 type entry[V comparable] struct {
-	// hash is that of the key. It tells most keys of a shard apart without
-	// looking at them.
+	// hash is that of the key. It distinguishes most keys of a shard without a look at them.
 	hash  uint64
 	key   string
 	value V
@@ -29,8 +27,7 @@ type entry[V comparable] struct {
 
 type shard[V comparable] []entry[V]
 
-// Map is an immutable map. The zero value is the empty map. It is safe for
-// concurrent use, as nothing ever writes to it.
+// Map is an immutable map. The zero value is empty. It is safe for concurrent use.
 type Map[V comparable] struct {
 	shards []shard[V]
 	n      int
@@ -47,8 +44,8 @@ func (s shard[V]) find(hash uint64, key string) int {
 	return -1
 }
 
-// findNear is find for a key that is at index i of an earlier or later version
-// of the shard, where most keys have stayed in place.
+// findNear is find for a key at index i of an older or newer version of the shard, where most
+// keys have kept their places.
 func (s shard[V]) findNear(i int, hash uint64, key string) int {
 	if i < len(s) && s[i].hash == hash && s[i].key == key {
 		return i
@@ -89,9 +86,8 @@ func (m Map[V]) All(yield func(string, V) bool) {
 	}
 }
 
-// Diff calls yield for each key whose presence or value differs between old
-// and m. It skips, at the cost of one comparison, every shard the two share. Two
-// that differ in their numbers of shards share none.
+// Diff calls yield for each key whose presence or value differs between old and m. Shards that
+// both have cost one comparison. Maps with different numbers of shards share none.
 func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, has bool)) {
 	if m.Same(old) {
 		return
@@ -119,13 +115,12 @@ func (m Map[V]) Diff(old Map[V], yield func(key string, before, after V, had, ha
 	}
 }
 
-// Same reports whether the two are one map. It does not compare what they hold.
+// Same reports whether m and other are the same map. It does not compare their entries.
 func (m Map[V]) Same(other Map[V]) bool {
 	return len(m.shards) == len(other.shards) && (len(m.shards) == 0 || &m.shards[0] == &other.shards[0])
 }
 
-// widened returns the shards, or those of a copy with as many as given if that is
-// more.
+// widened returns the shards, or those of a copy that has at least as many as given.
 func (m Map[V]) widened(width int) []shard[V] {
 	if len(m.shards) >= width {
 		return m.shards
@@ -144,20 +139,20 @@ func same[V comparable](a, b shard[V]) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// Builder collects changes to a Map. It is for one goroutine.
+// Builder collects changes to a Map. It is not safe for concurrent use.
 type Builder[V comparable] struct {
 	base Map[V]
-	// shards is nil as long as nothing has changed. own says which of them are the
-	// builder's own.
+	// shards is nil until something changes. own has a bit for each shard that is the builder's
+	// own copy.
 	shards []shard[V]
 	own    [maxWidth / 64]uint64
 	n      int
 }
 
-// Edit starts a changed copy of m.
+// Edit returns a Builder of a changed copy of m.
 func (m Map[V]) Edit() *Builder[V] { return &Builder[V]{base: m, n: m.n} }
 
-// current is the map as changed so far.
+// current is the map with the changes so far.
 func (b *Builder[V]) current() Map[V] {
 	if b.shards != nil {
 		return Map[V]{b.shards, b.n}
@@ -192,10 +187,10 @@ func (b *Builder[V]) widen() {
 	}
 }
 
-// Get returns the value under key as changed so far.
+// Get returns the value under key with the changes so far.
 func (b *Builder[V]) Get(key string) (V, bool) { return b.current().Get(key) }
 
-// Set puts value under key. Setting the value that is there changes nothing.
+// Set sets the value of key. If it has that value already, nothing changes.
 func (b *Builder[V]) Set(key string, value V) {
 	old, ok := b.Get(key)
 	if ok && old == value {
@@ -213,7 +208,7 @@ func (b *Builder[V]) Set(key string, value V) {
 	b.n++
 }
 
-// Delete removes key, if it is there.
+// Delete removes key, if present.
 func (b *Builder[V]) Delete(key string) {
 	if _, ok := b.Get(key); !ok {
 		return
@@ -228,8 +223,8 @@ func (b *Builder[V]) Delete(key string) {
 	b.n--
 }
 
-// Map returns the result: the map that Edit was called on, if no call changed
-// anything. The builder may be used on; it then changes a copy of the result.
+// Map returns the result, which is the map that Edit was called on if nothing has changed. The
+// Builder remains usable, and then changes a copy of the result.
 func (b *Builder[V]) Map() Map[V] {
 	m := b.current()
 	*b = Builder[V]{base: m, n: m.n}

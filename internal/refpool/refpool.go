@@ -1,30 +1,29 @@
-// Package refpool shares values by key: each is made for its first holder and closed
-// after its last one. Clients, constraint wrappers and DNS look-ups are shared so.
+// Package refpool shares values by key. A value is made for its first holder and closed after
+// its last. Clients, constraint wrappers and DNS look-ups are shared in this way.
 package refpool
 
 import "sync"
 
-// Pool has the values that somebody holds. The zero Pool is empty. It is safe for
-// concurrent use.
+// Pool has the values with holders. The zero Pool is empty. It is safe for concurrent use.
 type Pool[K comparable, V any] struct {
 	mu      sync.Mutex
 	members map[K]*member[V]
 }
 
-// member is a value and how many hold it.
+// member is a value and the number of its holders.
 type member[V any] struct {
 	value   V
 	close   func()
 	holders int
 }
 
-// Acquire returns the value that all holders of the key share. If there is none, make
-// makes it, with the function that closes it, while the Pool is locked; an error of make
-// is returned, and nothing is kept.
+// Acquire returns the value that all holders of the key share. If there is none, it calls make,
+// with the Pool locked, for the value and the function that closes it. An error of make is
+// returned, and nothing is kept.
 //
-// release may be called again, from any goroutine and from within close, but not from
-// make. The last one removes the value from the Pool, and then closes it without the
-// lock: a later Acquire makes a new value, maybe before the old one is closed.
+// release is idempotent, and may be called from any goroutine and from within close, but not
+// from make. The last release removes the value from the Pool, and then closes it without the
+// lock: a concurrent Acquire may make a new value before the old one is closed.
 func (p *Pool[K, V]) Acquire(key K, make func() (value V, close func(), err error)) (value V, release func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,13 +51,13 @@ func (p *Pool[K, V]) release(key K, m *member[V]) {
 		delete(p.members, key)
 	}
 	p.mu.Unlock()
-	if last { // nobody can get hold of it any more
+	if last { // it cannot be acquired any more
 		m.close()
 	}
 }
 
-// Each calls f with each value, in no order and while the Pool is locked: a value that is
-// not among them is made after Each has returned.
+// Each calls f with each value, in no order, with the Pool locked: values that it misses are
+// made after Each has returned.
 func (p *Pool[K, V]) Each(f func(K, V)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +66,7 @@ func (p *Pool[K, V]) Each(f func(K, V)) {
 	}
 }
 
-// Has reports whether somebody holds the value of the key.
+// Has reports whether the key has a value.
 func (p *Pool[K, V]) Has(key K) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,34 +1,30 @@
-// Package aggregate serves an aggregate cluster: RPCs go to the first of the
-// clusters under it that works (gRFC A37, A75).
+// Package aggregate serves an aggregate cluster: RPCs go to the first of the clusters under it
+// that works (gRFCs A37, A75).
 //
-// It balances nothing itself. Each cluster under it is served as it would be by
-// itself, with its own policy, priorities, limit and outlier detection, and gets
-// connections only when its turn comes; package priority does the rest. What the
-// clusters are comes from the resolver, flattened.
+// It balances nothing itself. Each underlying cluster has its own policy, priorities, limit and
+// outlier detection, and is connected only when those before it have failed, which package
+// priority decides. The resolver flattens the list of clusters.
 package aggregate
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/cluster"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// Config is what is known of the clusters. Without Err and Underlying they are
-// being resolved, and RPCs wait.
+// Config is what is known of the clusters. Without Err and Underlying they are being resolved,
+// and RPCs wait.
 type Config struct {
-	// Underlying has the clusters, the most preferred first, none of them twice.
+	// Underlying has the clusters in order of preference, without duplicates.
 	Underlying []Underlying
-	// Notes words what is to be added to the errors of RPCs. nil: nothing.
+	// Notes, if not nil, is added to the errors of RPCs.
 	Notes fmt.Stringer
-	// Err is why the aggregate cluster as a whole cannot be used. RPCs see its
-	// text, and Notes.
+	// Err is why the aggregate cluster as a whole cannot be used. RPCs fail with its text.
 	Err error
 }
 
@@ -46,13 +42,12 @@ type Policy struct {
 
 	phase phase
 	notes fmt.Stringer
-	// clusters is nil unless there are clusters, or were until the aggregate
-	// cluster had to be resolved again.
+	// clusters is nil until the clusters are known, and again after an error.
 	clusters *priority.Policy[cluster.Config]
 	state    balancer.State
 }
 
-// phase is what the Policy does with RPCs.
+// phase is what happens to RPCs.
 type phase int
 
 const (
@@ -61,14 +56,13 @@ const (
 	serving                // they go to the clusters
 )
 
-// New returns the Policy of the named aggregate cluster, whose RPCs wait until
-// Update.
+// New returns the Policy of an aggregate cluster. RPCs wait until Update.
 func New(env *tree.Env, name string, changed func()) *Policy {
 	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
 }
 
-// Update takes over what is now known. Clusters that were there before keep what
-// they have, in whatever order they are now.
+// Update sets the configuration. Clusters that remain keep their connections, in whatever
+// order.
 func (p *Policy) Update(c Config) {
 	p.notes = c.Notes
 	switch {
@@ -90,14 +84,14 @@ func (p *Policy) serve(underlying []Underlying) {
 	}
 	p.clusters.Update(entries(underlying))
 	p.phase = serving
-	p.adopt()
+	p.refreshState()
 }
 
-// Refresh takes over what is now known of some of the clusters that the last Update
-// had. Those that have not had their turn yet cost next to nothing.
+// Refresh replaces the configuration of some clusters of the last Update. Those that have not
+// been needed yet cost next to nothing.
 func (p *Policy) Refresh(changed []Underlying) {
 	p.clusters.Refresh(entries(changed))
-	p.adopt()
+	p.refreshState()
 }
 
 func entries(underlying []Underlying) []priority.Entry[cluster.Config] {
@@ -108,19 +102,19 @@ func entries(underlying []Underlying) []priority.Entry[cluster.Config] {
 	return entries
 }
 
-func (p *Policy) build(name string, changed func()) priority.Child[cluster.Config] {
+func (p *Policy) build(name string, changed func()) tree.Configured[cluster.Config] {
 	return cluster.NewSecured(p.env, name, changed)
 }
 
 func (p *Policy) clustersChanged() {
 	if p.phase == serving {
-		p.adopt()
+		p.refreshState()
 		p.changed()
 	}
 }
 
-// adopt makes the state of the clusters the Policy's.
-func (p *Policy) adopt() {
+// refreshState makes the state of the clusters the Policy's.
+func (p *Policy) refreshState() {
 	p.state = p.clusters.State()
 	if p.state.ConnectivityState == connectivity.TransientFailure {
 		p.state.Picker = failing{aggregate: p.name, child: p.state.Picker, notes: p.notes}
@@ -145,8 +139,8 @@ func (p *Policy) Close() {
 	}
 }
 
-// failing is the picker while no cluster works. It has the errors of the cluster
-// that is the last resort say which aggregate cluster the RPC was for.
+// failing is the picker while no cluster works. It adds the aggregate cluster's name to the
+// errors of the last one.
 type failing struct {
 	aggregate string
 	child     balancer.Picker
@@ -159,14 +153,5 @@ func (f failing) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err == nil || err == balancer.ErrNoSubConnAvailable {
 		return result, err
 	}
-	s, isStatus := status.FromError(err)
-	text := err.Error()
-	if isStatus {
-		text = s.Message()
-	}
-	text = tree.Noted(fmt.Sprintf("dynxds: no cluster of aggregate cluster %q works; of the last one: %s", f.aggregate, text), f.notes)
-	if isStatus {
-		return result, status.Error(s.Code(), text)
-	}
-	return result, errors.New(text)
+	return result, tree.Explain(err, fmt.Sprintf("dynxds: no cluster of aggregate cluster %q works; of the last one: ", f.aggregate), f.notes)
 }

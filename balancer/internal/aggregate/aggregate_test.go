@@ -3,12 +3,10 @@ package aggregate_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -24,122 +22,68 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture runs an aggregate cluster over a fake network, in a synctest bubble.
+// fixture runs an aggregate cluster over a fake network.
 type fixture struct {
-	t       *testing.T
-	network *lbtest.Network
-	cc      *lbtest.ClientConn
-	loop    *tree.Loop
-	policy  *aggregate.Policy
+	*lbtest.Fixture[*aggregate.Policy]
 }
 
-func newFixture(t *testing.T) *fixture {
-	f := &fixture{t: t, network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
-	f.cc = lbtest.NewClientConn(f.network)
-	env := lbtest.NewEnv(f.loop, f.cc)
-	publish := func() { f.cc.UpdateState(f.policy.State()) }
-	f.loop.Do(func() { f.policy = aggregate.New(env, "A", publish) })
-	f.loop.Do(publish)
-	return f
+func newFixture(t testing.TB) *fixture {
+	return &fixture{lbtest.NewFixture(t, func(env *tree.Env, changed func()) *aggregate.Policy {
+		return aggregate.New(env, "A", changed)
+	})}
 }
 
-func (f *fixture) close() {
-	f.loop.Do(f.policy.Close)
-	synctest.Wait()
-}
+func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
+
+func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
 func (f *fixture) update(underlying ...aggregate.Underlying) {
 	f.updateTo(aggregate.Config{Underlying: underlying})
 }
 
-func (f *fixture) updateTo(c aggregate.Config) {
-	f.loop.Do(func() {
-		f.policy.Update(c)
-		f.cc.UpdateState(f.policy.State())
-	})
-	synctest.Wait()
-}
+func (f *fixture) updateTo(c aggregate.Config) { f.Update(func() { f.Policy.Update(c) }) }
 
 // in is a cluster of the given name with endpoints.
 func in(name string, addrs ...string) aggregate.Underlying {
-	l := xdsresource.Locality{Weight: 1}
-	for _, a := range addrs {
-		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a, Weight: 1})
-	}
 	return aggregate.Underlying{Name: name, Config: cluster.Config{
-		Cluster:   &xdsresource.Cluster{Name: name, LBPolicy: "round_robin", MaxRequests: xdsresource.DefaultMaxRequests},
-		Endpoints: &xdsresource.Endpoints{Name: name, Localities: []xdsresource.Locality{l}},
+		Cluster:   lbtest.Cluster(name),
+		Endpoints: &xdsresource.Endpoints{Name: name, Localities: []xdsresource.Locality{lbtest.Locality("", addrs...)}},
 	}}
 }
 
-// expect checks where the next picks go, or how they fail.
-func (f *fixture) expect(when, want string) {
-	f.t.Helper()
-	synctest.Wait()
-	addr, err := f.cc.Pick(context.Background())
-	if err == nil && addr != want || err != nil && !strings.Contains(err.Error(), want) {
-		f.t.Errorf("%s: a pick goes to %q (%v), want %q", when, addr, err, want)
-	}
-}
-
-func (f *fixture) expectOpen(when string, want ...string) {
-	f.t.Helper()
-	synctest.Wait()
-	if diff := cmp.Diff(append([]string{}, want...), f.cc.Open()); diff != "" {
-		f.t.Errorf("%s: open connections (-want +got):\n%s", when, diff)
-	}
-}
-
-// subConn is the connection that the next pick goes to.
-func (f *fixture) subConn() *lbtest.SubConn {
-	f.t.Helper()
-	result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	result.Done(balancer.DoneInfo{})
-	return lbtest.Picked(result)
-}
-
-const waits = "no SubConn is available"
+func (f *fixture) subConn() *lbtest.SubConn { return f.SubConn(context.Background()) }
 
 // gRFC A37 and A56: RPCs go to the first cluster that works, and the others get
 // connections only when their turn comes.
 func TestFailoverAndReturn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(in("B", "b:1"), in("C", "c:1"), in("D", "d:1"))
-		f.expect("at first", "b:1")
-		f.expectOpen("at first", "b:1")
-		f.network.Set("b:1", lbtest.Refused)
-		f.expect("B fails", "c:1")
-		f.expectOpen("B fails", "b:1", "c:1")
-		f.network.Set("c:1", lbtest.Refused)
-		f.expect("C fails", "d:1")
-		f.network.Set("b:1", lbtest.Up)
+		f.Expect("at first", "b:1")
+		f.ExpectOpen("at first", "b:1")
+		f.Network.Set("b:1", lbtest.Refused)
+		f.Expect("B fails", "c:1")
+		f.ExpectOpen("B fails", "b:1", "c:1")
+		f.Network.Set("c:1", lbtest.Refused)
+		f.Expect("C fails", "d:1")
+		f.Network.Set("b:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
-		f.expect("B is back", "b:1")
-		f.expectOpen("B is back", "b:1", "c:1", "d:1")
+		f.Expect("B is back", "b:1")
+		f.ExpectOpen("B is back", "b:1", "c:1", "d:1")
 		time.Sleep(priority.RetentionTime)
-		f.expectOpen("the others have not been needed for a while", "b:1")
+		f.ExpectOpen("the others have not been needed for a while", "b:1")
 	})
 }
 
 // gRFC A56: a cluster that does not connect is given up after 10 seconds.
 func TestFailoverFromAClusterThatHangs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
-		f.network.Set("b:1", lbtest.Silent)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("b:1", lbtest.Silent)
 		f.update(in("B", "b:1"), in("C", "c:1"))
 		time.Sleep(priority.FailoverTimeout - 1)
-		f.expect("just before", waits)
-		f.expectOpen("just before", "b:1")
+		f.Expect("just before", lbtest.Waits)
+		f.ExpectOpen("just before", "b:1")
 		time.Sleep(time.Nanosecond)
-		f.expect("after 10 s", "c:1")
+		f.Expect("after 10 s", "c:1")
 	})
 }
 
@@ -157,21 +101,16 @@ func TestClustersThatHaveNothingToOffer(t *testing.T) {
 		{"has no endpoint", in("B"), 0},
 		{"is not known", aggregate.Underlying{Name: "B"}, priority.FailoverTimeout},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				defer f.close()
-				f.update(tc.first, in("C", "c:1"))
-				if tc.after > 0 {
-					f.expect("at first", waits)
-					time.Sleep(tc.after)
-				}
-				f.expect("then", "c:1")
-				f.update(in("B", "b:1"), in("C", "c:1"))
-				f.expect("when it has an endpoint", "b:1")
-			})
-		})
+		t.Run(tc.given, subtest(func(t *testing.T, f *fixture) {
+			f.update(tc.first, in("C", "c:1"))
+			if tc.after > 0 {
+				f.Expect("at first", lbtest.Waits)
+				time.Sleep(tc.after)
+			}
+			f.Expect("then", "c:1")
+			f.update(in("B", "b:1"), in("C", "c:1"))
+			f.Expect("when it has an endpoint", "b:1")
+		}))
 	}
 }
 
@@ -184,50 +123,40 @@ func TestWhatIsKnownDecidesWhatRPCsSee(t *testing.T) {
 		state  connectivity.State
 		want   string
 	}{
-		{"nothing yet", aggregate.Config{}, connectivity.Connecting, waits},
+		{"nothing yet", aggregate.Config{}, connectivity.Connecting, lbtest.Waits},
 		{"an error", aggregate.Config{Err: status.Error(2, "a cycle")}, connectivity.TransientFailure, "a cycle"},
 		{"only a cluster that does not exist", aggregate.Config{Underlying: []aggregate.Underlying{failed}}, connectivity.TransientFailure,
 			`no cluster of aggregate cluster "A" works; of the last one: no B`},
 		{"no cluster that can be reached", aggregate.Config{Underlying: []aggregate.Underlying{failed, in("C", "refused:1")}},
 			connectivity.TransientFailure, `aggregate cluster "A" works; of the last one: dynxds: no endpoint of cluster "C" (ClusterLoadAssignment "C") can be reached`},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				defer f.close()
-				f.network.Set("refused:1", lbtest.Refused)
-				f.update(in("B", "b:1"), in("X", "x:1"))
-				f.updateTo(tc.config)
-				f.expect("then", tc.want)
-				if got := f.cc.State().ConnectivityState; got != tc.state {
-					t.Errorf("state %v, want %v", got, tc.state)
-				}
-				_, err := f.cc.Pick(context.Background())
-				if _, isStatus := status.FromError(err); isStatus && tc.config.Err != nil {
-					t.Errorf("%v is a status error, which ends even RPCs that wait for ready", err)
-				}
-				f.update(in("B", "b:1"))
-				f.expect("when it is repaired", "b:1")
-			})
-		})
+		t.Run(tc.given, subtest(func(t *testing.T, f *fixture) {
+			f.Network.Set("refused:1", lbtest.Refused)
+			f.update(in("B", "b:1"), in("X", "x:1"))
+			f.updateTo(tc.config)
+			f.Expect("then", tc.want)
+			f.ExpectState("then", tc.state)
+			_, err := f.CC.Pick(context.Background())
+			if _, isStatus := status.FromError(err); isStatus && tc.config.Err != nil {
+				t.Errorf("%v is a status error, which ends even RPCs that wait for ready", err)
+			}
+			f.update(in("B", "b:1"))
+			f.Expect("when it is repaired", "b:1")
+		}))
 	}
 }
 
 // gRFC A56: what stays keeps its connections, in whatever order, and an update of
 // one cluster does not touch another.
 func TestUpdatesKeepConnections(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		b, c := in("B", "b:1"), in("C", "c:1")
 		f.update(b, c)
 		first := f.subConn()
-		f.network.Set("b:1", lbtest.Refused)
+		f.Network.Set("b:1", lbtest.Refused)
 		synctest.Wait()
 		second := f.subConn()
-		f.network.Set("b:1", lbtest.Up)
+		f.Network.Set("b:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
 		synctest.Wait()
 		if f.subConn() != first {
@@ -242,7 +171,7 @@ func TestUpdatesKeepConnections(t *testing.T) {
 			t.Error("B was connected anew when C changed")
 		}
 		f.update(in("N", "n:1"), b)
-		f.expect("a new cluster in front", "n:1")
+		f.Expect("a new cluster in front", "n:1")
 		f.update(b)
 		if f.subConn() != first {
 			t.Error("B was connected anew when another cluster came and went")
@@ -252,48 +181,42 @@ func TestUpdatesKeepConnections(t *testing.T) {
 
 // gRFC A75: policy, limit and drops are those of the underlying cluster.
 func TestEachClusterHasItsOwnConfiguration(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		b, c := in("own-B", "b:1"), in("own-C", "c:1", "c:2")
 		b.Config.Cluster.MaxRequests = 1
 		c.Config.Cluster.LBPolicy = xdsresource.PolicyRandom
 		c.Config.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
 		f.update(b, c)
-		held, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
+		held, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.expect("the limit of B", "max_requests")
-		f.network.Set("b:1", lbtest.Refused)
-		f.expect("the drops of C", `RPC to cluster "own-C" dropped`)
+		f.Expect("the limit of B", "max_requests")
+		f.Network.Set("b:1", lbtest.Refused)
+		f.Expect("the drops of C", `RPC to cluster "own-C" dropped`)
 		held.Done(balancer.DoneInfo{})
-		f.expectOpen("the policy of C", "b:1", "c:1", "c:2")
+		f.ExpectOpen("the policy of C", "b:1", "c:1", "c:2")
 	})
 }
 
 // gRFC A37, "Priority Policy Reresolution Handling": a cluster that goes on
 // failing does not have the names of the one in use looked up again.
 func TestReresolutionIsUpToTheCluster(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		asked := map[string]int{}
 		byDNS := func(u aggregate.Underlying) aggregate.Underlying {
 			u.Config.ResolveNow = func() { asked[u.Name]++ }
 			return u
 		}
-		f.network.Set("b:1", lbtest.Refused)
+		f.Network.Set("b:1", lbtest.Refused)
 		f.update(byDNS(in("B", "b:1")), byDNS(in("C", "c:1")))
-		f.expect("B fails", "c:1")
+		f.Expect("B fails", "c:1")
 		time.Sleep(10 * lbtest.Backoff)
 		synctest.Wait()
 		if asked["B"] < 5 || asked["C"] != 0 {
 			t.Errorf("names were asked for again %v times, want some for B and none for C", asked)
 		}
-		f.network.Set("c:1", lbtest.Refused)
+		f.Network.Set("c:1", lbtest.Refused)
 		synctest.Wait()
 		if asked["C"] == 0 {
 			t.Error("the names of C were not asked for again when its connection ended")
@@ -302,28 +225,23 @@ func TestReresolutionIsUpToTheCluster(t *testing.T) {
 }
 
 func TestCloseEndsAllConnections(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		f.network.Set("b:1", lbtest.Refused)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("b:1", lbtest.Refused)
 		f.update(in("B", "b:1"), in("C", "c:1"))
-		f.expect("before", "c:1")
-		f.close()
-		f.expectOpen("closed")
+		f.Expect("before", "c:1")
+		f.Close()
+		f.ExpectOpen("closed")
 	})
 }
 
 func TestExitIdle(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
-		f.loop.Do(f.policy.ExitIdle) // before there is anything
+	test(t, func(t *testing.T, f *fixture) {
+		f.Loop.Do(f.Policy.ExitIdle) // before there is anything
 		b := in("B", "b:1")
 		b.Config.Cluster.LBPolicy, b.Config.Cluster.AcrossLocalities = xdsresource.PolicyRingHash, true
 		f.update(b)
-		f.expectOpen("a ring is idle")
-		f.loop.Do(f.policy.ExitIdle)
-		f.expectOpen("after ExitIdle", "b:1")
+		f.ExpectOpen("a ring is idle")
+		f.Loop.Do(f.Policy.ExitIdle)
+		f.ExpectOpen("after ExitIdle", "b:1")
 	})
 }

@@ -25,71 +25,61 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 		return l
 	}
 	for _, policy := range []string{"round_robin", "pick_first", xdsresource.PolicyRingHash} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.update(by(policy, "", endpoint("first")))
-				f.cc.Pick(&decision.Decision{Context: context.Background()})
+		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
+			f.update(by(policy, "", endpoint("first")))
+			f.CC.Pick(&decision.Decision{Context: context.Background()})
+			synctest.Wait()
+			pick := func(extra *decision.Extra) balancer.PickResult {
+				t.Helper()
+				if extra != nil {
+					extra.RPC = new(counting)
+				}
+				result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				result.Done(balancer.DoneInfo{})
+				return result
+			}
+			connected := pick(nil).SubConn
+			for _, tc := range []struct {
+				when     string
+				hostname string
+				extra    *decision.Extra
+				want     []string
+			}{
+				{"it is asked for", "first", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"first"}},
+				{"it is not asked for", "first", new(decision.Extra), nil},
+				{"the RPC has nothing but a cluster", "first", nil, nil},
+				{"it changes", "second", &decision.Extra{AutoHost: true}, []string{"second"}},
+				{"there is none", "", &decision.Extra{AutoHost: true}, nil},
+				{"there is none and the route has another one", "", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"route"}},
+			} {
+				f.update(by(policy, "", endpoint(tc.hostname)))
 				synctest.Wait()
-				pick := func(extra *decision.Extra) balancer.PickResult {
-					t.Helper()
-					if extra != nil {
-						extra.RPC = new(counting)
-					}
-					result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}})
-					if err != nil {
-						t.Fatal(err)
-					}
-					result.Done(balancer.DoneInfo{})
-					return result
+				result := pick(tc.extra)
+				if got := result.Metadata[":authority"]; !slices.Equal(got, tc.want) {
+					t.Errorf("when %s: authority %q, want %q", tc.when, got, tc.want)
 				}
-				connected := pick(nil).SubConn
-				for _, tc := range []struct {
-					when     string
-					hostname string
-					extra    *decision.Extra
-					want     []string
-				}{
-					{"it is asked for", "first", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"first"}},
-					{"it is not asked for", "first", new(decision.Extra), nil},
-					{"the RPC has nothing but a cluster", "first", nil, nil},
-					{"it changes", "second", &decision.Extra{AutoHost: true}, []string{"second"}},
-					{"there is none", "", &decision.Extra{AutoHost: true}, nil},
-					{"there is none and the route has another one", "", &decision.Extra{AutoHost: true, Authority: "route"}, []string{"route"}},
-				} {
-					f.update(by(policy, "", endpoint(tc.hostname)))
-					synctest.Wait()
-					result := pick(tc.extra)
-					if got := result.Metadata[":authority"]; !slices.Equal(got, tc.want) {
-						t.Errorf("when %s: authority %q, want %q", tc.when, got, tc.want)
-					}
-					if result.SubConn != connected {
-						t.Errorf("when %s: the endpoint was connected anew", tc.when)
-					}
+				if result.SubConn != connected {
+					t.Errorf("when %s: the endpoint was connected anew", tc.when)
 				}
-			})
-		})
+			}
+		}))
 	}
 	// An RPC that reaches the endpoint at its other address has the same authority.
-	t.Run("further addresses", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			f := newFixture()
-			defer f.close()
-			f.network.Set("a:1", lbtest.Refused)
-			f.update(by("round_robin", "", endpoint("first")))
-			f.expect(t, "the second address is up", "a:2")
-			info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting), AutoHost: true}}}
-			result, err := f.cc.State().Picker.Pick(info)
-			if err != nil {
-				t.Fatal(err)
-			}
-			result.Done(balancer.DoneInfo{})
-			if got := result.Metadata[":authority"]; !slices.Equal(got, []string{"first"}) {
-				t.Errorf("authority %q", got)
-			}
-		})
-	})
+	t.Run("further addresses", subtest(func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Refused)
+		f.update(by("round_robin", "", endpoint("first")))
+		f.Expect("the second address is up", "a:2")
+		info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: new(counting), AutoHost: true}}}
+		result, err := f.CC.State().Picker.Pick(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result.Done(balancer.DoneInfo{})
+		if got := result.Metadata[":authority"]; !slices.Equal(got, []string{"first"}) {
+			t.Errorf("authority %q", got)
+		}
+	}))
 }

@@ -1,10 +1,9 @@
-// Package cluster is the part of the balancer tree that serves one cluster:
-// the priorities of its endpoints, and below them localities and leaves.
+// Package cluster serves one cluster: it has the priorities of its endpoints, and below them
+// localities and leaves.
 //
-// It turns what is known of the cluster into the configuration of those
-// policies, touching none that the change does not concern, and it words the
-// errors that RPCs to the cluster see. It does not choose clusters, and it
-// does not wait for a first RPC: the root does both.
+// It derives the configuration of those policies from the cluster's resources, without touching
+// what a change does not affect, and words the errors of RPCs to the cluster. It does not
+// choose clusters, and does not wait for a first RPC: the root does both.
 package cluster
 
 import (
@@ -25,18 +24,17 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Config is what is known of the cluster. Without Err and Endpoints it is
-// being resolved, and RPCs wait.
+// Config is what is known of the cluster. Without Err and Endpoints it is being resolved, and
+// RPCs wait.
 type Config struct {
 	Cluster   *xdsresource.Cluster
 	Endpoints *xdsresource.Endpoints
-	// ResolveNow has the addresses of endpoints looked up again, if they come
-	// from DNS. It does not wait and may be called from anywhere. nil: they do not.
+	// ResolveNow requests another look-up of the addresses of endpoints, if they come from DNS;
+	// otherwise it is nil. It does not block and may be called from any goroutine.
 	ResolveNow func()
-	// Notes words what is to be added to the errors of RPCs that find no endpoint. nil:
-	// nothing.
+	// Notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	Notes fmt.Stringer
-	// Err is why the cluster cannot be used. RPCs see its text, and Notes.
+	// Err is why the cluster cannot be used. RPCs fail with its text and Notes.
 	Err error
 }
 
@@ -51,14 +49,14 @@ type Policy struct {
 	resolve atomic.Pointer[func()]
 	phase   phase
 	names   names
-	// part is the part of the tree that is the cluster's. It is nil unless there are
-	// endpoints, or were until the cluster had to be resolved again.
+	// part is the part of the tree that serves the cluster. It is nil until there are
+	// endpoints, and after an error.
 	part *tree.Env
 	// priorities is nil if only sessions have endpoints to go to.
 	priorities *priority.Policy[locality.Config]
-	// counter counts the cluster's RPCs, and so does counting for load reports;
-	// gate keeps some of them out, outliers watches over the endpoints, and sessions
-	// finds those that RPCs ask for. They are there as long as part is.
+	// counter and counting count the cluster's RPCs, the latter for load reports. gate keeps
+	// some RPCs out, outliers ejects endpoints, and sessions finds the endpoints that RPCs ask
+	// for. They exist as long as part does.
 	counter  *traffic.Counter
 	counting counting
 	gate     *gate
@@ -67,7 +65,7 @@ type Policy struct {
 	state    balancer.State
 }
 
-// phase is what the Policy does with RPCs.
+// phase is what happens to RPCs.
 type phase int
 
 const (
@@ -81,7 +79,7 @@ func New(env *tree.Env, name string, changed func()) *Policy {
 	return &Policy{env: env, name: name, changed: changed, state: tree.Waiting(connectivity.Connecting)}
 }
 
-// Update takes over what is now known of the cluster.
+// Update sets the configuration.
 func (p *Policy) Update(c Config) {
 	before := p.config
 	p.config = c
@@ -93,8 +91,8 @@ func (p *Policy) Update(c Config) {
 	case c.Err != nil:
 		p.fail(c.Err)
 	case c.Cluster == nil || c.Endpoints == nil:
-		// Endpoints of the old resource are not for RPCs any more, but those
-		// of the new one may well be the same: their connections are kept.
+		// RPCs do not use endpoints of the old resource any more. Their connections are kept,
+		// as the new resource may have the same endpoints.
 		p.phase = resolving
 		p.state = tree.Waiting(connectivity.Connecting)
 	case p.phase == serving && c.Cluster == before.Cluster && c.Endpoints == before.Endpoints && c.Notes == before.Notes:
@@ -152,8 +150,8 @@ func (p *Policy) serve(c Config) {
 		p.outliers = outlier.New(p.part.Loop, p.part.Endpoints)
 	}
 	p.limit(c)
-	// This comes before the policies get the endpoints: it decides which of the connections
-	// that they abandon are kept for sessions.
+	// Before the policies get the endpoints: this decides which of the connections that they
+	// abandon are kept for sessions.
 	p.part.Endpoints.Update(endpoints.Config{
 		Localities: c.Endpoints.Localities,
 		Health:     p.outliers.Update(c.Cluster.Outliers, c.Endpoints.Localities),
@@ -170,7 +168,7 @@ func (p *Policy) serve(c Config) {
 		p.priorities.Update(entries)
 	}
 	p.phase = serving
-	p.adopt()
+	p.refreshState()
 }
 
 // resolveNow is called by connections, on their goroutines.
@@ -180,7 +178,7 @@ func (p *Policy) resolveNow() {
 	}
 }
 
-// limit sets up the gate that RPCs have to pass.
+// limit sets up the gate of the RPCs.
 func (p *Policy) limit(c Config) {
 	key := traffic.Key{Cluster: p.name, Service: c.Cluster.EDSServiceName}
 	if p.counter == nil || p.counter.Key() != key {
@@ -194,18 +192,17 @@ func (p *Policy) limit(c Config) {
 	p.gate = newGate(p.counter, c.Cluster.MaxRequests, c.Endpoints.Drops, p.counting)
 }
 
-// kind is what makes two policies of a priority different ones, rather than one
-// with another configuration.
+// kind is what requires a new policy of a priority, rather than a new configuration.
 type kind struct {
 	leafPolicy string
 	across     bool
 }
 
-func builder(env *tree.Env) func(name string, changed func()) priority.Child[locality.Config] {
-	build := func(_ locality.Config, changed func()) switchover.Child[locality.Config] {
+func builder(env *tree.Env) func(name string, changed func()) tree.Configured[locality.Config] {
+	build := func(_ locality.Config, changed func()) tree.Configured[locality.Config] {
 		return locality.New(env, changed)
 	}
-	return func(_ string, changed func()) priority.Child[locality.Config] {
+	return func(_ string, changed func()) tree.Configured[locality.Config] {
 		return switchover.New(kindOf, build, changed)
 	}
 }
@@ -214,16 +211,16 @@ func kindOf(c locality.Config) kind {
 	return kind{leafPolicy: c.LeafPolicy, across: c.AcrossLocalities}
 }
 
-// childChanged is called when the priorities or the sessions have news.
+// childChanged is called when the state of the priorities or of the sessions has changed.
 func (p *Policy) childChanged() {
 	if p.phase == serving {
-		p.adopt()
+		p.refreshState()
 		p.changed()
 	}
 }
 
-// adopt makes the priorities' state the cluster's.
-func (p *Policy) adopt() {
+// refreshState makes the priorities' state the cluster's.
+func (p *Policy) refreshState() {
 	s := tree.Failing(errOnlySessions)
 	if p.priorities != nil {
 		s = p.priorities.State()
@@ -236,5 +233,5 @@ func (p *Policy) adopt() {
 	p.state = balancer.State{ConnectivityState: s.ConnectivityState, Picker: picker}
 }
 
-// errOnlySessions is what other RPCs see.
+// errOnlySessions is for RPCs without a session.
 var errOnlySessions = errors.New("none of its endpoints is HEALTHY or UNKNOWN; those that it has are for sessions only")

@@ -8,9 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -24,72 +22,30 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture runs one cluster over a fake network, in a synctest bubble.
+// fixture runs one cluster over a fake network.
 type fixture struct {
-	network *lbtest.Network
-	cc      *lbtest.ClientConn
-	loop    *tree.Loop
-	policy  *cluster.Policy
+	*lbtest.Fixture[*cluster.Policy]
 }
 
-func newFixture() *fixture {
-	f := &fixture{network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
-	f.cc = lbtest.NewClientConn(f.network)
-	env := lbtest.NewEnv(f.loop, f.cc)
-	publish := func() { f.cc.UpdateState(f.policy.State()) }
-	f.loop.Do(func() { f.policy = cluster.New(env, "backend", publish) })
-	f.loop.Do(publish)
-	return f
+func newFixture(t testing.TB) *fixture {
+	return &fixture{lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Policy { return cluster.New(env, "backend", changed) })}
 }
 
-func (f *fixture) update(c cluster.Config) {
-	f.loop.Do(func() {
-		f.policy.Update(c)
-		f.cc.UpdateState(f.policy.State())
-	})
-	synctest.Wait()
-}
+func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
 
-func (f *fixture) close() {
-	f.loop.Do(f.policy.Close)
-	synctest.Wait()
-}
+func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
-// expect checks where the next picks go, or how they fail.
-func (f *fixture) expect(t *testing.T, when, want string) {
-	t.Helper()
-	synctest.Wait()
-	for range 3 {
-		addr, err := f.cc.Pick(context.Background())
-		switch {
-		case err == nil && addr != want:
-			t.Errorf("%s: a pick goes to %q, want %q", when, addr, want)
-		case err != nil && !strings.Contains(err.Error(), want):
-			t.Errorf("%s: a pick fails with %q, want %q", when, err, want)
-		}
-	}
-}
+func (f *fixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(c) }) }
 
-func (f *fixture) expectOpen(t *testing.T, when string, want ...string) {
-	t.Helper()
-	if diff := cmp.Diff(append([]string{}, want...), f.cc.Open()); diff != "" {
-		t.Errorf("%s: open connections (-want +got):\n%s", when, diff)
-	}
-}
-
-var backend = &xdsresource.Cluster{Name: "backend", LBPolicy: "round_robin", MaxRequests: xdsresource.DefaultMaxRequests}
-
-const waits = "no SubConn is available"
+var backend = lbtest.Cluster("backend")
 
 func endpoints(localities ...xdsresource.Locality) *xdsresource.Endpoints {
 	return &xdsresource.Endpoints{Name: "backend-eds", Localities: localities}
 }
 
 func at(zone string, priority uint32, addrs ...string) xdsresource.Locality {
-	l := xdsresource.Locality{ID: xdsresource.LocalityID{Zone: zone}, Priority: priority, Weight: 1}
-	for _, a := range addrs {
-		l.Endpoints = append(l.Endpoints, xdsresource.Endpoint{Address: a, Weight: 1})
-	}
+	l := lbtest.Locality(zone, addrs...)
+	l.Priority = priority
 	return l
 }
 
@@ -114,8 +70,8 @@ func TestWhatIsKnownOfTheClusterDecidesWhatRPCsSee(t *testing.T) {
 		state  connectivity.State
 		want   string
 	}{
-		{"nothing yet", cluster.Config{}, connectivity.Connecting, waits},
-		{"the cluster without its endpoints", cluster.Config{Cluster: backend}, connectivity.Connecting, waits},
+		{"nothing yet", cluster.Config{}, connectivity.Connecting, lbtest.Waits},
+		{"the cluster without its endpoints", cluster.Config{Cluster: backend}, connectivity.Connecting, lbtest.Waits},
 		{"an error", cluster.Config{Err: errors.New("Cluster \"backend\" not found by server s")},
 			connectivity.TransientFailure, "Cluster \"backend\" not found by server s"},
 		{"an error beside endpoints", cluster.Config{Cluster: backend, Endpoints: endpoints(at("a", 0, "a:1")),
@@ -129,125 +85,99 @@ func TestWhatIsKnownOfTheClusterDecidesWhatRPCsSee(t *testing.T) {
 		{"priorities in any order", serving(at("b", 1, "b:1"), at("a", 0, "a:1")), connectivity.Ready, "a:1"},
 		{"priorities with gaps", serving(at("b", 4e9, "b:1"), at("a", 7, "a:1")), connectivity.Ready, "a:1"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.update(tc.config)
-				if got := f.cc.State().ConnectivityState; got != tc.state {
-					t.Errorf("state is %v, want %v", got, tc.state)
-				}
-				f.expect(t, tc.name, tc.want)
-			})
-		})
+		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			f.update(tc.config)
+			if got := f.CC.State().ConnectivityState; got != tc.state {
+				t.Errorf("state is %v, want %v", got, tc.state)
+			}
+			f.Expect(tc.name, tc.want)
+		}))
 	}
 }
 
 func TestClusterThatLosesItsResources(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(serving(at("a", 0, "a:1", "gone:1")))
-		f.expectOpen(t, "serving", "a:1", "gone:1")
+		f.ExpectOpen("serving", "a:1", "gone:1")
 
 		f.update(cluster.Config{Cluster: backend})
-		f.expect(t, "resolved again", waits)
-		f.expectOpen(t, "resolved again", "a:1", "gone:1")
+		f.Expect("resolved again", lbtest.Waits)
+		f.ExpectOpen("resolved again", "a:1", "gone:1")
 
-		before := f.cc.Updates()
-		f.network.Set("gone:1", lbtest.Refused)
+		before := f.CC.Updates()
+		f.Network.Set("gone:1", lbtest.Refused)
 		synctest.Wait()
-		if f.cc.Updates() != before {
+		if f.CC.Updates() != before {
 			t.Error("news of the old endpoints was passed on while the cluster is resolved")
 		}
 
 		f.update(serving(at("a", 0, "a:1")))
-		f.expect(t, "with new endpoints", "a:1")
-		f.expectOpen(t, "with new endpoints", "a:1")
+		f.Expect("with new endpoints", "a:1")
+		f.ExpectOpen("with new endpoints", "a:1")
 
 		f.update(cluster.Config{Err: errors.New("withdrawn")})
-		f.expect(t, "withdrawn", "withdrawn")
-		f.expectOpen(t, "withdrawn")
+		f.Expect("withdrawn", "withdrawn")
+		f.ExpectOpen("withdrawn")
 
 		f.update(serving(at("a", 0, "a:1")))
-		f.expect(t, "back", "a:1")
+		f.Expect("back", "a:1")
 	})
 }
 
 // gRFC A56: failover after 10 s or at TRANSIENT_FAILURE, return, deactivation
 // after 15 min; here with connections.
 func TestFailoverAndReturn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
-		f.network.Set("a:1", lbtest.Silent)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Silent)
 		start := time.Now()
 		f.update(serving(at("a", 0, "a:1"), at("b", 1, "b:1"), at("c", 2, "c:1")))
-		f.expect(t, "while a hangs", waits)
-		f.expectOpen(t, "while a hangs", "a:1")
+		f.Expect("while a hangs", lbtest.Waits)
+		f.ExpectOpen("while a hangs", "a:1")
 
-		if err := f.cc.Await(t.Context(), connectivity.Ready); err != nil {
+		if err := f.CC.Await(t.Context(), connectivity.Ready); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took != priority.FailoverTimeout {
 			t.Errorf("failover took %v, want %v", took, priority.FailoverTimeout)
 		}
-		f.expect(t, "after the failover", "b:1")
-		f.expectOpen(t, "after the failover", "a:1", "b:1")
+		f.Expect("after the failover", "b:1")
+		f.ExpectOpen("after the failover", "a:1", "b:1")
 
-		f.network.Set("b:1", lbtest.Refused)
-		f.expect(t, "b fails", "c:1")
+		f.Network.Set("b:1", lbtest.Refused)
+		f.Expect("b fails", "c:1")
 
-		f.network.Set("a:1", lbtest.Up)
-		f.expect(t, "a is back", "a:1")
+		f.Network.Set("a:1", lbtest.Up)
+		f.Expect("a is back", "a:1")
 		time.Sleep(priority.RetentionTime + time.Second)
 		synctest.Wait()
-		f.expectOpen(t, "15 min after a is back", "a:1")
+		f.ExpectOpen("15 min after a is back", "a:1")
 
-		f.network.Set("a:1", lbtest.Refused)
-		f.network.Set("c:1", lbtest.Refused)
-		f.expect(t, "all fail", "dial c:1: connection refused")
+		f.Network.Set("a:1", lbtest.Refused)
+		f.Network.Set("c:1", lbtest.Refused)
+		f.Expect("all fail", "dial c:1: connection refused")
 	})
 }
 
 // gRFC A56, "LB Policy Configuration": a locality that moves to another
 // priority keeps its connections.
 func TestLocalityThatChangesPriorityKeepsItsConnections(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
-		f.network.Set("a:1", lbtest.Refused)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Refused)
 		f.update(serving(at("a", 0, "a:1"), at("b", 1, "b:1")))
-		f.expect(t, "a is down", "b:1")
-		before := f.pickSubConn(t)
+		f.Expect("a is down", "b:1")
+		before := f.SubConn(context.Background())
 		f.update(serving(at("b", 0, "b:1"), at("c", 1, "c:1")))
-		if after := f.pickSubConn(t); after != before {
+		if after := f.SubConn(context.Background()); after != before {
 			t.Error("b was connected anew when it moved to priority 0")
 		}
 	})
 }
 
-func (f *fixture) pickSubConn(t *testing.T) balancer.SubConn {
-	t.Helper()
-	result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: context.Background()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result.SubConn
-}
-
 func TestErrorsNameClusterResourceAndCause(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
-		f.network.Set("a:1", lbtest.Refused)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Refused)
 		f.update(serving(at("a", 0, "a:1")))
-		_, err := f.cc.Pick(context.Background())
+		_, err := f.CC.Pick(context.Background())
 		const want = `dynxds: no endpoint of cluster "backend" (ClusterLoadAssignment "backend-eds") can be reached: ` +
 			`dial a:1: connection refused`
 		if err == nil || err.Error() != want {
@@ -260,12 +190,9 @@ func TestErrorsNameClusterResourceAndCause(t *testing.T) {
 }
 
 func TestResourceErrorWithAStatusLeavesRPCsThatWaitAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(cluster.Config{Err: status.Error(codes.PermissionDenied, "not yours")})
-		_, err := f.cc.Pick(context.Background())
+		_, err := f.CC.Pick(context.Background())
 		if _, isStatus := status.FromError(err); isStatus || !strings.Contains(err.Error(), "not yours") {
 			t.Errorf("error is %v (a status error: %v), want the text alone", err, isStatus)
 		}
@@ -273,12 +200,12 @@ func TestResourceErrorWithAStatusLeavesRPCsThatWaitAlone(t *testing.T) {
 }
 
 func TestSameResourcesCostNothing(t *testing.T) {
-	f := newFixture()
-	defer f.loop.Do(f.policy.Close)
+	f := newFixture(t)
+
 	c := serving(at("a", 0, "a:1"))
-	f.loop.Do(func() { f.policy.Update(c) })
-	f.loop.Do(func() {
-		if n := testing.AllocsPerRun(100, func() { f.policy.Update(c) }); n != 0 {
+	f.Loop.Do(func() { f.Policy.Update(c) })
+	f.Loop.Do(func() {
+		if n := testing.AllocsPerRun(100, func() { f.Policy.Update(c) }); n != 0 {
 			t.Errorf("an update with the same resources makes %v allocations", n)
 		}
 	})

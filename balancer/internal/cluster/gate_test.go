@@ -30,7 +30,7 @@ func limited(service string, limit uint32, drops ...xdsresource.Drop) cluster.Co
 
 func (f *fixture) pick() (balancer.PickResult, *decision.Decision, error) {
 	d := &decision.Decision{Context: context.Background(), Extra: new(decision.Extra)}
-	result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+	result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
 	return result, d, err
 }
 
@@ -46,10 +46,7 @@ func reportOf(service string) traffic.Report {
 // gRFC A27, "drop_overloads": each entry drops its share of what those before
 // it leave, in parts of a million.
 func TestDropsInOrderByShare(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		const n = 100_000
 		f.update(limited(t.Name(), n, xdsresource.Drop{Category: "lb", PerMillion: 200_000},
 			xdsresource.Drop{Category: "throttle", PerMillion: 500_000}))
@@ -87,39 +84,31 @@ func TestDropsOfAllAndOfNone(t *testing.T) {
 		{"none", nil, false},
 		{"all", []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}, true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.update(limited(t.Name(), 1, tc.drops...))
-				for range 1000 {
-					result, _, err := f.pick()
-					if (err != nil) != tc.want {
-						t.Fatalf("a pick gave %v", err)
-					}
-					if err == nil {
-						result.Done(balancer.DoneInfo{})
-					}
+		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			f.update(limited(t.Name(), 1, tc.drops...))
+			for range 1000 {
+				result, _, err := f.pick()
+				if (err != nil) != tc.want {
+					t.Fatalf("a pick gave %v", err)
 				}
-			})
-		})
+				if err == nil {
+					result.Done(balancer.DoneInfo{})
+				}
+			}
+		}))
 	}
 }
 
 // While an RPC waits it is picked for with every news; drops must not be drawn
 // for each time.
 func TestRPCsThatWaitAreNotDropped(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
-		f.network.Set("a:1", lbtest.Silent)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Silent)
 		f.update(limited(t.Name(), 1, xdsresource.Drop{Category: "all", PerMillion: xdsresource.Million}))
 		if _, _, err := f.pick(); err != balancer.ErrNoSubConnAvailable {
 			t.Errorf("an RPC that has to wait ended with %v", err)
 		}
-		f.network.Set("a:1", lbtest.Up)
+		f.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
 		if _, _, err := f.pick(); status.Code(err) != codes.Unavailable {
 			t.Errorf("once connected, a pick gave %v, want a drop", err)
@@ -133,9 +122,7 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 5
 		service := t.Name()
-		f, other := newFixture(), newFixture()
-		defer f.close()
-		defer other.close()
+		f, other := newFixture(t), newFixture(t)
 		f.update(limited(service, limit))
 		other.update(limited(service, limit))
 
@@ -166,7 +153,7 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 		}
 		for _, from := range []*fixture{f, other} {
 			_, d, err := from.pick()
-			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "5 RPCs on their way") || !d.Dropped() {
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "5 RPCs in flight") || !d.Dropped() {
 				t.Errorf("an RPC over the limit ended with %v (not to be retried: %v)", err, d.Dropped())
 			}
 		}
@@ -193,12 +180,9 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 }
 
 func TestPickThatFailsIsNotOnItsWay(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(limited(t.Name(), 1))
-		f.network.Set("a:1", lbtest.Refused)
+		f.Network.Set("a:1", lbtest.Refused)
 		synctest.Wait()
 		for range 3 {
 			f.pick()
@@ -206,7 +190,7 @@ func TestPickThatFailsIsNotOnItsWay(t *testing.T) {
 		if r := reportOf(t.Name()); r.InFlight != 0 || r.Refused != 0 {
 			t.Errorf("%d in flight and %d refused without any RPC", r.InFlight, r.Refused)
 		}
-		if s := f.cc.State().ConnectivityState; s == connectivity.Ready {
+		if s := f.CC.State().ConnectivityState; s == connectivity.Ready {
 			t.Fatalf("state is %v", s)
 		}
 	})

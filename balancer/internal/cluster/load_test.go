@@ -47,15 +47,14 @@ func take(s *load.Store) *load.Report {
 func TestPicksAreCountedForReports(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, f := load.NewStore(nil), newFixture()
-		defer f.close()
-		f.network.Set("a:1", lbtest.Silent)
+		s, f := load.NewStore(nil), newFixture(t)
+		f.Network.Set("a:1", lbtest.Silent)
 		f.update(counted(t, s, nil))
 		f.pick()
 		if r := take(s); r != nil {
 			t.Errorf("an RPC that waits was counted: %+v", r)
 		}
-		f.network.Set("a:1", lbtest.Up)
+		f.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
 		first, _, _ := f.pick()
 		second, _, _ := f.pick()
@@ -79,8 +78,7 @@ func TestPicksAreCountedForReports(t *testing.T) {
 func TestReportsChangeUnderRPCs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		one, two, f := load.NewStore(nil), load.NewStore(nil), newFixture()
-		defer f.close()
+		one, two, f := load.NewStore(nil), load.NewStore(nil), newFixture(t)
 		off := func(c *cluster.Config) { c.Cluster.Load = nil }
 		var done []func(balancer.DoneInfo)
 		for _, step := range []struct {
@@ -124,8 +122,7 @@ func TestReportsChangeUnderRPCs(t *testing.T) {
 func TestDropsAreCountedForReports(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, f := load.NewStore(nil), newFixture()
-		defer f.close()
+		s, f := load.NewStore(nil), newFixture(t)
 		f.update(counted(t, s, func(c *cluster.Config) {
 			c.Endpoints.Drops = []xdsresource.Drop{{Category: "lb", PerMillion: xdsresource.Million}}
 		}))
@@ -144,14 +141,14 @@ func TestDropsAreCountedForReports(t *testing.T) {
 func TestClosedClusterIsNotReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, f := load.NewStore(nil), newFixture()
+		s, f := load.NewStore(nil), newFixture(t)
 		f.update(counted(t, s, nil))
 		f.update(cluster.Config{Err: errTest})
 		if s.InUse() {
 			t.Error("a cluster that cannot be used is reported")
 		}
 		f.update(counted(t, s, nil))
-		f.close()
+		f.Close()
 		if s.InUse() {
 			t.Error("a cluster that is closed is reported")
 		}

@@ -12,22 +12,22 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// names gives the priorities of a cluster names that follow the localities:
-// when all localities of priority 1 move to priority 0, their policy, and with
-// it their connections, moves along (gRFC A56, "LB Policy Configuration").
+// names names the priorities of a cluster after their localities: when all localities of
+// priority 1 move to priority 0, their policy moves with them, and so do its connections (gRFC
+// A56, "LB Policy Configuration").
 type names struct {
-	// of is the names that each locality's priorities had last time. More than
-	// one priority may hold endpoints of one locality.
+	// of has the names of each locality's priorities at the last update. A locality may have
+	// endpoints in several priorities.
 	of map[xdsresource.LocalityID][]string
-	// before is what of was before its last change of localities: a locality that comes
-	// back finds the policy that the priorities have kept.
+	// before is of before the localities last changed: a locality that returns gets the policy
+	// that the priorities have kept.
 	before map[xdsresource.LocalityID][]string
-	// made counts the names given so far.
+	// made counts the names.
 	made int
 }
 
-// entries returns the configuration of the priorities, the most preferred
-// first; none if no endpoint is usable.
+// entries returns the configurations of the priorities in order of preference, none if no
+// endpoint is usable.
 func (n *names) entries(c *xdsresource.Cluster, e *xdsresource.Endpoints) []priority.Entry[locality.Config] {
 	if !slices.ContainsFunc(e.Localities, func(l xdsresource.Locality) bool { return leaf.Usable(l.Endpoints) }) {
 		return nil
@@ -72,8 +72,8 @@ func sameLocalities(a, b map[xdsresource.LocalityID][]string) bool {
 	return true
 }
 
-// choose returns the first name that one of the localities has, or had before, and
-// that is not taken, or else a new name.
+// choose returns the first name that one of the localities has or had and that is not taken, or
+// else a new name.
 func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool) string {
 	for _, of := range []map[xdsresource.LocalityID][]string{n.of, n.before} {
 		for i := range localities {
@@ -88,8 +88,8 @@ func (n *names) choose(localities []xdsresource.Locality, taken map[string]bool)
 	return strconv.Itoa(n.made)
 }
 
-// merged makes one locality of all, for a policy that is to pick across them.
-// The weight of an endpoint is multiplied by that of its locality (gRFC A42).
+// merged combines the localities, for a policy that picks across them. The weight of an
+// endpoint is multiplied by that of its locality (gRFC A42).
 func merged(localities []xdsresource.Locality) []xdsresource.Locality {
 	all := xdsresource.Locality{Priority: localities[0].Priority, Weight: 1}
 	for i := range localities {
@@ -99,9 +99,8 @@ func merged(localities []xdsresource.Locality) []xdsresource.Locality {
 	return []xdsresource.Locality{all}
 }
 
-// multiplyWeights sets the weights of endpoints, which are those of the
-// localities in order. The weights of a policy fit 32 bits together; if the
-// products do not, they are made smaller in proportion.
+// multiplyWeights sets the weights of endpoints, which are those of the localities in order.
+// The weights of a policy must fit 32 bits together: larger products are scaled down.
 func multiplyWeights(endpoints []xdsresource.Endpoint, localities []xdsresource.Locality) {
 	products := make([]uint64, 0, len(endpoints))
 	var total float64
@@ -121,7 +120,7 @@ func multiplyWeights(endpoints []xdsresource.Endpoint, localities []xdsresource.
 	}
 }
 
-// byPriority splits localities by their priority, in order.
+// byPriority groups localities by priority, in order.
 func byPriority(localities []xdsresource.Locality) [][]xdsresource.Locality {
 	sorted := slices.Clone(localities)
 	slices.SortStableFunc(sorted, func(a, b xdsresource.Locality) int { return cmp.Compare(a.Priority, b.Priority) })

@@ -22,66 +22,61 @@ func TestEjectedEndpointGetsNoRPCs(t *testing.T) {
 	for _, policy := range []string{
 		"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom, xdsresource.PolicyRingHash,
 	} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				c := by(policy, "", at("a", 0, "a:1", "b:1", "c:1"))
-				c.Cluster.Outliers = &xdsresource.OutlierDetection{
-					Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
-					FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
-				}
-				f.update(c)
-				// counts makes RPCs, of which those to c fail.
-				counts := func(n int) map[string]int {
-					got := make(map[string]int)
-					for i := range n {
-						ctx := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: spread(i)}}
-						result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: ctx})
-						if err != nil {
-							synctest.Wait() // a ring connects on demand
-							continue
-						}
-						addr := lbtest.Picked(result).Addr
-						got[addr]++
-						info := balancer.DoneInfo{BytesReceived: true}
-						if addr == "c:1" {
-							info.Err = errors.New("failed")
-						}
-						result.Done(info)
+		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
+			c := by(policy, "", at("a", 0, "a:1", "b:1", "c:1"))
+			c.Cluster.Outliers = &xdsresource.OutlierDetection{
+				Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
+				FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
+			}
+			f.update(c)
+			// counts makes RPCs, of which those to c fail.
+			counts := func(n int) map[string]int {
+				got := make(map[string]int)
+				for i := range n {
+					ctx := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: spread(i)}}
+					result, err := f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: ctx})
+					if err != nil {
+						synctest.Wait() // a ring connects on demand
+						continue
 					}
-					return got
+					addr := lbtest.Picked(result).Addr
+					got[addr]++
+					info := balancer.DoneInfo{BytesReceived: true}
+					if addr == "c:1" {
+						info.Err = errors.New("failed")
+					}
+					result.Done(info)
 				}
-				if got := counts(600); got["a:1"] == 0 || got["b:1"] == 0 || got["c:1"] < 10 {
-					t.Fatalf("at first RPCs go to %v", got)
-				}
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				if got := counts(600); got["c:1"] != 0 || got["a:1"] == 0 || got["b:1"] == 0 {
-					t.Errorf("with c ejected RPCs go to %v", got)
-				}
-				f.expectOpen(t, "with c ejected", "a:1", "b:1", "c:1")
-				time.Sleep(40 * time.Second)
-				synctest.Wait()
-				if got := counts(600); got["c:1"] == 0 {
-					t.Errorf("with c back RPCs go to %v", got)
-				}
-				// Without outlier detection nothing stays ejected.
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
-				if got := counts(100); got["c:1"] != 0 {
-					t.Errorf("with c ejected again RPCs go to %v", got)
-				}
-				off := *c.Cluster
-				off.Outliers = nil
-				c.Cluster = &off
-				f.update(c)
-				if got := counts(600); got["c:1"] == 0 {
-					t.Errorf("without outlier detection RPCs go to %v", got)
-				}
-			})
-		})
+				return got
+			}
+			if got := counts(600); got["a:1"] == 0 || got["b:1"] == 0 || got["c:1"] < 10 {
+				t.Fatalf("at first RPCs go to %v", got)
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := counts(600); got["c:1"] != 0 || got["a:1"] == 0 || got["b:1"] == 0 {
+				t.Errorf("with c ejected RPCs go to %v", got)
+			}
+			f.ExpectOpen("with c ejected", "a:1", "b:1", "c:1")
+			time.Sleep(40 * time.Second)
+			synctest.Wait()
+			if got := counts(600); got["c:1"] == 0 {
+				t.Errorf("with c back RPCs go to %v", got)
+			}
+			// Without outlier detection nothing stays ejected.
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if got := counts(100); got["c:1"] != 0 {
+				t.Errorf("with c ejected again RPCs go to %v", got)
+			}
+			off := *c.Cluster
+			off.Outliers = nil
+			c.Cluster = &off
+			f.update(c)
+			if got := counts(600); got["c:1"] == 0 {
+				t.Errorf("without outlier detection RPCs go to %v", got)
+			}
+		}))
 	}
 }
 
@@ -96,10 +91,7 @@ func (s spread) Hash() (uint64, bool) {
 
 // gRFC A75: outlier detection is one for all priorities of a cluster.
 func TestEjectionOfAWholePriorityFailsOver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		c := by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1"))
 		c.Cluster.Outliers = &xdsresource.OutlierDetection{
 			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
@@ -112,8 +104,8 @@ func TestEjectionOfAWholePriorityFailsOver(t *testing.T) {
 		}
 		result.Done(balancer.DoneInfo{Err: fmt.Errorf("failed")})
 		time.Sleep(10 * time.Second)
-		f.expect(t, "a is ejected", "b:1")
+		f.Expect("a is ejected", "b:1")
 		time.Sleep(40 * time.Second)
-		f.expect(t, "a is back", "a:1")
+		f.Expect("a is back", "a:1")
 	})
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -18,25 +17,23 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// picker is the priorities' picker behind the cluster's drops and its limit,
-// and with the cluster's name on its errors.
+// picker is the priorities' picker behind the cluster's drops and limit.
 type picker struct {
 	child     balancer.Picker
 	cluster   string
 	endpoints string
-	// gate is for RPCs that are about to be sent. While the priorities are not
-	// ready RPCs wait, and are picked for again with each news; they must not be
-	// drawn for each time.
+	// gate is for RPCs that are about to be sent. While the priorities are not READY, RPCs wait
+	// and are picked for repeatedly; each must be subject to drops only once.
 	gate  *gate
 	ready bool
 	// sessions has the endpoints that RPCs may ask for.
 	sessions *sessions
-	// notes are added to the errors of RPCs that find no endpoint; nil: nothing.
+	// notes, if not nil, is added to the errors of RPCs that find no endpoint.
 	notes fmt.Stringer
 }
 
-// gate is what an RPC has to pass before an endpoint is picked for it. It is
-// immutable but for what it counts.
+// gate is what an RPC has to pass before an endpoint is picked. It is immutable except for its
+// counters.
 type gate struct {
 	drops   []drop
 	limit   uint32
@@ -45,7 +42,7 @@ type gate struct {
 	// limit, and is nil if there are no reports.
 	reported bool
 	overload *load.Drops
-	// end ends an RPC on the counter.
+	// end counts the end of an RPC.
 	end func(balancer.DoneInfo)
 }
 
@@ -68,8 +65,8 @@ func newGate(counter *traffic.Counter, limit uint32, drops []xdsresource.Drop, n
 	return g
 }
 
-// Pick takes no lock and allocates only to word an error, to join what the child
-// wants done at the end of the RPC with what is done here, or to set an authority.
+// Pick takes no lock. It allocates only for an error, for an authority, or to combine the
+// child's Done with its own.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	d := decision.FromContext(info.Ctx)
 	if d != nil && d.Extra != nil && d.Extra.HostOverride != nil {
@@ -79,7 +76,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return result, err
 }
 
-// pickHost picks for an RPC of a session, and tells which endpoint it goes to.
+// pickHost picks for an RPC of a session, and reports the endpoint to the RPC's filter.
 func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balancer.PickResult, error) {
 	override := d.Extra.HostOverride
 	if !p.sessions.ready() {
@@ -103,8 +100,8 @@ func (p *picker) pickHost(info balancer.PickInfo, d *decision.Decision) (balance
 	return result, nil
 }
 
-// pick picks by child, and returns what it has picked beside the result for gRPC.
-// gated says that the RPC is sent if child finds an endpoint.
+// pick picks by child, and also returns the SubConn that it has picked. gated says that the RPC
+// is sent if child finds an endpoint.
 func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balancer.Picker, gated bool) (balancer.PickResult, *leaf.SubConn, error) {
 	if gated {
 		if err := p.enter(d); err != nil {
@@ -119,7 +116,8 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 		if err == balancer.ErrNoSubConnAvailable {
 			return result, nil, err
 		}
-		return result, nil, p.explain(err)
+		return result, nil, tree.Explain(err, fmt.Sprintf(
+			"dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: ", p.cluster, p.endpoints), p.notes)
 	}
 	sc, ok := result.SubConn.(*leaf.SubConn)
 	if ok {
@@ -141,8 +139,8 @@ func (p *picker) pick(info balancer.PickInfo, d *decision.Decision, child balanc
 	return result, sc, nil
 }
 
-// enter returns a status error, which ends any RPC, if this one is not to be
-// sent. Such an RPC is not to be retried either (gRFC A32).
+// enter returns a status error, which ends any RPC, if this one is dropped. Such an RPC is not
+// retried (gRFC A32).
 func (p *picker) enter(d *decision.Decision) error {
 	for i := range p.gate.drops {
 		share := &p.gate.drops[i]
@@ -154,7 +152,7 @@ func (p *picker) enter(d *decision.Decision) error {
 	}
 	if !p.gate.counter.Start(p.gate.limit) {
 		p.gate.overload.Count()
-		return p.refuse(d, fmt.Sprintf("this process has %d RPCs on their way, as many as circuit_breakers.max_requests allows", p.gate.limit))
+		return p.refuse(d, fmt.Sprintf("this process has %d RPCs in flight, as many as circuit_breakers.max_requests allows", p.gate.limit))
 	}
 	return nil
 }
@@ -164,21 +162,4 @@ func (p *picker) refuse(d *decision.Decision, why string) error {
 		d.Drop()
 	}
 	return status.Errorf(codes.Unavailable, "dynxds: RPC to cluster %q dropped: %s", p.cluster, why)
-}
-
-// explain keeps the kind of error, as a status error ends even RPCs that wait
-// for ready and others do not, but makes the code UNAVAILABLE: no
-// configuration can make an RPC fail with another one (gRFC A54).
-func (p *picker) explain(err error) error {
-	text := err.Error()
-	s, isStatus := status.FromError(err)
-	if isStatus {
-		text = s.Message()
-	}
-	text = tree.Noted(fmt.Sprintf("dynxds: no endpoint of cluster %q (ClusterLoadAssignment %q) can be reached: %s",
-		p.cluster, p.endpoints, text), p.notes)
-	if isStatus {
-		return status.Error(codes.Unavailable, text)
-	}
-	return errors.New(text)
 }

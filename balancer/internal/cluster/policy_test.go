@@ -33,20 +33,15 @@ func TestEveryPolicyServes(t *testing.T) {
 		{xdsresource.PolicyRingHash, `{"minRingSize":10}`},
 		{xdsresource.PolicyRandom, ""},
 	} {
-		t.Run(tc.policy, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.update(by(tc.policy, tc.config, at("a", 0, "a:1")))
-				ctx := &decision.Decision{Context: context.Background()}
-				f.cc.Pick(ctx)
-				synctest.Wait()
-				if addr, err := f.cc.Pick(ctx); err != nil || addr != "a:1" {
-					t.Errorf("a pick goes to %q (%v)", addr, err)
-				}
-			})
-		})
+		t.Run(tc.policy, subtest(func(t *testing.T, f *fixture) {
+			f.update(by(tc.policy, tc.config, at("a", 0, "a:1")))
+			ctx := &decision.Decision{Context: context.Background()}
+			f.CC.Pick(ctx)
+			synctest.Wait()
+			if addr, err := f.CC.Pick(ctx); err != nil || addr != "a:1" {
+				t.Errorf("a pick goes to %q (%v)", addr, err)
+			}
+		}))
 	}
 }
 
@@ -73,57 +68,46 @@ func TestHashIsComputedOnlyForPoliciesThatNeedIt(t *testing.T) {
 		{xdsresource.PolicyRingHash, `{"requestHashHeader":"h"}`, 0},
 		{xdsresource.PolicyRingHash, "", 1},
 	} {
-		t.Run(tc.policy+tc.config, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.update(by(tc.policy, tc.config, at("a", 0, "a:1"), at("b", 0, "b:1")))
-				var rpc counting
-				ctx := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: &rpc}}
-				f.cc.Pick(ctx)
-				synctest.Wait()
-				for range 3 {
-					if _, err := f.cc.Pick(ctx); err != nil {
-						t.Error(err)
-					}
+		t.Run(tc.policy+tc.config, subtest(func(t *testing.T, f *fixture) {
+			f.update(by(tc.policy, tc.config, at("a", 0, "a:1"), at("b", 0, "b:1")))
+			var rpc counting
+			ctx := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{RPC: &rpc}}
+			f.CC.Pick(ctx)
+			synctest.Wait()
+			for range 3 {
+				if _, err := f.CC.Pick(ctx); err != nil {
+					t.Error(err)
 				}
-				if rpc.n != tc.want {
-					t.Errorf("the hash was computed %d times, want %d", rpc.n, tc.want)
-				}
-			})
-		})
+			}
+			if rpc.n != tc.want {
+				t.Errorf("the hash was computed %d times, want %d", rpc.n, tc.want)
+			}
+		}))
 	}
 }
 
 func TestPolicyIsReplacedWithoutFailingRPCs(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(by("round_robin", "", at("a", 0, "a:1")))
-		f.network.Set("b:1", lbtest.Silent)
+		f.Network.Set("b:1", lbtest.Silent)
 		f.update(by("least_request_experimental", "", at("a", 0, "b:1")))
-		f.expect(t, "the new policy connects", "a:1")
-		f.network.Set("b:1", lbtest.Up)
-		f.expect(t, "the new policy is ready", "b:1")
-		f.expectOpen(t, "the new policy is ready", "b:1")
+		f.Expect("the new policy connects", "a:1")
+		f.Network.Set("b:1", lbtest.Up)
+		f.Expect("the new policy is ready", "b:1")
+		f.ExpectOpen("the new policy is ready", "b:1")
 	})
 }
 
 func TestConfigurationOfAPolicyChangesInPlace(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(by("least_request_experimental", `{"choiceCount":2}`, at("a", 0, "a:1")))
-		before := f.pickSubConn(t)
+		before := f.SubConn(context.Background())
 		f.update(by("least_request_experimental", `{"choiceCount":5}`, at("a", 0, "a:1")))
-		if f.pickSubConn(t) != before {
+		if f.SubConn(context.Background()) != before {
 			t.Error("the endpoint was connected anew")
 		}
 		f.update(by("least_request_experimental", `{"choiceCount":-1}`, at("a", 0, "a:1")))
-		f.expect(t, "a configuration that the policy does not take", "does not take the configuration")
+		f.Expect("a configuration that the policy does not take", "does not take the configuration")
 	})
 }
 
@@ -131,23 +115,18 @@ func TestConfigurationOfAPolicyChangesInPlace(t *testing.T) {
 func TestEndpointWithSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"round_robin", xdsresource.PolicyRandom, xdsresource.PolicyRingHash} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.network.Set("v6:1", lbtest.Refused)
-				l := at("a", 0, "v6:1")
-				l.Endpoints[0].Additional = []string{"v4:1"}
-				f.update(by(policy, "", l))
-				ctx := &decision.Decision{Context: context.Background()}
-				f.cc.Pick(ctx)
-				synctest.Wait()
-				if addr, err := f.cc.Pick(ctx); err != nil || addr != "v4:1" {
-					t.Errorf("a pick goes to %q (%v), want v4:1", addr, err)
-				}
-			})
-		})
+		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
+			f.Network.Set("v6:1", lbtest.Refused)
+			l := at("a", 0, "v6:1")
+			l.Endpoints[0].Additional = []string{"v4:1"}
+			f.update(by(policy, "", l))
+			ctx := &decision.Decision{Context: context.Background()}
+			f.CC.Pick(ctx)
+			synctest.Wait()
+			if addr, err := f.CC.Pick(ctx); err != nil || addr != "v4:1" {
+				t.Errorf("a pick goes to %q (%v), want v4:1", addr, err)
+			}
+		}))
 	}
 }
 
@@ -156,24 +135,19 @@ func TestEndpointWithSeveralAddresses(t *testing.T) {
 func TestNewEndpointsAreNotBlamedForTheOldOnes(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.network.Set("a:1", lbtest.Refused)
-				f.update(by(policy, "", at("a", 0, "a:1"), at("b", 1, "b:1")))
-				f.expect(t, "the first priority fails", "b:1")
-				f.network.Set("c:1", lbtest.Silent)
-				var during connectivity.State
-				f.loop.Do(func() {
-					f.policy.Update(by(policy, "", at("a", 0, "c:1")))
-					during = f.policy.State().ConnectivityState
-				})
-				if during != connectivity.Connecting {
-					t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
-				}
+		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
+			f.Network.Set("a:1", lbtest.Refused)
+			f.update(by(policy, "", at("a", 0, "a:1"), at("b", 1, "b:1")))
+			f.Expect("the first priority fails", "b:1")
+			f.Network.Set("c:1", lbtest.Silent)
+			var during connectivity.State
+			f.Loop.Do(func() {
+				f.Policy.Update(by(policy, "", at("a", 0, "c:1")))
+				during = f.Policy.State().ConnectivityState
 			})
-		})
+			if during != connectivity.Connecting {
+				t.Errorf("right after the update the cluster is %v, want CONNECTING", during)
+			}
+		}))
 	}
 }

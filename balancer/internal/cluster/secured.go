@@ -51,7 +51,7 @@ func (p securedPolicy) Close() {
 	}
 }
 
-func (s *Secured) build(_ Config, changed func()) switchover.Child[Config] {
+func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
 	if s.key == (xdsresource.SecurityKey{}) {
 		return securedPolicy{Policy: New(s.env, s.name, changed)}
 	}
@@ -117,4 +117,3 @@ func (s *Secured) Close() {
 	s.stopDeadline()
 	s.policies.Close()
 }
-

@@ -13,22 +13,22 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// minSweep is the least time between two looks for connections that no session
-// uses any more (gRFC A75).
+// minSweep is the minimum time between two sweeps of connections that no session uses any more
+// (gRFC A75).
 const minSweep = 5 * time.Second
 
 var logger = grpclog.Component("dynxds")
 
-// sessions finds the endpoints that RPCs ask for, over all priorities of the
-// cluster (gRFCs A55, A61 and A75, "Changes in xds_override_host LB Policy"). It
-// begins to know them when the first RPC asks: other clusters pay nothing.
+// sessions finds the endpoints that RPCs ask for, in all priorities of the cluster (gRFCs A55,
+// A61 and A75, "Changes in xds_override_host LB Policy"). It is not active before the first
+// such RPC, so that other clusters pay nothing.
 type sessions struct {
 	env      *tree.Env // of the cluster; has registry as Endpoints
 	registry *endpoints.Registry
 	publish  func() // replaces the channel's picker, so that RPCs that wait look again
 	asked    atomic.Bool
 
-	// The rest is for the loop.
+	// The rest is used on the loop.
 	idleTimeout time.Duration
 	sweeper     *tree.Timer
 	closed      bool
@@ -38,20 +38,21 @@ type sessions struct {
 // env.Endpoints.
 func newSessions(env *tree.Env, publish func()) *sessions {
 	s := &sessions{env: env, publish: publish}
-	s.registry = endpoints.New(s.post(publish), s.post(s.keep))
+	post := func(f func()) func() {
+		f = s.unlessClosed(f)
+		return func() { env.Loop.Post(f) }
+	}
+	s.registry = endpoints.New(post(publish), post(s.keep))
 	env.Endpoints = s.registry
 	return s
 }
 
-// post returns a function that has f run on the loop, unless s is closed by
-// then.
-func (s *sessions) post(f func()) func() {
+// unlessClosed returns a function for the loop that calls f unless s is closed.
+func (s *sessions) unlessClosed(f func()) func() {
 	return func() {
-		s.env.Loop.Post(func() {
-			if !s.closed {
-				f()
-			}
-		})
+		if !s.closed {
+			f()
+		}
 	}
 }
 
@@ -61,14 +62,14 @@ func (s *sessions) close() {
 	s.registry.Close()
 }
 
-// ready reports whether the hosts can be asked for. If not, the pick has to wait:
-// it is the first that asks.
+// ready reports whether find may be called. If not, the pick waits; the first one activates the
+// sessions.
 func (s *sessions) ready() bool {
 	if s.registry.Tracking() {
 		return true
 	}
 	if s.asked.CompareAndSwap(false, true) {
-		go s.post(s.track)()
+		s.env.Loop.PostFromPick(s.unlessClosed(s.track))
 	}
 	return false
 }
@@ -78,9 +79,8 @@ func (s *sessions) track() {
 	s.publish()
 }
 
-// find returns the connection that an RPC is to go to which asks for one of the
-// addresses; nil, if the policies are to pick. wait says that the connection may be
-// there soon. It takes no lock.
+// find returns the connection for an RPC that asks for one of the addresses, or nil if the
+// policies have to pick. wait says that the RPC has to wait for a connection. It takes no lock.
 func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 	for {
 		version := s.registry.Version()
@@ -94,16 +94,15 @@ func (s *sessions) find(addresses []string) (sc *leaf.SubConn, wait bool) {
 		if connect != nil {
 			connect.Use()
 			if connect.Requested.CompareAndSwap(false, true) {
-				// From a goroutine, as the loop's queue has a lock and a pick takes none.
-				go s.post(func() { s.connect(connect) })()
+				s.env.Loop.PostFromPick(s.unlessClosed(func() { s.connect(connect) }))
 			}
 		}
 		return nil, true
 	}
 }
 
-// look is the picker of gRFC A75. A connection that is ejected as an outlier is
-// as good as one that has failed (gRFC A50).
+// look is the picker of gRFC A75. An ejected endpoint is treated like one that has failed (gRFC
+// A50).
 func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoints.Session, wait bool) {
 	var idle, missing *endpoints.Session
 	for _, a := range addresses {
@@ -137,7 +136,7 @@ func (s *sessions) look(addresses []string) (sc *leaf.SubConn, connect *endpoint
 	}
 }
 
-// connect is what a pick asked for, maybe a while ago.
+// connect is called for a pick, perhaps some time after it.
 func (s *sessions) connect(h *endpoints.Session) {
 	h.Requested.Store(false)
 	if s.registry.Session(h.Address) != h {
@@ -172,7 +171,7 @@ func (s *sessions) sweep() {
 	}
 }
 
-// chosen is a picker that picks one connection.
+// chosen picks one connection.
 type chosen struct{ sc *leaf.SubConn }
 
 // Pick implements balancer.Picker.
@@ -180,8 +179,7 @@ func (c chosen) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: c.sc}, nil
 }
 
-// keepsSessions reports whether RPCs of sessions have an endpoint to go to if
-// all others have none.
+// keepsSessions reports whether sessions may use an endpoint, if nothing else may.
 func keepsSessions(c Config) bool {
 	for i := range c.Endpoints.Localities {
 		for _, e := range c.Endpoints.Localities[i].Endpoints {

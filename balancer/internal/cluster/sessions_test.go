@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -45,82 +47,74 @@ func drain(l xdsresource.Locality, addrs ...string) xdsresource.Locality {
 	return l
 }
 
-// pickFor picks for an RPC of a session that asks for the addresses. As gRPC does,
-// it picks again whenever there is a new picker.
+// rpcFor is an RPC of a session that asks for the addresses.
+func rpcFor(addrs ...string) *decision.Decision {
+	return &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: &httpfilter.HostOverride{Addresses: addrs}}}
+}
+
+func (f *fixture) pickWith(d *decision.Decision) (balancer.PickResult, error) {
+	return f.CC.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+}
+
+// pickFor picks for an RPC of a session that asks for the addresses. Like gRPC, it picks
+// again whenever there is a new picker.
 func (f *fixture) pickFor(addrs ...string) (addr, host string, err error) {
-	o := &httpfilter.HostOverride{Addresses: addrs}
-	d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
+	d := rpcFor(addrs...)
 	for {
-		state, updates := f.cc.State(), f.cc.Updates()
-		result, err := state.Picker.Pick(balancer.PickInfo{Ctx: d})
+		updates := f.CC.Updates()
+		result, err := f.pickWith(d)
 		switch {
 		case err == nil:
 			if result.Done != nil {
 				result.Done(balancer.DoneInfo{BytesReceived: true})
 			}
-			return lbtest.Picked(result).Addr, o.Host(), nil
+			return lbtest.Picked(result).Addr, d.Extra.HostOverride.Host(), nil
 		case err != balancer.ErrNoSubConnAvailable:
 			return "", "", err
 		}
 		synctest.Wait()
-		if f.cc.Updates() == updates {
+		if f.CC.Updates() == updates {
 			return "", "", err
 		}
 	}
 }
 
 // expectFor checks where the picks of a session go, or how they fail.
-func (f *fixture) expectFor(t *testing.T, when string, addrs []string, want string) {
-	t.Helper()
+func (f *fixture) expectFor(when string, addrs []string, want string) {
+	f.T.Helper()
 	synctest.Wait()
 	for range 4 {
 		got, host, err := f.pickFor(addrs...)
 		switch {
 		case err != nil && !strings.Contains(err.Error(), want):
-			t.Errorf("%s: a pick for %v fails with %q, want %q", when, addrs, err, want)
+			f.T.Errorf("%s: a pick for %v fails with %q, want %q", when, addrs, err, want)
 		case err == nil && (got != want || !strings.HasPrefix(host, want)):
-			t.Errorf("%s: a pick for %v goes to %q and reports %q, want %q", when, addrs, got, host, want)
+			f.T.Errorf("%s: a pick for %v goes to %q and reports %q, want %q", when, addrs, got, host, want)
 		}
 	}
 }
 
-// expectAny checks that picks of RPCs without session go to exactly the
-// addresses.
-func (f *fixture) expectAny(t *testing.T, when string, want ...string) {
-	t.Helper()
+// expectAny checks that picks of RPCs without a session go to all of the addresses and to
+// no others.
+func (f *fixture) expectAny(when string, want ...string) {
+	f.T.Helper()
 	synctest.Wait()
-	got := map[string]bool{}
-	for range 20 {
-		addr, err := f.cc.Pick(context.Background())
-		if err != nil {
-			t.Fatalf("%s: %v", when, err)
-		}
-		got[addr] = true
-	}
-	for _, a := range want {
-		if !got[a] {
-			t.Errorf("%s: no pick goes to %s", when, a)
-		}
-		delete(got, a)
-	}
-	for a := range got {
-		t.Errorf("%s: a pick goes to %s", when, a)
+	got := slices.Sorted(maps.Keys(f.Counts(20)))
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.T.Errorf("%s: picks go to (-want +got):\n%s", when, diff)
 	}
 }
 
 // gRFC A55, "LB Policy for Stateful Session Affinity"; gRFC A75, "Changes in
 // xds_override_host LB Policy".
 func TestSessionsGoToTheirEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(sticky(healthy, drain(at("a", 0, "a:1", "b:1", "c:1", "d:1"), "d:1")))
 		for _, addr := range []string{"a:1", "b:1", "c:1"} {
-			f.expectFor(t, "all are there", []string{addr}, addr)
+			f.expectFor("all are there", []string{addr}, addr)
 		}
-		f.expectFor(t, "the first of several", []string{"gone:1", "c:1", "a:1"}, "c:1")
-		f.expectAny(t, "others", "a:1", "b:1", "c:1")
+		f.expectFor("the first of several", []string{"gone:1", "c:1", "a:1"}, "c:1")
+		f.expectAny("others", "a:1", "b:1", "c:1")
 
 		seen := map[string]bool{}
 		for _, wanted := range [][]string{nil, {"gone:1"}, {"d:1"}} {
@@ -135,19 +129,16 @@ func TestSessionsGoToTheirEndpoint(t *testing.T) {
 		if len(seen) != 3 || seen["d:1"] {
 			t.Errorf("picks for endpoints that are not to be had go to %v, want all that are", seen)
 		}
-		f.expectOpen(t, "in the end", "a:1", "b:1", "c:1")
+		f.ExpectOpen("in the end", "a:1", "b:1", "c:1")
 	})
 }
 
 // gRFC A61, "Changes to Stateful Session Affinity".
 func TestSessionsKnowAllAddressesOfAnEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		l := at("a", 0, "a:1")
 		l.Endpoints[0].Additional = []string{"a:2", "a:3"}
-		f.network.Set("a:1", lbtest.Refused)
+		f.Network.Set("a:1", lbtest.Refused)
 		f.update(sticky(healthy, l))
 		for _, wanted := range [][]string{nil, {"a:2"}, {"gone:1", "a:2"}} {
 			if addr, host, err := f.pickFor(wanted...); addr != "a:2" || host != "a:2,a:1,a:3" || err != nil {
@@ -161,68 +152,51 @@ func TestSessionsKnowAllAddressesOfAnEndpoint(t *testing.T) {
 // sessions, if override_host_status has DRAINING, and for nobody else, until the
 // endpoint goes.
 func TestSessionsStayWithADrainingEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		all := func() xdsresource.Locality { return at("a", 0, "a:1", "b:1", "c:1") }
 		f.update(sticky(healthy|draining, all()))
-		f.expectFor(t, "before", []string{"a:1"}, "a:1")
-		before := f.connectionTo(t, "a:1")
+		f.expectFor("before", []string{"a:1"}, "a:1")
+		before := f.SubConn(rpcFor("a:1"))
 		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
-		f.expectOpen(t, "a and b drain, and a has a session", "a:1", "c:1")
-		f.expectFor(t, "a drains", []string{"a:1"}, "a:1")
-		if f.connectionTo(t, "a:1") != before {
+		f.ExpectOpen("a and b drain, and a has a session", "a:1", "c:1")
+		f.expectFor("a drains", []string{"a:1"}, "a:1")
+		if f.SubConn(rpcFor("a:1")) != before {
 			t.Error("the connection of the session is another one")
 		}
-		f.expectAny(t, "a and b drain", "c:1")
-		f.expectFor(t, "b drains", []string{"b:1"}, "b:1")
-		f.expectOpen(t, "b was asked for", "a:1", "b:1", "c:1")
+		f.expectAny("a and b drain", "c:1")
+		f.expectFor("b drains", []string{"b:1"}, "b:1")
+		f.ExpectOpen("b was asked for", "a:1", "b:1", "c:1")
 
 		f.update(sticky(healthy, drain(all(), "a:1", "b:1")))
-		f.expectOpen(t, "override_host_status has lost DRAINING", "c:1")
-		f.expectFor(t, "override_host_status has lost DRAINING", []string{"a:1"}, "c:1")
+		f.ExpectOpen("override_host_status has lost DRAINING", "c:1")
+		f.expectFor("override_host_status has lost DRAINING", []string{"a:1"}, "c:1")
 
 		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
-		f.expectFor(t, "DRAINING is back", []string{"a:1"}, "a:1")
+		f.expectFor("DRAINING is back", []string{"a:1"}, "a:1")
 		f.update(sticky(healthy|draining, at("a", 0, "c:1")))
-		f.expectOpen(t, "the endpoints are gone", "c:1")
-		f.expectFor(t, "the endpoints are gone", []string{"a:1"}, "c:1")
+		f.ExpectOpen("the endpoints are gone", "c:1")
+		f.expectFor("the endpoints are gone", []string{"a:1"}, "c:1")
 	})
 }
 
-func (f *fixture) connectionTo(t *testing.T, addr string) *lbtest.SubConn {
-	t.Helper()
-	o := &httpfilter.HostOverride{Addresses: []string{addr}}
-	d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
-	result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lbtest.Picked(result)
-}
-
 func TestOnlySessionsHaveAnEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		all := func() xdsresource.Locality { return at("a", 0, "a:1", "b:1") }
 		const fails = `cluster "backend" (ClusterLoadAssignment "backend-eds") can be reached: none of its endpoints is HEALTHY or UNKNOWN`
 		f.update(sticky(draining, drain(all(), "a:1", "b:1")))
-		f.expect(t, "from the start, without session", fails)
-		f.expectFor(t, "from the start", []string{"b:1"}, "b:1")
-		f.expectFor(t, "of an endpoint that is not there", []string{"c:1"}, fails)
-		f.expectOpen(t, "from the start", "b:1")
+		f.Expect("from the start, without session", fails)
+		f.expectFor("from the start", []string{"b:1"}, "b:1")
+		f.expectFor("of an endpoint that is not there", []string{"c:1"}, fails)
+		f.ExpectOpen("from the start", "b:1")
 
 		f.update(sticky(healthy|draining, all()))
-		f.expectAny(t, "back", "a:1", "b:1")
-		f.expectFor(t, "back", []string{"a:1"}, "a:1")
+		f.expectAny("back", "a:1", "b:1")
+		f.expectFor("back", []string{"a:1"}, "a:1")
 		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
-		f.expectFor(t, "again", []string{"a:1"}, "a:1")
-		f.expect(t, "again, without session", fails)
+		f.expectFor("again", []string{"a:1"}, "a:1")
+		f.Expect("again, without session", fails)
 		f.update(sticky(healthy | draining))
-		f.expectOpen(t, "no endpoint at all")
+		f.ExpectOpen("no endpoint at all")
 	})
 }
 
@@ -230,99 +204,88 @@ func TestOnlySessionsHaveAnEndpoint(t *testing.T) {
 // made when they ask, and released when none has used it for idle_timeout, or
 // when its priority has one of its own.
 func TestSessionsReachEveryPriority(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1", "b:2"))
 		f.update(config)
-		f.expectOpen(t, "nobody has asked", "a:1")
-		f.expectFor(t, "priority 1 is not in use", []string{"b:1"}, "b:1")
-		f.expectAny(t, "without session", "a:1")
-		f.expectOpen(t, "b:1 was asked for", "a:1", "b:1")
+		f.ExpectOpen("nobody has asked", "a:1")
+		f.expectFor("priority 1 is not in use", []string{"b:1"}, "b:1")
+		f.expectAny("without session", "a:1")
+		f.ExpectOpen("b:1 was asked for", "a:1", "b:1")
 
 		time.Sleep(45 * time.Second)
-		f.expectFor(t, "45 s later", []string{"b:1"}, "b:1")
+		f.expectFor("45 s later", []string{"b:1"}, "b:1")
 		time.Sleep(45 * time.Second)
 		synctest.Wait()
-		f.expectOpen(t, "45 s after its last RPC", "a:1", "b:1")
+		f.ExpectOpen("45 s after its last RPC", "a:1", "b:1")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		f.expectOpen(t, "65 s after its last RPC", "a:1")
+		f.ExpectOpen("65 s after its last RPC", "a:1")
 
-		f.expectFor(t, "asked for again", []string{"b:1"}, "b:1")
-		f.network.Set("a:1", lbtest.Refused)
-		f.expectAny(t, "priority 0 has failed", "b:1", "b:2")
-		f.expectOpen(t, "the priority has a connection of its own", "a:1", "b:1", "b:2")
-		f.network.Set("a:1", lbtest.Up)
+		f.expectFor("asked for again", []string{"b:1"}, "b:1")
+		f.Network.Set("a:1", lbtest.Refused)
+		f.expectAny("priority 0 has failed", "b:1", "b:2")
+		f.ExpectOpen("the priority has a connection of its own", "a:1", "b:1", "b:2")
+		f.Network.Set("a:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
-		f.expectAny(t, "priority 0 is back", "a:1")
-		f.expectFor(t, "priority 0 is back", []string{"b:1"}, "b:1")
+		f.expectAny("priority 0 is back", "a:1")
+		f.expectFor("priority 0 is back", []string{"b:1"}, "b:1")
 
 		// The endpoint moves to another priority, and the policy that had it goes.
 		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1"), at("d", 2, "b:1")))
-		f.expectFor(t, "moved", []string{"b:1"}, "b:1")
+		f.expectFor("moved", []string{"b:1"}, "b:1")
 	})
 }
 
 // gRFC A55 and A75: IDLE is connected, CONNECTING waited for, and what has failed
 // is left to the policy.
 func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
-		f.network.Set("b:1", lbtest.Silent)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("b:1", lbtest.Silent)
 		f.update(sticky(healthy, at("a", 0, "a:1", "b:1")))
-		f.expectFor(t, "b is CONNECTING", []string{"b:1"}, waits)
-		f.expectFor(t, "b is CONNECTING, and a is as good", []string{"b:1", "a:1"}, "a:1")
-		before := f.cc.Updates()
-		f.network.Set("b:1", lbtest.Up)
+		f.expectFor("b is CONNECTING", []string{"b:1"}, lbtest.Waits)
+		f.expectFor("b is CONNECTING, and a is as good", []string{"b:1", "a:1"}, "a:1")
+		before := f.CC.Updates()
+		f.Network.Set("b:1", lbtest.Up)
 		synctest.Wait()
-		if f.cc.Updates() == before {
+		if f.CC.Updates() == before {
 			t.Error("RPCs that wait for b are not told that it is there")
 		}
-		f.expectFor(t, "b is READY", []string{"b:1"}, "b:1")
-		f.network.Set("b:1", lbtest.Refused)
-		f.expectFor(t, "b has failed", []string{"b:1"}, "a:1")
-		f.network.Set("b:1", lbtest.Up)
+		f.expectFor("b is READY", []string{"b:1"}, "b:1")
+		f.Network.Set("b:1", lbtest.Refused)
+		f.expectFor("b has failed", []string{"b:1"}, "a:1")
+		f.Network.Set("b:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
-		f.expectFor(t, "b is back", []string{"b:1"}, "b:1")
+		f.expectFor("b is back", []string{"b:1"}, "b:1")
 
 		// One of a priority that is not in use: nobody but sessions connects it.
-		f.network.Set("c:1", lbtest.Silent)
+		f.Network.Set("c:1", lbtest.Silent)
 		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1")))
-		f.expectFor(t, "c hangs", []string{"c:1"}, waits)
-		f.network.Set("c:1", lbtest.Refused)
-		f.expectFor(t, "c has failed", []string{"c:1"}, "a:1")
+		f.expectFor("c hangs", []string{"c:1"}, lbtest.Waits)
+		f.Network.Set("c:1", lbtest.Refused)
+		f.expectFor("c has failed", []string{"c:1"}, "a:1")
 		time.Sleep(2 * lbtest.Backoff)
-		f.network.Set("c:1", lbtest.Up)
-		f.expectFor(t, "c can be reached", []string{"c:1"}, "c:1")
-		f.network.Set("c:1", lbtest.Silent) // The connection breaks, and the next one hangs.
-		f.expectFor(t, "c is IDLE", []string{"c:1"}, waits)
-		f.network.Set("c:1", lbtest.Up)
-		f.expectFor(t, "c is connected again", []string{"c:1"}, "c:1")
+		f.Network.Set("c:1", lbtest.Up)
+		f.expectFor("c can be reached", []string{"c:1"}, "c:1")
+		f.Network.Set("c:1", lbtest.Silent) // The connection breaks, and the next one hangs.
+		f.expectFor("c is IDLE", []string{"c:1"}, lbtest.Waits)
+		f.Network.Set("c:1", lbtest.Up)
+		f.expectFor("c is connected again", []string{"c:1"}, "c:1")
 	})
 }
 
 // gRFC A50: an endpoint that is ejected is as one that has failed, for sessions
 // too; and RPCs of sessions count.
 func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1", "b:1", "c:1"))
 		config.Cluster.Outliers = &xdsresource.OutlierDetection{
 			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
 			FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
 		}
 		f.update(config)
-		f.expectFor(t, "before", []string{"b:1"}, "b:1")
+		f.expectFor("before", []string{"b:1"}, "b:1")
 		for range 20 {
-			o := &httpfilter.HostOverride{Addresses: []string{"b:1"}}
-			d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
-			result, err := f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
+			result, err := f.pickWith(rpcFor("b:1"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -336,52 +299,44 @@ func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 			}
 		}
 		time.Sleep(60 * time.Second)
-		f.expectFor(t, "b is back", []string{"b:1"}, "b:1")
+		f.expectFor("b is back", []string{"b:1"}, "b:1")
 	})
 }
 
 // gRFC A75: xds_cluster_impl is above xds_override_host, so drops and the limit
 // hold for sessions. RPCs that wait for their endpoint are not drawn for.
 func TestSessionsAreLimited(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1"))
 		config.Cluster.EDSServiceName, config.Cluster.MaxRequests = t.Name(), 2
 		f.update(config)
-		f.expectFor(t, "below the limit", []string{"b:1"}, "b:1")
-		o := &httpfilter.HostOverride{Addresses: []string{"b:1"}}
-		pick := func() (balancer.PickResult, error) {
-			d := &decision.Decision{Context: context.Background(), Extra: &decision.Extra{HostOverride: o}}
-			return f.cc.State().Picker.Pick(balancer.PickInfo{Ctx: d})
-		}
+		f.expectFor("below the limit", []string{"b:1"}, "b:1")
 		var results []balancer.PickResult
 		for range 2 {
-			result, err := pick()
+			result, err := f.pickWith(rpcFor("b:1"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			results = append(results, result)
 		}
-		if _, err := pick(); status.Code(err) != codes.Unavailable {
+		if _, err := f.pickWith(rpcFor("b:1")); status.Code(err) != codes.Unavailable {
 			t.Errorf("a third RPC: %v, want UNAVAILABLE", err)
 		}
 		results[0].Done(balancer.DoneInfo{})
 		results[1].Done(balancer.DoneInfo{})
-		f.expectFor(t, "below the limit again", []string{"b:1"}, "b:1")
+		f.expectFor("below the limit again", []string{"b:1"}, "b:1")
 
-		f.network.Set("b:1", lbtest.Silent)
+		f.Network.Set("b:1", lbtest.Silent)
 		dropping := config
 		dropping.Endpoints = endpoints(config.Endpoints.Localities...)
 		dropping.Endpoints.Drops = []xdsresource.Drop{{Category: "all", PerMillion: xdsresource.Million}}
 		f.update(dropping)
-		f.expectFor(t, "while b is connected again", []string{"b:1"}, waits)
+		f.expectFor("while b is connected again", []string{"b:1"}, lbtest.Waits)
 		if n := reportOf(t.Name()).Dropped["all"]; n != 0 {
 			t.Errorf("%d RPCs that wait were dropped", n)
 		}
-		f.network.Set("b:1", lbtest.Up)
-		f.expectFor(t, "everything is dropped", []string{"b:1"}, "drops 1000000 of a million")
+		f.Network.Set("b:1", lbtest.Up)
+		f.expectFor("everything is dropped", []string{"b:1"}, "drops 1000000 of a million")
 	})
 }
 
@@ -389,46 +344,42 @@ func TestSessionsAreLimited(t *testing.T) {
 func TestSessionsEndWithTheirCluster(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture){
-		"closed": func(f *fixture) { f.close() },
+		"closed": func(f *fixture) { f.Close() },
 		"failed": func(f *fixture) { f.update(cluster.Config{Err: context.Canceled}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				f.update(sticky(healthy|draining, drain(at("a", 0, "a:1", "b:1"), "b:1"), at("c", 1, "c:1")))
-				for _, addr := range []string{"a:1", "b:1", "c:1"} {
-					f.expectFor(t, "before", []string{addr}, addr)
-				}
-				f.expectOpen(t, "before", "a:1", "b:1", "c:1")
-				end(f)
-				f.expectOpen(t, "after")
-				f.close()
-			})
-		})
+		t.Run(name, subtest(func(t *testing.T, f *fixture) {
+			f.update(sticky(healthy|draining, drain(at("a", 0, "a:1", "b:1"), "b:1"), at("c", 1, "c:1")))
+			for _, addr := range []string{"a:1", "b:1", "c:1"} {
+				f.expectFor("before", []string{addr}, addr)
+			}
+			f.ExpectOpen("before", "a:1", "b:1", "c:1")
+			end(f)
+			f.ExpectOpen("after")
+			f.Close()
+		}))
 	}
 }
 
 func TestPicksOfSessionsCostNoAllocation(t *testing.T) {
-	f := newFixture()
-	defer f.loop.Do(f.policy.Close)
-	f.loop.Do(func() {
-		f.policy.Update(sticky(healthy, at("a", 0, "a:1", "b:1")))
-		f.cc.UpdateState(f.policy.State())
+	f := newFixture(t)
+
+	f.Loop.Do(func() {
+		f.Policy.Update(sticky(healthy, at("a", 0, "a:1", "b:1")))
+		f.CC.UpdateState(f.Policy.State())
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := f.cc.Await(ctx, connectivity.Ready); err != nil {
+	if err := f.CC.Await(ctx, connectivity.Ready); err != nil {
 		t.Fatal(err)
 	}
 	for name, extra := range map[string]*decision.Extra{
 		"without filters": nil,
 		"of no session":   new(decision.Extra),
-		"of a session":    {HostOverride: &httpfilter.HostOverride{Addresses: []string{"b:1"}}},
+		"of a session":    rpcFor("b:1").Extra,
 	} {
 		info := balancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Extra: extra}}
 		pick := func() error {
-			result, err := f.cc.State().Picker.Pick(info)
+			result, err := f.CC.State().Picker.Pick(info)
 			if err == nil {
 				result.Done(balancer.DoneInfo{})
 			}

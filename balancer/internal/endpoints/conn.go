@@ -19,13 +19,13 @@ type SubConn interface {
 
 // Conn is the Registry's side of one connection. It must not be copied after Add or Own.
 type Conn struct {
+	record *Record // set by Add and Own
+	// several says that the connection leads to one of several addresses, it is not known
+	// which. Outlier detection and sessions ignore it.
+	several  bool
 	registry *Registry
 	address  string
 	user     SubConn
-	// several says that the connection leads to one of several addresses, it is not known
-	// which. Outlier detection and sessions ignore it.
-	several bool
-	record  *Record // set by Add and Own
 
 	// The rest is guarded by Registry.mu.
 

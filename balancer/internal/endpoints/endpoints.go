@@ -14,6 +14,7 @@ package endpoints
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -65,6 +66,17 @@ type Config struct {
 	Loads *Loads
 	// Sessions says which endpoints sessions may use. It has no effect before Track.
 	Sessions xdsresource.Sessions
+}
+
+// Key identifies an endpoint by its addresses, in whatever order (gRFC A61, "Address List
+// Updates in Petiole Policies").
+func Key(e *xdsresource.Endpoint) string {
+	if len(e.Additional) == 0 {
+		return e.Address
+	}
+	addresses := append([]string{e.Address}, e.Additional...)
+	slices.Sort(addresses)
+	return strings.Join(addresses, " ")
 }
 
 // New returns an empty Registry. changed is called when sessions that wait for a

@@ -20,8 +20,9 @@ type Loads struct {
 
 // Target counts the RPCs to one locality. A nil Target counts nothing.
 type Target struct {
-	loads    *Loads
 	locality *load.Locality
+	metrics  *load.Metrics
+	loads    *Loads
 	round    uint64 // the last update that had the locality
 }
 
@@ -54,7 +55,7 @@ func (l *Loads) open(localities []xdsresource.Locality) []*Target {
 func (l *Loads) target(id load.LocalityID) *Target {
 	t := l.targets[id]
 	if t == nil {
-		t = &Target{loads: l, locality: l.cluster.Locality(id)}
+		t = &Target{locality: l.cluster.Locality(id), metrics: l.metrics, loads: l}
 		l.targets[id] = t
 	}
 	t.round = l.round
@@ -94,6 +95,6 @@ func (t *Target) Start() {
 // End counts the end of an RPC that Start has counted. It takes no lock.
 func (t *Target) End(info balancer.DoneInfo) {
 	if t != nil {
-		t.locality.End(info, t.loads.metrics)
+		t.locality.End(info, t.metrics)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// CheckShares fails the test if counts are not what draws with probabilities in
-// proportion to weights give. Of right ones, at most one in a billion fails.
+// CheckShares fails the test if counts do not fit draws with probabilities in proportion to
+// weights. It is wrong at most once in a billion.
 func CheckShares(t testing.TB, what string, counts []int, weights ...float64) {
 	t.Helper()
 	if got, bound := chiSquared(counts, weights); got > bound {
@@ -14,10 +14,9 @@ func CheckShares(t testing.TB, what string, counts []int, weights ...float64) {
 	}
 }
 
-// chiSquared compares counts with what they should be if outcomes came with
-// probabilities in proportion to weights. It returns the statistic and the
-// bound that it exceeds by chance in at most about one of a billion tests. weights are
-// above 0.
+// chiSquared compares counts with the expected ones for probabilities in proportion to weights,
+// all above 0. It returns the statistic, and the bound that it exceeds by chance at most about
+// once in a billion tests.
 func chiSquared(counts []int, weights []float64) (statistic, bound float64) {
 	var n, total float64
 	for i, c := range counts {

@@ -15,7 +15,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// ClientConn is a channel as a policy sees it.
+// ClientConn is the channel of a policy under test.
 type ClientConn struct {
 	balancer.ClientConn
 	// OnUpdate, if not nil, is called at each UpdateState.
@@ -119,8 +119,8 @@ func (cc *ClientConn) Await(ctx context.Context, s connectivity.State) error {
 	}
 }
 
-// Pick picks with the latest picker for an RPC that ends at once, and returns the
-// address, or the error.
+// Pick picks with the latest picker for an RPC that ends at once, and returns the address, or
+// the error.
 func (cc *ClientConn) Pick(ctx context.Context) (string, error) {
 	result, err := cc.State().Picker.Pick(balancer.PickInfo{Ctx: ctx})
 	if err != nil {
@@ -132,7 +132,7 @@ func (cc *ClientConn) Pick(ctx context.Context) (string, error) {
 	return Picked(result).Addr, nil
 }
 
-// Picked returns the SubConn of a pick, also if a policy has wrapped it.
+// Picked returns the SubConn of a pick, even if a policy has wrapped it.
 func Picked(result balancer.PickResult) *SubConn {
 	sc := result.SubConn
 	if w, ok := sc.(interface{ Unwrap() balancer.SubConn }); ok {
@@ -153,8 +153,7 @@ func (cc *ClientConn) Open() []string {
 	return addrs
 }
 
-// Made returns how many SubConns to the address there ever were, and the most that
-// there were at one time.
+// Made returns how many SubConns to the address there have been, and the most at one time.
 func (cc *ClientConn) Made(addr string) (made, most int) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
@@ -181,8 +180,8 @@ func (cc *ClientConn) drop(sc *SubConn) {
 	}
 }
 
-// SubConn is a connection to one address. Its fields but the exported ones are
-// for the serializer.
+// SubConn is a connection to one address. Its fields except the exported ones are used by the
+// serializer.
 type SubConn struct {
 	balancer.SubConn
 	Addr string
@@ -216,8 +215,7 @@ func (sc *SubConn) Shutdown() {
 	})
 }
 
-// RegisterHealthListener implements balancer.SubConn: what is connected is
-// healthy.
+// RegisterHealthListener implements balancer.SubConn: what is connected is healthy.
 func (sc *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	sc.cc.serializer.Post(func() {
 		if sc.state == connectivity.Ready {

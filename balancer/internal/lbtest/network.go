@@ -1,8 +1,7 @@
-// Package lbtest is a channel for tests of policies: a ClientConn whose
-// SubConns connect over a network that the test breaks and mends. It keeps to
-// gRPC's rules (SubConns report from one goroutine, back off after a failure,
-// and go idle when a connection ends), so that gRPC's own policies run over it,
-// also in a synctest bubble. It is for tests only.
+// Package lbtest has fixtures for tests of policies: a channel whose SubConns connect over a
+// simulated network. It follows gRPC's rules (SubConns report from one goroutine, back off
+// after a failure, and become IDLE when a connection ends), so that gRPC's own policies run on
+// it, also in a synctest bubble.
 package lbtest
 
 import (
@@ -15,17 +14,17 @@ import (
 // Backoff is how long a SubConn stays in TRANSIENT_FAILURE.
 const Backoff = time.Second
 
-// Reach is what becomes of connections to an address.
+// Reach is what happens to connections to an address.
 type Reach int
 
-// Connections come about at once, are refused, or hang.
+// Connections are established at once, refused, or hang.
 const (
 	Up Reach = iota
 	Refused
 	Silent
 )
 
-// Network says which addresses can be reached: all of them, at first.
+// Network decides which addresses can be reached, at first all.
 type Network struct {
 	mu    sync.Mutex
 	reach map[string]Reach
@@ -35,8 +34,8 @@ type Network struct {
 // NewNetwork returns a Network.
 func NewNetwork() *Network { return &Network{reach: make(map[string]Reach)} }
 
-// Set changes what becomes of connections to addr. Unless it is Up, those that
-// there are break; those that hang proceed if it is not Silent.
+// Set changes what happens to connections to addr. Unless it is Up, existing ones break; those
+// that hang proceed if it is not Silent.
 func (n *Network) Set(addr string, r Reach) {
 	n.mu.Lock()
 	n.reach[addr] = r

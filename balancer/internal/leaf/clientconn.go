@@ -13,31 +13,23 @@ import (
 
 var errClosed = errors.New("dynxds: the load-balancing policy is closed")
 
-// clientConn is what gRPC's policy sees as its channel. The policy may call it
-// from any goroutine and with any of its locks held.
+// clientConn is the channel that gRPC's policy sees. The policy may call it from any goroutine
+// and with any of its own locks held.
 type clientConn struct {
 	balancer.ClientConn
 	env    *tree.Env
 	policy *Policy
 
-	// mu is held for no call to anything outside this type.
+	// mu is not held during calls to anything outside.
 	mu       sync.Mutex
 	closed   bool
-	reports  reports
-	count    int
-	latest   balancer.State
 	subConns map[*SubConn]struct{}
+	// latest is the latest of count reports. While it is waiting for the loop, a newer one
+	// replaces it: however often a policy reports, the queue has one event of it at most.
+	latest  balancer.State
+	count   int
+	waiting bool
 }
-
-// reports says whether the latest report still waits for the loop. While one
-// does, a newer report takes its place: however often a policy reports, there
-// is at most one event of it in the queue.
-type reports int
-
-const (
-	taken reports = iota
-	waiting
-)
 
 func newClientConn(env *tree.Env, p *Policy) *clientConn {
 	return &clientConn{
@@ -48,54 +40,50 @@ func newClientConn(env *tree.Env, p *Policy) *clientConn {
 	}
 }
 
-// UpdateState is the policy's report.
+// UpdateState implements balancer.ClientConn.
 func (c *clientConn) UpdateState(s balancer.State) {
 	if c.keep(s) {
 		c.env.Loop.Post(c.policy.reported)
 	}
 }
 
-// keep stores a report and says whether the loop must be told.
+// keep stores a report. It returns true if the loop does not know yet that there is one.
 func (c *clientConn) keep(s balancer.State) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return false
 	}
-	before := c.reports
-	c.latest, c.reports = s, waiting
+	first := !c.waiting
+	c.latest, c.waiting = s, true
 	c.count++
-	return before == taken
+	return first
 }
 
-// reportCount is the number of reports so far.
+// reportCount returns the number of reports so far.
 func (c *clientConn) reportCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.count
 }
 
-// latestReport returns the report that waits for the loop, if one does.
+// latestReport returns the report that waits for the loop, if any.
 func (c *clientConn) latestReport() (balancer.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.latest, !c.closed && c.reports == waiting
+	return c.latest, !c.closed && c.waiting
 }
 
-// takeReport returns the report that waits for the loop, if one does. It waits
-// no longer.
+// takeReport returns the report that waits for the loop, if any, which then no longer waits.
 func (c *clientConn) takeReport() (balancer.State, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.reports == taken {
-		return balancer.State{}, false
-	}
-	s := c.latest
-	c.latest, c.reports = balancer.State{}, taken
-	return s, true
+	s, ok := c.latest, !c.closed && c.waiting
+	c.latest, c.waiting = balancer.State{}, false
+	return s, ok
 }
 
-// NewSubConn makes a SubConn that reports to the policy one call at a time.
+// NewSubConn returns a SubConn that reports to the policy one call at a time.
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &SubConn{env: c.env, conn: c}
 	listener := opts.StateListener
@@ -110,9 +98,8 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 			return
 		}
 		if s.ConnectivityState == connectivity.Idle || s.ConnectivityState == connectivity.TransientFailure {
-			// gRPC asks the whole channel's resolver at such times. Here only the
-			// cluster's own trouble has its names looked up (gRFC A37, "Priority
-			// Policy Reresolution Handling").
+			// Where gRPC's own policies have the names of the whole channel looked up, only
+			// those of this cluster are (gRFC A37, "Priority Policy Reresolution Handling").
 			c.env.Resolve()
 		}
 		c.policy.subConnChanged(sc, s, listener)
@@ -128,14 +115,13 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	return sc, nil
 }
 
-// RemoveSubConn is what old policies call in place of SubConn.Shutdown.
+// RemoveSubConn is what old policies call instead of SubConn.Shutdown.
 func (c *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
-// ResolveNow has the names of the cluster looked up again. Where the control
-// plane pushes endpoints there are none.
+// ResolveNow requests another look-up of the cluster's names, if it has any.
 func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) { c.env.Resolve() }
 
-// remember is false once the leaf is closed.
+// remember returns false if the leaf is closed.
 func (c *clientConn) remember(sc *SubConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +131,7 @@ func (c *clientConn) remember(sc *SubConn) bool {
 	return !c.closed
 }
 
-// knows reports whether the policy has a SubConn and did not shut it down.
+// knows reports whether the policy has the SubConn and did not shut it down.
 func (c *clientConn) knows(sc *SubConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +139,7 @@ func (c *clientConn) knows(sc *SubConn) bool {
 	return ok
 }
 
-// forget reports whether the SubConn was still remembered.
+// forget reports whether the policy had the SubConn.
 func (c *clientConn) forget(sc *SubConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,8 +155,8 @@ func (c *clientConn) close() {
 	c.latest = balancer.State{}
 }
 
-// shutdownSubConns ends the SubConns that the policy left behind: gRPC does
-// not ask policies to shut them down in Close.
+// shutdownSubConns shuts down the SubConns that the policy has left: gRPC does not require
+// policies to do that in Close.
 func (c *clientConn) shutdownSubConns() {
 	c.mu.Lock()
 	left := c.subConns

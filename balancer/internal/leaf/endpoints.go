@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Usable reports whether any of the endpoints gets RPCs.
+// Usable reports whether any of the endpoints may get RPCs.
 func Usable(endpoints []xdsresource.Endpoint) bool {
 	for i := range endpoints {
 		if endpoints[i].Health.Usable() {
@@ -18,10 +18,9 @@ func Usable(endpoints []xdsresource.Endpoint) bool {
 	return false
 }
 
-// resolverEndpoints returns the usable endpoints in gRPC's form, each with its
-// weight. Endpoints of one weight share their attributes, and all share the
-// array of addresses, so that ten thousand endpoints are a few allocations. The bundle, which
-// may be nil, is that of their connections.
+// resolverEndpoints returns the usable endpoints in gRPC's form, with their weights. Endpoints
+// of equal weight share their attributes, and all share an array of addresses, so that 10,000
+// endpoints are a few allocations. The bundle, which may be nil, is that of their connections.
 func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bundle) []resolver.Endpoint {
 	result := make([]resolver.Endpoint, 0, len(endpoints))
 	addresses := make([]resolver.Address, 0, countAddresses(endpoints))

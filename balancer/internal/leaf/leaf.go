@@ -1,10 +1,9 @@
-// Package leaf runs one of gRPC's own policies (round_robin and the like, by
-// name, from gRPC's public registry) as a leaf of the tree.
+// Package leaf runs one of gRPC's own policies, such as round_robin, by its name in gRPC's
+// registry, as a leaf of the tree.
 //
-// It turns the endpoints of one locality, as xdsresource has them, into what
-// such a policy takes, and the policy's reports into events on the tree's
-// loop. It chooses no endpoint itself, and knows nothing of localities,
-// priorities or clusters.
+// It converts the endpoints of one locality to the form that such a policy takes, and posts the
+// policy's reports to the tree's loop. It picks no endpoint itself, and knows nothing of
+// localities, priorities or clusters.
 package leaf
 
 import (
@@ -36,31 +35,28 @@ type Policy struct {
 	endpoints []xdsresource.Endpoint
 	state     balancer.State
 
-	// calls keeps calls into gRPC's policy apart: a policy may count on
-	// being called by one goroutine at a time, and SubConns report from gRPC's
-	// goroutine, not from the loop. Under it the policy may call back into
-	// conn, which therefore never takes it except to deliver a SubConn's
-	// report.
+	// calls serializes the calls of gRPC's policy, as gRPC does: SubConns report on gRPC's
+	// goroutine, not on the loop. The policy may call conn meanwhile, which therefore locks
+	// calls only to deliver the report of a SubConn.
 	calls  sync.Mutex
 	policy balancer.Balancer // nil if it could not be built, or is closed
 }
 
-// Kind is what a leaf is for.
+// Kind is the purpose of a leaf.
 type Kind int
 
 const (
-	// ForLocality leaves balance over the endpoints of a locality. They connect
-	// again when a connection ends.
+	// ForLocality leaves balance over the endpoints of a locality, and reconnect when a
+	// connection ends.
 	ForLocality Kind = iota
-	// ForEndpoint leaves keep the connection to one endpoint for a policy of
-	// ours. They stay idle until ExitIdle, and are not READY while the endpoint
-	// is ejected as an outlier (gRFC A61, "Generic Health Reporting Mechanism").
+	// ForEndpoint leaves have one endpoint, for policies of ours. They stay idle until
+	// ExitIdle, and are not READY while outlier detection ejects the endpoint (gRFC A61,
+	// "Generic Health Reporting Mechanism").
 	ForEndpoint
 )
 
-// New returns a leaf that runs the policy of the given name, in the state
-// CONNECTING until the policy reports. A name that is not registered gives a
-// leaf that fails and says so.
+// New returns a leaf that runs the named policy. It is CONNECTING until the policy reports. If
+// the name is not registered, the leaf fails with an error that says so.
 func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
 	p := &Policy{name: name, kind: kind, changed: changed, state: tree.Waiting(connectivity.Connecting)}
 	p.conn = newClientConn(env, p)
@@ -77,7 +73,7 @@ func New(env *tree.Env, name string, kind Kind, changed func()) *Policy {
 	return p
 }
 
-// parse makes text the configuration, in JSON; empty: that without any field.
+// parse sets the configuration from JSON. An empty text is a configuration without fields.
 func (p *Policy) parse(text string) {
 	p.text = text
 	if p.parser == nil {
@@ -91,10 +87,9 @@ func (p *Policy) parse(text string) {
 	}
 }
 
-// Update gives the policy the endpoints to balance over, and its configuration
-// in JSON. Endpoints that are not usable (gRFC A27: neither HEALTHY nor
-// UNKNOWN) are kept from it. The same as before cost a comparison and nothing
-// else.
+// Update sets the endpoints and the configuration, as JSON. The policy does not get endpoints
+// that are neither HEALTHY nor UNKNOWN (gRFC A27). An update without a change costs a
+// comparison.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	if config == p.text && slices.EqualFunc(endpoints, p.endpoints, xdsresource.Endpoint.Equal) {
 		return
@@ -104,10 +99,10 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 		p.parse(config)
 	}
 	p.updatePolicy()
-	// What the policy says of its new endpoints is the state from now on: that
-	// before may be a failure of endpoints that are gone. The event of the report
-	// comes nevertheless: it may be of a connection that was faster than this, and
-	// not everyone above looks at the state after this call.
+	// The policy's report on its new endpoints is the state from now on: the old state may be a
+	// failure of endpoints that were removed. The report is posted nevertheless, as it may be
+	// about a connection that was faster than this, and not all callers read the state after
+	// Update.
 	if state, ok := p.conn.latestReport(); ok {
 		p.state = state
 	}
@@ -130,7 +125,7 @@ func (p *Policy) updatePolicy() {
 	reports := p.conn.reportCount()
 	err := p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: p.config})
 	if err != nil && p.conn.reportCount() == reports {
-		// A policy that reports as well has taken what it could.
+		// A policy that has reported as well uses what it can.
 		p.conn.UpdateState(tree.Failing(fmt.Errorf("load-balancing policy refused its endpoints: %v", err)))
 	}
 }
@@ -147,8 +142,7 @@ func (p *Policy) ExitIdle() {
 	}
 }
 
-// Close implements tree.Policy. RPCs on the policy's connections go on to
-// their end.
+// Close implements tree.Policy. RPCs in flight continue.
 func (p *Policy) Close() {
 	p.conn.close()
 	p.calls.Lock()
@@ -160,7 +154,7 @@ func (p *Policy) Close() {
 	p.conn.shutdownSubConns()
 }
 
-// reported takes over the latest report of the policy, on the loop.
+// reported applies the latest report of the policy, on the loop.
 func (p *Policy) reported() {
 	state, ok := p.conn.takeReport()
 	if !ok {
@@ -169,13 +163,13 @@ func (p *Policy) reported() {
 	p.state = state
 	p.changed()
 	if state.ConnectivityState == connectivity.Idle && p.kind == ForLocality {
-		// Only a pick would wake an idle policy, and the localities above do not
-		// pick an idle one while another is ready.
+		// Only a pick would wake an idle policy, and localities do not pick an idle one while
+		// another is READY.
 		p.ExitIdle()
 	}
 }
 
-// subConnChanged delivers the report of one SubConn.
+// subConnChanged delivers a report of a SubConn.
 func (p *Policy) subConnChanged(sc *SubConn, s balancer.SubConnState, listener func(balancer.SubConnState)) {
 	p.calls.Lock()
 	defer p.calls.Unlock()

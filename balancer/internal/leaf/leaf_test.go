@@ -102,8 +102,7 @@ func (needyBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingCon
 // fixture is a leaf under test. The tests of this package share the spy's
 // builder and therefore do not run in parallel.
 type fixture struct {
-	loop    *tree.Loop
-	cc      *lbtest.ClientConn
+	*lbtest.Bed
 	leaf    *leaf.Policy
 	spy     *spy
 	changes int
@@ -111,12 +110,15 @@ type fixture struct {
 
 func newSpied(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{cc: lbtest.NewClientConn(lbtest.NewNetwork()), loop: tree.NewLoop(func() {})}
-	env := lbtest.NewEnv(f.loop, f.cc)
-	f.loop.Do(func() { f.leaf = leaf.New(env, "spy", leaf.ForLocality, func() { f.changes++ }) })
+	f := &fixture{Bed: lbtest.NewBed(t)}
+	f.Loop.Do(func() { f.leaf = leaf.New(f.Env, "spy", leaf.ForLocality, func() { f.changes++ }) })
 	f.spy = <-built
-	t.Cleanup(func() { f.loop.Do(f.leaf.Close) })
+	t.Cleanup(func() { f.Loop.Do(f.leaf.Close) })
 	return f
+}
+
+func (f *fixture) update(addr string) {
+	f.Loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint(addr, 1, 0)}, "") })
 }
 
 func endpoint(addr string, weight uint32, h xdsresource.HealthStatus) xdsresource.Endpoint {
@@ -127,7 +129,7 @@ func endpoint(addr string, weight uint32, h xdsresource.HealthStatus) xdsresourc
 // nor UNKNOWN are ignored.
 func TestPolicyGetsUsableEndpointsWithTheirWeights(t *testing.T) {
 	f := newSpied(t)
-	f.loop.Do(func() {
+	f.Loop.Do(func() {
 		f.leaf.Update([]xdsresource.Endpoint{
 			endpoint("1.1.1.1:1", 1, xdsresource.HealthUnknown),
 			endpoint("1.1.1.1:2", 1, xdsresource.HealthUnhealthy),
@@ -158,9 +160,9 @@ func TestPolicyGetsUsableEndpointsWithTheirWeights(t *testing.T) {
 func TestUnchangedEndpointsDoNotReachThePolicy(t *testing.T) {
 	f := newSpied(t)
 	for range 3 {
-		f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "") })
+		f.update("1.1.1.1:1")
 	}
-	f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:2", 1, 0)}, "") })
+	f.update("1.1.1.1:2")
 	if n := len(f.spy.updates); n != 2 {
 		t.Errorf("the policy was updated %d times by 2 different sets of endpoints", n)
 	}
@@ -172,11 +174,9 @@ func TestLeafThatCannotBeBuilt(t *testing.T) {
 		{"needy", `load-balancing policy "needy" does not take the configuration {}: field shape is required`},
 	} {
 		t.Run(tc.policy, func(t *testing.T) {
-			loop := tree.NewLoop(func() {})
-			cc := lbtest.NewClientConn(lbtest.NewNetwork())
-			env := lbtest.NewEnv(loop, cc)
-			loop.Do(func() {
-				l := leaf.New(env, tc.policy, leaf.ForLocality, func() {})
+			b := lbtest.NewBed(t)
+			b.Loop.Do(func() {
+				l := leaf.New(b.Env, tc.policy, leaf.ForLocality, func() {})
 				l.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
 				s := l.State()
 				_, err := s.Picker.Pick(balancer.PickInfo{})
@@ -198,14 +198,14 @@ func TestReportsArriveAsEventsOfTheirOwn(t *testing.T) {
 	f := newSpied(t)
 	ready := balancer.State{ConnectivityState: connectivity.Ready, Picker: base.NewErrPicker(errors.New("the picker"))}
 	var during connectivity.State
-	f.loop.Do(func() {
+	f.Loop.Do(func() {
 		for range 5 {
 			f.spy.cc.UpdateState(tree.Waiting(connectivity.Connecting))
 		}
 		f.spy.cc.UpdateState(ready)
 		during = f.leaf.State().ConnectivityState
 	})
-	f.loop.Do(func() {}) // what was posted has run
+	f.Loop.Do(func() {}) // what was posted has run
 	if during != connectivity.Connecting {
 		t.Errorf("the leaf's state changed to %v within the report", during)
 	}
@@ -224,11 +224,11 @@ func TestReportWithinAnUpdateIsTheStateAtOnceAndAnEvent(t *testing.T) {
 	f := newSpied(t)
 	f.spy.readyOnUpdate = true
 	var after connectivity.State
-	f.loop.Do(func() {
+	f.Loop.Do(func() {
 		f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "")
 		after = f.leaf.State().ConnectivityState
 	})
-	f.loop.Do(func() {}) // what was posted has run
+	f.Loop.Do(func() {}) // what was posted has run
 	if after != connectivity.Ready || f.changes != 1 {
 		t.Errorf("the leaf was %v after the update, with %d changes; want READY and 1", after, f.changes)
 	}
@@ -237,7 +237,7 @@ func TestReportWithinAnUpdateIsTheStateAtOnceAndAnEvent(t *testing.T) {
 func TestIdlePolicyIsWoken(t *testing.T) {
 	f := newSpied(t)
 	f.spy.cc.UpdateState(tree.Waiting(connectivity.Idle))
-	f.loop.Do(func() {})
+	f.Loop.Do(func() {})
 	if f.spy.idleExits != 1 {
 		t.Errorf("ExitIdle was called %d times after a report of IDLE, want 1", f.spy.idleExits)
 	}
@@ -256,8 +256,8 @@ func TestPolicyThatRefusesItsEndpoints(t *testing.T) {
 			f := newSpied(t)
 			f.spy.refuse = errors.New("one too many")
 			f.spy.readyOnUpdate = tc.reports
-			f.loop.Do(func() { f.leaf.Update([]xdsresource.Endpoint{endpoint("1.1.1.1:1", 1, 0)}, "") })
-			f.loop.Do(func() {})
+			f.update("1.1.1.1:1")
+			f.Loop.Do(func() {})
 			s := f.leaf.State()
 			if s.ConnectivityState != tc.want {
 				t.Fatalf("the leaf is %v, want %v", s.ConnectivityState, tc.want)
@@ -285,8 +285,8 @@ func TestPolicyIsCalledByOneGoroutineAtATime(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	f.loop.Do(f.leaf.ExitIdle)
-	f.loop.Do(f.leaf.Close)
+	f.Loop.Do(f.leaf.ExitIdle)
+	f.Loop.Do(f.leaf.Close)
 }
 
 func TestCloseEndsEverything(t *testing.T) {
@@ -297,21 +297,21 @@ func TestCloseEndsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	sc.Connect()
-	f.loop.Do(f.leaf.Close)
+	f.Loop.Do(f.leaf.Close)
 	if !f.spy.closed {
 		t.Error("the policy was not closed")
 	}
-	if open := f.cc.Open(); len(open) != 0 {
+	if open := f.CC.Open(); len(open) != 0 {
 		t.Errorf("SubConns %v outlived the leaf", open)
 	}
 	if _, err := kept.NewSubConn([]resolver.Address{{Addr: "1.1.1.1:2"}}, balancer.NewSubConnOptions{}); err == nil {
 		t.Error("a closed leaf made a SubConn")
 	}
-	if open := f.cc.Open(); len(open) != 0 {
+	if open := f.CC.Open(); len(open) != 0 {
 		t.Errorf("SubConns %v were made by a closed leaf", open)
 	}
 	kept.UpdateState(tree.Waiting(connectivity.Ready))
-	f.loop.Do(f.leaf.ExitIdle)
+	f.Loop.Do(f.leaf.ExitIdle)
 	if f.changes != 0 || f.spy.idleExits != 0 {
 		t.Errorf("after Close there were %d changes and %d calls", f.changes, f.spy.idleExits)
 	}

@@ -11,23 +11,15 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
-	"github.com/dynxds/dynxds/balancer/internal/leaf"
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
 // gRFC A37, "Priority Policy Reresolution Handling": a connection that ends or
 // fails has the names of its cluster looked up again, as does a policy that asks.
 func TestNamesAreLookedUpAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := lbtest.NewNetwork()
-		cc, loop := lbtest.NewClientConn(network), tree.NewLoop(func() {})
+		f := newSpied(t)
 		var asked atomic.Int32
-		env := lbtest.NewEnv(loop, cc)
-		env.ResolveNow = func() { asked.Add(1) }
-		var p *leaf.Policy
-		loop.Do(func() { p = leaf.New(env, "spy", leaf.ForLocality, func() {}) })
-		defer func() { loop.Do(p.Close); synctest.Wait() }()
-		spied := <-built
+		f.Env.ResolveNow = func() { asked.Add(1) }
 		expect := func(when string, want int32) {
 			t.Helper()
 			synctest.Wait()
@@ -36,20 +28,20 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 			}
 		}
 
-		spied.cc.ResolveNow(resolver.ResolveNowOptions{})
+		f.spy.cc.ResolveNow(resolver.ResolveNowOptions{})
 		expect("the policy asks", 1)
-		sc, err := spied.cc.NewSubConn([]resolver.Address{{Addr: "a:1"}}, balancer.NewSubConnOptions{})
+		sc, err := f.spy.cc.NewSubConn([]resolver.Address{{Addr: "a:1"}}, balancer.NewSubConnOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		sc.Connect()
 		expect("a connection comes about", 0)
-		network.Set("a:1", lbtest.Refused)
+		f.Network.Set("a:1", lbtest.Refused)
 		expect("a connection ends", 1)
 		sc.Connect()
 		expect("a connection fails", 1)
 		sc.Shutdown()
-		network.Set("a:1", lbtest.Up)
+		f.Network.Set("a:1", lbtest.Up)
 		expect("the policy has given the connection up", 0)
 	})
 }

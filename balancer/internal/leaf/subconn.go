@@ -21,20 +21,21 @@ import (
 // Picks of the leaf return the SubConn itself; the cluster's picker calls Begin and gives
 // gRPC its own SubConn, which Unwrap returns.
 type SubConn struct {
+	// What RPCs read comes first, in one cache line.
 	*conns.Conn
-	env      *tree.Env
-	conn     *clientConn // nil: opened for sessions, not by a policy
-	endpoint endpoints.Conn
 	end      atomic.Pointer[end]
+	endpoint endpoints.Conn
+
+	env  *tree.Env
+	conn *clientConn // nil: opened for sessions, not by a policy
 
 	// mu guards what follows. It is not held during any call.
 	mu sync.Mutex
-	// listener is told of the health of the SubConn while that is READY.
+	// listener is called with the health of the SubConn while that is READY.
 	listener func(balancer.SubConnState)
-	// registration numbers the listeners: reports to an old one are dropped.
+	// registration counts the listeners: reports to old ones are dropped.
 	registration int
-	// reported is what gRPC last reported to listener; its state is IDLE if
-	// there was no report.
+	// reported is what gRPC last reported to listener, IDLE if nothing.
 	reported balancer.SubConnState
 }
 
@@ -104,9 +105,8 @@ func (s *SubConn) retire() {
 // in the next moment.
 func (s *SubConn) Release() { s.Conn.Shutdown() }
 
-// RegisterHealthListener implements balancer.SubConn. While the endpoint is
-// ejected, the listener hears that it fails (gRFC A61, "Generic Health
-// Reporting Mechanism").
+// RegisterHealthListener implements balancer.SubConn. While the endpoint is ejected, the
+// listener gets TRANSIENT_FAILURE (gRFC A61, "Generic Health Reporting Mechanism").
 func (s *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	n := s.listen(listener)
 	if listener == nil {
@@ -126,7 +126,7 @@ func (s *SubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
 	})
 }
 
-// listen makes listener the one to tell; nil for none.
+// listen sets the listener, nil for none.
 func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +138,7 @@ func (s *SubConn) listen(listener func(balancer.SubConnState)) int {
 // EjectionChanged implements endpoints.SubConn.
 func (s *SubConn) EjectionChanged() { s.reportHealth() }
 
-// reportHealth tells the listener what gRPC last reported, or that the endpoint
-// is ejected.
+// reportHealth calls the listener with what gRPC last reported, or with the ejection.
 func (s *SubConn) reportHealth() {
 	if s.conn == nil {
 		return

@@ -1,9 +1,8 @@
-// Package locality shares RPCs among the localities of one priority by their
-// weights (gRFC A27, A28), each locality being a leaf policy.
+// Package locality distributes RPCs among the localities of one priority by their weights
+// (gRFCs A27, A28). Each locality is a policy of its own.
 //
-// It does not choose the priority, and does not choose an endpoint. Its
-// configuration comes from the cluster's endpoints, and its picker goes to the
-// priority policy.
+// It chooses neither the priority nor the endpoint. Its configuration comes from the cluster
+// policy, and its picker goes to the priority policy.
 package locality
 
 import (
@@ -20,29 +19,29 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Config is what a Policy balances over.
+// Config is the configuration of a Policy.
 type Config struct {
-	// LeafPolicy is the name of the policy that picks among a locality's
-	// endpoints, LeafConfig its configuration in JSON.
+	// LeafPolicy names the policy that picks among a locality's endpoints; LeafConfig is its
+	// configuration, as JSON.
 	LeafPolicy, LeafConfig string
-	// AcrossLocalities says that Localities is but one, made of all.
+	// AcrossLocalities says that Localities is a single one, made of all.
 	AcrossLocalities bool
-	// Localities are those of one priority, of different IDs. Those without a
-	// usable endpoint are left out of the balancing.
+	// Localities are those of one priority, with different IDs. Those without a usable endpoint
+	// are ignored.
 	Localities []xdsresource.Locality
 }
 
-// errEmpty is what RPCs see of a priority that has nothing to connect to.
+// errEmpty is for RPCs to a priority without usable endpoints.
 var errEmpty = errors.New("no locality of the priority has a usable endpoint")
 
-// Policy is one priority's localities.
+// Policy balances over the localities of one priority.
 type Policy struct {
 	env     *tree.Env
 	changed func()
 	members []*member
 	state   balancer.State
-	// next numbers the picks. It outlives pickers, so that the shares stay
-	// exact over an update that does not change them.
+	// next counts the picks. New pickers continue with it, so that the shares stay exact over
+	// an update that does not change them.
 	next *atomic.Uint64
 }
 
@@ -57,13 +56,12 @@ type member struct {
 // New returns a Policy without localities, which fails RPCs until Update.
 func New(env *tree.Env, changed func()) *Policy {
 	p := &Policy{env: env, changed: changed, state: tree.Failing(errEmpty), next: new(atomic.Uint64)}
-	// Many clients that start at once must not start with the same locality.
+	// Clients that start at the same time must not all start with the same locality.
 	p.next.Store(rand.Uint64() >> 1)
 	return p
 }
 
-// Update makes the localities those of c. A locality that was there before
-// under the same ID keeps its leaf, and with it its connections.
+// Update sets the configuration. A locality with the same ID as before keeps its connections.
 func (p *Policy) Update(c Config) {
 	before := p.members
 	p.members = make([]*member, 0, len(c.Localities))
@@ -87,7 +85,7 @@ func (p *Policy) Update(c Config) {
 	}
 }
 
-// takeMember removes the member that fits from members, and returns it.
+// takeMember removes the matching member from members, and returns it.
 func takeMember(members []*member, id xdsresource.LocalityID, leafPolicy string) (*member, []*member) {
 	for i, m := range members {
 		if m.id == id && m.leafPolicy == leafPolicy {
@@ -123,8 +121,8 @@ func (p *Policy) leafChanged() {
 	p.changed()
 }
 
-// wakeIdle has idle localities connect, if there are several: one that waits
-// for an RPC to do so would get none while another is READY.
+// wakeIdle connects idle localities if there are several: while another one is READY, no pick
+// would.
 func (p *Policy) wakeIdle() {
 	if len(p.members) < 2 {
 		return
@@ -136,10 +134,9 @@ func (p *Policy) wakeIdle() {
 	}
 }
 
-// aggregate is READY if a locality is, else CONNECTING if one is, else IDLE if
-// one is, else TRANSIENT_FAILURE. Only READY localities get RPCs, or IDLE ones
-// if nothing is connected or about to be; if all have failed, RPCs see the
-// localities' errors in proportion to their weights.
+// aggregate returns the state that is first in the order READY, CONNECTING, IDLE,
+// TRANSIENT_FAILURE, with a picker over the localities in that state. So if all have failed,
+// RPCs see the errors of the localities in proportion to their weights.
 func (p *Policy) aggregate() balancer.State {
 	for _, s := range [...]connectivity.State{
 		connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure,

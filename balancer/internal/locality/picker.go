@@ -6,36 +6,33 @@ import (
 	"google.golang.org/grpc/balancer"
 )
 
-// share is one locality's picker and its part of the RPCs.
+// share is one locality's picker and its weight.
 type share struct {
 	weight uint32
 	picker balancer.Picker
 }
 
-// picker gives each share its part exactly: of any total consecutive picks,
-// total being the sum of the weights in lowest terms, each share gets as many
-// as its weight. No random number does that, and no table does it without
-// room for every unit of weight.
+// picker gives each share exactly its part: of any total consecutive picks, where total is the
+// sum of the weights in lowest terms, each share gets as many as its weight. Random numbers do
+// not do that, and a table would need an entry for each unit of weight.
 //
-// It lays the weights end to end on a circle of circumference total and walks
-// the circle in steps of a length that has no divisor in common with total.
-// Such a walk visits each of the total places once before it repeats. A step
-// near the golden section of the circle spreads the visits of each share
-// evenly over the walk.
+// It lays the weights end to end on a circle of circumference total, and walks the circle in
+// steps whose length is coprime to total. Such a walk visits each place once before it repeats.
+// A step near the golden section of the circle spreads the visits of each share evenly over the
+// walk.
 type picker struct {
 	next        *atomic.Uint64
 	total, step uint64
 	arcs        []arc
 }
 
-// arc is the part of the circle up to end, from where the previous arc ends.
+// arc is the part of the circle from the end of the previous arc up to end.
 type arc struct {
 	end    uint64
 	picker balancer.Picker
 }
 
-// newPicker returns a picker over shares, of which there is at least one. next
-// numbers the picks.
+// newPicker returns a picker over at least one share. next counts the picks.
 func newPicker(shares []share, next *atomic.Uint64) balancer.Picker {
 	if len(shares) == 1 {
 		return shares[0].picker
@@ -69,8 +66,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return p.arcs[low].picker.Pick(info)
 }
 
-// stride returns the first number from the golden section of total on that has
-// no divisor in common with total.
+// stride returns the first number from the golden section of total on that is coprime to total.
 func stride(total uint64) uint64 {
 	const goldenSection = 0.6180339887498949
 	step := max(1, uint64(float64(total)*goldenSection))

@@ -1,16 +1,13 @@
-// Package outlier ejects endpoints of a cluster that fail more RPCs than others
-// (gRFC A50, A61, A75).
+// Package outlier ejects endpoints of a cluster that fail more RPCs than others (gRFCs A50,
+// A61, A75).
 //
-// It counts no RPC and moves none: connections count through the cluster's
-// health.Registry, and policies avoid an endpoint whose connections report that
-// it is ejected. It works on the tree's loop.
+// It counts no RPCs and moves none: connections count in endpoints.Health, and policies avoid
+// endpoints whose connections report an ejection. It works on the tree's loop.
 package outlier
 
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
@@ -18,29 +15,27 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Detector watches over the endpoints of one cluster, of all its priorities
-// together (gRFC A75).
+// Detector watches the endpoints of one cluster, of all its priorities together (gRFC A75).
 type Detector struct {
 	loop     *tree.Loop
 	registry *endpoints.Registry
 
 	// config is nil while no algorithm is in use.
 	config *xdsresource.OutlierDetection
-	// endpoints are in the order of the resource; byKey has the same.
+	// endpoints are in the order of the resource. byKey has the same ones.
 	endpoints []*endpoint
 	byKey     map[string]*endpoint
 
-	// timer runs from started on; it is nil, and started the zero time, while
-	// config is nil.
+	// timer runs since started. It is nil, and started is zero, while config is nil.
 	timer   *tree.Timer
 	started time.Time
 }
 
-// endpoint is one endpoint and what the last interval says about it.
+// endpoint is one endpoint with its counts in the last interval.
 type endpoint struct {
 	*endpoints.Health
 	ejectedAt time.Time
-	// multiplier is the number of ejections, less the intervals without.
+	// multiplier is the number of ejections less the intervals without one.
 	multiplier        int
 	succeeded, failed uint64
 }
@@ -83,13 +78,11 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.
 				all = append(all, nil)
 				continue
 			}
-			addresses := append([]string{e.Address}, e.Additional...)
-			slices.Sort(addresses)
-			key := strings.Join(addresses, " ")
+			key := endpoints.Key(&e)
 			one := d.byKey[key]
 			if one == nil {
 				if one = old[key]; one == nil {
-					one = &endpoint{Health: endpoints.NewHealth(addresses...)}
+					one = &endpoint{Health: endpoints.NewHealth(append([]string{e.Address}, e.Additional...)...)}
 				}
 				d.byKey[key] = one
 				d.endpoints = append(d.endpoints, one)
@@ -100,9 +93,8 @@ func (d *Detector) setEndpoints(localities []xdsresource.Locality) []*endpoints.
 	return all
 }
 
-// stop is for a configuration without algorithm. No endpoint stays ejected, and
-// none is remembered: many clusters never have outlier detection, and pay
-// nothing for it.
+// stop ends all ejections and forgets the endpoints: clusters without outlier detection must
+// not pay for it.
 func (d *Detector) stop() {
 	if d.started.IsZero() {
 		return
@@ -112,7 +104,7 @@ func (d *Detector) stop() {
 	d.endpoints, d.byKey = nil, nil
 }
 
-// Close ends the timer.
+// Close stops the timer.
 func (d *Detector) Close() { d.timer.Stop() }
 
 func (d *Detector) takeCalls() {
@@ -121,7 +113,7 @@ func (d *Detector) takeCalls() {
 	}
 }
 
-// sweep is the end of an interval.
+// sweep ends an interval.
 func (d *Detector) sweep() {
 	d.started = time.Now()
 	d.takeCalls()
@@ -150,8 +142,8 @@ func (d *Detector) ejectionTime(e *endpoint) time.Duration {
 	return d.config.BaseEjectionTime * time.Duration(e.multiplier)
 }
 
-// withVolume returns the endpoints with at least volume RPCs in the interval,
-// none if they are fewer than hosts.
+// withVolume returns the endpoints with at least volume RPCs in the interval, none if they are
+// fewer than hosts.
 func (d *Detector) withVolume(volume, hosts uint32) []*endpoint {
 	var enough []*endpoint
 	for _, e := range d.endpoints {
@@ -165,13 +157,13 @@ func (d *Detector) withVolume(volume, hosts uint32) []*endpoint {
 	return enough
 }
 
-// rounding is more than what floating-point arithmetic gets wrong in a threshold for
-// success rates, which are from 0 to 1, and less than makes a difference to anybody.
+// rounding is more than the error of floating-point arithmetic in a threshold between 0 and 1,
+// and less than matters.
 const rounding = 1e-9
 
-// ejectBySuccessRate is gRFC A50, "Success Rate Algorithm": an endpoint is ejected
-// if its rate is less than the threshold. One whose rate is the threshold is not,
-// whichever way the threshold was rounded.
+// ejectBySuccessRate is gRFC A50, "Success Rate Algorithm": an endpoint is ejected if its rate
+// is below the threshold. A rate equal to the threshold is not below it, however the threshold
+// was rounded.
 func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 	enough := d.withVolume(c.RequestVolume, c.MinimumHosts)
 	if len(enough) == 0 {
@@ -198,9 +190,9 @@ func (d *Detector) ejectBySuccessRate(c *xdsresource.SuccessRateEjection) {
 	}
 }
 
-// ejectByFailurePercentage is gRFC A50, "Failure Percentage Algorithm": an endpoint
-// is ejected if its percentage is greater than the threshold. (The comment of the
-// proto field says "greater than or equal"; gRPC-Go goes by the gRFC's algorithm too.)
+// ejectByFailurePercentage is gRFC A50, "Failure Percentage Algorithm": an endpoint is ejected
+// if its percentage is above the threshold. The comment of the proto field says "greater than
+// or equal", but gRPC-Go follows the gRFC too.
 func (d *Detector) ejectByFailurePercentage(c *xdsresource.FailurePercentageEjection) {
 	for _, e := range d.withVolume(c.RequestVolume, c.MinimumHosts) {
 		if d.full() {
@@ -216,7 +208,7 @@ func (e *endpoint) successRate() float64 {
 	return float64(e.succeeded) / float64(e.succeeded+e.failed)
 }
 
-// full reports whether as many endpoints are ejected as may be.
+// full reports whether the maximum number of endpoints is ejected.
 func (d *Detector) full() bool {
 	ejected := 0
 	for _, e := range d.endpoints {

@@ -24,24 +24,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is a Detector over endpoints "0" to "n-1" with one connection each,
 // in a synctest bubble.
 type fixture struct {
+	t        testing.TB
 	loop     *tree.Loop
 	registry *endpoints.Registry
 	detector *outlier.Detector
 	conns    []*lbtest.User
 }
 
-func newFixture(n int) *fixture {
-	f := &fixture{loop: tree.NewLoop(func() {}), registry: endpoints.New(func() {}, func() {})}
+// test runs a test of n endpoints in a synctest bubble.
+func test(t *testing.T, n int, run func(f *fixture)) {
+	lbtest.Subtest(func(t testing.TB) *fixture { return newFixture(t, n) }, func(_ *testing.T, f *fixture) { run(f) })(t)
+}
+
+func newFixture(t testing.TB, n int) *fixture {
+	f := &fixture{t: t, loop: tree.NewLoop(func() {}), registry: endpoints.New(func() {}, func() {})}
 	f.detector = outlier.New(f.loop, f.registry)
 	for i := range n {
 		f.conns = append(f.conns, lbtest.NewUser(f.registry, fmt.Sprint(i), connectivity.Ready))
 	}
+	t.Cleanup(func() { f.loop.Do(f.detector.Close) })
 	return f
-}
-
-func (f *fixture) close() {
-	f.loop.Do(f.detector.Close)
-	synctest.Wait()
 }
 
 func numbered(n int) []xdsresource.Locality {
@@ -83,10 +85,10 @@ func (f *fixture) ejected() []int {
 	return list
 }
 
-func (f *fixture) expect(t *testing.T, when string, want ...int) {
-	t.Helper()
+func (f *fixture) expect(when string, want ...int) {
+	f.t.Helper()
 	if got := f.ejected(); !slices.Equal(got, want) {
-		t.Errorf("%s: endpoints %v are ejected, want %v", when, got, want)
+		f.t.Errorf("%s: endpoints %v are ejected, want %v", when, got, want)
 	}
 }
 
@@ -168,18 +170,15 @@ func TestWhoIsEjected(t *testing.T) {
 		}), make([]calls, 6), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(len(tc.calls))
-				defer f.close()
+			test(t, len(tc.calls), func(f *fixture) {
 				f.update(tc.config)
 				for i, c := range tc.calls {
 					f.rpcs(i, c.succeeded, c.failed)
 				}
 				time.Sleep(10*time.Second - 1)
-				f.expect(t, "before the end of the interval")
+				f.expect("before the end of the interval")
 				time.Sleep(time.Nanosecond)
-				f.expect(t, "at the end of the interval", tc.want...)
+				f.expect("at the end of the interval", tc.want...)
 				for i, c := range f.conns {
 					if n, want := c.EjectionChanges.Load(), map[bool]int64{true: 1}[slices.Contains(tc.want, i)]; n != want {
 						t.Errorf("connection %d was notified %d times, want %d", i, n, want)
@@ -192,11 +191,8 @@ func TestWhoIsEjected(t *testing.T) {
 
 // The chance of an ejection is the enforcement percentage.
 func TestEnforcementPercentage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
-		f := newFixture(n)
-		defer f.close()
+	const n = 1000
+	test(t, n, func(f *fixture) {
 		c := failurePercentage()
 		c.MaxEjectionPercent, c.FailurePercentage.EnforcementPercentage = 100, 30
 		f.update(c)
@@ -223,41 +219,35 @@ func (f *fixture) failOnly(i int) {
 // gRFC A50, "Outlier Detection Behavior": un-ejected after base time × number
 // of ejections, at most the maximum, at the end of an interval.
 func TestEjectionTimes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(6)
-		defer f.close()
+	test(t, 6, func(f *fixture) {
 		c := failurePercentage()
 		c.MaxEjectionTime = 70 * time.Second
 		f.update(c)
 		for i, want := range []time.Duration{40, 70, 80, 80} { // the first interval after 30, 60, 70, 70
 			f.failOnly(5)
 			time.Sleep(10 * time.Second)
-			f.expect(t, fmt.Sprint("ejection ", i+1), 5)
+			f.expect(fmt.Sprint("ejection ", i+1), 5)
 			time.Sleep(want*time.Second - 1)
-			f.expect(t, fmt.Sprint("just before the end of ejection ", i+1), 5)
+			f.expect(fmt.Sprint("just before the end of ejection ", i+1), 5)
 			time.Sleep(time.Nanosecond)
-			f.expect(t, fmt.Sprint("after ejection ", i+1))
+			f.expect(fmt.Sprint("after ejection ", i+1))
 		}
 		// Each interval without ejection takes one off: from 4 to 1.
 		time.Sleep(30 * time.Second)
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
-		f.expect(t, "after a good time", 5)
+		f.expect("after a good time", 5)
 		time.Sleep(70 * time.Second)
-		f.expect(t, "after a good time the ejection is shorter")
+		f.expect("after a good time the ejection is shorter")
 	})
 }
 
 func TestConfigurationChanges(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(6)
-		defer f.close()
+	test(t, 6, func(f *fixture) {
 		f.failOnly(5) // before there is a configuration: does not count
 		f.update(failurePercentage())
 		time.Sleep(10 * time.Second)
-		f.expect(t, "calls from before the configuration")
+		f.expect("calls from before the configuration")
 
 		// The interval goes on over an update, also with another length.
 		f.failOnly(5)
@@ -266,33 +256,30 @@ func TestConfigurationChanges(t *testing.T) {
 		longer.Interval = 15 * time.Second
 		f.update(longer)
 		time.Sleep(11*time.Second - 1)
-		f.expect(t, "before the end of the longer interval")
+		f.expect("before the end of the longer interval")
 		time.Sleep(time.Nanosecond)
-		f.expect(t, "at the end of the longer interval", 5)
+		f.expect("at the end of the longer interval", 5)
 
 		f.failOnly(4)
 		time.Sleep(12 * time.Second)
 		f.update(failurePercentage())
-		f.expect(t, "the shorter interval is over at once", 4, 5)
+		f.expect("the shorter interval is over at once", 4, 5)
 
 		f.update(nil)
-		f.expect(t, "without a configuration")
+		f.expect("without a configuration")
 		time.Sleep(time.Minute)
 		f.update(failurePercentage())
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
-		f.expect(t, "configured again", 5)
+		f.expect("configured again", 5)
 		time.Sleep(40 * time.Second)
-		f.expect(t, "as if ejected for the first time")
+		f.expect("as if ejected for the first time")
 	})
 }
 
 // gRFC A61, "Outlier Detection": an endpoint is its set of addresses.
 func TestEndpointsWithSeveralAddresses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(7)
-		defer f.close()
+	test(t, 7, func(f *fixture) {
 		dual := func(first, second string, others int) []xdsresource.Locality {
 			l := numbered(others)
 			l[0].Endpoints = append(l[0].Endpoints, xdsresource.Endpoint{Address: first, Additional: []string{second}})
@@ -306,34 +293,31 @@ func TestEndpointsWithSeveralAddresses(t *testing.T) {
 		f.rpcs(5, 0, 25)
 		f.rpcs(6, 0, 25)
 		time.Sleep(10 * time.Second)
-		f.expect(t, "RPCs on both addresses count together", 5, 6)
+		f.expect("RPCs on both addresses count together", 5, 6)
 		set(dual("6", "5", 5))
-		f.expect(t, "the same addresses in another order", 5, 6)
+		f.expect("the same addresses in another order", 5, 6)
 		set(numbered(6))
-		f.expect(t, "another endpoint at the same address")
+		f.expect("another endpoint at the same address")
 		set(dual("5", "6", 5))
-		f.expect(t, "and back")
+		f.expect("and back")
 	})
 }
 
 func TestEndpointThatGoesIsForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(6)
-		defer f.close()
+	test(t, 6, func(f *fixture) {
 		f.update(failurePercentage())
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
-		f.expect(t, "ejected", 5)
+		f.expect("ejected", 5)
 		f.updateTo(failurePercentage(), numbered(5))
-		f.expect(t, "gone")
+		f.expect("gone")
 		f.rpcs(5, 0, 100) // on a connection that lingers
 		sick := numbered(6)
 		sick[0].Endpoints[5].Health = xdsresource.HealthUnhealthy
 		f.updateTo(failurePercentage(), sick)
-		f.expect(t, "unhealthy")
+		f.expect("unhealthy")
 		f.update(failurePercentage())
-		f.expect(t, "back")
+		f.expect("back")
 		late := lbtest.NewUser(f.registry, "5", connectivity.Ready)
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
@@ -347,16 +331,13 @@ func TestEndpointThatGoesIsForgotten(t *testing.T) {
 // gRPC asks for another pick when the connection has ended in between; that is
 // no RPC.
 func TestPicksWithoutRPCDoNotCount(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(5)
-		defer f.close()
+	test(t, 5, func(f *fixture) {
 		f.update(failurePercentage())
 		for i := range 5 {
 			f.rpcs(i, 0, 49)
 			f.conns[i].Count(balancer.DoneInfo{})
 		}
 		time.Sleep(10 * time.Second)
-		f.expect(t, "49 RPCs each")
+		f.expect("49 RPCs each")
 	})
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// child is one child policy and what gRFC A56 remembers of it.
+// child is a child policy and its state in terms of gRFC A56.
 type child[C any] struct {
 	name   string
-	policy Child[C]
+	policy tree.Configured[C]
 
 	// state is the child's connectivity when it was last observed.
 	state connectivity.State
-	// settled is what the child last was when it was not connecting.
+	// settled is what the child was before it was CONNECTING.
 	settled settled
-	// failover runs while the child is given time to connect; otherwise nil.
+	// failover runs while the child has time to connect; otherwise it is nil.
 	failover *tree.Timer
-	// retention runs while the child is deactivated; otherwise nil.
+	// retention runs while the child is deactivated; otherwise it is nil.
 	retention *tree.Timer
-	// removal is 0 while the configuration names the child, and otherwise
-	// tells which of the children not named was removed first.
+	// removal is 0 while the configuration names the child; otherwise it orders the removed
+	// children.
 	removal int
 }
 
@@ -38,7 +38,7 @@ func (c *child[C]) usable() bool {
 
 func (c *child[C]) connecting() bool { return c.state == connectivity.Connecting }
 
-// create makes the child of the i-th entry, which has time to connect from now on.
+// create makes the child of the i-th entry, and starts its time to connect.
 func (p *Policy[C]) create(i int) *child[C] {
 	e := p.entries[i]
 	c := &child[C]{name: e.Name, state: connectivity.Connecting}
@@ -51,8 +51,7 @@ func (p *Policy[C]) create(i int) *child[C] {
 	return c
 }
 
-// observe takes note of the child's state (gRFC A56, "Child Connectivity State
-// Tracking").
+// observe updates the child's state (gRFC A56, "Child Connectivity State Tracking").
 func (p *Policy[C]) observe(c *child[C]) {
 	before := c.state
 	c.state = c.policy.State().ConnectivityState
@@ -81,14 +80,14 @@ func (c *child[C]) stopFailover() {
 	c.failover = nil
 }
 
-// deactivate keeps the child for RetentionTime, unless it is needed again.
+// deactivate has the child destroyed after RetentionTime, unless it is needed again.
 func (p *Policy[C]) deactivate(c *child[C]) {
 	if c.retention == nil {
 		c.retention = p.env.Loop.After(RetentionTime, func() { p.destroy(c) })
 	}
 }
 
-// destroy ends a child that is not the current one, or the whole Policy's.
+// destroy closes a child that is not the current one, or any when the Policy is closed.
 func (p *Policy[C]) destroy(c *child[C]) {
 	c.stopFailover()
 	c.retention.Stop()

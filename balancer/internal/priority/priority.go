@@ -1,11 +1,10 @@
-// Package priority chooses, among policies in order of preference, the first
-// that works (gRFC A56).
+// Package priority chooses the first policy that works from a list in order of preference (gRFC
+// A56).
 //
-// It balances nothing itself and does not know what its children are: it
-// creates them when their turn comes, gives each time to connect, falls over
-// to the next when one fails, returns when it recovers, and keeps for a while
-// those that it no longer needs. Its configuration comes from the cluster, and
-// its picker is the chosen child's.
+// It balances nothing itself and does not know what its children are. It creates a child when
+// those before it do not work, gives it time to connect, fails over to the next one, returns
+// when it recovers, and keeps children for a while that it no longer needs. Its configuration
+// comes from the cluster policy, and its picker is that of the chosen child.
 package priority
 
 import (
@@ -18,33 +17,23 @@ import (
 )
 
 const (
-	// FailoverTimeout is how long a child may take to connect before the next
-	// one is tried as well (gRFC A56).
+	// FailoverTimeout is how long a child may take to connect before the next one is tried as
+	// well (gRFC A56).
 	FailoverTimeout = 10 * time.Second
-	// RetentionTime is how long a child that is not needed keeps its
-	// connections (gRFC A56).
+	// RetentionTime is how long a child that is not needed keeps its connections (gRFC A56).
 	RetentionTime = 15 * time.Minute
-	// MaxRemoved is how many children that the configuration no longer names
-	// are kept for RetentionTime; the one removed first goes first. gRFC A56
-	// sets no bound, which would let a control plane that renames its
-	// localities all the time fill the client with connections. With one child
-	// kept beside the one in use, an endpoint has two.
+	// MaxRemoved is how many children that were removed from the configuration are kept for
+	// RetentionTime, the latest ones. gRFC A56 sets no bound, so that a control plane that
+	// keeps renaming localities would fill the client with connections.
 	MaxRemoved = 1
 )
 
 var errEmpty = errors.New("no priority is configured")
 
-// Child is the policy of one priority, configured with a C.
-type Child[C any] interface {
-	tree.Policy
-	Update(C)
-}
-
 // Entry is one priority.
 type Entry[C any] struct {
-	// Name identifies the child. A child keeps its connections when its name
-	// moves from one priority to another. The names of one configuration
-	// differ.
+	// Name identifies the child, which keeps its connections when its name moves to another
+	// priority. Names are unique within a configuration.
 	Name   string
 	Config C
 }
@@ -52,29 +41,29 @@ type Entry[C any] struct {
 // Policy chooses among children configured with a C.
 type Policy[C any] struct {
 	env     *tree.Env
-	build   func(name string, changed func()) Child[C]
+	build   func(name string, changed func()) tree.Configured[C]
 	changed func()
 
 	entries []Entry[C]
-	// index has the places of the entries by their names, order the children of the
-	// entries; nil for those whose turn has not come. children has all, also those that
-	// the configuration no longer names.
+	// index has the places of the entries by name. order has the children of the entries, nil
+	// for those not needed yet. children also has those that were removed from the
+	// configuration.
 	index    map[string]int
 	order    []*child[C]
 	children map[string]*child[C]
-	// current is the child whose state is the Policy's; nil if there is none.
+	// current is the child whose state is the Policy's, or nil.
 	current *child[C]
-	// removals numbers the removals of children, see child.removal.
+	// removals counts the removals of children, see child.removal.
 	removals int
 }
 
-// New returns a Policy without priorities, which fails RPCs until Update. build
-// creates the child of a name.
-func New[C any](env *tree.Env, build func(name string, changed func()) Child[C], changed func()) *Policy[C] {
+// New returns a Policy without priorities, which fails RPCs until Update. build creates the
+// child of a name.
+func New[C any](env *tree.Env, build func(name string, changed func()) tree.Configured[C], changed func()) *Policy[C] {
 	return &Policy[C]{env: env, build: build, changed: changed, children: make(map[string]*child[C])}
 }
 
-// Update makes the priorities those of entries, the most preferred first.
+// Update sets the priorities, in order of preference.
 func (p *Policy[C]) Update(entries []Entry[C]) {
 	p.entries, p.order = entries, make([]*child[C], len(entries))
 	p.index = make(map[string]int, len(entries))
@@ -95,12 +84,12 @@ func (p *Policy[C]) Update(entries []Entry[C]) {
 	if c := p.current; c != nil && !p.names(c) && c.removal == 0 {
 		p.remove(c) // Last, as it is the one to keep.
 	}
-	// Before children are created, which may take up the connections.
+	// Before children are created, which may reuse the connections.
 	p.evict()
 	p.choose()
 }
 
-// Refresh gives some of the priorities another configuration.
+// Refresh replaces the configuration of some priorities.
 func (p *Policy[C]) Refresh(changed []Entry[C]) {
 	for _, e := range changed {
 		i, ok := p.index[e.Name]
@@ -153,8 +142,8 @@ func (p *Policy[C]) Close() {
 	p.entries, p.index, p.order, p.current = nil, nil, nil, nil
 }
 
-// childChanged is the news of one child. It is news of the Policy only if it
-// changes which child is chosen, or comes from that one.
+// childChanged passes a change of a child on only if another child is chosen, or if the child
+// is the chosen one.
 func (p *Policy[C]) childChanged(c *child[C]) {
 	p.observe(c)
 	p.reconsider(c)
@@ -168,8 +157,7 @@ func (p *Policy[C]) reconsider(c *child[C]) {
 	}
 }
 
-// choose is gRFC A56, "Algorithm for Choosing a Priority". It gives the same
-// result however often it runs.
+// choose is gRFC A56, "Algorithm for Choosing a Priority". It is idempotent.
 func (p *Policy[C]) choose() {
 	for i, c := range p.order {
 		if c == nil {
@@ -190,7 +178,7 @@ func (p *Policy[C]) choose() {
 	p.current = p.lastResort()
 }
 
-// lastResort is the first child that is still connecting, else the last one.
+// lastResort is the first child that is still connecting, or else the last one.
 func (p *Policy[C]) lastResort() *child[C] {
 	var c *child[C]
 	for _, c = range p.order {
@@ -209,8 +197,7 @@ func (p *Policy[C]) deactivateFrom(first int) {
 	}
 }
 
-// evict destroys the children that were removed longest ago while there are
-// more than MaxRemoved of them.
+// evict destroys the children that were removed first, down to MaxRemoved.
 func (p *Policy[C]) evict() {
 	for {
 		var oldest *child[C]

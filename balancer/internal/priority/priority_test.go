@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/priority"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
@@ -58,6 +59,7 @@ func (c *fakeChild) ExitIdle() { c.idleExits++ }
 func (c *fakeChild) Close()    { c.f.closed = append(c.f.closed, c.name); delete(c.f.children, c.name) }
 
 type fixture struct {
+	t        testing.TB
 	loop     *tree.Loop
 	policy   *priority.Policy[string]
 	children map[string]*fakeChild
@@ -68,18 +70,26 @@ type fixture struct {
 	changes int
 }
 
-func newFixture() *fixture {
+// newFixture closes the policy at the end of the test. Nothing may outlive that: the
+// bubble would not end.
+func newFixture(t testing.TB) *fixture {
 	f := &fixture{
+		t:        t,
 		loop:     tree.NewLoop(func() {}),
 		children: make(map[string]*fakeChild),
 		initial:  make(map[string]connectivity.State),
 	}
-	build := func(_ string, changed func()) priority.Child[string] {
+	build := func(_ string, changed func()) tree.Configured[string] {
 		return &fakeChild{f: f, state: connecting, changed: changed}
 	}
 	f.policy = priority.New(&tree.Env{Loop: f.loop}, build, func() { f.changes++ })
+	t.Cleanup(f.close)
 	return f
 }
+
+func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
+
+func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
 func (f *fixture) update(names ...string) {
 	f.loop.Do(func() {
@@ -101,14 +111,14 @@ func (f *fixture) set(name string, s connectivity.State) {
 }
 
 // expect checks which child is in use, in which state, and which exist.
-func (f *fixture) expect(t *testing.T, when, current string, state connectivity.State, exist ...string) {
-	t.Helper()
+func (f *fixture) expect(when, current string, state connectivity.State, exist ...string) {
+	f.t.Helper()
 	synctest.Wait()
 	f.loop.Do(func() {
 		s := f.policy.State()
 		_, err := s.Picker.Pick(balancer.PickInfo{})
 		if err.Error() != current || s.ConnectivityState != state {
-			t.Errorf("%s: %q is in use, in state %v; want %q, in state %v",
+			f.t.Errorf("%s: %q is in use, in state %v; want %q, in state %v",
 				when, err, s.ConnectivityState, current, state)
 		}
 		var have []string
@@ -117,12 +127,11 @@ func (f *fixture) expect(t *testing.T, when, current string, state connectivity.
 		}
 		slices.Sort(have)
 		if diff := cmp.Diff(exist, have); diff != "" {
-			t.Errorf("%s: children that exist (-want +got):\n%s", when, diff)
+			f.t.Errorf("%s: children that exist (-want +got):\n%s", when, diff)
 		}
 	})
 }
 
-// close also checks that nothing outlives Close: the bubble would not end.
 func (f *fixture) close() { f.loop.Do(f.policy.Close) }
 
 // step is something that happens, and what is in use after it.
@@ -246,35 +255,27 @@ func TestPriority(t *testing.T) {
 			{when: "15 min later", wait: 15*time.Minute + time.Second, current: "b", state: ready, exist: []string{"b"}},
 		}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture()
-				defer f.close()
-				f.initial = tc.initial
-				for _, s := range tc.steps {
-					switch {
-					case s.child != "":
-						f.set(s.child, s.reports)
-					case s.names != nil:
-						f.update(s.names...)
-					default:
-						time.Sleep(s.wait)
-					}
-					f.expect(t, s.when, s.current, s.state, s.exist...)
+		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
+			f.initial = tc.initial
+			for _, s := range tc.steps {
+				switch {
+				case s.child != "":
+					f.set(s.child, s.reports)
+				case s.names != nil:
+					f.update(s.names...)
+				default:
+					time.Sleep(s.wait)
 				}
-			})
-		})
+				f.expect(s.when, s.current, s.state, s.exist...)
+			}
+		}))
 	}
 }
 
 // gRFC A56, "Configuration Updates": existing children are updated, also those
 // that are not in use; others are not created.
 func TestUpdateReachesExistingChildren(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update("a", "b", "c")
 		f.set("a", failed)
 		f.set("b", ready)
@@ -290,10 +291,7 @@ func TestUpdateReachesExistingChildren(t *testing.T) {
 }
 
 func TestNewsOfAChildNotInUseIsNoNews(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update("a", "b")
 		f.set("a", failed)
 		f.set("a", ready)
@@ -311,10 +309,7 @@ func TestNewsOfAChildNotInUseIsNoNews(t *testing.T) {
 }
 
 func TestExitIdleLeavesDeactivatedChildrenAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update("a", "b")
 		f.set("a", failed)
 		f.set("a", idle)
@@ -326,10 +321,7 @@ func TestExitIdleLeavesDeactivatedChildrenAlone(t *testing.T) {
 }
 
 func TestRemovedChildrenAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		for i := range 100 {
 			name := fmt.Sprint("p", i)
 			f.initial[name] = ready
@@ -340,15 +332,12 @@ func TestRemovedChildrenAreBounded(t *testing.T) {
 			want = append(want, fmt.Sprint("p", i))
 		}
 		slices.Sort(want)
-		f.expect(t, "after 100 renamings", "p99", ready, want...)
+		f.expect("after 100 renamings", "p99", ready, want...)
 	})
 }
 
 func TestChildThatCameBackIsNotCountedAsRemoved(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.initial["kept"] = failed
 		f.update("kept", "p")
 		f.update("p")
@@ -364,9 +353,7 @@ func TestChildThatCameBackIsNotCountedAsRemoved(t *testing.T) {
 }
 
 func TestCloseEndsChildrenAndTimers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update("a", "b")
 		f.set("a", failed) // b's failover timer runs
 		f.set("a", ready)  // and b's retention timer
@@ -382,10 +369,7 @@ func TestCloseEndsChildrenAndTimers(t *testing.T) {
 
 // A child whose turn has not come costs nothing when its configuration changes.
 func TestRefreshReachesOnlyWhatIsThere(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.initial["a"], f.initial["b"] = ready, ready
 		f.update("a", "b", "c")
 		f.loop.Do(func() {

@@ -9,10 +9,9 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/shard"
 )
 
-// picker has the endpoints that it picks from, in blocks of the same size, the last of
-// which may have fewer. It is immutable, and what is made from it shares the blocks that
-// are the same. The states of the endpoints are not: an RPC that is given one that is
-// not connected any more waits for the next picker.
+// picker has the endpoints to pick from, in blocks of equal size, except for the last one. It
+// is immutable, and shares unchanged blocks with pickers made from it. An RPC that gets an
+// endpoint that is not connected any more waits for the next picker.
 type picker struct {
 	blocks [][]*shard.Member
 	n      int
@@ -27,7 +26,7 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 
 func (p picker) at(i int) *shard.Member { return p.blocks[i/blockSize][i%blockSize] }
 
-// with returns p with the i-th entry another one; i is at most n.
+// with returns p with another i-th entry; i is at most n.
 func (p picker) with(i int, entry *shard.Member) picker {
 	blocks := slices.Clone(p.blocks)
 	if i/blockSize == len(blocks) {

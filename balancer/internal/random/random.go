@@ -1,5 +1,5 @@
-// Package random picks any endpoint that is connected, each as likely as the
-// others (Envoy's RANDOM). Weights of endpoints mean nothing to it.
+// Package random picks any connected endpoint, all with the same probability (Envoy's RANDOM).
+// It ignores weights.
 //
 // It works on the tree's loop and keeps all endpoints connected.
 package random
@@ -16,8 +16,7 @@ import (
 
 var errEmpty = errors.New("there is no usable endpoint")
 
-// Policy picks at random. A change of one endpoint costs next to nothing for the
-// others.
+// Policy picks at random. A change of one endpoint costs next to nothing for the others.
 type Policy struct {
 	changed func()
 	set     *shard.Set
@@ -26,7 +25,7 @@ type Policy struct {
 	state         balancer.State
 }
 
-// group has the endpoints that are in one state, and their places in picker.
+// group has the endpoints in one state, and their places in picker.
 type group struct {
 	of     connectivity.State
 	places map[*shard.Member]int
@@ -43,7 +42,7 @@ func New(env *tree.Env, changed func()) *Policy {
 	return p
 }
 
-// Update makes the endpoints those to pick from. There is no configuration.
+// Update sets the endpoints. There is no configuration.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, _ string) {
 	p.set.Update(endpoints)
 	for _, g := range []*group{&p.ready, &p.failed} {
@@ -62,7 +61,7 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, _ string) {
 // State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle implements tree.Policy. No endpoint is left idle anyway.
+// ExitIdle implements tree.Policy. No endpoint stays idle.
 func (p *Policy) ExitIdle() {}
 
 // Close implements tree.Policy.
@@ -74,7 +73,7 @@ func (p *Policy) memberChanged(m *shard.Member) {
 	p.changed()
 }
 
-// sort puts an endpoint where it belongs by its state, and connects one that is idle.
+// sort moves an endpoint to the group of its state, and connects it if it is idle.
 func (p *Policy) sort(m *shard.Member) {
 	if m.Index() < 0 {
 		return
@@ -86,7 +85,7 @@ func (p *Policy) sort(m *shard.Member) {
 	p.failed.sort(m)
 }
 
-// refresh makes the state that of the endpoints together.
+// refresh computes the state from those of the endpoints.
 func (p *Policy) refresh() {
 	switch members := len(p.set.Members()); {
 	case members == 0:
@@ -109,7 +108,7 @@ func (g *group) sort(m *shard.Member) {
 	}
 }
 
-// remove puts the last one in the place of m, if that is in g.
+// remove moves the last entry to the place of m, if m is in g.
 func (g *group) remove(m *shard.Member) {
 	place, in := g.places[m]
 	if !in {

@@ -14,25 +14,24 @@ import (
 	"github.com/dynxds/dynxds/internal/decision"
 )
 
-// errNoHash ends the pick of an RPC that the interceptors have not seen.
+// errNoHash is for RPCs that did not pass the interceptors.
 var errNoHash = errors.New("the RPC has no hash: it did not go through the dynxds interceptors")
 
-// picker is immutable. The states of the endpoints that it leads to are not: one that
-// changes does not make another picker.
+// picker is immutable. The states of the endpoints are not: their changes do not need a new
+// picker.
 type picker struct {
 	ring    ring
 	members []*shard.Member
 	// header is the header to hash, or empty.
 	header string
-	// connecting says whether an endpoint is CONNECTING.
+	// connecting reports whether an endpoint is CONNECTING.
 	connecting func() bool
-	// connect has an endpoint connected. It does not wait.
+	// connect requests a connection to an endpoint. It does not block.
 	connect func(*shard.Member)
 }
 
-// Pick goes to the first endpoint from the hash on that is READY or may become
-// so (gRFC A61, "Ring Hash"). It takes no lock and, unless it is a header that
-// is hashed, allocates nothing.
+// Pick picks the first endpoint, from the hash on, that is READY or may become READY (gRFC A61,
+// "Ring Hash"). It takes no lock, and allocates nothing unless it has to hash a header.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.header != "" {
 		hash, ok := p.hashHeader(info)
@@ -65,8 +64,8 @@ func (p *picker) pick(info balancer.PickInfo, hash uint64) (balancer.PickResult,
 	return p.members[p.at(first)].State().Picker.Pick(info)
 }
 
-// pickRandom is for RPCs without the header. It prefers what is READY and has
-// at most one endpoint connected (gRFC A76).
+// pickRandom is for RPCs without the header. It prefers READY endpoints and requests at most
+// one connection (gRFC A76).
 func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error) {
 	first := p.ring.find(rand.Uint64())
 	asked := p.connecting()
@@ -86,17 +85,17 @@ func (p *picker) pickRandom(info balancer.PickInfo) (balancer.PickResult, error)
 	return p.members[p.at(first)].State().Picker.Pick(info)
 }
 
-// at returns the endpoint of the i-th entry, counted round and round.
+// at returns the endpoint of the i-th entry, modulo the length of the ring.
 func (p *picker) at(i int) int { return p.ring[i%len(p.ring)].endpoint }
 
 func (p *picker) ask(endpoint int) {
 	m := p.members[endpoint]
-	if !m.Asked.Load() && m.Asked.CompareAndSwap(false, true) {
+	if !m.Requested.Load() && m.Requested.CompareAndSwap(false, true) {
 		p.connect(m)
 	}
 }
 
-// hashHeader is false if the RPC has no such header with a value.
+// hashHeader returns false if the RPC has no such header, or only empty values.
 func (p *picker) hashHeader(info balancer.PickInfo) (uint64, bool) {
 	md, _ := metadata.FromOutgoingContext(info.Ctx)
 	value := strings.Join(md.Get(p.header), ",")

@@ -11,27 +11,25 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// ring is a ketama ring: each endpoint has entries on it in proportion to its
-// weight, at the hashes of "key_0", "key_1" and so on. It is immutable and the
-// same for the same endpoints in any order and in any process, also of other
-// gRPC languages.
+// ring is a ketama ring: each endpoint has entries in proportion to its weight, at the hashes
+// of "key_0", "key_1" and so on. It is immutable, and the same for the same endpoints in any
+// order, in any process, and in gRPC of any language.
 //
-// When an endpoint goes, the hashes next to its entries go to other endpoints.
-// Others stay, as long as the number of entries of each other endpoint does.
+// When an endpoint is removed, its hashes go to other endpoints. The other hashes stay where
+// they are, as long as the other endpoints keep their numbers of entries.
 type ring []entry
 
-// entry sends the hashes up to hash to an endpoint, given by its index.
+// entry maps the hashes up to hash to an endpoint, by its index.
 type entry struct {
 	hash     uint64
 	endpoint int
 }
 
-// is reports whether r and o are one ring. It does not compare the entries.
+// is reports whether r and o are the same ring. It does not compare the entries.
 func (r ring) is(o ring) bool { return len(r) == len(o) && (len(r) == 0 || &r[0] == &o[0]) }
 
-// newRing lays out endpoints, of which there is at least one. The size is what
-// gives the endpoint of least weight a whole number of entries, within the
-// bounds of c (gRFC A42).
+// newRing returns the ring of at least one endpoint. Its size gives the endpoint of least
+// weight a whole number of entries, within the bounds of c (gRFC A42).
 func newRing(endpoints []xdsresource.Endpoint, c xdsresource.RingHash) ring {
 	var total, least float64
 	for i := range endpoints {

@@ -1,9 +1,8 @@
-// Package ringhash picks endpoints by the hash of the RPC, so that RPCs with
-// the same hash go to the same endpoint (gRFC A42, A61, A76).
+// Package ringhash picks endpoints by the hash of the RPC, so that RPCs with the same hash go
+// to the same endpoint (gRFCs A42, A61, A76).
 //
-// It does not compute the hash: the Decision of the RPC has it. It works on the
-// tree's loop and connects to an endpoint only when an RPC is for it, or when
-// others have failed.
+// The hash comes from the Decision of the RPC. The package works on the tree's loop, and
+// connects to an endpoint only when an RPC needs it or others have failed.
 package ringhash
 
 import (
@@ -43,8 +42,8 @@ func New(env *tree.Env, changed func()) *Policy {
 	return p
 }
 
-// Update makes the endpoints those of the ring. config is in the form of
-// xdsresource.ParseRingHash. The same as before leave the ring as it is.
+// Update sets the endpoints, and the configuration as xdsresource.ParseRingHash reads it. If
+// both are unchanged, so is the ring.
 func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 	p.set.Update(endpoints)
 	members := slices.Clone(p.set.Members())
@@ -70,8 +69,8 @@ func (p *Policy) Update(endpoints []xdsresource.Endpoint, config string) {
 // State implements tree.Policy.
 func (p *Policy) State() balancer.State { return p.state }
 
-// ExitIdle connects an endpoint if none is connected or about to be: it does
-// for a policy above that wants to know whether the ring works.
+// ExitIdle connects one endpoint if none is connected or connecting, for a policy above that
+// has to find out whether the ring works.
 func (p *Policy) ExitIdle() {
 	if p.state.ConnectivityState == connectivity.Idle {
 		p.connectOne()
@@ -87,7 +86,7 @@ func (p *Policy) memberChanged(*shard.Member) {
 	p.changed()
 }
 
-// refresh makes the state that of the endpoints together.
+// refresh computes the state from those of the endpoints.
 func (p *Policy) refresh() {
 	switch {
 	case p.configErr != nil:
@@ -99,8 +98,8 @@ func (p *Policy) refresh() {
 	}
 	s := p.aggregate()
 	if s == connectivity.Connecting || s == connectivity.TransientFailure {
-		// Nobody may be picking, if a priority above has given up on the ring;
-		// it must find out by itself when it works again (gRFC A61).
+		// If a priority above has given up on the ring there may be no picks. The ring has to
+		// find out by itself that it works again (gRFC A61).
 		p.connectOne()
 	}
 	p.state = balancer.State{ConnectivityState: s, Picker: p.picker}
@@ -137,16 +136,13 @@ func (p *Policy) connectOne() {
 func (p *Policy) newPicker(members []*shard.Member) *picker {
 	return &picker{
 		ring: p.ring, members: members, header: p.config.RequestHashHeader, connecting: p.set.Connecting,
-		connect: func(m *shard.Member) {
-			// From a goroutine, as the loop's queue has a lock and a pick takes none.
-			go p.env.Loop.Post(func() { p.connect(m) })
-		},
+		connect: func(m *shard.Member) { p.env.Loop.PostFromPick(func() { p.connect(m) }) },
 	}
 }
 
-// connect is what a pick asked for, maybe a while ago.
+// connect is called for a pick, perhaps some time after it.
 func (p *Policy) connect(m *shard.Member) {
-	m.Asked.Store(false)
+	m.Requested.Store(false)
 	if m.Index() < 0 || m.State().ConnectivityState != connectivity.Idle {
 		return
 	}

@@ -1,19 +1,18 @@
-// Package shard keeps one pick_first for each endpoint (gRFC A61), for policies
-// that pick among endpoints themselves.
+// Package shard has one pick_first for each endpoint (gRFC A61), for policies that pick among
+// endpoints themselves.
 //
-// It picks nothing, and connects to an endpoint only when its policy asks. It
-// works on the tree's loop, but for what pickers read of a Member. A change of one
-// endpoint costs the same however many there are.
+// It picks nothing, and connects to an endpoint only when its policy asks for that. It works on
+// the tree's loop, except for what pickers read of a Member. A change of one endpoint costs the
+// same however many others there are.
 package shard
 
 import (
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -21,7 +20,7 @@ import (
 
 const pickFirst = "pick_first"
 
-// Set is the usable endpoints of a policy.
+// Set has the usable endpoints of a policy.
 type Set struct {
 	env     *tree.Env
 	changed func(*Member)
@@ -30,41 +29,41 @@ type Set struct {
 	count   [connectivity.Shutdown]int
 	// connecting is the number of members that are CONNECTING, for pickers.
 	connecting atomic.Int32
-	// idleFrom: no member before it is IDLE.
+	// Members before idleFrom are not IDLE.
 	idleFrom int
 }
 
 // Member is one endpoint.
 type Member struct {
-	// Asked is for pickers: one that asks for a connection sets it until that is dealt
-	// with.
-	Asked atomic.Bool
+	// Requested is for pickers: the one that asks for a connection sets it, until that has been
+	// dealt with.
+	Requested atomic.Bool
 
 	set      *Set
 	endpoint xdsresource.Endpoint
 	leaf     *leaf.Policy // nil until Connect
 	index    int          // in Set.order; gone: -1
-	// seen is the state as it is counted, and as pickers see it.
+	// seen is the state that is counted, and that pickers see.
 	seen atomic.Pointer[balancer.State]
 }
 
 // idle is the state of a member before Connect.
 var idle = tree.Waiting(connectivity.Idle)
 
-// New returns a Set without endpoints. changed is called when the state of a
-// Member is another one.
+// New returns a Set without endpoints. changed is called when the state of a Member has
+// changed.
 func New(env *tree.Env, changed func(*Member)) *Set {
 	return &Set{env: env, changed: changed, members: make(map[string]*Member)}
 }
 
-// Update makes the members those of endpoints that are usable. Endpoints with
-// the same addresses as before keep their connection.
-func (s *Set) Update(endpoints []xdsresource.Endpoint) {
+// Update makes the usable endpoints among all the members. Endpoints with the same addresses as
+// before keep their connections.
+func (s *Set) Update(all []xdsresource.Endpoint) {
 	before := s.members
-	s.members = make(map[string]*Member, len(endpoints))
+	s.members = make(map[string]*Member, len(all))
 	s.order = s.order[:0:0]
-	for _, e := range endpoints {
-		key := keyOf(e)
+	for _, e := range all {
+		key := endpoints.Key(&e)
 		if _, twice := s.members[key]; twice || !e.Health.Usable() {
 			continue
 		}
@@ -111,24 +110,13 @@ func (s *Set) observe(m *Member) {
 	}
 }
 
-// keyOf identifies an endpoint by its addresses, in whatever order (gRFC A61,
-// "Address List Updates in Petiole Policies").
-func keyOf(e xdsresource.Endpoint) string {
-	if len(e.Additional) == 0 {
-		return e.Address
-	}
-	addresses := append([]string{e.Address}, e.Additional...)
-	slices.Sort(addresses)
-	return strings.Join(addresses, " ")
-}
-
 // Members returns the members in the order of the endpoints.
 func (s *Set) Members() []*Member { return s.order }
 
 // Count returns the number of members in each state.
 func (s *Set) Count() [connectivity.Shutdown]int { return s.count }
 
-// Connecting reports whether a member is CONNECTING. It may be called from anywhere.
+// Connecting reports whether a member is CONNECTING. It is safe for concurrent use.
 func (s *Set) Connecting() bool { return s.connecting.Load() > 0 }
 
 // FirstIdle returns the first member that is IDLE, or nil.
@@ -152,12 +140,11 @@ func (s *Set) Close() {
 // Endpoint returns the member's endpoint.
 func (m *Member) Endpoint() xdsresource.Endpoint { return m.endpoint }
 
-// State returns the state of the connection. It is IDLE before Connect. It may be
-// called from anywhere.
+// State returns the state of the connection, IDLE before Connect. It is safe for concurrent
+// use.
 func (m *Member) State() balancer.State { return *m.seen.Load() }
 
-// Index returns the place of the member among Members; below 0: it is not one any
-// more.
+// Index returns the place of the member among Members; it is negative after its removal.
 func (m *Member) Index() int { return m.index }
 
 // Connect connects an idle member.

@@ -12,34 +12,32 @@ import (
 
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/balancer/internal/shard"
-	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture is a Set over a fake network, in a synctest bubble.
+// fixture is a Set over a fake network.
 type fixture struct {
-	t       *testing.T
-	network *lbtest.Network
-	cc      *lbtest.ClientConn
-	loop    *tree.Loop
+	*lbtest.Bed
 	set     *shard.Set
 	changes int
 }
 
-func newFixture(t *testing.T) *fixture {
-	f := &fixture{t: t, network: lbtest.NewNetwork(), loop: tree.NewLoop(func() {})}
-	f.cc = lbtest.NewClientConn(f.network)
-	f.set = shard.New(lbtest.NewEnv(f.loop, f.cc), func(*shard.Member) { f.changes++ })
+func newFixture(t testing.TB) *fixture {
+	f := &fixture{Bed: lbtest.NewBed(t)}
+	f.set = shard.New(f.Env, func(*shard.Member) { f.changes++ })
+	t.Cleanup(func() { f.Loop.Do(f.set.Close) })
 	return f
 }
 
-func (f *fixture) close() { f.on(f.set.Close) }
+func test(t *testing.T, run func(*testing.T, *fixture)) { subtest(run)(t) }
+
+func subtest(run func(*testing.T, *fixture)) func(*testing.T) { return lbtest.Subtest(newFixture, run) }
 
 // on runs fn on the loop, and waits for what follows from it.
 func (f *fixture) on(fn func()) {
-	f.loop.Do(fn)
+	f.Loop.Do(fn)
 	synctest.Wait()
 }
 
@@ -60,44 +58,34 @@ func at(addrs ...string) xdsresource.Endpoint {
 }
 
 func (f *fixture) expectMembers(when string, want ...string) {
-	f.t.Helper()
+	f.T.Helper()
 	got := []string{}
 	for _, m := range f.set.Members() {
 		got = append(got, m.Endpoint().Address+" "+m.State().ConnectivityState.String())
 	}
 	if diff := cmp.Diff(append([]string{}, want...), got); diff != "" {
-		f.t.Errorf("%s: members (-want +got):\n%s", when, diff)
-	}
-}
-
-func (f *fixture) expectOpen(when string, want ...string) {
-	f.t.Helper()
-	if diff := cmp.Diff(append([]string{}, want...), f.cc.Open()); diff != "" {
-		f.t.Errorf("%s: open connections (-want +got):\n%s", when, diff)
+		f.T.Errorf("%s: members (-want +got):\n%s", when, diff)
 	}
 }
 
 // subConn is the connection of the only member.
 func (f *fixture) subConn() *lbtest.SubConn {
-	f.t.Helper()
+	f.T.Helper()
 	result, err := f.set.Members()[0].State().Picker.Pick(balancer.PickInfo{})
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	return lbtest.Picked(result)
 }
 
 func TestMembersConnectOnlyWhenAsked(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(at("b:1"), at("a:1"))
 		f.expectMembers("before", "b:1 IDLE", "a:1 IDLE")
-		f.expectOpen("before")
+		f.ExpectOpen("before")
 		f.on(f.set.Members()[1].Connect)
 		f.expectMembers("after Connect", "b:1 IDLE", "a:1 READY")
-		f.expectOpen("after Connect", "a:1")
+		f.ExpectOpen("after Connect", "a:1")
 		if f.changes == 0 {
 			t.Error("the policy was not told")
 		}
@@ -106,10 +94,7 @@ func TestMembersConnectOnlyWhenAsked(t *testing.T) {
 
 // gRFC A27: endpoints that are neither HEALTHY nor UNKNOWN get no RPCs.
 func TestOnlyUsableEndpointsAreMembers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
+	test(t, func(t *testing.T, f *fixture) {
 		sick := at("sick:1")
 		sick.Health = xdsresource.HealthUnhealthy
 		f.update(sick, at("a:1"), at("a:1"))
@@ -118,7 +103,7 @@ func TestOnlyUsableEndpointsAreMembers(t *testing.T) {
 		sick.Address = "a:1"
 		f.update(sick)
 		f.expectMembers("the last one is sick")
-		f.expectOpen("the last one is sick")
+		f.ExpectOpen("the last one is sick")
 	})
 }
 
@@ -137,38 +122,30 @@ func TestEndpointsKeepTheirConnections(t *testing.T) {
 		{"one address less (gRFC A61)", at("a:1"), false},
 		{"one address more (gRFC A61)", at("a:1", "b:1", "c:1"), false},
 	} {
-		t.Run(tc.given, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				defer f.close()
-				f.update(at("a:1", "b:1"))
-				f.connectAll()
-				before := f.subConn()
-				f.update(tc.endpoint)
-				if got := f.set.Members()[0].Endpoint(); !got.Equal(tc.endpoint) {
-					t.Errorf("the member's endpoint is %+v, want %+v", got, tc.endpoint)
-				}
-				if !tc.kept {
-					f.expectMembers("a new endpoint", tc.endpoint.Address+" IDLE")
-					f.expectOpen("a new endpoint")
-					return
-				}
-				if f.subConn() != before {
-					t.Error("the endpoint was connected anew")
-				}
-			})
-		})
+		t.Run(tc.given, subtest(func(t *testing.T, f *fixture) {
+			f.update(at("a:1", "b:1"))
+			f.connectAll()
+			before := f.subConn()
+			f.update(tc.endpoint)
+			if got := f.set.Members()[0].Endpoint(); !got.Equal(tc.endpoint) {
+				t.Errorf("the member's endpoint is %+v, want %+v", got, tc.endpoint)
+			}
+			if !tc.kept {
+				f.expectMembers("a new endpoint", tc.endpoint.Address+" IDLE")
+				f.ExpectOpen("a new endpoint")
+				return
+			}
+			if f.subConn() != before {
+				t.Error("the endpoint was connected anew")
+			}
+		}))
 	}
 }
 
 func TestCountOfMembersByState(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
-		f.network.Set("silent:1", lbtest.Silent)
-		f.network.Set("refused:1", lbtest.Refused)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("silent:1", lbtest.Silent)
+		f.Network.Set("refused:1", lbtest.Refused)
 		f.update(at("a:1"), at("b:1"), at("silent:1"), at("refused:1"))
 		f.connectAll()
 		f.on(func() {
@@ -185,20 +162,17 @@ func TestCountOfMembersByState(t *testing.T) {
 // A member is connected at any of its addresses, and connects again when it is
 // asked to.
 func TestMemberWithSeveralAddresses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		defer f.close()
-		f.network.Set("a:1", lbtest.Refused)
+	test(t, func(t *testing.T, f *fixture) {
+		f.Network.Set("a:1", lbtest.Refused)
 		f.update(at("a:1", "b:1"))
 		f.connectAll()
 		if got := f.subConn().Addr; got != "b:1" {
 			t.Errorf("connected to %s, want b:1", got)
 		}
-		f.network.Set("b:1", lbtest.Refused)
+		f.Network.Set("b:1", lbtest.Refused)
 		synctest.Wait()
 		f.expectMembers("the connection ended", "a:1 IDLE")
-		f.network.Set("a:1", lbtest.Up)
+		f.Network.Set("a:1", lbtest.Up)
 		time.Sleep(2 * lbtest.Backoff)
 		f.connectAll()
 		if got := f.subConn().Addr; got != "a:1" {
@@ -208,14 +182,12 @@ func TestMemberWithSeveralAddresses(t *testing.T) {
 }
 
 func TestCloseEndsAllConnections(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	test(t, func(t *testing.T, f *fixture) {
 		f.update(at("a:1"), at("b:1"), at("idle:1"))
 		f.on(f.set.Members()[0].Connect)
 		f.on(f.set.Members()[1].Connect)
-		f.close()
-		f.expectOpen("closed")
+		f.on(f.set.Close)
+		f.ExpectOpen("closed")
 		if n := len(f.set.Members()); n != 0 {
 			t.Errorf("%d members are left", n)
 		}

@@ -1,8 +1,7 @@
-// Package switchover replaces a policy by one of another kind without failing
-// the RPCs in between: the old one serves until the new one can.
+// Package switchover replaces a policy by one of another kind without failing RPCs: the old one
+// serves until the new one can.
 //
-// It balances nothing itself. What kind of policy a configuration asks for is
-// its parent's to say.
+// It balances nothing itself. Its parent decides which kind of policy a configuration needs.
 package switchover
 
 import (
@@ -12,47 +11,42 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 )
 
-// Child is a policy configured with a C.
-type Child[C any] interface {
-	tree.Policy
-	Update(C)
-}
-
-// Policy runs the child that the latest configuration asks for, and until that
-// can take RPCs the one before.
+// Policy runs the child for the latest configuration, and until that can serve also the child
+// before it.
 type Policy[C any, K comparable] struct {
 	kind    func(C) K
-	build   func(c C, changed func()) Child[C]
+	build   func(c C, changed func()) tree.Configured[C]
 	changed func()
 
-	serving, coming *child[C, K] // coming is nil but while a child gets ready
+	serving *child[C, K]
+	next    *child[C, K] // nil unless a child gets ready to serve
 }
 
 type child[C any, K comparable] struct {
 	kind   K
-	policy Child[C]
+	policy tree.Configured[C]
 }
 
-// New returns a Policy without child; it must have an Update before State.
-// Configurations of the same kind go to the same child.
-func New[C any, K comparable](kind func(C) K, build func(c C, changed func()) Child[C], changed func()) *Policy[C, K] {
+// New returns a Policy that needs an Update before State is called. Configurations of the same
+// kind go to the same child.
+func New[C any, K comparable](kind func(C) K, build func(c C, changed func()) tree.Configured[C], changed func()) *Policy[C, K] {
 	return &Policy[C, K]{kind: kind, build: build, changed: changed}
 }
 
-// Update takes over a configuration.
+// Update sets the configuration.
 func (p *Policy[C, K]) Update(config C) {
 	kind := p.kind(config)
 	switch {
 	case p.serving == nil:
 		p.serving = p.create(kind, config)
-	case p.coming != nil && p.coming.kind == kind:
-		p.coming.policy.Update(config)
+	case p.next != nil && p.next.kind == kind:
+		p.next.policy.Update(config)
 	case p.serving.kind == kind:
-		p.dropComing()
+		p.dropNext()
 		p.serving.policy.Update(config)
 	default:
-		p.dropComing()
-		p.coming = p.create(kind, config)
+		p.dropNext()
+		p.next = p.create(kind, config)
 	}
 	p.settle()
 }
@@ -64,10 +58,10 @@ func (p *Policy[C, K]) create(kind K, config C) *child[C, K] {
 	return c
 }
 
-func (p *Policy[C, K]) dropComing() {
-	if p.coming != nil {
-		p.coming.policy.Close()
-		p.coming = nil
+func (p *Policy[C, K]) dropNext() {
+	if p.next != nil {
+		p.next.policy.Close()
+		p.next = nil
 	}
 }
 
@@ -79,13 +73,12 @@ func (p *Policy[C, K]) childChanged(c *child[C, K]) {
 	}
 }
 
-// settle puts coming in the place of serving if it takes RPCs, or if serving
-// takes none.
+// settle replaces serving by next if next can serve or serving cannot.
 func (p *Policy[C, K]) settle() {
-	if p.coming == nil {
+	if p.next == nil {
 		return
 	}
-	switch p.coming.policy.State().ConnectivityState {
+	switch p.next.policy.State().ConnectivityState {
 	case connectivity.Ready, connectivity.Idle:
 	default:
 		if p.serving.policy.State().ConnectivityState == connectivity.Ready {
@@ -95,19 +88,19 @@ func (p *Policy[C, K]) settle() {
 	p.Finish()
 }
 
-// Finish puts the child of the last configuration in the place of one that still serves
-// for it, whether it takes RPCs or not.
+// Finish replaces a child that serves for an older configuration, whether or not the new child
+// can serve yet.
 func (p *Policy[C, K]) Finish() {
-	if p.coming == nil {
+	if p.next == nil {
 		return
 	}
 	before := p.serving
-	p.serving, p.coming = p.coming, nil
+	p.serving, p.next = p.next, nil
 	before.policy.Close()
 }
 
 // Switching reports whether a child serves that is not that of the last configuration.
-func (p *Policy[C, K]) Switching() bool { return p.coming != nil }
+func (p *Policy[C, K]) Switching() bool { return p.next != nil }
 
 // State implements tree.Policy.
 func (p *Policy[C, K]) State() balancer.State { return p.serving.policy.State() }
@@ -115,14 +108,14 @@ func (p *Policy[C, K]) State() balancer.State { return p.serving.policy.State() 
 // ExitIdle implements tree.Policy.
 func (p *Policy[C, K]) ExitIdle() {
 	p.serving.policy.ExitIdle()
-	if p.coming != nil {
-		p.coming.policy.ExitIdle()
+	if p.next != nil {
+		p.next.policy.ExitIdle()
 	}
 }
 
 // Close implements tree.Policy.
 func (p *Policy[C, K]) Close() {
-	p.dropComing()
+	p.dropNext()
 	if p.serving != nil {
 		p.serving.policy.Close()
 	}

@@ -41,7 +41,7 @@ type fixture struct {
 
 func newFixture() *fixture {
 	f := &fixture{}
-	build := func(c config, changed func()) switchover.Child[config] {
+	build := func(c config, changed func()) tree.Configured[config] {
 		child := &fake{kind: c.kind, state: connectivity.Connecting, changed: changed}
 		f.built = append(f.built, child)
 		return child

@@ -1,9 +1,8 @@
-// Package traffic counts what the whole process has on its way to each cluster,
-// and what it dropped.
+// Package traffic counts the RPCs of the process that are in flight to each cluster, and those
+// that were dropped.
 //
-// It is for the limit of gRFC A32, which holds for all channels of a process
-// together, and for whoever wants to know what became of RPCs. It limits and
-// drops nothing itself: the pickers of package cluster do, and count here.
+// It is for the limit of gRFC A32, which holds for all channels of a process together, and for
+// diagnostics. It limits and drops nothing: the pickers of package cluster do.
 package traffic
 
 import (
@@ -14,26 +13,25 @@ import (
 	"sync/atomic"
 )
 
-// Key names what is counted together: a cluster with one EDS service (gRFC A32,
-// "Globally shared atomics for outstanding requests").
+// Key identifies what is counted together: a cluster with one EDS service (gRFC A32, "Globally
+// shared atomics for outstanding requests").
 type Key struct{ Cluster, Service string }
 
-// MaxCategories is how many categories of drops of one cluster are counted
-// apart. Further ones are counted together as Others.
+// MaxCategories is how many categories of drops of a cluster are counted separately. The rest
+// is counted as Others.
 const (
 	MaxCategories = 100
 	Others        = "(others)"
 )
 
-// counters holds the Counters that somebody uses or that have RPCs on their
-// way.
+// counters has the Counters that are in use or have RPCs in flight.
 var counters = struct {
 	sync.Mutex
 	byKey map[Key]*Counter
 }{byKey: make(map[Key]*Counter)}
 
-// Counter counts the RPCs of one Key. Start and End are for the RPC path: they
-// take no lock and allocate nothing.
+// Counter counts the RPCs of one Key. Start and End are for the RPC path: they take no lock and
+// allocate nothing.
 type Counter struct {
 	key      Key
 	inFlight atomic.Int64
@@ -60,8 +58,8 @@ func Use(key Key) *Counter {
 // Key returns what c counts.
 func (c *Counter) Key() Key { return c.key }
 
-// Release ends a Use. RPCs that are on their way stay counted: a cluster that
-// goes and comes back has its limit all the time.
+// Release ends a Use. RPCs in flight remain counted, so that the limit also holds for a cluster
+// that is removed and added again.
 func (c *Counter) Release() {
 	counters.Lock()
 	c.users.Add(-1)
@@ -77,9 +75,9 @@ func (c *Counter) collect() {
 	}
 }
 
-// Start counts an RPC as on its way unless there are limit of them already. It
-// never lets more than limit through nor refuses one while there are fewer:
-// adding first and looking afterwards would do the latter.
+// Start counts an RPC as in flight unless limit RPCs are. It neither lets through more than
+// limit nor refuses an RPC while there are fewer, as adding first and checking afterwards
+// would.
 func (c *Counter) Start(limit uint32) bool {
 	for {
 		n := c.inFlight.Load()
@@ -93,14 +91,14 @@ func (c *Counter) Start(limit uint32) bool {
 	}
 }
 
-// End is the end of an RPC for which Start returned true.
+// End ends an RPC for which Start returned true.
 func (c *Counter) End() {
 	if c.inFlight.Add(-1) == 0 && c.users.Load() == 0 {
 		c.collect()
 	}
 }
 
-// Drops returns the count of RPCs dropped for a category, to be added to.
+// Drops returns the count of RPCs dropped for a category.
 func (c *Counter) Drops(category string) *atomic.Uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,11 +117,11 @@ func (c *Counter) Drops(category string) *atomic.Uint64 {
 // Report is what a Counter has counted.
 type Report struct {
 	Key
-	// InFlight is the number of RPCs on their way.
+	// InFlight is the number of RPCs in flight.
 	InFlight int64
-	// Refused is the number of RPCs that the limit kept out.
+	// Refused is the number of RPCs over the limit.
 	Refused uint64
-	// Dropped has the number of RPCs dropped for each category.
+	// Dropped is the number of RPCs dropped for each category.
 	Dropped map[string]uint64
 }
 

@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// Loop runs functions one at a time, in the order in which they were posted.
-// It has a goroutine only while there is something to run.
+// Loop runs functions one at a time, in the order in which they were posted. It has a goroutine
+// only while there is something to run.
 //
-// It exists because of the locks on either side of a balancer. A leaf policy
-// reports its state while it holds locks of its own, and takes the same locks
-// when it is updated; a tree that answered a report by updating a leaf would
-// sooner or later deadlock with it. Posting takes no lock but the queue's, for
-// the length of an append, so it can be done from anywhere; and whatever runs
-// on the loop holds no lock at all, so it can call anything.
+// It is there because of the locks around a balancer. A leaf policy reports its state while it
+// holds its own locks, and needs the same locks when it is updated: a tree that updated a leaf
+// from within a report would deadlock. Post locks only the queue, for the length of an append,
+// and can be called from anywhere; functions on the loop run without any lock, and can call
+// anything.
 type Loop struct {
 	settle func()
 
@@ -32,21 +31,23 @@ const (
 
 type job struct {
 	run func()
-	// done, if not nil, is closed when the job has run or never will.
+	// done, if not nil, is closed when the job has run or will never run.
 	done chan struct{}
 }
 
-// NewLoop returns a Loop that calls settle, on the loop, each time it has
-// worked off what was queued. Whatever a burst of events has in common to do at
-// its end belongs there.
+// NewLoop returns a Loop. settle is called on the loop each time that it has worked off what
+// was queued, to do once what a burst of events has in common.
 func NewLoop(settle func()) *Loop { return &Loop{settle: settle} }
 
-// Post has fn run on the loop, after everything posted before it. It does not
-// wait, and may be called from anywhere. After Close it does nothing.
+// Post runs fn on the loop, after everything posted before. It does not wait, and may be called
+// from anywhere. After Close it does nothing.
 func (l *Loop) Post(fn func()) { l.add(job{run: fn}) }
 
-// Do has fn run on the loop and waits for it. It must not be called on the
-// loop. It reports false, without running fn, once the loop is closed.
+// PostFromPick is Post for picks. It takes no lock, and therefore starts a goroutine.
+func (l *Loop) PostFromPick(fn func()) { go l.Post(fn) }
+
+// Do runs fn on the loop and waits for it. It must not be called on the loop. It returns false,
+// without running fn, if the loop is closed.
 func (l *Loop) Do(fn func()) bool {
 	ran := false
 	done := make(chan struct{})
@@ -75,8 +76,7 @@ func (j job) finish() {
 	}
 }
 
-// Close ends the loop: what is queued is dropped, and so is what is posted
-// later. It is called on the loop.
+// Close ends the loop, and drops what is queued or posted later. It is called on the loop.
 func (l *Loop) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +86,8 @@ func (l *Loop) Close() {
 	l.queue, l.phase = nil, closed
 }
 
-// work settles after as many jobs as were queued when it last settled, not
-// when the queue is empty, so that a steady stream of jobs cannot put it off.
+// work settles after as many jobs as were queued the last time, not when the queue is empty: a
+// steady stream of jobs must not put it off.
 func (l *Loop) work() {
 	for n := l.queued(); n > 0; n = l.queued() {
 		for range n {
@@ -102,8 +102,8 @@ func (l *Loop) work() {
 	}
 }
 
-// queued returns the length of the queue. If that is 0 the loop rests, and the
-// goroutine must end.
+// queued returns the length of the queue. If it is 0 the loop rests, and the goroutine must
+// end.
 func (l *Loop) queued() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,17 +125,16 @@ func (l *Loop) take() (job, bool) {
 	return j, true
 }
 
-// Timer is a function that will run on the loop later. A nil Timer is one that
-// is not pending.
+// Timer runs a function on the loop later. A nil Timer is not pending.
 type Timer struct {
 	timer *time.Timer
-	// stopped is for a timer that fired before Stop but whose function had not
-	// had its turn on the loop. It is touched on the loop only.
+	// stopped is for a timer that fired before Stop but whose function has not run yet. It is
+	// used on the loop.
 	stopped bool
 }
 
-// After has fn run on the loop once d has passed, unless the Timer is stopped.
-// It is called on the loop.
+// After runs fn on the loop once d has passed, unless the Timer is stopped. It is called on the
+// loop.
 func (l *Loop) After(d time.Duration, fn func()) *Timer {
 	t := &Timer{}
 	t.timer = time.AfterFunc(d, func() {
@@ -148,8 +147,7 @@ func (l *Loop) After(d time.Duration, fn func()) *Timer {
 	return t
 }
 
-// Stop sees to it that the function does not run. It is called on the loop and
-// may be called on a nil Timer.
+// Stop cancels the function. It is called on the loop, and may be called on a nil Timer.
 func (t *Timer) Stop() {
 	if t != nil {
 		t.stopped = true

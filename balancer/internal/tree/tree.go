@@ -1,15 +1,12 @@
-// Package tree holds what the policies of one balancer tree share: the loop
-// that every one of them runs on, and the shape they all have.
+// Package tree is what the policies of one balancer tree share: the loop that all of them run
+// on, and their form. It knows no policy.
 //
-// It is not a policy and knows of none. It makes two rules that spare the
-// policies every lock of their own:
+// Two rules spare the policies locks of their own:
 //
-//  1. Everything runs on the Loop. Policies are created, updated, read and
-//     closed there and nowhere else. What arrives from elsewhere (a leaf's new
-//     picker, a timer) is posted to it.
-//  2. News travels up only as an event of its own. A policy never calls the
-//     changed function that it was given from inside a call that its parent
-//     makes; the parent reads State after the call.
+//  1. Everything runs on the Loop. Policies are created, updated, read and closed there only.
+//     What comes from elsewhere, such as a leaf's new picker or a timer, is posted to it.
+//  2. A change travels up as an event of its own. A policy does not call its changed function
+//     during a call by its parent; the parent reads State after the call.
 package tree
 
 import (
@@ -19,31 +16,31 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 )
 
-// Env is what all the policies of one tree have in common.
+// Env is what the policies of a tree have in common.
 type Env struct {
-	// Loop is what the tree runs on.
 	Loop *Loop
-	// ClientConn is the channel. Policies do not call its UpdateState, which is for
-	// the root, and have Conns make SubConns.
+	// ClientConn is the channel. Policies do not call its UpdateState, which is the root's, and
+	// make SubConns by Conns.
 	ClientConn balancer.ClientConn
-	// Conns opens the connections.
-	Conns *conns.Pool
+	Conns      *conns.Pool
 	// TLS has the credentials of clusters that ask for their connections to be secured.
 	TLS *clustertls.Pool
 	// Bundle secures the connections of the cluster that this part of the tree serves. nil:
 	// they have the credentials of the channel.
 	Bundle *clustertls.Bundle
-	// Options are handed to the policies that gRPC's registry builds.
+	// Options are for policies that gRPC's registry builds.
 	Options balancer.BuildOptions
-	// ResolveNow asks for the addresses of endpoints to be looked up again. It
-	// does not wait and may be called from anywhere. nil: nobody looks them up.
+	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and
+	// may be called from any goroutine. It is nil if nothing is looked up.
 	ResolveNow func()
 	// Endpoints has the endpoints of the cluster that this part of the tree serves. It is
 	// nil above the clusters, where nothing connects.
@@ -64,20 +61,25 @@ func (e *Env) Resolve() {
 	}
 }
 
-// Policy is one node of the tree. How it is updated differs from policy to
-// policy; the rest does not. All methods are called on the Loop.
+// Policy is one node of the tree. The policies are updated in different ways; the rest is the
+// same. All methods are called on the Loop.
 type Policy interface {
-	// State is the policy's connectivity and its picker, both as of now. The
-	// picker is never nil.
+	// State is the current connectivity and picker. The picker is never nil.
 	State() balancer.State
-	// ExitIdle asks for connections where there are none.
+	// ExitIdle connects what is idle.
 	ExitIdle()
-	// Close ends every timer, goroutine and SubConn of the policy. Nothing is
-	// called after it.
+	// Close ends all timers, goroutines and SubConns of the policy. No other method is called
+	// after it.
 	Close()
 }
 
-// Waiting is the state of a policy whose RPCs wait for news.
+// Configured is a Policy whose configuration is a C.
+type Configured[C any] interface {
+	Policy
+	Update(C)
+}
+
+// Waiting is the state of a policy whose RPCs wait.
 func Waiting(s connectivity.State) balancer.State {
 	return balancer.State{
 		ConnectivityState: s,
@@ -85,7 +87,7 @@ func Waiting(s connectivity.State) balancer.State {
 	}
 }
 
-// FailingWith is Failing with notes, which are worded when an RPC fails. They may be nil.
+// FailingWith is Failing with notes, which are read when an RPC fails. They may be nil.
 func FailingWith(err error, notes fmt.Stringer) balancer.State {
 	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: noted{err.Error(), notes}}
 }
@@ -101,7 +103,7 @@ func (n noted) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, errors.New(Noted(n.text, n.notes))
 }
 
-// Noted adds notes, which may be nil, to the text of an error, unless it has them.
+// Noted appends notes, which may be nil, to the text of an error that does not have them.
 func Noted(text string, notes fmt.Stringer) string {
 	if notes == nil {
 		return text
@@ -112,9 +114,18 @@ func Noted(text string, notes fmt.Stringer) string {
 	return text
 }
 
-// Failing is the state of a policy that has nothing to offer. Its RPCs fail
-// with err, UNAVAILABLE, unless they wait for ready; err is no status error,
-// as those end even RPCs that wait.
+// Explain puts a prefix and notes around the text of an error of a pick. It makes the code
+// UNAVAILABLE, as no configuration can make an RPC fail with another one (gRFC A54), but
+// keeps the kind of error: a status error ends even RPCs that wait for ready, others do not.
+func Explain(err error, prefix string, notes fmt.Stringer) error {
+	if s, isStatus := status.FromError(err); isStatus {
+		return status.Error(codes.Unavailable, Noted(prefix+s.Message(), notes))
+	}
+	return errors.New(Noted(prefix+err.Error(), notes))
+}
+
+// Failing is the state of a policy that cannot serve. Its RPCs fail with err (UNAVAILABLE)
+// unless they wait for ready. err must not be a status error, as those end even RPCs that wait.
 func Failing(err error) balancer.State {
 	return balancer.State{
 		ConnectivityState: connectivity.TransientFailure,
