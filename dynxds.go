@@ -8,15 +8,16 @@
 //
 // RPCs on the channel are then routed, filtered and balanced as the control
 // plane says. The scheme "dynxds" means the same, for processes that also
-// link gRPC-Go's own xds package. Where there is no bootstrap, or the control
+// link gRPC-Go's own xds package; if that has taken the scheme "xds", one error in
+// gRPC's log says so (docs/bootstrap.md has the ways to choose). Where there is no bootstrap, or the control
 // plane does not know the target, DNS resolves it, but not on channels that leave
 // their security to the control plane (google.golang.org/grpc/credentials/xds).
 // Those send nothing in plaintext to a cluster that asks for more.
 //
 // A program that gives the bootstrap in memory uses DialOptions or NewBuilder.
 // Channels and Dump show what its channels and the clients under them do.
-// RegisterCredentials and SetConstraints add what only the program knows. All
-// functions are safe for concurrent use.
+// RegisterCredentials, RegisterCallCredentials and SetConstraints add what only the
+// program knows. All functions are safe for concurrent use.
 //
 // The package holds no logic. It registers the schemes (package resolver), which
 // brings the load-balancing policies (balancer) and the HTTP filters
@@ -94,9 +95,17 @@ func SetConstraints(constraints dynparam.ByType, opts ...Option) error {
 // RegisterCredentials makes a type of channel credentials known to bootstraps: the
 // channel_creds of a management server may then name it (gRFC A27). Credentials of that
 // type are built for each server whose bootstrap names them. "insecure" and "tls" are
-// known. It is meant for init functions, before the first bootstrap is read, and panics
-// if the type is already registered.
+// known, and "google_default" if the program imports xdsclient/bootstrap/googledefault. It
+// is meant for init functions, before the first bootstrap is read, and panics if the type
+// is already registered.
 func RegisterCredentials(b bootstrap.CredentialsBuilder) { bootstrap.RegisterCredentials(b) }
+
+// RegisterCallCredentials makes a type of call credentials known to bootstraps: the
+// call_creds of a management server may then name it (gRFC A97), and the requests to that
+// server carry them. "jwt_token_file" is known. Otherwise it is like RegisterCredentials.
+func RegisterCallCredentials(b bootstrap.CallCredentialsBuilder) {
+	bootstrap.RegisterCallCredentials(b)
+}
 
 // Mode says where a channel's configuration comes from. Its text is what logs say.
 type Mode = channels.Mode

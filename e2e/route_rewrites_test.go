@@ -101,6 +101,11 @@ var rewritingAuthority = []struct {
 // "rewritten", behind a route.
 func (m *mesh) serveRewritten(route *routepb.Route, backend *testutils.Backend) {
 	m.t.Helper()
+	m.serveRewrittenAs(service, route, backend)
+}
+
+func (m *mesh) serveRewrittenAs(service string, route *routepb.Route, backend *testutils.Backend) {
+	m.t.Helper()
 	endpoints := xdsmsg.SimpleEndpoints("b", backend.Addr())
 	endpoints.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = "rewritten"
 	m.set(append(chain(service, route), xdsmsg.EDSCluster("b", ""), endpoints)...)

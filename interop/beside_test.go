@@ -23,10 +23,11 @@ import (
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
 
-	_ "github.com/dynxds/dynxds"
+	"github.com/dynxds/dynxds"
 	"github.com/dynxds/dynxds/internal/xdsmsg"
 	"github.com/dynxds/dynxds/interop/gocp"
 	"github.com/dynxds/dynxds/interop/load"
+	"github.com/dynxds/dynxds/resolver"
 	"github.com/dynxds/dynxds/testutils"
 )
 
@@ -97,48 +98,74 @@ func TestGRPCGoChannelsPassStraightThrough(t *testing.T) {
 	})
 }
 
-// The schemes of a program that imports both packages, and who resolves each.
-// gRPC-Go has "xds" since Go initializes it after dynxds.
-var resolvedBy = map[string]string{
-	"xds":    grpcUserAgent,
-	"dynxds": "dynxds",
+// lostScheme starts the error that the log has of the first channel that dynxds lost.
+const lostScheme = "dynxds does not serve the channel to"
+
+// The ways of a program that imports both packages to choose who resolves "xds:///". Without
+// a choice gRPC-Go has it, since Go initializes it after dynxds.
+var choices = []struct {
+	child string            // what childVariable says
+	want  map[string]string // the user agent of who resolves each scheme
+	lost  bool              // the log says that dynxds lost the scheme
+}{
+	{bothSchemesChild, map[string]string{"xds": grpcUserAgent, "dynxds": "dynxds"}, true},
+	{dialOnlyChild, map[string]string{}, true},
+	{dialOptionsChild, map[string]string{"xds": "dynxds", "dynxds": "dynxds"}, false},
+	{someDialOptionsChild, map[string]string{"xds": grpcUserAgent, "dynxds": "dynxds"}, true},
+	{registerChild, map[string]string{"xds": "dynxds", "dynxds": "dynxds"}, false},
 }
 
 // TestBothSchemesInOneProcess: given a program that imports both packages and
 // a bootstrap file in the environment, when it dials both schemes, then RPCs
-// succeed on both, each resolved by its own package.
+// succeed on both, each resolved by the package that it has chosen; and one error in the
+// log says so if dynxds has lost "xds".
 //
 // gRPC-Go reads the environment before main, so this is a process of its own.
 func TestBothSchemesInOneProcess(t *testing.T) {
 	t.Parallel()
-	w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue")}
-	snapshot := []proto.Message{xdsmsg.RouteConfig("routes", "*", xdsmsg.PrefixRoute("/", "blue")), cluster("blue", "blue"), w.endpoints("blue", w.blue)}
-	for scheme := range resolvedBy {
-		snapshot = append(snapshot, xdsmsg.DefaultListener(serviceOf(scheme), "routes"))
-	}
-	w.control.Set(t, snapshot...)
-	file := filepath.Join(t.TempDir(), "bootstrap.json")
-	if err := os.WriteFile(file, w.control.Bootstrap(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
-	cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
-	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"="+bothSchemesChild)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	got := map[string]string{}
-	for _, r := range w.control.Requests() {
-		for scheme := range resolvedBy {
-			if r.TypeURL == xdsmsg.ListenerType && slices.Contains(r.Names, serviceOf(scheme)) {
-				got[scheme] = r.Node.GetUserAgentName()
+	for _, choice := range choices {
+		t.Run(choice.child, func(t *testing.T) {
+			t.Parallel()
+			w := &world{control: gocp.Start(t, gocp.AnyNames), blue: testutils.StartBackend(t, "blue")}
+			snapshot := []proto.Message{xdsmsg.RouteConfig("routes", "*", xdsmsg.PrefixRoute("/", "blue")), cluster("blue", "blue"), w.endpoints("blue", w.blue)}
+			for _, scheme := range schemes {
+				snapshot = append(snapshot, xdsmsg.DefaultListener(serviceOf(scheme), "routes"))
 			}
-		}
-	}
-	if diff := cmp.Diff(resolvedBy, got); diff != "" {
-		t.Errorf("who resolved which scheme (-want +got):\n%s", diff)
+			w.control.Set(t, snapshot...)
+			file := filepath.Join(t.TempDir(), "bootstrap.json")
+			if err := os.WriteFile(file, w.control.Bootstrap(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+
+			cmd := exec.CommandContext(testutils.Context(t), os.Args[0])
+			cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP="+file, childVariable+"="+choice.child)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if n := strings.Count(string(out), lostScheme); (n == 1) != choice.lost || n > 1 {
+				t.Errorf("the log says %d times that dynxds lost the scheme, want it: %t\n%s", n, choice.lost, out)
+			}
+			if want := "package google.golang.org/grpc/internal/xds/resolver"; choice.lost && !strings.Contains(string(out), want) {
+				t.Errorf("the log does not name the %s:\n%s", want, out)
+			}
+			got := map[string]string{}
+			for _, r := range w.control.Requests() {
+				for _, scheme := range schemes {
+					if r.TypeURL == xdsmsg.ListenerType && slices.Contains(r.Names, serviceOf(scheme)) {
+						got[scheme] = r.Node.GetUserAgentName()
+					}
+				}
+			}
+			if diff := cmp.Diff(choice.want, got); diff != "" {
+				t.Errorf("who resolved which scheme (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
+
+// schemes are those that the child dials, "xds" twice.
+var schemes = []string{"dynxds", "xds", "xds"}
 
 // serviceOf is the service that the child dials by a scheme.
 func serviceOf(scheme string) string { return "by-" + scheme + ".example.com" }
@@ -146,21 +173,36 @@ func serviceOf(scheme string) string { return "by-" + scheme + ".example.com" }
 // childVariable makes this test's binary another program: that of
 // TestBothSchemesInOneProcess, for example.
 const (
-	childVariable    = "DYNXDS_INTEROP_CHILD"
-	bothSchemesChild = "both schemes"
+	childVariable        = "DYNXDS_INTEROP_CHILD"
+	bothSchemesChild     = "both schemes"
+	dialOnlyChild        = "both schemes without RPCs"
+	dialOptionsChild     = "both schemes with DialOptions"
+	someDialOptionsChild = "both schemes, DialOptions for one"
+	registerChild        = "both schemes with Register"
 )
 
 // child is the program of TestBothSchemesInOneProcess. It returns its exit status.
 func child() int {
+	variant := os.Getenv(childVariable)
+	if variant == registerChild {
+		resolver.Register()
+	}
 	var channels []*grpc.ClientConn
-	for scheme := range resolvedBy {
-		cc, err := grpc.NewClient(scheme+":///"+serviceOf(scheme), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	for _, scheme := range schemes {
+		opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+		if variant == dialOptionsChild || variant == someDialOptionsChild && scheme == "dynxds" {
+			opts = append(opts, dynxds.DialOptions()...)
+		}
+		cc, err := grpc.NewClient(scheme+":///"+serviceOf(scheme), opts...)
 		if err != nil {
 			fmt.Println(err)
 			return 1
 		}
 		defer cc.Close()
 		channels = append(channels, cc)
+	}
+	if variant == dialOnlyChild {
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -172,6 +214,9 @@ func child() int {
 				return 1
 			}
 		}
+	}
+	if variant != bothSchemesChild {
+		return 0
 	}
 	if err := compareCSDS(ctx); err != nil {
 		fmt.Println(err)

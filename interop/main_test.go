@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(childVariable) {
-	case bothSchemesChild:
+	case bothSchemesChild, dialOnlyChild, dialOptionsChild, someDialOptionsChild, registerChild:
 		os.Exit(child())
 	case benchChild:
 		os.Exit(runBenchProgram())

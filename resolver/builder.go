@@ -22,7 +22,7 @@ const (
 	Scheme = "xds"
 	// AliasScheme means the same. It is for a process that also links
 	// gRPC-Go's own xds package, which registers Scheme as well: the one that
-	// Go initializes last gets it.
+	// is registered last gets it, see Register.
 	AliasScheme = "dynxds"
 )
 
@@ -34,11 +34,15 @@ func init() {
 // Register registers both schemes with gRPC, configured by the environment:
 // GRPC_XDS_BOOTSTRAP (a file) or else GRPC_XDS_BOOTSTRAP_CONFIG (its content).
 // The environment is read when a channel needs it, and now and then for a channel that
-// finds no bootstrap there, or a faulty one. Register is for init functions; importing
-// the module's root package calls it.
+// finds no bootstrap there, or a faulty one. Importing the module's root package calls it.
+//
+// Like gRPC's own Register it is for init functions and the start of main. In a process that
+// links gRPC-Go's xds package too, Go may initialize that one later, which then has the
+// scheme "xds"; a call at the start of main takes it back. One error in the log names the
+// first channel that dynxds lost.
 func Register() {
 	for _, b := range Builders(nil) {
-		grpcresolver.Register(b)
+		grpcbridge.Register(b)
 	}
 }
 
@@ -53,6 +57,7 @@ func NewBuilder(bootstrapJSON []byte) (grpcresolver.Builder, error) {
 	if err != nil {
 		return nil, err
 	}
+	grpcbridge.ResolvePerChannel()
 	return &builder{scheme: Scheme, config: func() (*bootstrap.Config, error) { return config, nil }}, nil
 }
 

@@ -8,6 +8,8 @@
 //
 //   - installs the interceptors on every channel with a target of ours
 //     (hook.go), or hands them out for use as dial options;
+//   - registers resolvers, and reports when another package takes their scheme
+//     (scheme.go);
 //   - registers metrics that gRPC-Go's own packages may register as well
 //     (metrics.go);
 //   - finds the *grpc.ClientConn behind a resolver.ClientConn (walk.go);

@@ -47,6 +47,7 @@ type perTarget struct {
 func (p perTarget) DialOptionForTarget(target url.URL) grpc.DialOption {
 	for _, s := range p.schemes {
 		if target.Scheme == s {
+			claimed.dialled(target)
 			i := installedInterceptors()
 			return p.join(
 				grpc.WithChainUnaryInterceptor(installedUnary(i)),
@@ -63,6 +64,7 @@ func (p perTarget) DialOptionForTarget(target url.URL) grpc.DialOption {
 // them. They may be shared by any number of channels, and channels whose
 // resolver is not ours are left alone.
 func DialOptions() []grpc.DialOption {
+	ResolvePerChannel()
 	i := explicitInterceptors()
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(i.unary),

@@ -105,6 +105,8 @@ func (i *interceptors) runner(ctx context.Context, cc *grpc.ClientConn, method s
 			if b.ch == nil {
 				return i.await(ctx, cc, opts)
 			}
+		} else if !bridged(cc) {
+			claimed.used(cc)
 		}
 		slot.Store(b)
 	}

@@ -19,6 +19,12 @@ func Forward(t testing.TB, addr string, to *testutils.Backend) {
 	if err != nil {
 		t.Skipf("cannot listen on %s: %v", addr, err)
 	}
+	ForwardFrom(t, listener, to.Addr())
+}
+
+// ForwardFrom passes the connections of a listener on to addr until the test ends.
+func ForwardFrom(t testing.TB, listener net.Listener, addr string) {
+	t.Helper()
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -26,7 +32,7 @@ func Forward(t testing.TB, addr string, to *testutils.Backend) {
 			if err != nil {
 				return
 			}
-			running.Go(func() { join(conn, to.Addr()) })
+			running.Go(func() { join(conn, addr) })
 		}
 	})
 	t.Cleanup(func() {

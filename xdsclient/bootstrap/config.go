@@ -13,39 +13,39 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// Config is a valid bootstrap. It is immutable: neither it nor anything it
-// points to may be modified, and any goroutine may read it.
+// Config is a valid bootstrap. It is immutable: neither it nor anything it points to may be
+// modified, and any goroutine may read it.
 type Config struct {
 	// Source is what errors call the bootstrap: the path of the file,
 	// "GRPC_XDS_BOOTSTRAP_CONFIG", or the name that Parse was given.
 	Source string
-	// Servers are the management servers for resources that belong to no
-	// authority, the preferred one first (gRFC A71). There is at least one.
+	// Servers are the management servers for resources that belong to no authority, the
+	// preferred one first (gRFC A71). There is at least one.
 	Servers []*Server
-	// Node is what the client says of itself: what the document gives,
-	// completed with user agent and client features. It is never nil.
+	// Node is the identity of the client: what the document gives, with user agent and
+	// client features added. It is never nil.
 	Node *corev3.Node
-	// Authorities holds the authorities by name (gRFC A47). The name "" is
-	// that of xdstp names without an authority.
+	// Authorities holds the authorities by name (gRFC A47). The name "" is that of xdstp
+	// names without an authority.
 	Authorities map[string]*Authority
 	// CertificateProviders holds the certificate provider instances by name (gRFC A29).
 	CertificateProviders map[string]*CertificateProvider
-	// ClientListenerTemplate names the Listener of a target without an
-	// authority. It defaults to "%s", which stands for the endpoint.
+	// ClientListenerTemplate names the Listener of a target without an authority. It
+	// defaults to "%s", which stands for the endpoint.
 	ClientListenerTemplate string
-	// ServerListenerTemplate names the Listener of a gRPC server (gRFC A36).
-	// It is empty if the document has none. This client does not use it.
+	// ServerListenerTemplate names the Listener of a gRPC server (gRFC A36). It is empty if
+	// the document has none. This client does not use it.
 	ServerListenerTemplate string
-	// Constraints are the client's own dynamic parameter constraints (TP2): the
-	// values of keys of Node.Metadata, for every type (node_metadata_constraints;
-	// TP2, "Migrating From Node Metadata"), and over them those that the document
-	// spells out (dynamic_parameter_constraints).
+	// Constraints are the client's own dynamic parameter constraints (TP2): those made of
+	// keys of Node.Metadata (node_metadata_constraints; TP2, "Migrating From Node
+	// Metadata"), and over them those that the document spells out
+	// (dynamic_parameter_constraints).
 	Constraints dynparam.ByType
 	// DNSFallback says when a target may be resolved by DNS instead.
 	DNSFallback DNSFallback
-	// DNSFallbackGiven: the document has dns_fallback. If it has not, channels that
-	// leave the security of their connections to the control plane (gRFC A29) are not
-	// resolved by DNS.
+	// DNSFallbackGiven reports whether the document has dns_fallback. If it does not,
+	// channels that leave the security of their connections to the control plane (gRFC A29)
+	// are not resolved by DNS.
 	DNSFallbackGiven bool
 
 	fingerprint string
@@ -54,45 +54,42 @@ type Config struct {
 // Authority is the configuration of one authority (gRFC A47).
 type Authority struct {
 	Name string
-	// Servers are the authority's management servers, the preferred one first.
-	// They are Config.Servers if the authority has none of its own.
+	// Servers are the authority's management servers, the preferred one first. They are
+	// Config.Servers if the authority has none of its own.
 	Servers []*Server
-	// ClientListenerTemplate names the Listener of a target with this
-	// authority. It starts with "xdstp://NAME/" and defaults to
+	// ClientListenerTemplate names the Listener of a target with this authority. It starts
+	// with "xdstp://NAME/" and defaults to
 	// "xdstp://NAME/envoy.config.listener.v3.Listener/%s".
 	ClientListenerTemplate string
-	// DynamicParameterConstraintsResource names the resource that holds the
-	// constraints for this authority (TP2, "Server-Specified Constraints"). It
-	// is empty if there is none, and may belong to another authority.
+	// DynamicParameterConstraintsResource names the resource that holds the constraints for
+	// this authority (TP2, "Server-Specified Constraints"). It is empty if there is none,
+	// and may belong to another authority.
 	DynamicParameterConstraintsResource string
 }
 
-// DNSFallback says when a target may be resolved by DNS although there is a
-// control plane.
+// DNSFallback says when a target may be resolved by DNS although there is a control plane.
 type DNSFallback string
 
 // The values of dns_fallback.
 const (
 	// DNSFallbackNever never falls back.
 	DNSFallbackNever DNSFallback = "never"
-	// DNSFallbackNotFound, the default, falls back when the control plane says
-	// that it does not know the target.
+	// DNSFallbackNotFound, the default, falls back when the control plane says that the
+	// target does not exist.
 	DNSFallbackNotFound DNSFallback = "not_found"
-	// DNSFallbackUnavailable also falls back when the control plane cannot be
-	// reached.
+	// DNSFallbackUnavailable also falls back when the control plane cannot be reached.
 	DNSFallbackUnavailable DNSFallback = "unavailable"
 )
 
-// ListenerName returns the name of the Listener resource for a target, made by
-// the template of its authority, or by the default template if the authority
-// is empty (gRFC A47). endpoint is the target's path without the leading
-// slash. An authority that the bootstrap does not have is an error, even the
-// target's or the one a default template starting with "xdstp:" names.
+// ListenerName returns the name of the Listener resource for a target, made with the
+// template of its authority, or with the default template if the authority is empty (gRFC
+// A47). endpoint is the target's path without the leading slash. An authority that the
+// bootstrap does not have is an error, whether the target names it or the default template.
 func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 	if authority != "" {
-		a, ok := c.Authorities[authority]
-		if !ok {
-			return "", c.unknownAuthority(authority, "")
+		a, err := c.authority(authority, "")
+		if err != nil {
+			return "", err
 		}
 		return expand(a.ClientListenerTemplate, endpoint), nil
 	}
@@ -101,41 +98,53 @@ func (c *Config) ListenerName(authority, endpoint string) (string, error) {
 		return "", fmt.Errorf("xDS bootstrap %s: the target has no endpoint to make the name of a Listener from", c.Source)
 	}
 	if in, isNew := xdsname.Authority(name); isNew {
-		if _, ok := c.Authorities[in]; !ok {
-			return "", c.unknownAuthority(in, ", named by client_default_listener_resource_name_template,")
+		if _, err := c.authority(in, ", named by client_default_listener_resource_name_template,"); err != nil {
+			return "", err
 		}
 	}
 	return name, nil
 }
 
-// ServersFor returns the servers to ask for resources of an authority, the
-// preferred one first. The empty authority stands for resources without one,
-// which Config.Servers hold.
+// expand puts the endpoint into a template (gRFC A47). In new-style names it is
+// percent-encoded as a URI path.
+func expand(template, endpoint string) string {
+	if strings.HasPrefix(template, xdsname.Prefix) {
+		endpoint = xdsname.EncodeID(endpoint)
+	}
+	return strings.ReplaceAll(template, "%s", endpoint)
+}
+
+// ServersFor returns the servers to ask for resources of an authority, the preferred one
+// first. The empty authority stands for resources without one, whose servers are
+// Config.Servers.
 func (c *Config) ServersFor(authority string) ([]*Server, error) {
 	if authority == "" {
 		return c.Servers, nil
 	}
-	a, ok := c.Authorities[authority]
-	if !ok {
-		return nil, c.unknownAuthority(authority, "")
+	a, err := c.authority(authority, "")
+	if err != nil {
+		return nil, err
 	}
 	return a.Servers, nil
 }
 
-// Fingerprint is equal for bootstraps of equal meaning, whatever their source,
-// key order, white space and unknown keys. Channels whose bootstraps have the
-// same fingerprint can share one client.
+// Fingerprint is equal for bootstraps of equal meaning, whatever their source, key order,
+// white space and unknown keys. Channels whose bootstraps have the same fingerprint can
+// share one client.
 func (c *Config) Fingerprint() string { return c.fingerprint }
 
-// maxListed bounds how many names an error offers as known.
+// maxListed bounds how many known names an error lists.
 const maxListed = 10
 
-// unknownAuthority says what to do about an authority. origin, set off by
-// commas, says where the name comes from if not from the caller.
-func (c *Config) unknownAuthority(name, origin string) error {
+// authority returns an authority. origin, set off by commas, is for the error: where the
+// name comes from if not from the caller.
+func (c *Config) authority(name, origin string) (*Authority, error) {
+	if a, ok := c.Authorities[name]; ok {
+		return a, nil
+	}
 	known := slices.Sorted(maps.Keys(c.Authorities))
 	if len(known) == 0 {
-		return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
+		return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; add it to authorities, which is empty",
 			c.Source, faults.Quote(name), origin)
 	}
 	more := ""
@@ -145,6 +154,6 @@ func (c *Config) unknownAuthority(name, origin string) error {
 	for i := range known {
 		known[i] = faults.Quote(known[i])
 	}
-	return fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
+	return nil, fmt.Errorf("xDS bootstrap %s: authority %s%s is unknown; authorities has %s%s",
 		c.Source, faults.Quote(name), origin, strings.Join(known, ", "), more)
 }

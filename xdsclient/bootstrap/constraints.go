@@ -10,12 +10,12 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// maxMetadataKeys is dynparam's limit on keys, which is found here first, where
-// node_metadata_constraints can be named.
+// maxMetadataKeys is dynparam's limit on keys. It is checked here too, where the fault can
+// name node_metadata_constraints.
 const maxMetadataKeys = 128
 
-// parseConstraints returns the client's own constraints: those translated from the node's
-// metadata, and over them those that are spelled out.
+// parseConstraints returns the client's own constraints: those made of the node's metadata,
+// and over them those that are spelled out.
 func parseConstraints(spelledOut, keys document.Value, metadata *structpb.Struct) dynparam.ByType {
 	constraints := make(map[string]dynparam.Constraints)
 	if !spelledOut.Absent() {
@@ -34,16 +34,16 @@ func parseConstraints(spelledOut, keys document.Value, metadata *structpb.Struct
 	return all.Merge(own)
 }
 
-// fail reports what dynparam says of a value, if anything.
+// fail reports dynparam's error for a value, if there is one.
 func fail(v document.Value, err error) {
 	if err != nil {
 		failWith(v, err, strings.Clone)
 	}
 }
 
-// parseMetadataConstraints reads keys of the node's metadata, and returns them with their
-// values (TP2, "Migrating From Node Metadata"). A key that is not there, or whose value is
-// no string to match, is a fault, as it would constrain nothing without anyone noticing.
+// parseMetadataConstraints reads a list of keys of the node's metadata, and returns them with
+// their values (TP2, "Migrating From Node Metadata"). A missing key and a value that is not
+// a string are faults, as they would constrain nothing without notice.
 func parseMetadataConstraints(v document.Value, metadata *structpb.Struct) map[string]string {
 	if v.Absent() {
 		return nil

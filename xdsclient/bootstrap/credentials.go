@@ -10,122 +10,172 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/jwt"
 
 	"github.com/dynxds/dynxds/internal/document"
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// BuildCredentials makes the credentials for one connection to a management
-// server. release, which may be nil, ends whatever the credentials started (a
-// goroutine that refreshes a token, say); whoever dials calls it once, after
-// the connection is closed. It may be called from any goroutine.
+// BuildCredentials makes the channel credentials for one connection to a management
+// server. release, which may be nil, ends whatever the credentials started (a goroutine
+// that refreshes a token, say); it is called once, after the connection is closed.
+// BuildCredentials may be called from any goroutine.
 type BuildCredentials func() (bundle credentials.Bundle, release func(), err error)
 
-// CredentialsBuilder is a type of channel credentials. Implementations are safe
-// for concurrent use.
+// BuildCallCredentials is BuildCredentials for call credentials.
+type BuildCallCredentials func() (creds credentials.PerRPCCredentials, release func(), err error)
+
+// CredentialsBuilder is a type of channel credentials. Implementations are safe for
+// concurrent use.
 type CredentialsBuilder interface {
 	// Type is the name in channel_creds[].type.
 	Type() string
-	// ParseConfig validates channel_creds[].config, a JSON object, "{}" if the
-	// document has none. It opens and starts nothing: that is for the function
-	// it returns, which must not be nil beside a nil error.
+	// ParseConfig validates channel_creds[].config, a JSON object, "{}" if the document
+	// has none. It opens and starts nothing: that is for the function it returns, which
+	// must not be nil beside a nil error.
 	//
-	// An error says what was expected and does not repeat values of config,
-	// which may be secrets. A *Faults, with paths relative to config, is shown
-	// as it is; values of config are removed from any other error.
+	// An error says what was expected and does not repeat values of config, which may be
+	// secrets. A *Faults, with paths relative to config, is shown as it is; values of
+	// config are removed from any other error.
 	ParseConfig(config json.RawMessage) (BuildCredentials, error)
 }
 
-var credentialTypes = struct {
-	sync.RWMutex
-	byType map[string]CredentialsBuilder
-}{byType: make(map[string]CredentialsBuilder)}
-
-func init() {
-	RegisterCredentials(insecureBuilder{})
-	RegisterCredentials(tlsBuilder{})
+// CallCredentialsBuilder is a type of call credentials (gRFC A97): the counterpart of
+// CredentialsBuilder for call_creds.
+type CallCredentialsBuilder interface {
+	Type() string
+	ParseConfig(config json.RawMessage) (BuildCallCredentials, error)
 }
 
-// RegisterCredentials makes a type of channel credentials known to Parse. It is
-// meant for init functions and panics if the type is taken, as which of two
-// builders is used must not depend on the order of init functions.
-func RegisterCredentials(b CredentialsBuilder) {
-	credentialTypes.Lock()
-	defer credentialTypes.Unlock()
-	if old, ok := credentialTypes.byType[b.Type()]; ok {
+var (
+	channelTypes = newRegistry[BuildCredentials](insecureBuilder{}, tlsBuilder{})
+	callTypes    = newRegistry[BuildCallCredentials](jwtBuilder{})
+)
+
+// RegisterCredentials makes a type of channel credentials known to Parse. It is meant for
+// init functions and panics if the type is taken, as which of two builders is used must
+// not depend on the order of init functions.
+func RegisterCredentials(b CredentialsBuilder) { channelTypes.register(b) }
+
+// RegisterCallCredentials makes a type of call credentials known to Parse. The types of
+// channel and call credentials are apart; otherwise it is like RegisterCredentials.
+func RegisterCallCredentials(b CallCredentialsBuilder) { callTypes.register(b) }
+
+// A builder is a CredentialsBuilder or a CallCredentialsBuilder.
+type builder[Build any] interface {
+	Type() string
+	ParseConfig(json.RawMessage) (Build, error)
+}
+
+// A registry holds the builders of channel credentials, or those of call credentials.
+type registry[Build any] struct {
+	mu     sync.RWMutex
+	byType map[string]builder[Build]
+}
+
+func newRegistry[Build any](builtIn ...builder[Build]) *registry[Build] {
+	r := &registry[Build]{byType: make(map[string]builder[Build])}
+	for _, b := range builtIn {
+		r.register(b)
+	}
+	return r
+}
+
+func (r *registry[Build]) register(b builder[Build]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old, ok := r.byType[b.Type()]; ok {
 		panic(fmt.Sprintf("bootstrap: %T and %T both register credentials of type %q", old, b, b.Type()))
 	}
-	credentialTypes.byType[b.Type()] = b
+	r.byType[b.Type()] = b
 }
 
-func credentialsBuilder(name string) (CredentialsBuilder, bool) {
-	credentialTypes.RLock()
-	defer credentialTypes.RUnlock()
-	b, ok := credentialTypes.byType[name]
-	return b, ok
+func (r *registry[Build]) types() string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return strings.Join(slices.Sorted(maps.Keys(r.byType)), ", ")
 }
 
-func supportedCredentials() string {
-	credentialTypes.RLock()
-	defer credentialTypes.RUnlock()
-	return strings.Join(slices.Sorted(maps.Keys(credentialTypes.byType)), ", ")
-}
-
-// channelCreds is the entry of channel_creds that is used.
-type channelCreds struct {
-	builder CredentialsBuilder
+// creds is an entry of channel_creds or call_creds.
+type creds[Build any] struct {
+	name    string
 	config  pluginConfig
-	build   BuildCredentials
+	builder builder[Build] // nil if the type is not registered
+	build   Build
 }
 
-// parseChannelCreds uses the first credentials of the list whose type is
-// supported (gRFC A27). Of those behind it only the shape is checked: their
-// configuration is for programs that support them.
-func parseChannelCreds(v document.Value) channelCreds {
-	var chosen channelCreds
-	var offered []string
-	unreadable := false // one of them may be a type that is supported
-	for _, element := range v.NonEmpty("a list with at least one kind of channel credentials") {
-		name, config, ok := parseCredsEntry(element)
-		if !ok {
-			unreadable = true
-			continue
-		}
-		if builder, known := credentialsBuilder(name); known && chosen.builder == nil {
-			chosen = channelCreds{builder: builder, config: config}
-		}
-		if len(offered) < maxListed {
-			offered = append(offered, faults.Quote(name))
-		}
-	}
-	switch {
-	case chosen.builder != nil:
-		chosen.parse()
-	case unreadable || len(offered) == 0:
-	default:
-		v.Fault("", "expected a type that this program supports (%s), found only %s; add a type with bootstrap.RegisterCredentials",
-			supportedCredentials(), strings.Join(offered, ", "))
-	}
-	return chosen
-}
-
-func parseCredsEntry(v document.Value) (name string, config pluginConfig, ok bool) {
+// parseEntry checks the shape of an entry. The configuration is for whoever uses it: one
+// of an unknown type is for other programs.
+func (r *registry[Build]) parseEntry(v document.Value) (c creds[Build], ok bool) {
 	o := v.Object("type", "config")
 	if !o.IsObject() {
-		return "", pluginConfig{}, false
+		return c, false
 	}
-	name, hasType := o.Field("type").NonEmptyText("the type of the credentials")
-	config, hasConfig := parsePluginConfig(o.Field("config"))
-	return name, config, hasType && hasConfig
+	var hasType, hasConfig bool
+	c.name, hasType = o.Field("type").NonEmptyText("the type of the credentials")
+	c.config, hasConfig = parsePluginConfig(o.Field("config"))
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	c.builder = r.byType[c.name]
+	return c, hasType && hasConfig
 }
 
-func (c *channelCreds) parse() {
-	build, err := c.builder.ParseConfig(c.config.raw)
-	if err != nil {
+func (c *creds[Build]) parseConfig() {
+	var err error
+	if c.build, err = c.builder.ParseConfig(c.config.raw); err != nil {
 		c.config.fail(err)
-		return
 	}
-	c.build = build
+}
+
+// key is what tells these credentials from others.
+func (c *creds[Build]) key() any { return []any{c.name, canonical(c.config.raw)} }
+
+// parseChannelCreds returns the first credentials of the list whose type is supported
+// (gRFC A27), or an error without a place if no type is.
+func parseChannelCreds(v document.Value) (chosen creds[BuildCredentials], unsupported error) {
+	var offered []string
+	unreadable := false // one of them may have a type that is supported
+	for _, element := range v.NonEmpty("a list with at least one kind of channel credentials") {
+		c, ok := channelTypes.parseEntry(element)
+		switch {
+		case !ok:
+			unreadable = true
+			continue
+		case c.builder != nil && chosen.builder == nil:
+			chosen = c
+		}
+		if len(offered) < maxListed {
+			offered = append(offered, faults.Quote(c.name))
+		}
+	}
+	if chosen.builder != nil {
+		chosen.parseConfig()
+		return chosen, nil
+	}
+	if unreadable || len(offered) == 0 {
+		return chosen, nil
+	}
+	wayOut := "add a type with bootstrap.RegisterCredentials"
+	if slices.Contains(offered, `"google_default"`) {
+		wayOut = `import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`
+	}
+	return chosen, fmt.Errorf("expected a type that this program supports (%s), found only %s; %s",
+		channelTypes.types(), strings.Join(offered, ", "), wayOut)
+}
+
+// parseCallCreds returns all credentials of the list whose type is supported (gRFC A97).
+func parseCallCreds(v document.Value) []creds[BuildCallCredentials] {
+	if v.Absent() {
+		return nil
+	}
+	var all []creds[BuildCallCredentials]
+	for _, element := range v.Elements("a list of call credentials") {
+		if c, ok := callTypes.parseEntry(element); ok && c.builder != nil {
+			c.parseConfig()
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // pluginConfig is a configuration that a plugin parses.
@@ -158,4 +208,26 @@ func (insecureBuilder) Type() string { return "insecure" }
 
 func (insecureBuilder) ParseConfig(json.RawMessage) (BuildCredentials, error) {
 	return func() (credentials.Bundle, func(), error) { return insecure.NewBundle(), nil, nil }, nil
+}
+
+// jwtBuilder is the type "jwt_token_file" of call credentials (gRFC A97): a bearer token
+// from a file, which is read again before the token expires.
+type jwtBuilder struct{}
+
+func (jwtBuilder) Type() string { return "jwt_token_file" }
+
+func (jwtBuilder) ParseConfig(config json.RawMessage) (BuildCallCredentials, error) {
+	found := new(Faults)
+	v, err := document.ParseJSON(config, found)
+	if err != nil {
+		return nil, err
+	}
+	path, ok := v.Object("jwt_token_file").Field("jwt_token_file").NonEmptyText("the path of a file")
+	if !ok {
+		return nil, found.Err()
+	}
+	return func() (credentials.PerRPCCredentials, func(), error) {
+		creds, err := jwt.NewTokenFileCallCredentials(path)
+		return creds, nil, err
+	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/credentials"
@@ -68,9 +69,35 @@ func (b *tokenBundle) GetRequestMetadata(context.Context, ...string) (map[string
 
 func (b *tokenBundle) RequireTransportSecurity() bool { return false }
 
+// fakeCallBuilder is a type of call credentials that a user has registered: they send their
+// configuration, over any connection.
+type fakeCallBuilder struct{ released *atomic.Int32 }
+
+var callReleases atomic.Int32
+
+func init() { RegisterCallCredentials(fakeCallBuilder{&callReleases}) }
+
+func (fakeCallBuilder) Type() string { return "test-header" }
+
+func (b fakeCallBuilder) ParseConfig(config json.RawMessage) (BuildCallCredentials, error) {
+	return func() (credentials.PerRPCCredentials, func(), error) {
+		return &tokenBundle{config: string(config)}, func() { b.released.Add(1) }, nil
+	}, nil
+}
+
 func serverWith(t *testing.T, creds string) *Server {
 	t.Helper()
 	return mustParse(t, `{"xds_servers": [{"server_uri": "a:1", "channel_creds": `+creds+`}]}`).Servers[0]
+}
+
+// channelBundle makes the server's channel credentials.
+func channelBundle(t *testing.T, s *Server) (bundle credentials.Bundle, release func()) {
+	t.Helper()
+	bundle, release, err := s.channel()
+	if err != nil {
+		t.Fatalf("building the credentials failed: %v", err)
+	}
+	return bundle, release
 }
 
 // gRFC A27: "List of channel creds; client will stop at the first type it
@@ -89,11 +116,7 @@ func TestFirstSupportedCredentialsWin(t *testing.T) {
 			if s.CredentialsType != test.want {
 				t.Errorf("got credentials of type %q, want %q", s.CredentialsType, test.want)
 			}
-			bundle, release, err := s.Credentials()
-			if err != nil {
-				t.Fatalf("Credentials failed: %v", err)
-			}
-			defer release()
+			bundle, _ := channelBundle(t, s)
 			if got := bundle.TransportCredentials().Info().SecurityProtocol; got != test.want {
 				t.Errorf("got security protocol %q, want %q", got, test.want)
 			}
@@ -103,56 +126,74 @@ func TestFirstSupportedCredentialsWin(t *testing.T) {
 
 func TestRegisteredCredentialsBelongToTheCaller(t *testing.T) {
 	t.Parallel()
-	s := serverWith(t, `[{"type": "test-token", "config": {"k": "v"}}]`)
-
-	first, releaseFirst, err := s.Credentials()
-	if err != nil {
-		t.Fatalf("Credentials failed: %v", err)
+	made := make(chan *tokenBundle, 2)
+	build := func() (credentials.Bundle, func(), error) {
+		b := &tokenBundle{Bundle: insecure.NewBundle()}
+		made <- b
+		return b, func() { b.released++ }, nil
 	}
-	second, releaseSecond, err := s.Credentials()
-	if err != nil {
-		t.Fatalf("Credentials failed: %v", err)
+	s := &Server{URI: "a:1", channel: build}
+	var releases []func()
+	for range 2 {
+		options, release, err := s.DialOptions()
+		if err != nil || len(options) != 1 {
+			t.Fatalf("DialOptions returned %d options and error %v, want one", len(options), err)
+		}
+		releases = append(releases, release)
 	}
-	if first == second {
-		t.Error("two calls returned the same credentials, want each caller to own some")
+	first, second := <-made, <-made
+	releases[0]()
+	releases[0]()
+	if first.released != 1 || second.released != 0 {
+		t.Errorf("released %d and %d times, want the credentials of the first caller once", first.released, second.released)
 	}
-	if got, want := first.(*tokenBundle).config, `{"k": "v"}`; got != want {
-		t.Errorf("the builder saw configuration %s, want %s", got, want)
-	}
-	releaseFirst()
-	releaseFirst()
-	if got := first.(*tokenBundle).released; got != 1 {
-		t.Errorf("released %d times, want once", got)
-	}
-	if got := second.(*tokenBundle).released; got != 0 {
-		t.Error("the credentials of the other caller were released as well")
-	}
-	releaseSecond()
+	releases[1]()
 }
 
 func TestCredentialsWithoutConfigGetAnEmptyObject(t *testing.T) {
 	t.Parallel()
-	for _, creds := range []string{`[{"type": "test-token"}]`, `[{"type": "test-token", "config": null}]`} {
-		bundle, release, err := serverWith(t, creds).Credentials()
-		if err != nil {
-			t.Fatalf("Credentials failed: %v", err)
-		}
-		release()
-		if got := bundle.(*tokenBundle).config; got != "{}" {
-			t.Errorf("%s: the builder saw %q, want {}", creds, got)
+	for creds, want := range map[string]string{
+		`[{"type": "test-token"}]`: "{}", `[{"type": "test-token", "config": null}]`: "{}", `[{"type": "test-token", "config": {"k": "v"}}]`: `{"k": "v"}`,
+	} {
+		bundle, _ := channelBundle(t, serverWith(t, creds))
+		if got := bundle.(*tokenBundle).config; got != want {
+			t.Errorf("%s: the builder saw %q, want %s", creds, got, want)
 		}
 	}
 }
 
 func TestCredentialsThatCannotBeBuilt(t *testing.T) {
 	t.Parallel()
-	_, _, err := serverWith(t, `[{"type": "test-broken"}]`).Credentials()
+	_, _, err := serverWith(t, `[{"type": "test-broken"}]`).DialOptions()
 	if want := "test-broken credentials for management server a:1: no token"; err == nil || err.Error() != want || !errors.Is(err, errBuild) {
 		t.Errorf("got error %v, want %q around the builder's", err, want)
 	}
-	_, _, err = serverWith(t, `[{"type": "test-nothing"}]`).Credentials()
+	_, _, err = serverWith(t, `[{"type": "test-nothing"}]`).DialOptions()
 	if want := "test-nothing credentials for management server a:1: their builder made none"; err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %q", err, want)
+	}
+}
+
+// TestUnknownCredentialsOfAnAuthority: an authority whose servers have only unknown
+// credentials does not make the bootstrap invalid; it is for whoever dials such a server.
+func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
+	t.Parallel()
+	c := mustParse(t, `{`+servers+`, "authorities": {"c2p": {"xds_servers": [
+		{"server_uri": "dns:///xds.example.com", "channel_creds": [{"type": "google_default"}, {"type": "other"}]},
+		{"server_uri": "b:1", "channel_creds": [{"type": "insecure"}]}]}}}`)
+	c2p := c.Authorities["c2p"].Servers
+	_, _, err := c2p[0].DialOptions()
+	want := `authorities["c2p"].xds_servers[0].channel_creds: expected a type that this program supports (` +
+		channelTypes.types() + `), found only "google_default", "other"; ` +
+		`import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`
+	if err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+	if c2p[0].CredentialsType != "" || c2p[0].Key() == c2p[1].Key() {
+		t.Errorf("got credentials of type %q, want none", c2p[0].CredentialsType)
+	}
+	if _, _, err := c2p[1].DialOptions(); err != nil {
+		t.Errorf("the authority's other server: %v", err)
 	}
 }
 

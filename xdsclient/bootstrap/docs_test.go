@@ -40,7 +40,7 @@ func TestManual(t *testing.T) {
 	}
 	// The program of the manual has no credentials types of its own.
 	_, err = Parse("/etc/dynxds/bootstrap.json", []byte(examples[1]))
-	got := strings.Replace(err.Error(), supportedCredentials(), "insecure, tls", 1)
+	got := strings.Replace(err.Error(), channelTypes.types(), "insecure, tls", 1)
 	if got != reports[0] {
 		t.Errorf("the manual shows\n%s\nand the report is\n%s", reports[0], got)
 	}

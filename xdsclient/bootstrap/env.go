@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/dynxds/dynxds/internal/document"
 )
@@ -14,6 +15,10 @@ const (
 	envFile = "GRPC_XDS_BOOTSTRAP"
 	// envInline holds a bootstrap itself. It is read only if envFile is unset.
 	envInline = "GRPC_XDS_BOOTSTRAP_CONFIG"
+	// envTrusted holds the server_uri of management servers, separated by commas, that
+	// have FeatureTrustedXDSServer in the bootstrap of the environment. It is for
+	// bootstraps that a program generates which does not write the feature, as Istio's.
+	envTrusted = "DYNXDS_TRUSTED_XDS_SERVERS"
 )
 
 // maxSize is the largest bootstrap that is read, in bytes. A real one has a few
@@ -27,17 +32,26 @@ var ErrNotConfigured = errors.New("no xDS bootstrap is configured: set " + envFi
 // FromEnv reads the bootstrap that the environment names. An empty variable counts as
 // unset. If envFile is set and its file cannot be used, that is an error, and envInline is
 // not looked at. The error is ErrNotConfigured if neither is set, and a *Faults if the
-// bootstrap is wrong.
+// bootstrap is wrong. The servers that DYNXDS_TRUSTED_XDS_SERVERS
+// names have the feature trusted_xds_server.
 func FromEnv() (*Config, error) {
 	if path := os.Getenv(envFile); path != "" {
 		data, err := document.ReadFile(path, maxSize)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the xDS bootstrap that %s names: %w", envFile, err)
 		}
-		return Parse(path, data)
+		return parse(path, data, trustedServers())
 	}
 	if inline := os.Getenv(envInline); inline != "" {
-		return Parse(envInline, []byte(inline))
+		return parse(envInline, []byte(inline), trustedServers())
 	}
 	return nil, ErrNotConfigured
+}
+
+func trustedServers() []string {
+	uris := strings.Split(os.Getenv(envTrusted), ",")
+	for i := range uris {
+		uris[i] = strings.TrimSpace(uris[i])
+	}
+	return uris
 }

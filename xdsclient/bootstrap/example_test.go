@@ -47,7 +47,7 @@ func (plaintext) ParseConfig(json.RawMessage) (bootstrap.BuildCredentials, error
 
 func init() { bootstrap.RegisterCredentials(plaintext{}) }
 
-func ExampleServer_Credentials() {
+func ExampleServer_DialOptions() {
 	config, err := bootstrap.Parse("example", []byte(`{
 		"xds_servers": [{"server_uri": "localhost:18000", "channel_creds": [{"type": "plaintext"}]}]
 	}`))
@@ -56,13 +56,13 @@ func ExampleServer_Credentials() {
 		return
 	}
 	server := config.Servers[0]
-	bundle, release, err := server.Credentials()
+	credentials, release, err := server.DialOptions()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer release() // after conn.Close
-	conn, err := grpc.NewClient(server.URI, grpc.WithCredentialsBundle(bundle))
+	conn, err := grpc.NewClient(server.URI, credentials...)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -18,9 +18,8 @@ type Fault = faults.Fault
 // configuration.
 type Faults = faults.Faults
 
-// failWith reports what a parser of someone else's says of a value. A *Faults was
-// written to be shown; from the text of any other error, clean removes what must not
-// be.
+// failWith reports the error of another parser for a value. A *Faults is shown as it is;
+// clean removes secrets from the text of any other error.
 func failWith(v document.Value, err error, clean func(string) string) {
 	var of *Faults
 	if errors.As(err, &of) {

@@ -20,6 +20,7 @@ func TestFaultMessages(t *testing.T) {
 	}
 	good := `[{"type": "insecure"}]`
 	with := func(more string) string { return "{" + servers + "," + more + "}" }
+	call := func(creds string) string { return server(`"a"`, good+`, "call_creds": `+creds) }
 	tls := func(config string) string { return server(`"a"`, `[{"type": "tls", "config": `+config+`}]`) }
 	constraint := func(c string) string {
 		return with(`"dynamic_parameter_constraints": {"*": {"key_constraints": {"env": {"constraints": [` + c + `]}}}}`)
@@ -59,7 +60,7 @@ func TestFaultMessages(t *testing.T) {
 		{"a URI of a wrong type", server(`true`, good), []string{"xds_servers[0].server_uri: expected " + target + ", found a boolean"}},
 		{"a URI with white space", server(`"a b"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found white space or control characters in "a b"`}},
 		{"a web address", server(`"https://a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found the web address "https://a"`}},
-		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which takes a management server to resolve`}},
+		{"a URI for xds", server(`"XDS:///a"`, good), []string{"xds_servers[0].server_uri: expected " + target + `, found "XDS:///a", which a management server would have to resolve`}},
 
 		{"no credentials", `{"xds_servers": [{"server_uri": "a"}]}`, []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found nothing"}},
 		{"an empty list of credentials", server(`"a"`, `[]`), []string{"xds_servers[0].channel_creds: expected a list with at least one kind of channel credentials, found an empty list"}},
@@ -67,7 +68,18 @@ func TestFaultMessages(t *testing.T) {
 		{"credentials without a type", server(`"a"`, `[{}]`), []string{"xds_servers[0].channel_creds[0].type: expected the type of the credentials, found nothing"}},
 		{"a shape error behind the first supported", server(`"a"`, `[{"type": "insecure"}, {"type": "x", "config": []}]`), []string{"xds_servers[0].channel_creds[1].config: expected an object, found a list"}},
 		{"only unsupported credentials", server(`"a"`, `[{"type": "google_default"}, {"type": "x"}]`), []string{
-			`xds_servers[0].channel_creds: expected a type that this program supports (` + supportedCredentials() + `), found only "google_default", "x"; add a type with bootstrap.RegisterCredentials`}},
+			`xds_servers[0].channel_creds: expected a type that this program supports (` + channelTypes.types() + `), found only "google_default", "x"; import _ "github.com/dynxds/dynxds/xdsclient/bootstrap/googledefault" for google_default`}},
+		{"only credentials of an unknown type", server(`"a"`, `[{"type": "x"}]`), []string{
+			`xds_servers[0].channel_creds: expected a type that this program supports (` + channelTypes.types() + `), found only "x"; add a type with bootstrap.RegisterCredentials`}},
+		{"call credentials that are no list", call(`{}`), []string{"xds_servers[0].call_creds: expected a list of call credentials, found an object"}},
+		{"call credentials of wrong types", call(`[1, {"type": 1}, {"type": "x", "config": 1}]`), []string{
+			"xds_servers[0].call_creds[0]: expected an object, found a number",
+			"xds_servers[0].call_creds[1].type: expected the type of the credentials, found a number",
+			"xds_servers[0].call_creds[2].config: expected an object, found a number"}},
+		{"a token without its file", call(`[{"type": "x"}, {"type": "jwt_token_file"}]`), []string{
+			"xds_servers[0].call_creds[1].config.jwt_token_file: expected the path of a file, found nothing"}},
+		{"a token with a file of a wrong type", call(`[{"type": "jwt_token_file", "config": {"jwt_token_file": 7}}]`), []string{
+			"xds_servers[0].call_creds[0].config.jwt_token_file: expected the path of a file, found a number"}},
 		{"features that are no list", `{"xds_servers": [{"server_uri": "a", "channel_creds": ` + good + `, "server_features": "delta"}]}`, []string{
 			"xds_servers[0].server_features: expected a list, found a string"}},
 

@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 )
 
-// digest returns a fixed-length name for what v says. v has to be made of
-// values that encoding/json writes in one way only.
+// digest returns a hash of v, which has to consist of values that encoding/json writes in
+// one way only.
 func digest(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -19,41 +19,25 @@ func digest(v any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fingerprintOf digests what a Config means: what it was parsed to rather than
-// the document, so that defaults and unknown keys make no difference.
+// fingerprintOf digests the parsed Config and not the document, so that defaults and unknown
+// keys make no difference.
 func fingerprintOf(c *Config) string {
-	type authority struct {
-		Servers             []string
-		Template, Parameter string
-	}
-	type provider struct {
-		Plugin string
-		Config any
-	}
-	authorities := make(map[string]authority, len(c.Authorities))
+	authorities, providers, constraints := map[string]any{}, map[string]any{}, map[string]any{}
 	for name, a := range c.Authorities {
-		authorities[name] = authority{serverKeys(a.Servers), a.ClientListenerTemplate, a.DynamicParameterConstraintsResource}
+		authorities[name] = []any{serverKeys(a.Servers), a.ClientListenerTemplate, a.DynamicParameterConstraintsResource}
 	}
-	providers := make(map[string]provider, len(c.CertificateProviders))
 	for name, p := range c.CertificateProviders {
-		providers[name] = provider{p.PluginName, canonical(p.Config)}
+		providers[name] = []any{p.PluginName, canonical(p.Config)}
 	}
-	constraints := make(map[string][]byte)
 	for _, name := range c.Constraints.Types() {
 		constraints[name] = []byte(c.Constraints.For(name).Key())
 	}
 	locality := c.Node.GetLocality()
-	return digest(map[string]any{
-		"servers":         serverKeys(c.Servers),
-		"node":            []string{c.Node.GetId(), c.Node.GetCluster()},
-		"locality":        []string{locality.GetRegion(), locality.GetZone(), locality.GetSubZone()},
-		"metadata":        c.Node.GetMetadata().AsMap(),
-		"authorities":     authorities,
-		"providers":       providers,
-		"client template": c.ClientListenerTemplate,
-		"server template": c.ServerListenerTemplate,
-		"constraints":     constraints,
-		"dns fallback":    c.DNSFallback,
+	return digest([]any{
+		serverKeys(c.Servers), authorities, providers, constraints,
+		c.Node.GetId(), c.Node.GetCluster(), c.Node.GetMetadata().AsMap(),
+		locality.GetRegion(), locality.GetZone(), locality.GetSubZone(),
+		c.ClientListenerTemplate, c.ServerListenerTemplate, c.DNSFallback,
 	})
 }
 
@@ -65,8 +49,8 @@ func serverKeys(servers []*Server) []string {
 	return keys
 }
 
-// canonical returns the value of raw in a form that encoding/json always writes
-// the same way, whatever the order of keys and the white space in raw.
+// canonical returns the value of raw in a form that encoding/json writes in one way, whatever
+// the order of keys and the white space in raw.
 func canonical(raw json.RawMessage) any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

@@ -65,7 +65,7 @@ func checkUsable(t *testing.T, c *Config) {
 			if s.URI == "" || s.Key() == "" {
 				t.Errorf("server %+v lacks a URI or a key", s)
 			}
-			_, release, err := s.Credentials()
+			_, release, err := s.DialOptions()
 			if err == nil {
 				release()
 			} else if s.CredentialsType == "tls" || s.CredentialsType == "insecure" {

@@ -9,13 +9,13 @@ import (
 	"github.com/dynxds/dynxds/internal/document"
 )
 
-// clientFeatures is what Node.client_features announces. A server relies on
-// every entry, so one is added only together with the code that makes it true:
+// clientFeatures is what Node.client_features announces. A server relies on every entry, so
+// one is added only together with the code that makes it true:
 //
-//   - envoy.lb.does_not_support_overprovisioning: priorities fail over when no
-//     endpoint is left, not when less than 1/1.4 of them are (gRFC A27);
-//   - xds.config.resource-in-sotw: resources wrapped in
-//     envoy.service.discovery.v3.Resource are understood in SotW responses;
+//   - envoy.lb.does_not_support_overprovisioning: a priority fails over when it has no
+//     endpoint left, not when it has less than 1/1.4 of them (gRFC A27);
+//   - xds.config.resource-in-sotw: SotW responses may have resources wrapped in
+//     envoy.service.discovery.v3.Resource;
 //   - [ClientFeature].
 var clientFeatures = []string{
 	"envoy.lb.does_not_support_overprovisioning",
@@ -23,20 +23,25 @@ var clientFeatures = []string{
 	ClientFeature,
 }
 
-// ClientFeature in Node.client_features says that the client is one of dynxds: it
-// evaluates conditions on the method and the query of a request, does what routes say
-// beyond gRFC A28 (redirects, mirrors, rewrites, header edits), and resolves host names
-// that stand for endpoints. Other gRPC clients reject some of that and misread the rest,
-// so "dynxds serve" keeps it from clients that do not have the feature.
+// ClientFeature in Node.client_features marks a client of dynxds: it evaluates conditions on
+// the method and the query of a request, supports what routes have beyond gRFC A28
+// (redirects, mirrors, rewrites, header edits), and resolves host names of endpoints. Other
+// gRPC clients reject some of that and ignore the rest, so "dynxds serve" does not send it
+// to clients without the feature.
 const ClientFeature = "dynxds.client"
 
-// maxMetadataDepth bounds how deeply metadata nests. Servers in C++ refuse
-// messages nested more than 100 deep, and a level of metadata costs three.
+// userAgentName and UserAgentVersion identify the client's software in the node.
+const (
+	userAgentName    = "dynxds"
+	UserAgentVersion = "0.1.0"
+)
+
+// maxMetadataDepth bounds how deeply metadata nests. Servers in C++ refuse messages nested
+// more than 100 deep, and a level of metadata takes three of these.
 const maxMetadataDepth = 32
 
-// parseNode reads node, which may be missing (gRFC A27 does not require it, and
-// other implementations do without). What the client alone can know, user agent
-// and client features, is not taken from the document.
+// parseNode reads node, which may be missing (gRFC A27 does not require it). User agent and
+// client features describe the client itself and are not taken from the document.
 func parseNode(v document.Value) *corev3.Node {
 	node := &corev3.Node{
 		UserAgentName:        userAgentName,
@@ -57,7 +62,7 @@ func parseNode(v document.Value) *corev3.Node {
 	return node
 }
 
-// parseLocality returns nil for a locality that says nothing.
+// parseLocality returns nil for an empty locality.
 func parseLocality(v document.Value) *corev3.Locality {
 	if v.Absent() {
 		return nil

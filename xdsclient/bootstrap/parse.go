@@ -10,21 +10,25 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 )
 
-// inMemory is what a bootstrap that Parse was given without a name is called.
+// inMemory is the name of a bootstrap that Parse was given without one.
 const inMemory = "in-memory bootstrap"
 
-// Parse reads a bootstrap. source is what errors call it, inMemory if it is
-// empty. data is not kept. The error is a *Faults with everything that is wrong.
-func Parse(source string, data []byte) (*Config, error) {
+// Parse reads a bootstrap. source is what errors call it; the default is "in-memory
+// bootstrap". data is not kept. The error is a *Faults with everything that is wrong.
+func Parse(source string, data []byte) (*Config, error) { return parse(source, data, nil) }
+
+// parse is Parse with the URIs of servers that are trusted whatever the document says.
+func parse(source string, data []byte, trusted []string) (*Config, error) {
 	if source == "" {
 		source = inMemory
 	}
 	c, found := &Config{Source: source}, &Faults{Source: "xDS bootstrap " + source}
-	top, err := read(data, found)
-	if err != nil {
-		found.Add(Fault{Problem: err.Error()})
+	if len(data) > maxSize {
+		found.Addf(nil, "expected at most %d bytes, found %d", maxSize, len(data))
+	} else if top, err := document.ParseJSON(data, found); err != nil {
+		found.Addf(nil, "%v", err)
 	} else {
-		c.parse(top.Object("xds_servers", "node", "authorities", "certificate_providers",
+		c.parse(trusted, top.Object("xds_servers", "node", "authorities", "certificate_providers",
 			"client_default_listener_resource_name_template", "server_listener_resource_name_template",
 			"dynamic_parameter_constraints", "node_metadata_constraints", "dns_fallback"))
 	}
@@ -35,21 +39,13 @@ func Parse(source string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// read returns the document, or why it cannot be walked.
-func read(data []byte, to *Faults) (document.Value, error) {
-	if len(data) > maxSize {
-		return document.Value{}, fmt.Errorf("expected at most %d bytes, found %d", maxSize, len(data))
-	}
-	return document.ParseJSON(data, to)
-}
-
-func (c *Config) parse(top document.Object) {
+func (c *Config) parse(trusted []string, top document.Object) {
 	if !top.IsObject() {
 		return
 	}
-	c.Servers = parseServers(top.Field("xds_servers").NonEmpty("a list with at least one management server"))
+	c.Servers = serverList{true, trusted}.parse(top.Field("xds_servers").NonEmpty("a list with at least one management server"))
 	c.Node = parseNode(top.Field("node"))
-	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers)
+	c.Authorities = parseAuthorities(top.Field("authorities"), c.Servers, serverList{false, trusted})
 	c.CertificateProviders = parseProviders(top.Field("certificate_providers"))
 	c.ClientListenerTemplate = top.Field("client_default_listener_resource_name_template").Text()
 	if c.ClientListenerTemplate == "" {
@@ -61,9 +57,9 @@ func (c *Config) parse(top document.Object) {
 	c.DNSFallbackGiven = !top.Field("dns_fallback").Absent()
 }
 
-// parseAuthorities reads the authorities. fallback are the servers of those
-// that have none of their own.
-func parseAuthorities(v document.Value, fallback []*Server) map[string]*Authority {
+// parseAuthorities reads the authorities. fallback are the servers of those that have none
+// of their own.
+func parseAuthorities(v document.Value, fallback []*Server, own serverList) map[string]*Authority {
 	if v.Absent() {
 		return nil
 	}
@@ -76,15 +72,15 @@ func parseAuthorities(v document.Value, fallback []*Server) map[string]*Authorit
 		}
 		a := &Authority{Name: name, Servers: fallback}
 		if servers := o.Field("xds_servers"); !servers.Absent() {
-			if own := parseServers(servers.Elements("a list of management servers")); len(own) > 0 {
-				a.Servers = own
+			if list := own.parse(servers.Elements("a list of management servers")); len(list) > 0 {
+				a.Servers = list
 			}
 		}
 		a.ClientListenerTemplate = parseAuthorityTemplate(o.Field("client_listener_resource_name_template"), name)
 		resources[name] = o.Field("dynamic_parameter_constraints_resource")
 		authorities[name] = a
 	}
-	// Such a resource may belong to an authority further down in the document.
+	// The resource may belong to an authority further down in the document.
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		authorities[name].DynamicParameterConstraintsResource = parseConstraintsResource(resources[name], authorities[name], authorities)
 	}
@@ -103,10 +99,10 @@ func parseAuthorityTemplate(v document.Value, authority string) string {
 	return template
 }
 
-// parseConstraintsResource reads the name of the resource that is asked for before anything
-// else of an authority. A failure to get it means that there are no constraints, so a name
-// that cannot work has to be caught here; and so have servers that would not take the
-// constraints, as what these are to keep from a client would reach it.
+// parseConstraintsResource reads the name of the resource with the constraints of an
+// authority. A client that cannot get the resource goes on without constraints, and so does
+// one whose servers do not know constraints: it would receive what the constraints exclude.
+// So a name that cannot work, and servers without the feature, are faults.
 func parseConstraintsResource(v document.Value, of *Authority, authorities map[string]*Authority) string {
 	name := v.Text()
 	if name == "" {

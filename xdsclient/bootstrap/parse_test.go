@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -247,7 +248,8 @@ func TestFingerprint(t *testing.T) {
 func TestServerKey(t *testing.T) {
 	t.Parallel()
 	parse := func(server string) *Server { return mustParse(t, `{"xds_servers": [`+server+`]}`).Servers[0] }
-	base := parse(`{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]}`)
+	const tls = `"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]`
+	base := parse(`{` + tls + `}`)
 	for _, test := range []struct {
 		given, server string
 		same          bool
@@ -256,6 +258,8 @@ func TestServerKey(t *testing.T) {
 		{"another URI", `{"server_uri": "b", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]}`, false},
 		{"another configuration", `{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/d", "refresh_interval": "1s"}}], "server_features": ["delta"]}`, false},
 		{"another type", `{"server_uri": "a", "channel_creds": [{"type": "insecure", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}], "server_features": ["delta"]}`, false},
+		{"unknown call credentials", `{` + tls + `, "call_creds": [{"type": "x"}]}`, true},
+		{"call credentials", `{` + tls + `, "call_creds": [{"type": "test-header", "config": {"k": 1}}]}`, false},
 		{"other features", `{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "/c", "refresh_interval": "1s"}}]}`, false},
 	} {
 		if same := parse(test.server).Key() == base.Key(); same != test.same {
@@ -313,5 +317,40 @@ func TestFromEnv(t *testing.T) {
 				t.Errorf("the error is no %v", test.wantIs)
 			}
 		})
+	}
+}
+
+// The environment can trust servers that the document does not, of any authority.
+func TestTrustedServersOfTheEnvironment(t *testing.T) {
+	const creds = `"channel_creds": [{"type": "insecure"}]`
+	t.Setenv(envFile, "")
+	t.Setenv(envInline, `{"xds_servers": [{"server_uri": "unix:///./xds", `+creds+`, "server_features": ["xds_v3"]}, {"server_uri": "b", `+creds+`}],
+		"authorities": {"a": {"xds_servers": [{"server_uri": "c", `+creds+`, "server_features": ["delta", "trusted_xds_server"]}]}}}`)
+	for _, test := range []struct {
+		trusted string
+		want    []bool
+	}{
+		{"", []bool{false, false, true}},
+		{"unix:///./xds", []bool{true, false, true}},
+		{" b ,c,d", []bool{false, true, true}},
+		{"unix:///xds", []bool{false, false, true}},
+	} {
+		t.Setenv(envTrusted, test.trusted)
+		c, err := FromEnv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range append(c.Servers, c.Authorities["a"].Servers...) {
+			if got := s.HasFeature(FeatureTrustedXDSServer); got != test.want[i] || !slices.IsSorted(s.Features) {
+				t.Errorf("%q: server %s is trusted: %t, want %t, with sorted features %v", test.trusted, s, got, test.want[i], s.Features)
+			}
+		}
+	}
+	trusted, err := FromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain := mustParse(t, os.Getenv(envInline)); plain.Servers[0].HasFeature(FeatureTrustedXDSServer) || plain.Fingerprint() != trusted.Fingerprint() {
+		t.Error("Parse depends on the environment, or a variable without a match changes the fingerprint")
 	}
 }

@@ -11,20 +11,19 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// minSecret is the length from which on a value counts as worth hiding. Shorter
-// ones would tear holes into ordinary words.
+// minSecret is the length of the shortest value that is hidden. Shorter ones occur in
+// ordinary words.
 const minSecret = 4
 
-// maxRedacted bounds, in bytes, the configurations whose values are looked for.
+// maxRedacted bounds the configurations whose values are searched for, in bytes.
 const maxRedacted = 64 << 10
 
-// redact removes the values of a configuration from the text of an error
-// that someone else's parser returned for it, and cuts what is left to a
-// bearable length. Such parsers are asked not to repeat values, but the JSON
-// decoders they are made with do.
+// redact removes the values of a configuration from the text of the error that its parser
+// returned, and shortens the rest. Such parsers are asked not to repeat values, but the JSON
+// decoders that they use do.
 func redact(config json.RawMessage, text string) string {
 	if len(config) > maxRedacted {
-		return "an error that is not shown, as it might repeat parts of so large a configuration"
+		return "an error that is not shown, as the configuration is too large to remove its values from the text"
 	}
 	var values []string
 	collect := func(s string) {
@@ -40,8 +39,7 @@ func redact(config json.RawMessage, text string) string {
 		collect(fmt.Sprint([]byte(s)))
 		collect(fmt.Sprint([]byte(strconv.Quote(s))))
 	})
-	// Of two values of which one starts with the other, the replacer has to
-	// see the longer one first.
+	// If one value is the start of another, the replacer has to see the longer one first.
 	slices.SortFunc(values, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	pairs := make([]string, 0, 2*len(values))
 	for _, s := range values {

@@ -3,15 +3,20 @@ package bootstrap
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net"
+	"net/url"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -75,73 +80,6 @@ func handshake(t *testing.T, creds credentials.TransportCredentials, name string
 	}
 	defer conn.Close()
 	return <-serverErr
-}
-
-// gRFC A65: refresh_interval is "how often to re-read the certificate files".
-func TestTLSRereadsFilesAtTheRefreshInterval(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		given, config string
-		interval      time.Duration
-	}{
-		{"given", "60s", time.Minute},
-		{"default", "", 10 * time.Minute},
-	} {
-		t.Run(test.given, func(t *testing.T) {
-			t.Parallel()
-			dir := testca.NewFiles(t)
-			synctest.Test(t, func(t *testing.T) {
-				oldCA, newCA := testca.New(t), testca.New(t)
-				dir.Issue(oldCA)
-				config := config(dir, test.config)
-				if test.config == "" {
-					config = strings.Replace(config, `""`, "null", 1)
-				}
-				creds := buildTLS(t, config)
-				if err := handshake(t, creds, "localhost", oldCA.ServerConfig()); err != nil {
-					t.Fatalf("mutual TLS failed: %v", err)
-				}
-
-				dir.Issue(newCA)
-				time.Sleep(test.interval - time.Nanosecond)
-				if err := handshake(t, creds, "localhost", newCA.ServerConfig()); err == nil {
-					t.Error("the files were read again before the interval was over")
-				}
-				time.Sleep(time.Nanosecond)
-				if err := handshake(t, creds, "localhost", newCA.ServerConfig()); err != nil {
-					t.Errorf("the files were not read again after the interval: %v", err)
-				}
-			})
-		})
-	}
-}
-
-func TestTLSKeepsTheLastGoodFiles(t *testing.T) {
-	t.Parallel()
-	dir := testca.NewFiles(t)
-	synctest.Test(t, func(t *testing.T) {
-		oldCA, newCA := testca.New(t), testca.New(t)
-		dir.Issue(oldCA)
-		creds := buildTLS(t, config(dir, "60s"))
-		server := oldCA.ServerConfig()
-		if err := handshake(t, creds, "localhost", server); err != nil {
-			t.Fatalf("mutual TLS failed: %v", err)
-		}
-
-		// Given files of which only one has been replaced yet,
-		crt, key := newCA.Leaf()
-		dir.Write(dir.Cert, crt)
-		time.Sleep(time.Minute)
-		if err := handshake(t, creds, "localhost", server); err != nil {
-			t.Errorf("a certificate that does not fit its key replaced a good one: %v", err)
-		}
-		// the next connection finds the rest of them.
-		dir.Write(dir.Key, key)
-		dir.Write(dir.CA, newCA.PEM())
-		if err := handshake(t, creds, "localhost", newCA.ServerConfig()); err != nil {
-			t.Errorf("the files were not read again after a failed attempt: %v", err)
-		}
-	})
 }
 
 func TestTLSFileErrors(t *testing.T) {
@@ -210,45 +148,87 @@ func TestTLSOverGRPC(t *testing.T) {
 	port := serveTLS(t, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.Load(), nil }})
 	s := mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`,
 		port, config(dir, "0.000000001s"))).Servers[0]
-	bundle, release, err := s.Credentials()
+	credentials, release, err := s.DialOptions()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
-
-	check := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-		defer cancel()
-		conn, err := grpc.NewClient(s.URI, grpc.WithCredentialsBundle(bundle))
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-		return err
-	}
-	if err := check(); err != nil {
+	if err := checkWith(t, s, credentials); err != nil {
 		t.Fatalf("the first connection failed: %v", err)
 	}
 	ca = testca.New(t)
 	current.Store(ca.ServerConfig())
-	if err := check(); err == nil {
+	if err := checkWith(t, s, credentials); err == nil {
 		t.Fatal("a client with the old certificates reached a server with new ones")
 	}
 	dir.Issue(ca)
-	if err := check(); err != nil {
+	if err := checkWith(t, s, credentials); err != nil {
 		t.Fatalf("the connection after the rotation failed: %v", err)
 	}
 }
 
+// gRFC A87: with a bundle map the server is known by its SPIFFE ID instead of its host
+// name, and ca_certificate_file is ignored.
+func TestTLSWithSPIFFERoots(t *testing.T) {
+	t.Parallel()
+	ca, other, dir := testca.New(t), testca.New(t), testca.NewFiles(t)
+	dir.Issue(other)
+	cert, key := ca.Leaf()
+	dir.Write(dir.Cert, cert)
+	dir.Write(dir.Key, key)
+	spiffe := func(id string) int {
+		uri, err := url.Parse(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(ca.Sign(&x509.Certificate{URIs: []*url.URL{uri}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := ca.ServerConfig()
+		config.Certificates = []tls.Certificate{pair}
+		return serveTLS(t, config)
+	}
+	bundleMap := filepath.Join(t.TempDir(), "map.json")
+	server := func(port int) *Server {
+		config := strings.Replace(config(dir, "60s"), "{", fmt.Sprintf(`{"spiffe_trust_bundle_map_file": %q, `, bundleMap), 1)
+		return mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}]}]}`, port, config)).Servers[0]
+	}
+
+	err := check(t, server(spiffe("spiffe://example.org/xds")))
+	if want := "spiffe_trust_bundle_map_file: stat " + bundleMap + ": no such file"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("without the map: got error %v, want %s", err, want)
+	}
+	block, _ := pem.Decode(ca.PEM())
+	root, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := spiffebundle.FromX509Authorities(spiffeid.RequireTrustDomainFromString("example.org"), []*x509.Certificate{root}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir.Write(bundleMap, fmt.Appendf(nil, `{"trust_domains": {"example.org": %s}}`, bundle))
+	if err := check(t, server(spiffe("spiffe://example.org/xds"))); err != nil {
+		t.Errorf("a server of the trust domain: %v", err)
+	}
+	err = check(t, server(spiffe("spiffe://other.org/xds")))
+	if want := `no X.509 bundle for trust domain`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a server of another trust domain: got error %v, want %s", err, want)
+	}
+	if err := check(t, server(serveTLS(t, ca.ServerConfig()))); err == nil {
+		t.Error("a server without a SPIFFE ID was accepted")
+	}
+}
+
 // serveTLS runs a gRPC server on localhost until the test ends.
-func serveTLS(t *testing.T, config *tls.Config) (port int) {
+func serveTLS(t *testing.T, config *tls.Config, opts ...grpc.ServerOption) (port int) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
+	server := grpc.NewServer(append(opts, grpc.Creds(credentials.NewTLS(config)))...)
 	healthpb.RegisterHealthServer(server, health.NewServer())
 	done := make(chan struct{})
 	go func() {

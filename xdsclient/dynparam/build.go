@@ -18,9 +18,8 @@ const (
 // Value is the constraint that the value of the key is exactly this.
 func Value(value string) Constraint { return Constraint{kind: exactly, value: value} }
 
-// InRanges is the constraint that the value of the key is an integer from 0 to
-// 2^64-1, written in decimal digits, and in one of the ranges. A value that is no
-// such integer does not satisfy it.
+// InRanges is the constraint that the value of the key is an integer from 0 to 2^64-1,
+// written in decimal digits, and in one of the ranges. Any other value does not satisfy it.
 func InRanges(ranges ...Range) Constraint {
 	return Constraint{kind: inRanges, ranges: slices.Clone(ranges)}
 }
@@ -37,35 +36,36 @@ func Require(key string, all ...Constraint) KeyConstraints {
 	return KeyConstraints{key: key, all: slices.Clone(all)}
 }
 
-// Exclude constrains a key: if a resource has it, its value does not satisfy all of
-// the constraints (KeyConstraints.invert).
+// Exclude constrains a key: if a resource has it, its value does not satisfy all of the
+// constraints (KeyConstraints.invert).
 func Exclude(key string, all ...Constraint) KeyConstraints {
 	return KeyConstraints{key: key, all: slices.Clone(all), invert: true}
 }
 
-// New returns the constraints on the keys. The error is a *[Faults], with the paths
-// that the DynamicParameterConstraints message would have: a key that occurs twice
-// or has no constraints, a list without ranges, a range whose bounds are the wrong
-// way round, text that is not UTF-8, or more than the limits allow.
+// New returns the constraints on the keys. The error is a *[Faults] with the paths that the
+// DynamicParameterConstraints message would have. Faults are: a key that occurs twice or has
+// no constraints, a list without ranges, a range whose lower bound is above its upper one,
+// text that is not UTF-8, and more than the limits allow.
 func New(keys ...KeyConstraints) (Constraints, error) {
 	faults := Faults{Source: whatConstraints}
 	root := (*path)(nil).Field("key_constraints")
 	seen := make(map[string]bool, len(keys))
 	drafts := make([]KeyConstraints, 0, len(keys))
-	for i := range keys {
-		at := root.Key(keys[i].key)
-		if seen[keys[i].key] {
+	for _, k := range keys {
+		at := root.Key(k.key)
+		if seen[k.key] {
 			faults.Addf(at, "expected the name once, found it again")
 			continue
 		}
-		seen[keys[i].key] = true
-		drafts = append(drafts, keys[i].check(at, &faults))
+		seen[k.key] = true
+		k.check(at, &faults)
+		drafts = append(drafts, k.clone())
 	}
 	return result(drafts, &faults)
 }
 
-// Exact returns constraints that each key has exactly the value given. The errors
-// are those of New.
+// Exact returns constraints that each key has exactly the value given. The errors are those
+// of New.
 func Exact(values map[string]string) (Constraints, error) {
 	keys := make([]KeyConstraints, 0, len(values))
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -74,45 +74,52 @@ func Exact(values map[string]string) (Constraints, error) {
 	return New(keys...)
 }
 
-// check reports what is wrong with the constraints of a program, and returns a copy
-// to be brought into canonical form.
-func (k *KeyConstraints) check(at *path, faults *Faults) KeyConstraints {
-	checkText(k.key, at, faults)
-	if len(k.all) == 0 {
-		faults.Addf(at.Field("constraints"), noConstraint)
-	}
-	checked := KeyConstraints{key: k.key, invert: k.invert, all: make([]Constraint, 0, len(k.all))}
+// clone returns a copy that can be brought into canonical form: the program may use its own
+// again.
+func (k KeyConstraints) clone() KeyConstraints {
+	k.all = slices.Clone(k.all)
 	for i := range k.all {
-		c, at := k.all[i], at.Item("constraints", i)
-		switch c.kind {
-		case exactly:
-			checkText(c.value, at.Field("value"), faults)
-		case inRanges:
-			list := at.Field("integer_range_list")
-			if len(c.ranges) == 0 {
-				faults.Addf(list.Field("range"), noRange)
-			}
-			for j, r := range c.ranges {
-				if problem := orderProblem(r); problem != "" {
-					faults.Addf(list.Item("range", j), "%s", problem)
-				}
-			}
-			c.ranges = slices.Clone(c.ranges)
-		}
-		checked.all = append(checked.all, c)
+		k.all[i].ranges = slices.Clone(k.all[i].ranges)
 	}
-	return checked
+	return k
 }
 
-// What several faults say.
+// check reports what is wrong with the constraints on a key.
+func (k KeyConstraints) check(at *path, faults *Faults) {
+	checkText(k.key, at, faults)
+	if len(k.all) == 0 {
+		faults.Addf(at.Field("constraints"), "expected %s, found an empty list", listOfConstraints)
+	}
+	for i, c := range k.all {
+		at := at.Item("constraints", i)
+		if c.kind == exactly {
+			checkText(c.value, at.Field("value"), faults)
+			continue
+		}
+		at = at.Field("integer_range_list")
+		if len(c.ranges) == 0 {
+			faults.Addf(at.Field("range"), "expected %s, found an empty list", listOfRanges)
+		}
+		for j, r := range c.ranges {
+			if r.Min > r.Max {
+				faults.Addf(at.Item("range", j), "%s", r.misordered())
+			}
+		}
+	}
+}
+
+// Parts of faults that several readers report.
 const (
 	listOfConstraints = "a list with at least one constraint"
-	noConstraint      = "expected " + listOfConstraints + ", found an empty list"
 	listOfRanges      = "a list with at least one range"
-	noRange           = "expected " + listOfRanges + ", found an empty list"
 	noBound           = "expected min_value, max_value or both, found neither"
 	noKind            = "expected value or integer_range_list, found neither"
+	tooLarge          = "expected at most %d bytes, found %d"
 )
+
+func (r Range) misordered() string {
+	return fmt.Sprintf("expected a min_value that is at most max_value, found %d and %d", r.Min, r.Max)
+}
 
 func checkText(s string, at *path, faults *Faults) {
 	if !utf8.ValidString(s) {
@@ -120,17 +127,8 @@ func checkText(s string, at *path, faults *Faults) {
 	}
 }
 
-// orderProblem says what is wrong with the order of the bounds, or returns "".
-func orderProblem(r Range) string {
-	if r.Min <= r.Max {
-		return ""
-	}
-	return fmt.Sprintf("expected a min_value that is at most max_value, found %d and %d", r.Min, r.Max)
-}
-
-// finish makes Constraints of drafts, of which it takes possession. Their keys
-// differ. at is the path of the message. If there are faults, the caller has no use
-// for the result.
+// finish makes Constraints of drafts with different keys, which it modifies and keeps. at is
+// the path of the message. The result is of use only if there are no faults.
 func finish(drafts []KeyConstraints, at *path, faults *Faults) Constraints {
 	if len(drafts) > maxKeys {
 		faults.Addf(at.Field("key_constraints"), "expected at most %d keys, found %d", maxKeys, len(drafts))
@@ -146,7 +144,7 @@ func finish(drafts []KeyConstraints, at *path, faults *Faults) Constraints {
 	return c
 }
 
-// result is finish for a message of its own.
+// result is finish for a message that is not part of another.
 func result(drafts []KeyConstraints, faults *Faults) (Constraints, error) {
 	c := finish(drafts, nil, faults)
 	if err := faults.Err(); err != nil {
@@ -154,8 +152,6 @@ func result(drafts []KeyConstraints, faults *Faults) (Constraints, error) {
 	}
 	return c, nil
 }
-
-const tooLarge = "expected at most %d bytes, found %d"
 
 // seal makes Constraints of keys in canonical form.
 func seal(keys []KeyConstraints) Constraints {
@@ -173,7 +169,7 @@ func (k *KeyConstraints) canonicalize() {
 	k.all = slices.CompactFunc(k.all, func(a, b Constraint) bool { return a.compare(b) == 0 })
 }
 
-// compare puts constraints into an order that has no meaning of its own.
+// compare is an arbitrary order of constraints.
 func (c Constraint) compare(other Constraint) int {
 	return cmp.Or(
 		cmp.Compare(c.kind, other.kind),
@@ -186,7 +182,7 @@ func (r Range) compare(other Range) int {
 	return cmp.Or(cmp.Compare(r.Min, other.Min), cmp.Compare(r.Max, other.Max))
 }
 
-// join sorts the ranges in place and makes one of those that overlap or touch.
+// join sorts the ranges in place, and joins those that overlap or touch.
 func join(ranges []Range) []Range {
 	slices.SortFunc(ranges, Range.compare)
 	joined := ranges[:0]

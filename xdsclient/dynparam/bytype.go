@@ -16,7 +16,7 @@ const (
 	// Their Go message is registered under a name of our own, so anypb has no use.
 	MapTypeURL = "type.googleapis.com/" + xdsname.ConstraintsMap
 
-	// AnyType stands, in the constraints of a client's own, for every resource type.
+	// AnyType stands for every resource type, in the client's own constraints.
 	AnyType = "*"
 
 	whatMap = "dynamic parameter constraints map"
@@ -29,11 +29,11 @@ type ByType struct {
 }
 
 // NewByType returns constraints by the name of the resource type, for example
-// "envoy.config.cluster.v3.Cluster". Those for [AnyType] hold for every type; where a
-// type has its own on the same key, these win. The error is a *[Faults]: more than
-// [maxTypes], a name that is none, and one that is the type of no resource, with a
-// suggestion. A name that is not like any of xDS is no fault, as programs may have
-// resource types of their own.
+// "envoy.config.cluster.v3.Cluster". Those for [AnyType] hold for every type; where a type
+// has its own on the same key, these win. The error is a *[Faults]: more than 128 types, a
+// name that cannot be that of a type, and one that resembles an xDS type but is not one,
+// with a suggestion. Other names are accepted, as programs may have resource types of their
+// own.
 func NewByType(constraints map[string]Constraints) (ByType, error) {
 	faults := Faults{Source: whatMap}
 	if len(constraints) > maxTypes {
@@ -75,11 +75,11 @@ func checkTypeName(name string, wildcard bool, at *path, to *Faults) {
 	}
 }
 
-// ByTypeFromProto returns the constraints in a DPDS resource, which it does not
-// keep. The error is a *[Faults] with paths such as
+// ByTypeFromProto returns the constraints in a DPDS resource, which it does not keep. The
+// error is a *[Faults] with paths such as
 // `resource_type_constraints["envoy.config.cluster.v3.Cluster"].key_constraints["env"]`:
-// what FromProto refuses, what NewByType refuses but for types of no resource, which
-// choose nothing, and [AnyType], which the resource does not have.
+// what FromProto refuses, too many types, names that cannot be those of types, and
+// [AnyType]. Types that no resource has are accepted: they constrain nothing.
 func ByTypeFromProto(m *dynamicparametersv3.DynamicParameterConstraintsMap) (ByType, error) {
 	faults := Faults{Source: whatMap}
 	root := (*path)(nil).Field("resource_type_constraints")
@@ -102,8 +102,8 @@ func ByTypeFromProto(m *dynamicparametersv3.DynamicParameterConstraintsMap) (ByT
 	return ByType{types}, nil
 }
 
-// For returns the constraints for a resource type, given by its name or its URL. It
-// does not allocate.
+// For returns the constraints for a resource type, given by its name or its URL. It does
+// not allocate.
 func (b ByType) For(resourceType string) Constraints {
 	if c, ok := b.types[resourceType[strings.LastIndexByte(resourceType, '/')+1:]]; ok {
 		return c
@@ -111,8 +111,8 @@ func (b ByType) For(resourceType string) Constraints {
 	return b.types[AnyType]
 }
 
-// Types returns the names of the types that have constraints of their own, in order,
-// [AnyType] included.
+// Types returns the sorted names of the types that have constraints of their own,
+// including [AnyType].
 func (b ByType) Types() []string { return slices.Sorted(maps.Keys(b.types)) }
 
 // Equal reports whether both have the same constraints for every type.
@@ -129,18 +129,16 @@ func (b ByType) Merge(over ByType) ByType {
 	if len(b.types) == 0 {
 		return over
 	}
-	types := make(map[string]Constraints, len(b.types)+len(over.types))
-	for name := range b.types {
-		types[name] = b.For(name).Merge(over.For(name))
-	}
-	for name := range over.types {
+	types := maps.Clone(b.types)
+	maps.Copy(types, over.types)
+	for name := range types {
 		types[name] = b.For(name).Merge(over.For(name))
 	}
 	return ByType{types}
 }
 
-// ToProto returns the constraints as a new DPDS resource. It has nothing for
-// [AnyType] but what each type got of it.
+// ToProto returns the constraints as a new DPDS resource. Those of [AnyType] are in it only
+// as part of the constraints of other types.
 func (b ByType) ToProto() *dynamicparametersv3.DynamicParameterConstraintsMap {
 	m := new(dynamicparametersv3.DynamicParameterConstraintsMap)
 	for name, c := range b.types {

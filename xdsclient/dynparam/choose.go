@@ -6,31 +6,30 @@ import (
 	"strings"
 )
 
-// TP2 decides between variants that match in one case only: where "a constraint may
-// match multiple values (e.g., a range constraint), the largest possible matching
-// value is preferred". This compares integers. Where several keys have such
-// constraints, a variant is preferred if it is larger in one of them and smaller in
-// none. Keys whose constraint matches one value only do not count, whether a variant
-// has the key or not.
+// TP2 ranks variants that match in one case only: where "a constraint may match multiple
+// values (e.g., a range constraint), the largest possible matching value is preferred". This
+// compares integers. Where several keys have such constraints, a variant is preferred if it
+// is larger in one of them and smaller in none. Keys whose constraint matches one value only
+// do not count, whether a variant has the key or not.
 //
-// What TP2 leaves open ("free to pick one of the variants at random") is decided by a
-// fixed order, so that the answer is always the same, and is reported:
+// What TP2 leaves open ("free to pick one of the variants at random") is decided by a fixed
+// order, so that the answer is always the same, and is reported:
 //
-//   - Of the constrained keys, the first in which the variants differ decides; those
-//     whose constraint may match several values come first, and each group is in
-//     order of the keys. An integer wins over other text, the larger of two over the
-//     smaller, and any value over none, since the client asked for the key.
-//   - Then the first of the other keys in which they differ decides, the other way
-//     round: a client that does not ask for a key is more likely to be meant by a
-//     variant from before the key, or its later values, came into use.
+//   - Of the constrained keys, the first in which the variants differ decides; those whose
+//     constraint may match several values come first, and each group is sorted by key. An
+//     integer wins over other text, the larger of two over the smaller, and any value over
+//     none, since the client asked for the key.
+//   - Then the first of the other keys in which they differ decides, in the reverse order: a
+//     client that does not ask for a key more likely wants a variant that is older than the
+//     key or its later values.
 
 // Choice is the outcome of Choose.
 type Choice struct {
 	// Index is the chosen variant, or -1 if none matches.
 	Index int
-	// Rival is the first other variant that matches and that TP2 does not place
-	// behind the chosen one, or -1. If there is one, another implementation might
-	// have chosen it: the deployment breaks one of the text's best practices.
+	// Rival is the first other variant that matches and that TP2 does not rank below the
+	// chosen one, or -1. If there is one, another implementation might have chosen it: the
+	// deployment breaks one of TP2's best practices.
 	Rival int
 	// Matching counts the variants that match.
 	Matching int
@@ -39,10 +38,10 @@ type Choice struct {
 // Ambiguous reports whether TP2 leaves the choice open.
 func (c Choice) Ambiguous() bool { return c.Rival >= 0 }
 
-// Choose returns the variant that a subscription to a single resource gets, of all
-// variants of that resource. The choice does not depend on their order; of equal
-// ones it is the first. It does not allocate. (A subscription to a glob collection
-// gets all variants that match.)
+// Choose returns the variant that a subscription to a single resource gets, of all variants
+// of that resource. The choice does not depend on their order; of equal ones it is the
+// first. (A subscription to a glob collection gets all variants that match.) It does not
+// allocate.
 func (c Constraints) Choose(variants []Parameters) Choice {
 	choice := Choice{Index: -1, Rival: -1}
 	for i, candidate := range variants {
@@ -68,44 +67,35 @@ func (c Constraints) Choose(variants []Parameters) Choice {
 	return choice
 }
 
-// Compare returns which of two variants that match is preferred: a positive number
-// for a, a negative one for b, and 0 only if they are equal. decided reports whether
-// TP2 says so itself; if not, the order is ours (see [Choice.Rival]).
+// Compare returns which of two variants that match is preferred: a positive number for a,
+// a negative one for b, and 0 only if they are equal. decided reports whether TP2 says so
+// itself; if not, the order is ours (see [Choice.Rival]).
 func (c Constraints) Compare(a, b Parameters) (order int, decided bool) {
-	if order, decided = c.compareMultiple(a, b); order != 0 {
-		return order, decided
-	}
+	// one is the order by keys whose constraint matches one value only.
+	one, ahead, behind, open := 0, false, false, false
 	restA, restB := a.list(), b.list()
 	for i := range c.keys() {
+		k := &c.set.keys[i]
 		var inA, inB *parameter
-		inA, restA = seek(restA, c.set.keys[i].key)
-		inB, restB = seek(restB, c.set.keys[i].key)
-		if o := compareValues(inA, inB); o != 0 {
-			return o, false
+		inA, restA = seek(restA, k.key)
+		inB, restB = seek(restB, k.key)
+		switch o := compareValues(inA, inB); {
+		case o == 0:
+		case k.matchesOne():
+			one = cmp.Or(one, o)
+		default:
+			order = cmp.Or(order, o)
+			ahead, behind = ahead || o > 0, behind || o < 0
+			open = open || !decides(inA, inB)
 		}
+	}
+	switch {
+	case order != 0:
+		return order, !open && ahead != behind
+	case one != 0:
+		return one, false
 	}
 	return c.compareOthers(b, a), false
-}
-
-// compareMultiple compares the keys whose constraint may match several values.
-func (c Constraints) compareMultiple(a, b Parameters) (order int, decided bool) {
-	ahead, behind, open := false, false, false
-	restA, restB := a.list(), b.list()
-	for i := range c.keys() {
-		var inA, inB *parameter
-		inA, restA = seek(restA, c.set.keys[i].key)
-		inB, restB = seek(restB, c.set.keys[i].key)
-		o := compareValues(inA, inB)
-		if o == 0 || c.set.keys[i].matchesOne() {
-			continue
-		}
-		if order == 0 {
-			order = o
-		}
-		ahead, behind = ahead || o > 0, behind || o < 0
-		open = open || !decides(inA, inB)
-	}
-	return order, !open && ahead != behind
 }
 
 // matchesOne reports whether one value at most satisfies the constraints.
@@ -113,8 +103,7 @@ func (k *KeyConstraints) matchesOne() bool {
 	return !k.invert && slices.ContainsFunc(k.all, func(c Constraint) bool { return c.kind == exactly })
 }
 
-// compareOthers compares the first key, among those that are not constrained, in
-// which the variants differ.
+// compareOthers compares the first key without constraints in which the variants differ.
 func (c Constraints) compareOthers(a, b Parameters) int {
 	restA, restB := a.list(), b.list()
 	constrained := c.keys()
@@ -141,8 +130,8 @@ func (c Constraints) compareOthers(a, b Parameters) int {
 	return 0
 }
 
-// compareHeads compares the keys of what comes first. An empty list comes last. One
-// of the lists is not empty.
+// compareHeads compares the first keys of two lists, of which one at most is empty. An empty
+// list comes last.
 func compareHeads(a, b []parameter) int {
 	switch {
 	case len(a) == 0:
@@ -155,23 +144,15 @@ func compareHeads(a, b []parameter) int {
 
 // compareValues puts the values of one key in order: none, text, integers.
 func compareValues(a, b *parameter) int {
-	if a == nil || b == nil {
-		return cmp.Compare(present(a), present(b))
-	}
-	if a.integer != b.integer {
-		if a.integer {
-			return 1
-		}
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil || b != nil && !a.integer && b.integer:
 		return -1
+	case b == nil || a.integer && !b.integer:
+		return 1
 	}
 	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.value, b.value))
-}
-
-func present(p *parameter) int {
-	if p == nil {
-		return 0
-	}
-	return 1
 }
 
 // decides reports whether one of the values is larger in the sense of TP2.

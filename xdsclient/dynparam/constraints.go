@@ -1,21 +1,23 @@
 package dynparam
 
 import (
+	"cmp"
 	"iter"
+	"slices"
 )
 
-// Constraints choose among the variants of a resource: what the value of a
-// dynamic parameter has to be, for each of a set of keys. The zero value
-// constrains nothing and matches every variant.
+// Constraints choose among the variants of a resource: they say, for each of a set of keys,
+// what the value of the dynamic parameter has to be. The zero value constrains nothing and
+// matches every variant.
 //
 // Compare with Equal, or by Key; == may tell equal ones apart.
 type Constraints struct {
 	set *set
 }
 
-// set is not empty and in canonical form.
+// set is not empty, and in canonical form.
 type set struct {
-	keys []KeyConstraints // by key, each once
+	keys []KeyConstraints // sorted by key, each once
 	wire string
 }
 
@@ -32,7 +34,7 @@ type KeyConstraints struct {
 type Constraint struct {
 	kind   kind
 	value  string
-	ranges []Range // in order and apart, in canonical form
+	ranges []Range // sorted and disjoint, in canonical form
 }
 
 type kind int
@@ -72,13 +74,12 @@ func (c Constraints) Keys() iter.Seq[string] {
 	}
 }
 
-// Key returns the same string for equal constraints, and for no others. It is
-// empty for the zero value. It was computed when the constraints were made.
+// Key returns a string that equal constraints have, and no others. It is empty for the zero
+// value, and costs nothing.
 //
-// The string is the constraints as a serialized DynamicParameterConstraints
-// message. As such it may be put on the wire: appended after the tag and the
-// length of ResourceLocator.dynamic_parameter_constraints. It is not for people;
-// see String.
+// The string is the serialized DynamicParameterConstraints message, which may be appended
+// to the tag and the length of ResourceLocator.dynamic_parameter_constraints. For people
+// there is String.
 func (c Constraints) Key() string {
 	if c.set == nil {
 		return ""
@@ -86,9 +87,8 @@ func (c Constraints) Key() string {
 	return c.set.wire
 }
 
-// Parameters returns the parameters that the constraints spell out: for each key
-// exactly one value. Such constraints name one variant of a resource. ok is false for
-// any others.
+// Parameters returns the parameters that the constraints spell out, which name one variant
+// of a resource: one exact value for each key. ok is false for any other constraints.
 func (c Constraints) Parameters() (p Parameters, ok bool) {
 	if c.IsZero() {
 		return Parameters{}, true
@@ -104,22 +104,21 @@ func (c Constraints) Parameters() (p Parameters, ok bool) {
 	return Parameters{&params{list: list, wire: parametersWire(list)}}, true
 }
 
-// Equal reports whether both are the same constraints, whatever their origin.
+// Equal reports whether both are the same constraints, however they were made.
 func (c Constraints) Equal(other Constraints) bool {
 	return c.set == other.set || c.Key() == other.Key()
 }
 
-// Match reports whether a resource with the parameters is a variant that the
-// constraints accept: for each key that is constrained, the resource does not have
-// the key, or its value satisfies all constraints on it (with invert: not all of
-// them). Keys that are not constrained do not count. It does not allocate.
+// Match reports whether the constraints accept the variant with these parameters: for each
+// constrained key, the variant does not have the key, or its value satisfies all constraints
+// on it (with invert: not all of them). Keys without constraints do not count. It does not
+// allocate.
 func (c Constraints) Match(p Parameters) bool {
 	params := p.list()
 	for i := range c.keys() {
 		k := &c.set.keys[i]
-		param, rest := seek(params, k.key)
-		params = rest
-		if param != nil && !k.match(param) {
+		var param *parameter
+		if param, params = seek(params, k.key); param != nil && !k.match(param) {
 			return false
 		}
 	}
@@ -143,19 +142,11 @@ func (c *Constraint) match(p *parameter) bool {
 	return p.integer && contains(c.ranges, p.number)
 }
 
-// contains looks for the only range that can hold the number, the first that does
-// not end before it.
+// contains looks for the only range that can hold the number: the first that does not end
+// before it.
 func contains(ranges []Range, n uint64) bool {
-	low, high := 0, len(ranges)
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		if ranges[middle].Max < n {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	return low < len(ranges) && ranges[low].Min <= n
+	i, _ := slices.BinarySearchFunc(ranges, n, func(r Range, n uint64) int { return cmp.Compare(r.Max, n) })
+	return i < len(ranges) && ranges[i].Min <= n
 }
 
 // Merge returns the constraints of both. Where both constrain a key, over wins. The

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -105,9 +104,12 @@ func parseRange(v document.Value) Range {
 	if !o.IsObject() || !lowOK || !highOK {
 		return Range{}
 	}
-	r, problem := rangeOf(low, high)
-	if problem != "" {
-		v.Fault("", "%s", problem)
+	r, ok := rangeOf(low, high)
+	switch {
+	case !ok:
+		v.Fault("", noBound)
+	case r.Min > r.Max:
+		v.Fault("", "%s", r.misordered())
 	}
 	return r
 }
@@ -126,61 +128,15 @@ func parseBound(v document.Value) (n *uint64, ok bool) {
 	return &wrapper.Value, true
 }
 
-// The shape of the message in JSON. Integers are in quotes, as proto JSON has them.
-type (
-	jsonSet struct {
-		KeyConstraints map[string]jsonKey `json:"key_constraints,omitempty"`
-	}
-	jsonKey struct {
-		Constraints []jsonConstraint `json:"constraints"`
-		Invert      bool             `json:"invert,omitempty"`
-	}
-	jsonConstraint struct {
-		Value            *string     `json:"value,omitempty"`
-		IntegerRangeList *jsonRanges `json:"integer_range_list,omitempty"`
-	}
-	jsonRanges struct {
-		Range []jsonRange `json:"range"`
-	}
-	jsonRange struct {
-		Min string `json:"min_value"`
-		Max string `json:"max_value,omitempty"`
-	}
-)
-
 // MarshalJSON returns the canonical form in proto JSON form, which UnmarshalJSON, the
-// bootstrap file and any implementation of proto JSON read. Equal constraints give
-// equal text.
+// bootstrap file and any implementation of proto JSON read. Equal constraints give equal
+// text.
 func (c Constraints) MarshalJSON() ([]byte, error) {
-	var m jsonSet
-	for _, k := range c.keys() {
-		if m.KeyConstraints == nil {
-			m.KeyConstraints = make(map[string]jsonKey, c.Len())
-		}
-		key := jsonKey{Invert: k.invert}
-		for i := range k.all {
-			key.Constraints = append(key.Constraints, k.all[i].toJSON())
-		}
-		m.KeyConstraints[k.key] = key
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(c.ToProto())
+	if err != nil {
+		return nil, err
 	}
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(m)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
-func (c *Constraint) toJSON() jsonConstraint {
-	if c.kind == exactly {
-		return jsonConstraint{Value: &c.value}
-	}
-	list := new(jsonRanges)
-	for _, r := range c.ranges {
-		bounds := jsonRange{Min: strconv.FormatUint(r.Min, 10)}
-		if r.bounded() {
-			bounds.Max = strconv.FormatUint(r.Max, 10)
-		}
-		list.Range = append(list.Range, bounds)
-	}
-	return jsonConstraint{IntegerRangeList: list}
+	var b bytes.Buffer // without the spaces that protojson adds at random
+	err = json.Compact(&b, text)
+	return b.Bytes(), err
 }

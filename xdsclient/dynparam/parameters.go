@@ -2,13 +2,14 @@ package dynparam
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// Parameters tell the variants of a resource from one another
-// (Resource.dynamic_parameters): values by key. The zero value has no keys; it
-// belongs to a resource without variants and matches all constraints.
+// Parameters are values by key that tell the variants of a resource from one another
+// (Resource.dynamic_parameters). The zero value has no keys: it belongs to a resource
+// without variants, and matches all constraints.
 //
 // Compare with Equal, or by Key; == may tell equal ones apart.
 type Parameters struct {
@@ -23,14 +24,14 @@ type params struct {
 
 type parameter struct {
 	key, value string
-	// number is what the value is if it is an integer.
+	// number is the value if it is an integer.
 	number  uint64
 	integer bool
 }
 
-// NewParameters returns parameters with the values by key. The error is a
-// *[Faults], with paths such as `dynamic_parameters["env"]`: text that is not
-// UTF-8, or more than the limits allow.
+// NewParameters returns parameters with the values by key. The error is a *[Faults] with
+// paths such as `dynamic_parameters["env"]`: text that is not UTF-8, or more than the limits
+// allow.
 func NewParameters(values map[string]string) (Parameters, error) {
 	faults := Faults{Source: whatParameters}
 	root := (*path)(nil).Field("dynamic_parameters")
@@ -44,13 +45,11 @@ func NewParameters(values map[string]string) (Parameters, error) {
 		list = append(list, parameter{key: key, value: value, number: number, integer: integer})
 	}
 	slices.SortFunc(list, func(a, b parameter) int { return strings.Compare(a.key, b.key) })
-	for i := range list {
-		if utf8.ValidString(list[i].key) && utf8.ValidString(list[i].value) {
-			continue
+	for _, p := range list {
+		if !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
+			checkText(p.key, root.Key(p.key), &faults)
+			checkText(p.value, root.Key(p.key), &faults)
 		}
-		at := root.Key(list[i].key)
-		checkText(list[i].key, at, &faults)
-		checkText(list[i].value, at, &faults)
 	}
 	wire := parametersWire(list)
 	if len(wire) > maxSize {
@@ -64,15 +63,11 @@ func NewParameters(values map[string]string) (Parameters, error) {
 
 // parseInteger reads an integer from 0 to 2^64-1 in decimal digits.
 func parseInteger(s string) (n uint64, ok bool) {
-	const beforeLast = (1<<64 - 1) / 10
-	for i := range len(s) {
-		digit := uint64(s[i]) - '0'
-		if digit > 9 || n > beforeLast || n*10 > 1<<64-1-digit {
-			return 0, false
-		}
-		n = n*10 + digit
+	if s == "" || s[0] < '0' || s[0] > '9' { // most other text, without the cost of an error
+		return 0, false
 	}
-	return n, s != ""
+	n, err := strconv.ParseUint(s, 10, 64)
+	return n, err == nil
 }
 
 // list returns the parameters in order.
@@ -120,11 +115,11 @@ func (p Parameters) Map() map[string]string {
 	return values
 }
 
-// Key returns the same string for equal parameters, and for no others. It is empty
-// for the zero value. It was computed when the parameters were made.
+// Key returns a string that equal parameters have, and no others. It is empty for the zero
+// value, and costs nothing.
 //
-// The string is the field Resource.dynamic_parameters in serialized form, which may
-// be appended to the rest of a Resource. It is not for people; see String.
+// The string is the field Resource.dynamic_parameters in serialized form, which may be
+// appended to the rest of a serialized Resource. For people there is String.
 func (p Parameters) Key() string {
 	if p.params == nil {
 		return ""

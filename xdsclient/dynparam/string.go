@@ -7,75 +7,37 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 )
 
-// maxString bounds what String returns, in bytes. Longer text is cut, with an
-// ellipsis.
+// maxString bounds what String returns, in bytes. Longer text is cut, with an ellipsis.
 const maxString = 1 << 10
 
 // String returns the constraints for logs, for example
 // `{env=prod, shard in [4-6] or [46-], version!=v1}`. An inverted key with several
-// constraints is written `not (… and …)`. It is cut at about a thousand bytes and is
-// not to be parsed; see Key and MarshalJSON.
+// constraints is written `not (… and …)`. The text is cut at about a thousand bytes and
+// must not be parsed; see Key and MarshalJSON.
 func (c Constraints) String() string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i := range c.keys() {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		if b.Len() > maxString {
-			break
-		}
-		c.set.keys[i].write(&b)
-	}
-	return closed(&b)
+	return bracketed("{", c.keys(), ", ", (*KeyConstraints).text, "}")
 }
 
-func (k *KeyConstraints) write(b *strings.Builder) {
-	group := k.invert && len(k.all) > 1
-	if group {
-		b.WriteString("not (")
+func (k *KeyConstraints) text() string {
+	if k.invert && len(k.all) > 1 {
+		return bracketed("not (", k.all, " and ", func(c *Constraint) string { return c.text(k.key, false) }, ")")
 	}
-	for i := range k.all {
-		if i > 0 {
-			b.WriteString(" and ")
-		}
-		if b.Len() > maxString {
-			return
-		}
-		b.WriteString(plain(k.key))
-		k.all[i].write(b, k.invert && !group)
-	}
-	if group {
-		b.WriteByte(')')
-	}
+	return bracketed("", k.all, " and ", func(c *Constraint) string { return c.text(k.key, k.invert) }, "")
 }
 
-func (c *Constraint) write(b *strings.Builder, not bool) {
-	switch {
-	case c.kind == exactly && not:
-		b.WriteString("!=" + plain(c.value))
-		return
-	case c.kind == exactly:
-		b.WriteString("=" + plain(c.value))
-		return
-	case not:
-		b.WriteString(" not")
+func (c *Constraint) text(key string, not bool) string {
+	equals, in := "=", " in "
+	if not {
+		equals, in = "!=", " not in "
 	}
-	b.WriteString(" in ")
-	for i, r := range c.ranges {
-		if i > 0 {
-			b.WriteString(" or ")
-		}
-		if b.Len() > maxString {
-			return
-		}
-		b.WriteString(r.text())
+	if c.kind == exactly {
+		return plain(key) + equals + plain(c.value)
 	}
+	return bracketed(plain(key)+in, c.ranges, " or ", (*Range).text, "")
 }
 
-// text returns the range as TP2 writes it, "[4-6]", or "[46-]" if it has no upper
-// bound.
-func (r Range) text() string {
+// text returns the range as TP2 writes it, "[4-6]", or "[46-]" if it has no upper bound.
+func (r *Range) text() string {
 	s := "[" + strconv.FormatUint(r.Min, 10) + "-"
 	if r.bounded() {
 		s += strconv.FormatUint(r.Max, 10)
@@ -84,44 +46,36 @@ func (r Range) text() string {
 }
 
 // String returns the parameters for logs as TP2 writes them, for example
-// "{env=prod,version=v1}". It is cut at about a thousand bytes.
+// "{env=prod,version=v1}". The text is cut at about a thousand bytes.
 func (p Parameters) String() string {
+	return bracketed("{", p.list(), ",", func(p *parameter) string { return plain(p.key) + "=" + plain(p.value) }, "}")
+}
+
+// bracketed writes a list between two brackets. It stops at maxString, at which it also cuts the
+// last element.
+func bracketed[T any](before string, elements []T, separator string, text func(*T) string, after string) string {
 	var b strings.Builder
-	b.WriteByte('{')
-	for i, param := range p.list() {
+	b.WriteString(before)
+	for i := range elements {
 		if i > 0 {
-			b.WriteByte(',')
+			b.WriteString(separator)
 		}
+		b.WriteString(text(&elements[i]))
 		if b.Len() > maxString {
-			break
+			return strings.ToValidUTF8(b.String()[:maxString], "") + "…" + after
 		}
-		b.WriteString(plain(param.key) + "=" + plain(param.value))
 	}
-	return closed(&b)
+	return b.String() + after
 }
 
-// closed ends what was begun with a brace, or cuts it. Each part was cut before, so
-// that there is not much too much.
-func closed(b *strings.Builder) string {
-	if b.Len() > maxString {
-		return strings.ToValidUTF8(b.String()[:maxString], "") + "…}"
-	}
-	return b.String() + "}"
-}
-
-// plain returns text as it is if it cannot be mistaken for something else, and
-// quoted and cut otherwise.
+// plain returns text as it is if it cannot be mistaken for something else, and quoted and
+// cut otherwise.
 func plain(s string) string {
-	if s == "" || len(s) > faults.MaxQuoted {
-		return faults.Quote(s)
+	special := func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./:", r))
 	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
-			c == '_', c == '-', c == '.', c == '/', c == ':':
-		default:
-			return faults.Quote(s)
-		}
+	if s == "" || len(s) > faults.MaxQuoted || strings.ContainsFunc(s, special) {
+		return faults.Quote(s)
 	}
 	return s
 }

@@ -10,153 +10,112 @@ import (
 	dynamicparametersv3 "github.com/dynxds/dynxds/proto/dynxds/dynamic_parameters/v3"
 )
 
-// The worked examples of TP2, each under the heading that it has there. (Where the
-// text puts a list of ranges in brackets that the message does not have, they are
-// left out.)
-
-const (
-	prod   = `{key_constraints:[{key:"env" value:{constraints:[{value:"prod"}]}}]}`
-	prodV1 = `{key_constraints:[
-		{key:"env" value:{constraints:[{value:"prod"}]}},
-		{key:"version" value:{constraints:[{value:"v1"}]}}]}`
-)
-
-// matching returns the variants that the constraints accept.
-func matching(c Constraints, all []Parameters) []string {
-	found := []string{}
-	for _, p := range all {
-		if c.Match(p) {
-			found = append(found, p.String())
+// on writes a message with the constraints on keys, as TP2 does.
+func on(keys ...string) string {
+	text := "{key_constraints:["
+	for i, key := range keys {
+		if i > 0 {
+			text += ","
 		}
+		text += key
 	}
-	return found
+	return text + "]}"
 }
 
-// "Matching Ambiguity": the two clients of the example, before the new key.
-func TestMatchingAmbiguityOneKey(t *testing.T) {
-	t.Parallel()
-	server := variants(t, "{env=prod}", "{env=test}")
-	for _, env := range []string{"prod", "test"} {
-		c := constraints(t, `{key_constraints:[{key:"env" value:{constraints:[{value:"`+env+`"}]}}]}`)
-		if diff := cmp.Diff([]string{"{env=" + env + "}"}, matching(c, server)); diff != "" {
-			t.Errorf("a %s client (-want +got):\n%s", env, diff)
-		}
-	}
+// is is the entry for a key that has to have a value.
+func is(key, value string) string {
+	return fmt.Sprintf(`{key:%q value:{constraints:[{value:%q}]}}`, key, value)
 }
 
-// "Matching Ambiguity": "allowing the set of constraints for a given key to match any
-// resource variant that does not specify that key at all".
-func TestMatchingAmbiguityNewKeyOnClientsFirst(t *testing.T) {
-	t.Parallel()
-	got := constraints(t, prodV1).Choose(variants(t, "{env=prod}", "{env=test}"))
-	if diff := cmp.Diff(Choice{Index: 0, Rival: -1, Matching: 1}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+// isNot is its inverse.
+func isNot(key, value string) string {
+	return fmt.Sprintf(`{key:%q value:{constraints:[{value:%q}] invert:true}}`, key, value)
 }
 
-// "Matching Ambiguity": "if the new key is added on the server side first", a client
-// that does not know it matches several variants.
-func TestMatchingAmbiguityNewKeyOnServerFirst(t *testing.T) {
-	t.Parallel()
-	server := variants(t, "{env=prod,version=v1}", "{env=prod,version=v2}", "{env=test,version=v1}", "{env=test,version=v2}")
-	got := constraints(t, prod).Choose(server)
-	if diff := cmp.Diff(Choice{Index: 0, Rival: 1, Matching: 2}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+// upTo is the entry for a key whose value is an integer that is at most limit.
+func upTo(key string, limit int) string {
+	return fmt.Sprintf(`{key:%q value:{constraints:[{integer_range_list:{range:[{min_value:0 max_value:%d}]}}]}}`, key, limit)
 }
 
-// "Matching Ambiguity": "These constraints can match either of the above variants".
-func TestMatchingAmbiguityVariantsWithDifferentKeys(t *testing.T) {
+// The examples of TP2, each under the heading that it has there: which variant a client
+// chooses, and how many match. (Where the text puts a list of ranges in brackets that the
+// message does not have, they are left out.)
+func TestExamplesOfTP2(t *testing.T) {
 	t.Parallel()
-	got := constraints(t, prodV1).Choose(variants(t, "{env=prod}", "{env=prod,version=v1}"))
-	if diff := cmp.Diff(Choice{Index: 1, Rival: 0, Matching: 2}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	type row struct {
+		client string
+		server []string
+		then   Choice
 	}
-}
-
-// "Matching Ambiguity": "the expected order of changes". At no step is a client
-// without a variant, and none has more than one to choose from.
-func TestMatchingAmbiguityExpectedOrderOfChanges(t *testing.T) {
-	t.Parallel()
-	version := func(v string) string {
-		return `{key_constraints:[
-			{key:"env" value:{constraints:[{value:"prod"}]}},
-			{key:"version" value:{constraints:[{value:"` + v + `"}]}}]}`
-	}
-	before, v1, both := []string{"{env=prod}", "{env=test}"}, []string{"{env=prod,version=v1}", "{env=test,version=v1}"},
-		[]string{"{env=prod,version=v1}", "{env=test,version=v1}", "{env=prod,version=v2}", "{env=test,version=v2}"}
-	steps := []struct {
-		given, client string
-		server        []string
-		then          string
-	}{
-		{"before", prod, before, "{env=prod}"},
-		{"1: clients start sending version=v1", version("v1"), before, "{env=prod}"},
-		{"2: version=v1 is added to all resources", version("v1"), v1, "{env=prod,version=v1}"},
-		{"3: variants with version=v2 are created", version("v1"), both, "{env=prod,version=v1}"},
-		{"4: some clients send version=v2 instead", version("v2"), both, "{env=prod,version=v2}"},
-		{"4: the others still send version=v1", version("v1"), both, "{env=prod,version=v1}"},
-	}
-	for _, step := range steps {
-		server := variants(t, step.server...)
-		got := constraints(t, step.client).Choose(server)
-		if got.Index < 0 || got.Ambiguous() {
-			t.Errorf("step %s: the choice is %+v", step.given, got)
-		} else if diff := cmp.Diff(step.then, server[got.Index].String()); diff != "" {
-			t.Errorf("step %s (-want +got):\n%s", step.given, diff)
-		}
-	}
-}
-
-// "Matching Behavior and Best Practices": "the largest possible matching value is
-// preferred".
-func TestBestPracticesLargestValueIsPreferred(t *testing.T) {
-	t.Parallel()
-	c := constraints(t, `{key_constraints:[
-		{key:"shard" value:{constraints:[
-			{integer_range_list:{range:[{min_value:0 max_value:5}]}}
-		]}}
-	]}`)
-	got := c.Choose(variants(t, "{shard=3}", "{shard=10}", "{shard=5}", "{shard=6}", "{shard=x}"))
-	if diff := cmp.Diff(Choice{Index: 2, Rival: -1, Matching: 2}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// "xDS Minor/Patch Version Negotiation". The text's client constrains
-// "xds.version.minor" while the server's variants have "xds.version.patch"; read with
-// one key, a client gets the variant of the newest version that it supports.
-func TestVersionNegotiation(t *testing.T) {
-	t.Parallel()
-	server := []Parameters{}
+	only := func(i int) Choice { return Choice{Index: i, Rival: -1, Matching: 1} }
+	prod, prodV1, prodV2 := on(is("env", "prod")), on(is("env", "prod"), is("version", "v1")), on(is("env", "prod"), is("version", "v2"))
+	envs := []string{"{env=prod}", "{env=test}"}
+	inV1 := []string{"{env=prod,version=v1}", "{env=test,version=v1}"}
+	inBoth := append(inV1[:2:2], "{env=prod,version=v2}", "{env=test,version=v2}")
+	var patches []string
 	for patch := range 6 {
-		server = append(server, parameters(t, fmt.Sprintf("{xds.version.patch=%d}", patch)))
+		patches = append(patches, fmt.Sprintf("{xds.version.patch=%d}", patch))
 	}
-	for supported := range 8 {
-		c := constraints(t, fmt.Sprintf(`{key_constraints:[
-			{key:"xds.version.patch" value:{constraints:[
-				{integer_range_list:{range:{min_value:0 max_value:%d}}}
-			]}}
-		]}`, supported))
-		want := Choice{Index: min(supported, 5), Rival: -1, Matching: min(supported, 5) + 1}
-		if diff := cmp.Diff(want, c.Choose(server)); diff != "" {
-			t.Errorf("a client of 3.0.%d (-want +got):\n%s", supported, diff)
-		}
+	negotiation := []row{
+		// The text's client constrains "xds.version.minor" while the server's variants have
+		// "xds.version.patch": a key that no variant has does not keep it from any of them.
+		{on(upTo("xds.version.minor", 5)), []string{patches[5], patches[4]}, Choice{Index: 1, Rival: 0, Matching: 2}},
 	}
-}
+	for supported := range 8 { // read with one key, it gets the newest version that it supports
+		best := min(supported, 5)
+		negotiation = append(negotiation, row{on(upTo("xds.version.patch", supported)), patches, Choice{Index: best, Rival: -1, Matching: best + 1}})
+	}
+	nine := []string{
+		"{env=canary,version=v2}", "{env=test,version=v2}", "{env=canary,version=v3}", "{env=test,version=v3}",
+		"{env=prod,version=v2}", "{env=prod,version=v3}",
+		"{env=canary,version=v1}", "{env=test,version=v1}",
+		"{env=prod,version=v1}"}
+	var routes []row
+	for i, variant := range nine { // each is the one of a client
+		values := parameters(t, variant).Map()
+		routes = append(routes, row{on(is("env", values["env"]), is("version", values["version"])), nine, only(i)})
+	}
+	four := []string{"{env=NOT_prod,version=NOT_v1}", "{env=prod,version=NOT_v1}", "{env=NOT_prod,version=v1}", "{env=prod,version=v1}"}
 
-// The same heading, as it is written: a key of the client's that no variant has does
-// not keep it from any of them.
-func TestVersionNegotiationAsWritten(t *testing.T) {
-	t.Parallel()
-	c := constraints(t, `{key_constraints:[
-		{key:"xds.version.minor" value:{constraints:[
-			{integer_range_list:{range:{min_value:0 max_value:5}}}
-		]}}
-	]}`)
-	got := c.Choose(variants(t, "{xds.version.patch=5}", "{xds.version.patch=4}"))
-	if diff := cmp.Diff(Choice{Index: 1, Rival: 0, Matching: 2}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for heading, rows := range map[string][]row{
+		"Matching Ambiguity, before the new key": {{prod, envs, only(0)}, {on(is("env", "test")), envs, only(1)}},
+		// "allowing the set of constraints for a given key to match any resource variant that
+		// does not specify that key at all"
+		"Matching Ambiguity, new key on clients first": {{prodV1, envs, only(0)}},
+		// "if the new key is added on the server side first", a client that does not know it
+		// matches several variants
+		"Matching Ambiguity, new key on server first": {{prod,
+			[]string{"{env=prod,version=v1}", "{env=prod,version=v2}", "{env=test,version=v1}", "{env=test,version=v2}"}, Choice{Index: 0, Rival: 1, Matching: 2}}},
+		// "These constraints can match either of the above variants"
+		"Matching Ambiguity, variants with different keys": {{prodV1, []string{"{env=prod}", "{env=prod,version=v1}"}, Choice{Index: 1, Rival: 0, Matching: 2}}},
+		// At no step is a client without a variant, and none has more than one to choose from.
+		"Matching Ambiguity, expected order of changes": {
+			{prod, envs, only(0)},
+			{prodV1, envs, only(0)},   // 1: clients start sending version=v1
+			{prodV1, inV1, only(0)},   // 2: version=v1 is added to all resources
+			{prodV1, inBoth, only(0)}, // 3: variants with version=v2 are created
+			{prodV2, inBoth, only(2)}, // 4: some clients send version=v2 instead
+		},
+		// "the largest possible matching value is preferred"
+		"Matching Behavior and Best Practices": {{on(upTo("shard", 5)),
+			[]string{"{shard=3}", "{shard=10}", "{shard=5}", "{shard=6}", "{shard=x}"}, Choice{Index: 2, Rival: -1, Matching: 2}}},
+		"xDS Minor/Patch Version Negotiation":    negotiation,
+		"Dynamic Route Selection, nine variants": routes,
+		"Dynamic Route Selection, four variants": {
+			{on(isNot("env", "prod"), isNot("version", "v1")), four, only(0)},
+			{on(is("env", "prod"), isNot("version", "v1")), four, only(1)},
+			{on(isNot("env", "prod"), is("version", "v1")), four, only(2)},
+			{prodV1, four, only(3)},
+		},
+	} {
+		t.Run(heading, func(t *testing.T) {
+			t.Parallel()
+			for _, row := range rows {
+				if diff := cmp.Diff(row.then, constraints(t, row.client).Choose(variants(t, row.server...))); diff != "" {
+					t.Errorf("%s among %v (-want +got):\n%s", row.client, row.server, diff)
+				}
+			}
+		})
 	}
 }
 
@@ -184,7 +143,7 @@ func TestShardingClustersGlobCollection(t *testing.T) {
 // "Sharding Clusters", "For SRDS (single resource)": the ranges are one exact value.
 func TestShardingClustersSingleResource(t *testing.T) {
 	t.Parallel()
-	c := constraints(t, `{key_constraints:[{key:"shards" value:{constraints:[{value:"[4-6],[11-15],[46-90]"}]}}]}`)
+	c := constraints(t, on(is("shards", "[4-6],[11-15],[46-90]")))
 	for value, want := range map[string]bool{"[4-6],[11-15],[46-90]": true, "[4-6],[11-15]": false, "4": false} {
 		if got := c.Match(must(NewParameters(map[string]string{"shards": value}))); got != want {
 			t.Errorf("shards %q match: %t, want %t", value, got, want)
@@ -192,131 +151,38 @@ func TestShardingClustersSingleResource(t *testing.T) {
 	}
 }
 
-// dpds returns the constraints in a DPDS resource in text form.
-func dpds(t *testing.T, text string) ByType {
-	t.Helper()
-	m := new(dynamicparametersv3.DynamicParameterConstraintsMap)
-	if err := prototext.Unmarshal([]byte(text), m); err != nil {
-		t.Fatal(err)
-	}
-	return must(ByTypeFromProto(m))
-}
-
-// "DPDS Example": the constraints for Listeners, and their change.
-func TestDPDSExample(t *testing.T) {
+// The examples of TP2 with constraints from a DPDS resource, which are those for one type.
+func TestExamplesOfDPDS(t *testing.T) {
 	t.Parallel()
-	const lds = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	server := variants(t, "{listener_type=direct}", "{listener_type=via_proxy}")
-	for i, listener := range []string{"direct", "via_proxy"} {
-		given := dpds(t, `resource_type_constraints:[
-			{key:"envoy.config.listener.v3.Listener" value:{
-				key_constraints:[
-					{key:"listener_type" value:{
-						constraints:[{value:"`+listener+`"}]
-					}}
-				]
-			}}
-		]`)
-		want := constraints(t, `{key_constraints:[{key:"listener_type" value:{constraints:[{value:"`+listener+`"}]}}]}`)
-		if got := given.For(lds); !got.Equal(want) {
-			t.Errorf("the constraints are %v, want %v", got, want)
+	for _, test := range []struct {
+		heading, resourceType, key string
+		values                     []string // each client's, and the server's variants
+	}{
+		{"DPDS Example", "envoy.config.listener.v3.Listener", "listener_type", []string{"direct", "via_proxy"}},
+		{"Sharding Endpoints", "envoy.config.cluster.v3.ClusterLoadAssignment", "subset_id", []string{"123", "456", "0123"}},
+		{"Selecting Cluster Based on ACL", "envoy.config.cluster.v3.RouteConfiguration", "use_proxy", []string{"true", "false"}},
+	} {
+		var server []Parameters
+		for _, value := range test.values {
+			server = append(server, parameters(t, "{"+test.key+"="+value+"}"))
 		}
-		if diff := cmp.Diff(Choice{Index: i, Rival: -1, Matching: 1}, given.For(lds).Choose(server)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if other := given.For("type.googleapis.com/envoy.config.cluster.v3.Cluster"); !other.IsZero() {
-			t.Errorf("clusters are constrained: %v", other)
-		}
-	}
-}
-
-// "Sharding Endpoints": each client's subset is a variant.
-func TestShardingEndpoints(t *testing.T) {
-	t.Parallel()
-	c := dpds(t, `resource_type_constraints:[
-		{key:"envoy.config.cluster.v3.ClusterLoadAssignment" value:{
-			key_constraints:[
-				{key:"subset_id" value:{
-					constraints:[{value:"123"}]
-				}}
-			]
-		}}
-	]`).For("envoy.config.cluster.v3.ClusterLoadAssignment")
-	got := matching(c, variants(t, "{subset_id=123}", "{subset_id=456}", "{subset_id=0123}"))
-	if diff := cmp.Diff([]string{"{subset_id=123}"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// "Selecting Cluster Based on ACL": the server sets use_proxy for each client.
-func TestSelectingClusterBasedOnACL(t *testing.T) {
-	t.Parallel()
-	server := variants(t, "{use_proxy=true}", "{use_proxy=false}")
-	for i, useProxy := range []string{"true", "false"} {
-		c := dpds(t, `resource_type_constraints:[
-			{key: "envoy.config.cluster.v3.RouteConfiguration" value:{
-				key_constraints:[
-					{key:"use_proxy" value:{
-						constraints:[{value:"`+useProxy+`"}]
-					}}
-				]
-			}}
-		]`).For("type.googleapis.com/envoy.config.cluster.v3.RouteConfiguration")
-		if diff := cmp.Diff(Choice{Index: i, Rival: -1, Matching: 1}, c.Choose(server)); diff != "" {
-			t.Errorf("use_proxy=%s (-want +got):\n%s", useProxy, diff)
-		}
-	}
-}
-
-var (
-	envs     = []string{"prod", "canary", "test"}
-	versions = []string{"v1", "v2", "v3"}
-)
-
-// "Dynamic Route Selection": nine variants, one for each client.
-func TestDynamicRouteSelectionNineVariants(t *testing.T) {
-	t.Parallel()
-	server := variants(t,
-		"{env=canary,version=v2}", "{env=test,version=v2}", "{env=canary,version=v3}", "{env=test,version=v3}",
-		"{env=prod,version=v2}", "{env=prod,version=v3}",
-		"{env=canary,version=v1}", "{env=test,version=v1}",
-		"{env=prod,version=v1}")
-	for _, env := range envs {
-		for _, version := range versions {
-			got := matching(exact("env", env, "version", version), server)
-			if diff := cmp.Diff([]string{"{env=" + env + ",version=" + version + "}"}, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+		for i, value := range test.values {
+			m, want := new(dynamicparametersv3.DynamicParameterConstraintsMap), on(is(test.key, value))
+			if err := prototext.Unmarshal(fmt.Appendf(nil, "resource_type_constraints:[{key:%q value:%s}]", test.resourceType, want), m); err != nil {
+				t.Fatal(err)
 			}
-		}
-	}
-}
-
-// "Dynamic Route Selection": four variants, with constraints from DPDS that invert.
-func TestDynamicRouteSelectionFourVariants(t *testing.T) {
-	t.Parallel()
-	const (
-		notProd = `{key:"env" value{constraints:[{value:"prod"}] invert:true}}`
-		isProd  = `{key:"env" value{constraints:[{value:"prod"}]}}`
-		notV1   = `{key:"version" value:{constraints:[{value:"v1"}] invert:true}}`
-		isV1    = `{key:"version" value:{constraints:[{value:"v1"}]}}`
-	)
-	table := []struct{ env, version, then string }{
-		{notProd, notV1, "{env=NOT_prod,version=NOT_v1}"},
-		{isProd, notV1, "{env=prod,version=NOT_v1}"},
-		{notProd, isV1, "{env=NOT_prod,version=v1}"},
-		{isProd, isV1, "{env=prod,version=v1}"},
-	}
-	server := []Parameters{}
-	for _, row := range table {
-		server = append(server, parameters(t, row.then))
-	}
-	for _, row := range table {
-		c := constraints(t, "{key_constraints:["+row.env+","+row.version+"]}")
-		if diff := cmp.Diff([]string{row.then}, matching(c, server)); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", c, diff)
-		}
-		if choice := c.Choose(server); choice.Ambiguous() {
-			t.Errorf("%v is ambiguous: %+v", c, choice)
+			byType := must(ByTypeFromProto(m))
+			for _, name := range []string{test.resourceType, "type.googleapis.com/" + test.resourceType} {
+				if got := byType.For(name); !got.Equal(constraints(t, want)) {
+					t.Errorf("%s: the constraints for %s are %v, want %s", test.heading, name, got, want)
+				}
+			}
+			if diff := cmp.Diff(Choice{Index: i, Rival: -1, Matching: 1}, byType.For(test.resourceType).Choose(server)); diff != "" {
+				t.Errorf("%s: a client with %s (-want +got):\n%s", test.heading, value, diff)
+			}
+			if other := byType.For("type.googleapis.com/envoy.config.cluster.v3.Cluster"); !other.IsZero() {
+				t.Errorf("%s: clusters are constrained: %v", test.heading, other)
+			}
 		}
 	}
 }

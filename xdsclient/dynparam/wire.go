@@ -6,9 +6,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The canonical form is serialized here, and not with proto.Marshal, which does
-// not promise that its output stays the same. Field numbers are those of
-// dynxds/discovery/v3/dynamic_parameters.proto.
+// The canonical form is serialized here, as proto.Marshal does not promise that its output
+// stays the same. Field numbers are those of dynxds/discovery/v3/dynamic_parameters.proto.
 
 func appendSet(b []byte, keys []KeyConstraints) []byte {
 	for i := range keys {
@@ -49,29 +48,21 @@ func appendRange(b []byte, r Range) []byte {
 	return b
 }
 
-// bounded reports whether the canonical form of the range has a max_value. It
-// always has a min_value.
+// bounded reports whether the canonical form of the range has a max_value. It always has a
+// min_value.
 func (r Range) bounded() bool { return r.Max != math.MaxUint64 }
 
 // parametersWire returns the field Resource.dynamic_parameters.
 func parametersWire(list []parameter) string {
-	size := 0
+	b := make([]byte, 0, 64*len(list))
 	for i := range list {
-		size += fieldSize(entrySize(&list[i]))
-	}
-	b := make([]byte, 0, size)
-	for i := range list {
-		b = protowire.AppendTag(b, 8, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(entrySize(&list[i])))
-		b = appendText(appendText(b, 1, list[i].key), 2, list[i].value)
+		p := &list[i]
+		size := 2 + protowire.SizeBytes(len(p.key)) + protowire.SizeBytes(len(p.value)) // 2: the tags
+		b = protowire.AppendVarint(protowire.AppendTag(b, 8, protowire.BytesType), uint64(size))
+		b = appendText(appendText(b, 1, p.key), 2, p.value)
 	}
 	return string(b)
 }
-
-func entrySize(p *parameter) int { return fieldSize(len(p.key)) + fieldSize(len(p.value)) }
-
-// fieldSize is the size of a length-delimited field whose number is below 16.
-func fieldSize(length int) int { return 1 + protowire.SizeBytes(length) }
 
 func appendText(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)

@@ -7,28 +7,27 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// buffers has buffers for messages. gRPC's own pool has none between 32 KiB and 1 MiB,
-// which is where responses with hundreds of resources are; and a pool is emptied by the
-// garbage collector.
+// buffers has buffers for messages. gRPC's own pool has none between 32 KiB and 1 MiB, which
+// is the size of responses with hundreds of resources.
 var buffers = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20)
 
-// A Frame is a received message in serialized form.
+// A Frame is a received message, serialized.
 type Frame struct{ buffer mem.Buffer }
 
 // Bytes returns the message. It is valid until Free.
 func (f *Frame) Bytes() []byte { return f.buffer.ReadOnlyData() }
 
-// Free gives the memory of the message back.
+// Free returns the memory of the message to the pool.
 func (f *Frame) Free() { f.buffer.Free() }
 
-// Codec hands messages through as bytes, for a protocol variant to read and
-// write. On the wire it is the protobuf codec. A message that was sent belongs to gRPC.
+// Codec passes messages through as bytes, which ADS and LRS read and write themselves. On
+// the wire it is the protobuf codec. A sent message belongs to gRPC.
 type Codec struct{}
 
 // Name implements encoding.CodecV2.
 func (Codec) Name() string { return "proto" }
 
-// Marshal implements encoding.CodecV2. It takes a []byte.
+// Marshal implements encoding.CodecV2. v is a []byte, made by the function Marshal.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	message, ok := v.([]byte)
 	if !ok {
@@ -37,14 +36,14 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&message, buffers)}, nil
 }
 
-// Marshal returns a message to be sent, and then to be let go of: its memory serves
-// again.
+// Marshal serializes a message to be sent. The bytes must not be used after they were sent, as
+// their memory is used again.
 func Marshal(m proto.Message) ([]byte, error) {
 	buffer := buffers.Get(proto.Size(m))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buffer)[:0], m)
 }
 
-// Unmarshal implements encoding.CodecV2. It gives a *Frame.
+// Unmarshal implements encoding.CodecV2. v is a *Frame.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*Frame)
 	if !ok {

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,15 +16,15 @@ import (
 )
 
 const (
-	// keepaliveTime is how often gRPC's xDS clients ping an idle management
-	// server, which notices a connection that died silently.
+	// keepaliveTime is how often gRPC's xDS clients ping an idle management server, to
+	// notice a connection that died silently.
 	keepaliveTime = 5 * time.Minute
 	// keepaliveTimeout and minConnectTimeout are gRPC's defaults.
 	keepaliveTimeout  = 20 * time.Second
 	minConnectTimeout = 20 * time.Second
 )
 
-// Conns are the connections of one client, at most one to each server. They are safe for
+// Conns are the connections of one client, at most one to each server. It is safe for
 // concurrent use.
 type Conns struct {
 	backoff backoff.Config
@@ -34,12 +35,13 @@ type Conns struct {
 	inUse map[string]*Conn
 }
 
-// NewConns returns no connections yet. The options are for every gRPC channel.
+// NewConns returns an empty set of connections. The backoff and the options are for every
+// connection.
 func NewConns(backoff backoff.Config, dial []grpc.DialOption) *Conns {
 	return &Conns{backoff: backoff, dial: dial, inUse: make(map[string]*Conn)}
 }
 
-// Use returns the connection to a server, to be released by the caller.
+// Use returns the connection to a server, which the caller has to Release.
 func (c *Conns) Use(server *bootstrap.Server) *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,20 +54,20 @@ func (c *Conns) Use(server *bootstrap.Server) *Conn {
 	return conn
 }
 
-// A Conn is the gRPC channel to a server. It is made at the first attempt, and shared by
-// the streams to the server, of ADS and of load reports.
+// A Conn is the gRPC channel to a server, which is made at the first attempt. The streams to
+// the server, of ADS and of load reports, share it.
 type Conn struct {
 	conns  *Conns
 	server *bootstrap.Server
 	users  int // guarded by Conns.mu
 
-	// mu guards what follows. It is held while credentials are read.
+	// mu guards what follows. It is held while credentials are built.
 	mu      sync.Mutex
 	cc      *grpc.ClientConn
 	release func() // of the credentials
 }
 
-// Release ends a use. The last one closes the connection.
+// Release ends a use of the connection. The last one closes it.
 func (c *Conn) Release() {
 	c.conns.mu.Lock()
 	c.users--
@@ -85,22 +87,21 @@ func (c *Conn) Release() {
 	}
 }
 
-// Open returns the gRPC channel, which it makes unless there is one.
+// Open returns the gRPC channel, which the first call makes.
 func (c *Conn) Open() (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cc != nil {
 		return c.cc, nil
 	}
-	bundle, release, err := c.server.Credentials()
+	credentials, release, err := c.server.DialOptions()
 	if err != nil {
 		return nil, err
 	}
-	cc, err := grpc.NewClient(c.server.URI, append([]grpc.DialOption{
-		grpc.WithCredentialsBundle(bundle),
+	cc, err := grpc.NewClient(c.server.URI, slices.Concat(credentials, []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: c.conns.backoff, MinConnectTimeout: minConnectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-	}, c.conns.dial...)...)
+	}, c.conns.dial)...)
 	if err != nil {
 		release()
 		return nil, fmt.Errorf("cannot dial: %w", err)
@@ -109,9 +110,8 @@ func (c *Conn) Open() (*grpc.ClientConn, error) {
 	return cc, nil
 }
 
-// Pause waits before the next attempt. If the last one failed because there was no
-// connection, it waits no longer than until there is one: gRPC, too, backs off before
-// it connects.
+// Pause waits before the next attempt. If the last one failed for want of a connection, it
+// ends as soon as there is one: gRPC has its own backoff before it connects.
 func (c *Conn) Pause(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return

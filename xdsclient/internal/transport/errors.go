@@ -13,14 +13,14 @@ import (
 // StreamDesc describes the streams to a management server, which are bidirectional.
 var StreamDesc = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
-// ErrNoAnswer is the reason if the server ended a stream with OK.
+// ErrNoAnswer is the reason for the end of a stream that the server ended with OK.
 var ErrNoAnswer = errors.New("the server ended the stream without an error")
 
-// MaxServerText bounds what is passed on of a server's status message.
+// MaxServerText bounds a server's status message in errors, in bytes.
 const MaxServerText = 1 << 10
 
-// Reason says why a stream failed, without the decoration that gRPC adds, and
-// with no more of the server's text than is fit for errors.
+// Reason says why a stream failed: code and message of the status, without the decoration
+// that gRPC adds. The message is shortened to MaxServerText.
 func Reason(err error) error {
 	if s, ok := status.FromError(err); ok {
 		return fmt.Errorf("%s: %s", s.Code(), faults.Shorten(s.Message(), MaxServerText))

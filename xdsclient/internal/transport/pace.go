@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// What reading a message costs of the time in which such messages may be read: at most
-// 640 a second, and 10 MB.
+// The cost of reading a message: at most 640 messages and 10 MB are read in a second.
 const (
 	readCost     = time.Second / 640
 	readByteCost = time.Second / 10e6
-	// readBurst is how much time may be overdrawn: 64 small responses are read at once.
+	// readBurst is the cost that may be outstanding: 64 small messages are read at once.
 	readBurst = 64 * readCost
 )
 
-// A Pace bounds how fast messages are read of which a server sends few or says nothing
-// new with: repetitions, responses that nothing is subscribed to, and orders of load
-// reports. The zero value is ready for use.
+// A Pace limits the rate at which messages are read that a server has little reason to send:
+// repetitions, responses without a subscription, and requests for load reports. The zero
+// value is ready for use.
 type Pace struct {
-	// paid is until when what was read is paid for.
+	// paid is when the cost of all messages that were read is paid.
 	paid time.Time
 }
 
-// Wait returns when the next message may be read after one of the given size, or the
+// Wait counts a message of the given size, and returns when the next one may be read, or the
 // context ends.
 func (p *Pace) Wait(ctx context.Context, size int) {
 	now := time.Now()

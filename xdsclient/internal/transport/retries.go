@@ -8,15 +8,15 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Retries counts the attempts in a row that brought nothing, and says how long to
-// wait after each (grpc, doc/connection-backoff.md).
+// Retries counts consecutive failed attempts, and says how long to wait after each (grpc,
+// doc/connection-backoff.md).
 type Retries struct {
 	Config backoff.Config
 	Failed int
 }
 
-// Next returns how long after the start of the last attempt the next one may
-// start.
+// Next counts a failure, and returns how long after the start of the failed attempt the next
+// one may start.
 func (r *Retries) Next() time.Duration {
 	c := r.Config
 	delay := math.Min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(r.Failed)), float64(c.MaxDelay))

@@ -1,0 +1,204 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/internal/testca"
+)
+
+// token is a JWT that expires at the given time. Clients do not check signatures.
+func token(expiry time.Time) string {
+	part := base64.RawURLEncoding.EncodeToString
+	return part([]byte(`{"alg":"none"}`)) + "." + part(fmt.Appendf(nil, `{"exp":%d}`, expiry.Unix())) + ".signature"
+}
+
+// secureServer runs a management server with TLS that has the given call_creds in the
+// bootstrap, and returns it with the metadata of the RPCs that reach it.
+func secureServer(t *testing.T, callCreds string) (*Server, <-chan metadata.MD) {
+	t.Helper()
+	ca, dir := testca.New(t), testca.NewFiles(t)
+	dir.Issue(ca)
+	seen := make(chan metadata.MD, 1)
+	port := serveTLS(t, ca.ServerConfig(), grpc.UnaryInterceptor(
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			md, _ := metadata.FromIncomingContext(ctx)
+			seen <- md
+			return handler(ctx, req)
+		}))
+	return mustParse(t, fmt.Sprintf(`{"xds_servers": [{"server_uri": "dns:///localhost:%d", "channel_creds": [{"type": "tls", "config": %s}], "call_creds": %s}]}`,
+		port, config(dir, "60s"), callCreds)).Servers[0], seen
+}
+
+// check dials the server and sends one RPC.
+func check(t *testing.T, s *Server) error {
+	t.Helper()
+	credentials, release, err := s.DialOptions()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return checkWith(t, s, credentials)
+}
+
+func checkWith(t *testing.T, s *Server, credentials []grpc.DialOption) error {
+	t.Helper()
+	conn, err := grpc.NewClient(s.URI, credentials...)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	_, err = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return err
+}
+
+func jwtCreds(path string) string {
+	return fmt.Sprintf(`{"type": "jwt_token_file", "config": {"jwt_token_file": %q}}`, path)
+}
+
+// gRFC A97: "the client will look through the entire list and use all types that it
+// supports", and the header is "authorization" with "Bearer " before the token.
+func TestAllSupportedCallCredentialsAreSent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	text := token(time.Now().Add(time.Hour))
+	testca.NewFiles(t).Write(path, []byte(text+"\n"))
+	server, seen := secureServer(t, `[{"type": "unknown", "config": {"jwt_token_file": 1}}, `+jwtCreds(path)+`, {"type": "test-header", "config": {"a": 1}}]`)
+	before := callReleases.Load()
+	if err := check(t, server); err != nil {
+		t.Fatal(err)
+	}
+	md := <-seen
+	if got, want := strings.Join(md.Get("authorization"), ","), "Bearer "+text; got != want {
+		t.Errorf("the server got the authorization %q, want %q", got, want)
+	}
+	if got, want := strings.Join(md.Get("config"), ","), `{"a": 1}`; got != want {
+		t.Errorf("the other call credentials sent %q, want %q", got, want)
+	}
+	if n := callReleases.Load() - before; n != 1 {
+		t.Errorf("the call credentials were released %d times, want once", n)
+	}
+}
+
+// gRFC A97: call credentials are optional.
+func TestServersWithoutCallCredentials(t *testing.T) {
+	t.Parallel()
+	for _, list := range []string{`null`, `[]`, `[{"type": "unknown"}]`} {
+		server, seen := secureServer(t, list)
+		if err := check(t, server); err != nil {
+			t.Fatalf("%s: %v", list, err)
+		}
+		if got := (<-seen).Get("authorization"); got != nil {
+			t.Errorf("%s: the server got the authorization %q", list, got)
+		}
+	}
+}
+
+func TestTokensAreSentOverSecureConnectionsOnly(t *testing.T) {
+	t.Parallel()
+	parse := func(callCreds string) *Server {
+		return mustParse(t, `{"xds_servers": [{"server_uri": "unix:///run/xds", "channel_creds": [{"type": "insecure"}], "call_creds": [`+callCreds+`]}]}`).Servers[0]
+	}
+	_, _, err := parse(jwtCreds("/token")).DialOptions()
+	want := "call_creds of type jwt_token_file are sent over secure connections only, and channel_creds have type insecure; use one such as tls"
+	if err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
+	}
+	if _, _, err := parse(`{"type": "test-header"}`).DialOptions(); err != nil {
+		t.Errorf("call credentials that take any connection: %v", err)
+	}
+}
+
+// gRFC A97: a file that cannot be read is UNAVAILABLE, a token without an expiration time
+// is UNAUTHENTICATED.
+func TestTokenFilesThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, test := range []struct {
+		given, content string
+		code           codes.Code
+	}{
+		{"missing", "", codes.Unavailable},
+		{"no token", "s3cret-token", codes.Unauthenticated},
+		{"no expiration", "e30.e30.e30", codes.Unauthenticated},
+		{"expired", token(time.Now().Add(-time.Hour)), codes.Unauthenticated},
+	} {
+		path := filepath.Join(dir, test.given)
+		if test.content != "" {
+			testca.NewFiles(t).Write(path, []byte(test.content))
+		}
+		server, _ := secureServer(t, "["+jwtCreds(path)+"]")
+		err := check(t, server)
+		if status.Code(err) != test.code || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got error %v, want %v with the path", test.given, err, test.code)
+		}
+		if strings.Contains(fmt.Sprint(err), "s3cret") {
+			t.Errorf("%s: the error shows the content of the file: %v", test.given, err)
+		}
+	}
+}
+
+// secureAuth is what a handshake says of a secure connection.
+type secureAuth struct{ credentials.CommonAuthInfo }
+
+func (secureAuth) AuthType() string { return "test" }
+
+// gRFC A97: the token is cached until 30 s before it expires, read again from 1 min before
+// that, and a failed attempt is followed by backoff, in which RPCs get its status.
+func TestTokensAreCachedRefreshedAndBackedOff(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "token")
+	files := testca.NewFiles(t)
+	synctest.Test(t, func(t *testing.T) {
+		build, err := jwtBuilder{}.ParseConfig(fmt.Appendf(nil, `{"jwt_token_file": %q}`, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		creds, _, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := credentials.NewContextWithRequestInfo(t.Context(), credentials.RequestInfo{
+			AuthInfo: secureAuth{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}})
+		want := func(token string, code codes.Code) {
+			t.Helper()
+			md, err := creds.GetRequestMetadata(ctx)
+			if status.Code(err) != code || err == nil && md["authorization"] != "Bearer "+token {
+				t.Fatalf("got %v and error %v, want the token %q and code %v", md, err, token, code)
+			}
+			synctest.Wait() // a refresh that this RPC started has ended
+		}
+		start := time.Now()
+		want("", codes.Unavailable)
+		first, second := token(start.Add(10*time.Minute)), token(start.Add(20*time.Minute))
+		files.Write(path, []byte(first))
+		want("", codes.Unavailable) // in backoff
+		time.Sleep(2 * time.Second)
+		want(first, codes.OK)
+
+		files.Write(path, []byte(second))
+		time.Sleep(8 * time.Minute)
+		want(first, codes.OK) // cached
+		time.Sleep(time.Minute - 2*time.Second)
+		want(first, codes.OK) // within a minute of 9:30: starts to read the file
+		want(second, codes.OK)
+
+		files.Write(path, []byte("no token"))
+		time.Sleep(19*time.Minute + 30*time.Second - time.Since(start))
+		want("", codes.Unauthenticated)
+	})
+}
