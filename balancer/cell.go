@@ -82,58 +82,49 @@ func (c *cell) newPolicy() *policy {
 
 func (c *cell) build(_ *ClusterState, changed func()) tree.Configured[*ClusterState] {
 	if c.kind == aggregated {
-		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed), root: c.root}
+		return &aggregateChild{Policy: aggregate.New(c.root.env, c.name, changed)}
 	}
-	return singleChild{cluster.New(c.root.env, c.name, changed), c.root}
+	return singleChild{cluster.NewSecured(c.root.env, c.name, changed)}
 }
 
 // singleChild and aggregateChild give policies the configuration that they take.
-type singleChild struct {
-	*cluster.Policy
-	root *root
-}
+type singleChild struct{ *cluster.Secured }
 
-func (s singleChild) Update(state *ClusterState) { s.Policy.Update(s.root.configOf(state)) }
+func (s singleChild) Update(state *ClusterState) { s.Secured.Update(configOf(state)) }
 
 type aggregateChild struct {
 	*aggregate.Policy
-	root *root
 	last *Underlying
 }
 
 // Update costs what has changed, unless the list of clusters is a different one.
 func (a *aggregateChild) Update(state *ClusterState) {
 	before, now := a.last, state.Underlying
-	err := a.root.configOf(state).Err
-	if err != nil {
+	if state.Err != nil {
 		now = nil
 	}
 	a.last = now
 	if before != nil && now != nil && now.sameNames(before) {
 		var changed []aggregate.Underlying
 		now.States.Diff(before.States, func(name string, _, s *ClusterState, _, _ bool) {
-			changed = append(changed, aggregate.Underlying{Name: name, Config: a.root.configOf(s)})
+			changed = append(changed, aggregate.Underlying{Name: name, Config: configOf(s)})
 		})
 		a.Policy.Refresh(changed)
 		return
 	}
-	config := aggregate.Config{Notes: state.Notes, Err: err}
+	config := aggregate.Config{Notes: state.Notes, Err: state.Err}
 	if now != nil {
 		for _, name := range now.Names {
 			s, _ := now.States.Get(name)
-			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: a.root.configOf(s)})
+			config.Underlying = append(config.Underlying, aggregate.Underlying{Name: name, Config: configOf(s)})
 		}
 	}
 	a.Policy.Update(config)
 }
 
 // configOf returns the configuration for the policy of one cluster.
-func (r *root) configOf(s *ClusterState) cluster.Config {
-	c := cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Notes: s.Notes, Err: s.Err}
-	if c.Err == nil && r.mustSecure(s.Cluster) {
-		c.Err = errInsecure(s.Cluster)
-	}
-	return c
+func configOf(s *ClusterState) cluster.Config {
+	return cluster.Config{Cluster: s.Cluster, Endpoints: s.Endpoints, ResolveNow: s.ResolveNow, Notes: s.Notes, Err: s.Err}
 }
 
 func (c *cell) update(config *ClusterState) {
@@ -156,8 +147,8 @@ func (c *cell) apply() {
 		c.policy = c.newPolicy()
 	}
 	c.policy.Update(c.config)
-	if c.root.anyMustSecure(c.config) {
-		// Nothing that served it before it had to be secured may go on.
+	if c.root.usesXDS && c.policy.Switching() && c.config.secured() {
+		// Nothing that serves it without security, or with other security, may go on.
 		c.policy.Finish()
 	}
 	c.publish()

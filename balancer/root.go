@@ -7,6 +7,7 @@ import (
 	grpcbalancer "google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/grpcbridge"
@@ -28,7 +29,10 @@ func (builder) Name() string { return policyName }
 func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions) grpcbalancer.Balancer {
 	r := &root{cc: cc, usesXDS: grpcbridge.UsesXDS(opts.DialCreds, opts.CredsBundle)}
 	r.loop = tree.NewLoop(r.settle)
-	r.env = &tree.Env{Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger)}
+	r.env = &tree.Env{
+		Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger),
+		TLS: clustertls.NewPool(r.usesXDS, opts.CredsBundle),
+	}
 	return r
 }
 

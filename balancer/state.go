@@ -49,6 +49,18 @@ type ClusterState struct {
 	Err error
 }
 
+// secured reports whether the cluster or one under it asks for security.
+func (s *ClusterState) secured() bool {
+	if s.Underlying != nil {
+		for _, u := range s.Underlying.States.All {
+			if u.secured() {
+				return true
+			}
+		}
+	}
+	return s.Cluster != nil && s.Cluster.Security != nil
+}
+
 // Underlying is the clusters under an aggregate cluster. It is immutable, and shares with the
 // old one what has not changed.
 type Underlying struct {

@@ -65,42 +65,49 @@ func (g *graph) isKnown(s *balancer.ClusterState) bool {
 // many members there are: the graph is walked again only if the clusters under a member
 // have changed.
 func (n *clusterNode) memberChanged(m *member, before *balancer.ClusterState) {
-	if m.name == n.name || !slices.Equal(n.under(before), n.under(m.state)) {
-		n.rebuild(m)
+	urgent := n.graph.beginsToAsk(before.Cluster, m.state.Cluster)
+	if m.name == n.name || !slices.Equal(under(before), under(m.state)) {
+		n.rebuild(m, urgent)
 		return
 	}
-	known := n.isKnown(m.state)
+	known := n.graph.isKnown(m.state)
 	n.list.answer(m.name, known)
 	n.next.answer(m.name, known)
 	if n.next.complete() {
 		n.use(n.next)
 		return
 	}
-	n.refresh(m)
+	n.refresh(m, urgent)
 }
 
-// under returns the clusters under an aggregate cluster, else nil; also nil for one that asks
-// for security, which an aggregate cluster cannot have.
-func (n *clusterNode) under(s *balancer.ClusterState) []string {
-	if s.Cluster == nil || s.Cluster.Kind != xdsresource.ClusterAggregate || n.graph.mustSecure(s.Cluster) {
+// under returns the clusters under an aggregate cluster, else nil.
+func under(s *balancer.ClusterState) []string {
+	if s.Cluster == nil || s.Cluster.Kind != xdsresource.ClusterAggregate {
 		return nil
 	}
 	return s.Cluster.Underlying
 }
 
-// isKnown is graph.isKnown for a leaf. One that asks for security needs no endpoints for it.
-func (n *clusterNode) isKnown(s *balancer.ClusterState) bool {
-	return n.graph.mustSecure(s.Cluster) || n.graph.isKnown(s)
+// beginsToAsk reports whether a Cluster, which may be nil, asks for security and did not
+// before, on a channel that obeys it. The old connections are less secure, and must not serve
+// until the new ones can.
+func (g *graph) beginsToAsk(before, now *xdsresource.Cluster) bool {
+	return g.usesXDS && before != nil && before.Security == nil && now != nil && now.Security != nil
+}
+
+// sameSecurity reports whether the connections of two versions of a Cluster are secured in the
+// same way; before may be nil.
+func (g *graph) sameSecurity(before, now *xdsresource.Cluster) bool {
+	return !g.usesXDS || before == nil || before.Security.Key() == now.Security.Key()
 }
 
 // rebuild walks the clusters again because those under m have changed. The old list stays in
 // use, and up to date, until all clusters of the new one have answered. The first list does
-// not wait, as its first cluster may do without the last one, nor does one in which m begins
-// to ask for security, which the old one may lack.
-func (n *clusterNode) rebuild(m *member) {
+// not wait, as its first cluster may do without the last one, nor does an urgent change.
+func (n *clusterNode) rebuild(m *member, urgent bool) {
 	root := n.members[n.name].state
-	if n.under(root) == nil {
-		if n.inUse() && !n.isKnown(root) {
+	if under(root) == nil {
+		if n.inUse() && !n.graph.isKnown(root) && !urgent {
 			n.next = nil
 			return
 		}
@@ -114,9 +121,9 @@ func (n *clusterNode) rebuild(m *member) {
 	case w.err != nil:
 		n.list, n.next = nil, nil
 		n.setState(balancer.ClusterState{Cluster: root.Cluster, Notes: root.Notes, Err: w.err}, w.seen, false)
-	case n.inUse() && !w.leaves.complete() && !n.graph.mustSecure(m.state.Cluster):
+	case n.inUse() && !w.leaves.complete() && !urgent:
 		n.next = w.leaves
-		n.refresh(m)
+		n.refresh(m, urgent)
 	default:
 		n.use(w.leaves)
 	}
@@ -141,9 +148,9 @@ func (n *clusterNode) use(l *leaves) {
 }
 
 // refresh updates the state of a cluster of the list in use. If it becomes unknown, the old
-// state stays.
-func (n *clusterNode) refresh(m *member) {
-	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.isKnown(m.state) {
+// state stays, unless the change is urgent.
+func (n *clusterNode) refresh(m *member, urgent bool) {
+	if n.list == nil || !n.list.has(m.name) || n.inUse() && !n.graph.isKnown(m.state) && !urgent {
 		return
 	}
 	s := *n.state
@@ -173,9 +180,6 @@ func (n *clusterNode) setState(s balancer.ClusterState, seen map[string]bool, pa
 		n.graph.clusterChanged(n)
 	}
 }
-
-// mustSecure reports whether a Cluster asks for security that the channel has to provide.
-func (g *graph) mustSecure(c *xdsresource.Cluster) bool { return g.usesXDS && c.AsksForSecurity() }
 
 // equalStates ignores ResolveNow and Notes, which belong to the Cluster.
 func equalStates(a, b *balancer.ClusterState) bool {

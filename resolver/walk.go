@@ -92,9 +92,9 @@ func (w *walk) visit(name string) int {
 // below visits the clusters under a cluster, and returns the greatest height.
 func (w *walk) below(name string) int {
 	state := w.node.member(name).state
-	underlying := w.node.under(state)
+	underlying := under(state)
 	if underlying == nil {
-		w.leaves.add(name, w.node.isKnown(state))
+		w.leaves.add(name, w.node.graph.isKnown(state))
 		return 0
 	}
 	most := 0

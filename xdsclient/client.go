@@ -103,6 +103,9 @@ type DecodeOptions struct {
 	// Loads counts load for that server, which gets it in load reports (LRS). A
 	// value that keeps it is ServerBound.
 	Loads *load.Store
+	// Bootstrap is that of the client, which has the certificate providers that resources
+	// name. nil: such names are not checked.
+	Bootstrap *bootstrap.Config
 	// Last returns the value that Decode last made of the resource of a name from that
 	// server, or of any variant of it, or nil. A decoder may build on it, so that a
 	// small change to a large resource costs little. nil: there is none.

@@ -299,7 +299,7 @@ func (u *update) decode(it *item) {
 	}()
 	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
 	it.decoded, p.value, it.err = u.types.typ.Decode(
-		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads, Last: u.last})
+		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads, Bootstrap: u.ch.client.config, Last: u.last})
 	switch {
 	case it.err != nil:
 	case p.value == nil:

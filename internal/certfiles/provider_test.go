@@ -2,6 +2,7 @@ package certfiles
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -221,4 +224,15 @@ func TestBundleMapFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bundleOf returns the SPIFFE bundle of a trust domain with the CA as its only root.
+func bundleOf(t *testing.T, ca *testca.CA, domain string) string {
+	t.Helper()
+	name := spiffeid.RequireTrustDomainFromString(domain)
+	text, err := spiffebundle.FromX509Authorities(name, []*x509.Certificate{ca.Cert()}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -47,7 +47,9 @@ func (ca *CA) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.Privat
 		ca.t.Fatal(err)
 	}
 	template.SerialNumber = big.NewInt(1)
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
 	parent, signer := ca.cert, ca.key
 	if parent == nil {
 		parent, signer = template, key
@@ -65,6 +67,20 @@ func (ca *CA) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.Privat
 
 // PEM is the authority's own certificate.
 func (ca *CA) PEM() []byte { return ca.pem }
+
+// Intermediate makes an authority that this one certifies.
+func (ca *CA) Intermediate() *CA {
+	ca.t.Helper()
+	sub := &CA{t: ca.t}
+	sub.cert, sub.key, sub.pem = ca.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "test intermediate CA"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	})
+	return sub
+}
+
+// Cert is the authority's own certificate, parsed.
+func (ca *CA) Cert() *x509.Certificate { return ca.cert }
 
 // Leaf makes a certificate for localhost, usable by clients and servers, and its
 // key, both in PEM.
@@ -95,7 +111,7 @@ func (ca *CA) Sign(template *x509.Certificate) (cert, key []byte) {
 func (ca *CA) ServerConfig() *tls.Config {
 	ca.t.Helper()
 	return &tls.Config{
-		Certificates: []tls.Certificate{ca.pair()}, ClientCAs: ca.pool(),
+		Certificates: []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"localhost"}})}, ClientCAs: ca.Pool(),
 		ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"},
 	}
 }
@@ -104,23 +120,25 @@ func (ca *CA) ServerConfig() *tls.Config {
 // it if identified.
 func (ca *CA) ClientConfig(identified bool) *tls.Config {
 	ca.t.Helper()
-	config := &tls.Config{RootCAs: ca.pool(), ServerName: "localhost"}
+	config := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}
 	if identified {
-		config.Certificates = []tls.Certificate{ca.pair()}
+		config.Certificates = []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"localhost"}})}
 	}
 	return config
 }
 
-func (ca *CA) pair() tls.Certificate {
+// Pair is Sign, parsed.
+func (ca *CA) Pair(template *x509.Certificate) tls.Certificate {
 	ca.t.Helper()
-	pair, err := tls.X509KeyPair(ca.Leaf())
+	pair, err := tls.X509KeyPair(ca.Sign(template))
 	if err != nil {
 		ca.t.Fatal(err)
 	}
 	return pair
 }
 
-func (ca *CA) pool() *x509.CertPool {
+// Pool has this authority alone.
+func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return pool

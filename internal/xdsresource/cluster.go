@@ -40,9 +40,8 @@ func (k ClusterKind) String() string { return clusterTypes[k] }
 // DNS reports whether the endpoints come from DNS.
 func (k ClusterKind) DNS() bool { return k == ClusterStrictDNS || k == ClusterLogicalDNS }
 
-// Cluster is a validated Cluster. One of type ClusterAggregate has only a Name, Underlying,
-// and perhaps a TransportSocket: everything else is taken from the underlying clusters
-// (gRFC A75).
+// Cluster is a validated Cluster. One of type ClusterAggregate has only a Name and Underlying:
+// everything else is taken from the underlying clusters (gRFC A75).
 type Cluster struct {
 	Name string
 	Kind ClusterKind
@@ -62,10 +61,9 @@ type Cluster struct {
 	// Underlying names the clusters of one of type ClusterAggregate, the most
 	// preferred first. There is at least one.
 	Underlying []string
-	// TransportSocket is the security that connections to the endpoints are to have.
-	// nil: the Cluster asks for none. Channels whose credentials do not leave security
-	// to the control plane ignore it (gRFC A29).
-	TransportSocket *TransportSocket
+	// Security says how connections to the endpoints are secured. nil: the Cluster does not
+	// ask for security.
+	Security *Security
 	// LBPolicy is the name of the policy that picks among endpoints:
 	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
 	LBPolicy string
@@ -108,10 +106,12 @@ func clusterOf(v *validator, pb *clusterpb.Cluster) *Cluster {
 type clusterDecoder struct{ *validator }
 
 func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
-	c := &Cluster{Name: pb.GetName(), TransportSocket: transportSocket(pb)}
+	c := &Cluster{Name: pb.GetName()}
+	security := d.security(pb)
 	if d.clusterType(pb, c); c.Kind == ClusterAggregate {
 		return c
 	}
+	c.Security = security
 	c.MaxRequests = maxRequests(pb)
 	policyDecoder{d.validator, c}.cluster(pb)
 	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())

@@ -22,14 +22,17 @@ type validator struct {
 	trusted bool
 	// loads counts load for the server that sent the resource.
 	loads *load.Store
+	// bootstrap has the certificate providers. nil: their names are not checked.
+	bootstrap *bootstrap.Config
 	// strings has the strings that intern keeps.
 	strings map[string]string
 }
 
 func newValidator(o xdsclient.DecodeOptions) *validator {
 	return &validator{
-		trusted: o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
-		loads:   o.Loads,
+		trusted:   o.Server != nil && o.Server.HasFeature(bootstrap.FeatureTrustedXDSServer),
+		loads:     o.Loads,
+		bootstrap: o.Bootstrap,
 	}
 }
 

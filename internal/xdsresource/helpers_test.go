@@ -58,9 +58,9 @@ func checkIgnored(t *testing.T, got []xdsclient.Ignored, want ...note) {
 type fault struct{ Path, Problem string }
 
 // decodeFaults decodes a resource and returns its faults.
-func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message) []fault {
+func decodeFaults(t testing.TB, rt *xdsclient.ResourceType, m proto.Message, options ...xdsclient.DecodeOptions) []fault {
 	t.Helper()
-	_, value, err := rt.Decode(xdsmsg.Any(m), xdsclient.DecodeOptions{})
+	_, value, err := rt.Decode(xdsmsg.Any(m), append(options, xdsclient.DecodeOptions{})[0])
 	if err == nil {
 		return nil
 	}

@@ -156,9 +156,13 @@ func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protorefle
 	if fieldsThatMatter[m.Descriptor().FullName()].has(name) {
 		severity = xdsclient.SeverityWarning
 	}
-	if cluster, ok := m.Interface().(*clusterpb.Cluster); ok && (name == "transport_socket" || name == "transport_socket_matches") {
-		if reason = cannotSecure; !asksForSecurity(cluster, name) {
-			severity, reason = xdsclient.SeverityInfo, notActedOn
+	if cluster, ok := m.Interface().(*clusterpb.Cluster); ok && name == "transport_socket" && !isPlaintext(cluster.GetTransportSocket()) {
+		switch isAggregate := cluster.GetClusterType() != nil; {
+		case isAggregate:
+			reason = ofUnderlying
+		default:
+			reason = othersIgnore
+			w.value(at, f, m.Get(f))
 		}
 	}
 	w.ignored.add(at.Field(name), severity, "", reason)
@@ -166,9 +170,9 @@ func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protorefle
 
 const (
 	notActedOn   = "this client does not act on the field"
-	cannotSecure = "this client cannot secure connections as the Cluster asks: channels with credentials of " +
-		"google.golang.org/grpc/credentials/xds fail their RPCs to it, and others ignore the field and use their own credentials (gRFC A29); " +
-		"take it out of the Cluster, or dial with credentials that are secure by themselves"
+	ofUnderlying = "an aggregate cluster has no connections: give transport_socket to the clusters under it"
+	othersIgnore = "channels whose credentials are not of google.golang.org/grpc/credentials/xds ignore the field and use their own " +
+		"credentials (gRFC A29); dial with credentials of that package to have connections secured as the Cluster asks"
 )
 
 // twinApplied reports whether another field does the job of f.

@@ -239,10 +239,8 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 		{ClusterType, edsCluster(func(c *clusterpb.Cluster) {
 			c.AltStatName = "x"
 			c.ConnectTimeout = durationpb.New(1)
-			c.TransportSocket = &corepb.TransportSocket{Name: "tls"}
-			c.TransportSocketMatches = []*clusterpb.Cluster_TransportSocketMatch{{Name: "tls"}}
 			c.LbSubsetConfig = &clusterpb.Cluster_LbSubsetConfig{}
-		}), []string{"lb_subset_config", "transport_socket_matches", "transport_socket"}, []string{"alt_stat_name", "connect_timeout"}},
+		}), []string{"lb_subset_config"}, []string{"alt_stat_name", "connect_timeout"}},
 		{RouteConfigurationType, plugin,
 			[]string{firstRoute + ".match.cookies", firstRoute + ".route.metadata_match", "virtual_hosts[0].routes[1].route"},
 			[]string{firstRoute + ".route.timeout", firstRoute + ".stat_prefix", firstRoute + `.typed_per_filter_config["a"].config`, firstRoute + `.typed_per_filter_config["b"].config`}},
@@ -265,48 +263,6 @@ func TestIgnoredFieldsThatMatter(t *testing.T) {
 				t.Errorf("%s: warnings and infos (-want +got):\n%s", tc.typ.Name, diff)
 				break
 			}
-		}
-	}
-}
-
-// A Cluster that asks for security fails the RPCs of some channels, which the reason says;
-// one that asks for plaintext is no cause for concern.
-func TestIgnoredTransportSockets(t *testing.T) {
-	t.Parallel()
-	tls := &corepb.TransportSocket{Name: "envoy.transport_sockets.tls"}
-	raw := &corepb.TransportSocket{Name: "envoy.transport_sockets.raw_buffer"}
-	match := func(s *corepb.TransportSocket) *clusterpb.Cluster_TransportSocketMatch {
-		return &clusterpb.Cluster_TransportSocketMatch{TransportSocket: s}
-	}
-	for name, tc := range map[string]struct {
-		socket  *corepb.TransportSocket
-		matches []*clusterpb.Cluster_TransportSocketMatch
-		want    []string // the fields that are warned of
-	}{
-		"TLS":                      {tls, nil, []string{"transport_socket"}},
-		"plaintext":                {raw, nil, nil},
-		"plaintext for some":       {tls, []*clusterpb.Cluster_TransportSocketMatch{match(raw)}, []string{"transport_socket"}},
-		"TLS for some":             {raw, []*clusterpb.Cluster_TransportSocketMatch{match(raw), match(tls)}, []string{"transport_socket_matches"}},
-		"TLS for all, in two ways": {tls, []*clusterpb.Cluster_TransportSocketMatch{match(tls)}, []string{"transport_socket_matches", "transport_socket"}},
-	} {
-		var warned []string
-		for _, part := range ignoredOf(t, ClusterType, edsCluster(func(c *clusterpb.Cluster) {
-			c.TransportSocket, c.TransportSocketMatches = tc.socket, tc.matches
-		})) {
-			warning := part.Severity == xdsclient.SeverityWarning
-			if warning {
-				warned = append(warned, part.Path)
-			}
-			for _, text := range []string{"google.golang.org/grpc/credentials/xds fail their RPCs", "use their own credentials", "take it out of the Cluster"} {
-				if strings.Contains(part.Reason, text) != warning {
-					t.Errorf("%s: %v %v, with %q: %v", name, part.Severity, part, text, !warning)
-				}
-			}
-		}
-		slices.Sort(warned)
-		slices.Sort(tc.want)
-		if !slices.Equal(warned, tc.want) {
-			t.Errorf("%s: warnings for %q, want %q", name, warned, tc.want)
 		}
 	}
 }

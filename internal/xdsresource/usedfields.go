@@ -19,7 +19,7 @@ var headerEditFields = fieldNames{
 // fieldsThatMatter has the fields without which connections may have less security than
 // the resource asks for, or RPCs may go elsewhere than it says.
 var fieldsThatMatter = map[protoreflect.FullName]fieldNames{
-	"envoy.config.cluster.v3.Cluster":                     {"transport_socket", "transport_socket_matches", "lb_subset_config"},
+	"envoy.config.cluster.v3.Cluster":                     {"lb_subset_config"},
 	"envoy.config.route.v3.RouteConfiguration":            {"vhds", "ignore_port_in_host_matching"},
 	"envoy.config.route.v3.VirtualHost":                   {"require_tls", "matcher"},
 	"envoy.config.route.v3.RouteMatch":                    {"cookies", "tls_context", "dynamic_metadata", "filter_state"},
@@ -32,7 +32,17 @@ var fieldsThatMatter = map[protoreflect.FullName]fieldNames{
 var twins = map[protoreflect.FullName]map[string]string{
 	"envoy.config.route.v3.RouteAction":     {"timeout": "max_stream_duration", "max_grpc_timeout": "max_stream_duration"},
 	"envoy.config.route.v3.WeightedCluster": {"total_weight": "clusters"},
+	tlsMessages + "CertificateValidationContext": {
+		"trusted_ca": "ca_certificate_provider_instance", "match_subject_alt_names": "match_typed_subject_alt_names",
+	},
+	tlsMessages + "CommonTlsContext": {
+		"tls_certificates": "tls_certificate_provider_instance", "tls_certificate_sds_secret_configs": "tls_certificate_provider_instance",
+		"tls_certificate_certificate_provider_instance": "tls_certificate_provider_instance",
+	},
 }
+
+// tlsMessages starts the names of the messages for TLS.
+const tlsMessages = "envoy.extensions.transport_sockets.tls.v3."
 
 // idleFilters has the configurations of filters that are known and do nothing in a
 // client, and why.
@@ -112,6 +122,18 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"http2_protocol_options", "name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy", "lrs_server", "lrs_report_endpoint_metrics",
 		"circuit_breakers", "outlier_detection", "ring_hash_lb_config", "least_request_lb_config",
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config",
+	},
+	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
+	tlsMessages + "UpstreamTlsContext":     {"common_tls_context", "sni", "auto_host_sni", "auto_sni_san_validation"},
+	tlsMessages + "CommonTlsContext": {
+		"tls_certificate_provider_instance", "tls_certificate_certificate_provider_instance",
+		"validation_context", "combined_validation_context", "validation_context_certificate_provider_instance",
+	},
+	tlsMessages + "CommonTlsContext.CombinedCertificateValidationContext": {
+		"default_validation_context", "validation_context_certificate_provider_instance",
+	},
+	tlsMessages + "CertificateValidationContext": {
+		"ca_certificate_provider_instance", "system_root_certs", "match_typed_subject_alt_names", "match_subject_alt_names", "max_verify_depth",
 	},
 	"envoy.config.cluster.v3.Cluster.CommonLbConfig":       {"override_host_status"},
 	"envoy.config.cluster.v3.Cluster.EdsClusterConfig":     {"eds_config", "service_name"},

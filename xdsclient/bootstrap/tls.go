@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/tls/certprovider"
 
 	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/peercert"
 )
 
 // tlsBuilder is the type "tls" (gRFC A65): TLS, and mutual TLS if there is a client
@@ -53,10 +54,8 @@ func (c *reloadingTLS) ClientHandshake(ctx context.Context, authority string, co
 	config := &tls.Config{RootCAs: material.Roots, Certificates: material.Certs}
 	if bundles := material.SPIFFEBundleMap; bundles != nil {
 		config.InsecureSkipVerify = true // SPIFFE's rules replace the standard library's
-		config.VerifyConnection = func(state tls.ConnectionState) error {
-			_, err := certfiles.VerifySPIFFE(bundles, state.PeerCertificates)
-			return err
-		}
+		required := peercert.Requirements{Bundles: bundles}
+		config.VerifyConnection = func(state tls.ConnectionState) error { return required.Verify(state.PeerCertificates) }
 	}
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
 }

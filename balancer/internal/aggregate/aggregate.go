@@ -103,7 +103,7 @@ func entries(underlying []Underlying) []priority.Entry[cluster.Config] {
 }
 
 func (p *Policy) build(name string, changed func()) tree.Configured[cluster.Config] {
-	return cluster.New(p.env, name, changed)
+	return cluster.NewSecured(p.env, name, changed)
 }
 
 func (p *Policy) clustersChanged() {

@@ -63,6 +63,9 @@ type link struct {
 	opts    balancer.NewSubConnOptions
 	state   balancer.SubConnState // what gRPC last reported
 
+	// release gives up the credentials. nil: they are the channel's.
+	release func()
+
 	user *Conn // nil: it lingers, or is shut down
 	// expiry runs while it lingers, and is otherwise nil. uses counts the users.
 	expiry *time.Timer
@@ -103,14 +106,36 @@ func (p *Pool) Open(addresses []resolver.Address, opts balancer.NewSubConnOption
 		}
 	}
 	opts.StateListener = l.changed
+	if held, ok := opts.CredsBundle.(Held); ok {
+		l.release = held.Hold()
+	}
 	sc, err := p.cc.NewSubConn(addresses, opts)
 	if err != nil {
+		l.releaseCredentials()
 		return nil, err
 	}
 	l.sc = sc
 	c.SubConn, c.link = sc, l
 	return c, nil
 }
+
+// Held is implemented by credentials that have to be kept usable as long as a connection
+// has them, which may be longer than the policy that opened it lives.
+type Held interface{ Hold() (release func()) }
+
+func (l *link) shutdown() {
+	l.sc.Shutdown()
+	l.releaseCredentials()
+}
+
+func (l *link) releaseCredentials() {
+	if l.release != nil {
+		l.release()
+	}
+}
+
+// Linger returns how long connections linger.
+func (p *Pool) Linger() time.Duration { return p.linger }
 
 // reuse makes c the user of a lingering connection that is as wanted would be.
 func (p *Pool) reuse(c *Conn, wanted *link) bool {
@@ -196,7 +221,7 @@ func (c *Conn) Shutdown() {
 	}
 	p.mu.Unlock()
 	if !lingers {
-		c.SubConn.Shutdown()
+		l.shutdown()
 	}
 	p.post(l.deliver)
 }
@@ -218,7 +243,7 @@ func (p *Pool) keepLocked(l *link) {
 		}
 		p.mu.Unlock()
 		if expired {
-			l.sc.Shutdown()
+			l.shutdown()
 		}
 	})
 }
@@ -237,7 +262,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	}
 	p.mu.Unlock()
 	if lost {
-		l.sc.Shutdown()
+		l.shutdown()
 	}
 	l.deliver()
 }
@@ -278,6 +303,6 @@ func (p *Pool) Close() {
 	}
 	p.mu.Unlock()
 	for _, l := range all {
-		l.sc.Shutdown()
+		l.shutdown()
 	}
 }

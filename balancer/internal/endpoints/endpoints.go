@@ -157,6 +157,18 @@ type facts struct {
 	target   *Target
 }
 
+// Hostname returns the hostname of the endpoint that has an address, or "".
+func (r *Registry) Hostname(address string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.records[address]; rec != nil {
+		if h := rec.hostname.Load(); h != nil {
+			return *h
+		}
+	}
+	return ""
+}
+
 func (u *update) set(address string, f facts) {
 	r := u.registry
 	var hostname *string

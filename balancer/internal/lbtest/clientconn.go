@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
@@ -20,6 +21,9 @@ type ClientConn struct {
 	balancer.ClientConn
 	// OnUpdate, if not nil, is called at each UpdateState.
 	OnUpdate func()
+	// Tag, if not nil, returns what to add to the addresses of connections that have
+	// credentials of their own, so that each has another Reach.
+	Tag func(credentials.Bundle) string
 
 	network    *Network
 	serializer *tree.Loop
@@ -57,6 +61,10 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 		return nil, fmt.Errorf("a SubConn needs an address")
 	}
 	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, listener: opts.StateListener}
+	//lint:ignore SA1019 It is how a SubConn gets credentials of its own.
+	if cc.Tag != nil && opts.CredsBundle != nil {
+		sc.Addr += cc.Tag(opts.CredsBundle)
+	}
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	cc.subConns = append(cc.subConns, sc)

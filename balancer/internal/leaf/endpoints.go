@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
@@ -19,8 +20,8 @@ func Usable(endpoints []xdsresource.Endpoint) bool {
 
 // resolverEndpoints returns the usable endpoints in gRPC's form, with their weights. Endpoints
 // of equal weight share their attributes, and all share an array of addresses, so that 10,000
-// endpoints are a few allocations.
-func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
+// endpoints are a few allocations. The bundle, which may be nil, is that of their connections.
+func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bundle) []resolver.Endpoint {
 	result := make([]resolver.Endpoint, 0, len(endpoints))
 	addresses := make([]resolver.Address, 0, countAddresses(endpoints))
 	weighted := make(map[uint32]resolver.Endpoint, 1)
@@ -35,9 +36,9 @@ func resolverEndpoints(endpoints []xdsresource.Endpoint) []resolver.Endpoint {
 			weighted[e.Weight] = endpoint
 		}
 		first := len(addresses)
-		addresses = append(addresses, resolver.Address{Addr: e.Address})
+		addresses = append(addresses, bundle.Address(resolver.Address{Addr: e.Address}, e.Hostname))
 		for _, additional := range e.Additional {
-			addresses = append(addresses, resolver.Address{Addr: additional})
+			addresses = append(addresses, bundle.Address(resolver.Address{Addr: additional}, e.Hostname))
 		}
 		endpoint.Addresses = addresses[first:len(addresses):len(addresses)]
 		result = append(result, endpoint)

@@ -118,7 +118,7 @@ func (p *Policy) updatePolicy() {
 		p.state = tree.Failing(p.configErr)
 		return
 	}
-	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints)}
+	state := resolver.State{Endpoints: resolverEndpoints(p.endpoints, p.conn.env.Bundle)}
 	if p.kind == ForEndpoint {
 		state = pickfirst.EnableHealthListener(state)
 	}

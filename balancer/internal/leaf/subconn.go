@@ -43,7 +43,8 @@ type SubConn struct {
 // env.Endpoints decides how long the connection is kept.
 func OpenForSessions(env *tree.Env, address string) error {
 	s := &SubConn{env: env}
-	err := s.open([]resolver.Address{{Addr: address}}, balancer.NewSubConnOptions{
+	addr := env.Bundle.Address(resolver.Address{Addr: address}, env.Endpoints.Hostname(address))
+	err := s.open([]resolver.Address{addr}, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { s.endpoint.Report(state.ConnectivityState) },
 	})
 	if err != nil {
@@ -65,6 +66,10 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 		first = addresses[0].Addr
 	}
 	s.endpoint = s.env.Endpoints.NewConn(s, first, len(addresses) > 1)
+	if s.env.Bundle != nil {
+		//lint:ignore SA1019 There is no other public way to give a SubConn credentials of its own.
+		opts.CredsBundle = s.env.Bundle
+	}
 	s.Conn, err = s.env.Conns.Open(addresses, opts)
 	return err
 }

@@ -99,6 +99,9 @@ func (p *Policy[C, K]) Finish() {
 	before.policy.Close()
 }
 
+// Switching reports whether a child serves that is not that of the last configuration.
+func (p *Policy[C, K]) Switching() bool { return p.next != nil }
+
 // State implements tree.Policy.
 func (p *Policy[C, K]) State() balancer.State { return p.serving.policy.State() }
 

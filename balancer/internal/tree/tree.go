@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 )
@@ -31,6 +32,11 @@ type Env struct {
 	// make SubConns by Conns.
 	ClientConn balancer.ClientConn
 	Conns      *conns.Pool
+	// TLS has the credentials of clusters that ask for their connections to be secured.
+	TLS *clustertls.Pool
+	// Bundle secures the connections of the cluster that this part of the tree serves. nil:
+	// they have the credentials of the channel.
+	Bundle *clustertls.Bundle
 	// Options are for policies that gRPC's registry builds.
 	Options balancer.BuildOptions
 	// ResolveNow requests another look-up of the addresses of endpoints. It does not block and

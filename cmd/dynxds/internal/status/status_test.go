@@ -101,9 +101,9 @@ func TestShow(t *testing.T) {
   Cluster waiting: REQUESTED
   Cluster in-use: NACKED, version "7" of 2026-01-02 03:04:05
     error: type: is none
-    warning: ignored: transport_socket: this client cannot secure connections as the Cluster asks: channels with credentials of google.golang.org/grpc/credentials/xds fail their RPCs to it, and others ignore the field and use their own credentials (gRFC A29); take it out of the Cluster, or dial with credentials that are secure by themselves
     ignored: connect_timeout: this client does not act on the field
     ignored: outlier_detection.split_external_local_origin_errors: this client does not act on the field
+    ignored: transport_socket: channels whose credentials are not of google.golang.org/grpc/credentials/xds ignore the field and use their own credentials (gRFC A29); dial with credentials of that package to have connections secured as the Cluster asks
   DynamicParameterConstraintsMap dpds: ACKED, version "8" of 2026-01-02 03:04:05
     warning: ignored: resource_type_constraints["envoy.config.cluster.v3.RouteConfiguration"]: found "envoy.config.cluster.v3.RouteConfiguration", which is the type of no resource; did you mean "envoy.config.route.v3.RouteConfiguration"?
   Type foreign: ACKED, version "8" of 2026-01-02 03:04:05

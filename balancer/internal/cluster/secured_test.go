@@ -1,0 +1,207 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/dynxds/dynxds/balancer/internal/cluster"
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
+	"github.com/dynxds/dynxds/balancer/internal/conns"
+	"github.com/dynxds/dynxds/balancer/internal/lbtest"
+	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// securedFixture runs one cluster, whose connections linger for a second. Connections that are
+// secured by a context have its name added to their addresses.
+type securedFixture struct {
+	*lbtest.Fixture[*cluster.Secured]
+	securities map[string]*xdsresource.Security
+	closed     atomic.Int64 // certificate providers
+}
+
+func newSecuredFixture(obeys bool) func(testing.TB) *securedFixture {
+	return func(t testing.TB) *securedFixture {
+		f := &securedFixture{securities: map[string]*xdsresource.Security{"none": nil}}
+		f.Fixture = lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Secured {
+			env.Conns = conns.New(env.ClientConn, env.Loop.Post, time.Second)
+			env.TLS = clustertls.NewPool(obeys, nil)
+			return cluster.NewSecured(env, "backend", changed)
+		})
+		provider := &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(t.Name(), nil,
+			func(certprovider.BuildOptions) certprovider.Provider { return &countedProvider{closed: &f.closed} })}
+		for _, name := range []string{"old", "new"} {
+			f.securities[name] = decodeSecurity(t, name, provider)
+		}
+		f.CC.Tag = func(b credentials.Bundle) string {
+			for name, s := range f.securities {
+				if s == nil {
+					continue
+				}
+				of, release := f.Env.TLS.Acquire("backend", s)
+				release()
+				if of == b {
+					return " " + name
+				}
+			}
+			return " unknown"
+		}
+		return f
+	}
+}
+
+type countedProvider struct{ closed *atomic.Int64 }
+
+func (*countedProvider) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error) {
+	return nil, errors.New("not used")
+}
+
+func (p *countedProvider) Close() { p.closed.Add(1) }
+
+func decodeSecurity(t testing.TB, san string, provider *bootstrap.CertificateProvider) *xdsresource.Security {
+	t.Helper()
+	c := xdsmsg.EDSCluster("backend", "")
+	c.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "roots", san))
+	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{
+		CertificateProviders: map[string]*bootstrap.CertificateProvider{"roots": provider},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value.(*xdsresource.Cluster).Security
+}
+
+// secure has the cluster ask for a context by name, with one endpoint.
+func (f *securedFixture) secure(name string) {
+	c := lbtest.Cluster("backend")
+	c.Security = f.securities[name]
+	f.update(cluster.Config{Cluster: c, Endpoints: endpoints(at("a", 0, "a:1"))})
+}
+
+func (f *securedFixture) update(c cluster.Config) { f.Update(func() { f.Policy.Update(c) }) }
+
+func (f *securedFixture) sleep(d time.Duration) {
+	time.Sleep(d) // in the bubble
+	synctest.Wait()
+}
+
+func testSecured(obeys bool, run func(*testing.T, *securedFixture)) func(*testing.T) {
+	return lbtest.Subtest(newSecuredFixture(obeys), run)
+}
+
+func TestSecured(t *testing.T) {
+	t.Parallel()
+	t.Run("another context", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Expect("at first", "a:1 old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.Expect("while the new connection is made", "a:1 old")
+		f.ExpectOpen("while the new connection is made", "a:1 new", "a:1 old")
+		f.Network.Set("a:1 new", lbtest.Up)
+		f.Expect("when it is made", "a:1 new")
+		f.sleep(time.Second)
+		f.ExpectOpen("after a moment", "a:1 new")
+	}))
+	t.Run("a new connection that is not made in time", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.sleep(time.Second - 1)
+		f.Expect("before the linger is over", "a:1 old")
+		f.sleep(1)
+		f.Expect("after it", lbtest.Waits)
+		f.Network.Set("a:1 new", lbtest.Refused)
+		f.Expect("when it fails", "connection refused")
+	}))
+	t.Run("a third context does not extend the time of the first", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.Network.Set("a:1", lbtest.Silent)
+		f.secure("new")
+		f.sleep(time.Second / 2)
+		f.secure("none")
+		f.Expect("in the meantime", "a:1 old")
+		f.sleep(time.Second / 2)
+		f.Expect("after the time of the first", lbtest.Waits)
+	}))
+	t.Run("back to the first context", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.secure("old")
+		f.sleep(time.Second / 2)
+		f.Expect("later", "a:1 old")
+		if made, _ := f.CC.Made("a:1 old"); made != 1 {
+			t.Errorf("%d connections, want 1", made)
+		}
+		// The next change has its own time.
+		f.secure("new")
+		f.sleep(time.Second - 1)
+		f.Expect("in the time of the next change", "a:1 old")
+		f.sleep(1)
+		f.Expect("after it", lbtest.Waits)
+	}))
+	t.Run("nothing goes on in plaintext", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("none")
+		f.Expect("at first", "a:1")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.Expect("while the new connection is made", lbtest.Waits)
+		f.Network.Set("a:1 new", lbtest.Up)
+		f.Expect("when it is made", "a:1 new")
+	}))
+	t.Run("no longer secured", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.secure("none")
+		f.Expect("at the end", "a:1")
+	}))
+	t.Run("an unrelated change", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.secure("old")
+		if made, _ := f.CC.Made("a:1 old"); made != 1 {
+			t.Errorf("%d connections, want 1", made)
+		}
+	}))
+	t.Run("an error in the middle of a change", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.Network.Set("a:1 new", lbtest.Silent)
+		f.secure("new")
+		f.update(cluster.Config{Err: errors.New("withdrawn")})
+		f.Expect("afterwards", "withdrawn")
+		f.ExpectState("afterwards", connectivity.TransientFailure)
+		f.sleep(2 * time.Second)
+		f.ExpectOpen("later")
+	}))
+	t.Run("a channel that does not obey", testSecured(false, func(t *testing.T, f *securedFixture) {
+		f.secure("none")
+		f.secure("new")
+		f.secure("old")
+		f.Expect("at the end", "a:1")
+		if made, _ := f.CC.Made("a:1"); made != 1 {
+			t.Errorf("%d connections, want 1", made)
+		}
+	}))
+	t.Run("certificate providers live as long as connections", testSecured(true, func(t *testing.T, f *securedFixture) {
+		f.secure("old")
+		f.secure("none")
+		if n := f.closed.Load(); n != 0 {
+			t.Errorf("%d providers are closed while a connection lingers", n)
+		}
+		f.sleep(time.Second)
+		if n := f.closed.Load(); n != 1 {
+			t.Errorf("%d providers are closed when no connection is left, want 1", n)
+		}
+	}))
+}

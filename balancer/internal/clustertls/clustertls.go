@@ -1,0 +1,254 @@
+//lint:file-ignore SA1019 What implements the interfaces of package credentials.
+
+// Package clustertls makes the credentials with which connections to the endpoints of one
+// cluster are secured, from what the control plane says in the Cluster (gRFC A29).
+//
+// Certificates and roots come from the certificate providers of the bootstrap, and are asked for
+// in each handshake: what rotates is used by new connections, and keeps the old ones. Nothing
+// here falls back to plaintext: where something is missing, the handshake fails and says so.
+//
+// The package does not open connections and does not know which channels obey the Cluster.
+package clustertls
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/peercert"
+	"github.com/dynxds/dynxds/internal/refpool"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+var logger = grpclog.Component("dynxds-tls")
+
+// Pool shares the Bundles of one balancer tree. It is safe for concurrent use.
+type Pool struct {
+	obeys    bool
+	perRPC   credentials.PerRPCCredentials
+	bundles  refpool.Pool[key, *Bundle]
+	warnOnce sync.Once
+}
+
+// key is equal for clusters of the same name whose connections are secured in the same way.
+type key struct {
+	cluster  string
+	security xdsresource.SecurityKey
+}
+
+// NewPool returns an empty Pool for a channel, and whether that obeys the control plane. The
+// channel may have a Bundle: its call credentials stay in use.
+func NewPool(obeys bool, channel credentials.Bundle) *Pool {
+	p := &Pool{obeys: obeys}
+	if channel != nil {
+		p.perRPC = channel.PerRPCCredentials()
+	}
+	return p
+}
+
+// Key returns what a cluster's Security, which may be nil, is on the channel: zero if its
+// connections have the credentials of the channel, as all have if the Pool is nil. The first Security that the channel ignores
+// (gRFC A29) is logged.
+func (p *Pool) Key(cluster string, s *xdsresource.Security) xdsresource.SecurityKey {
+	switch {
+	case p == nil || s == nil:
+	case p.obeys:
+		return s.Key()
+	default:
+		p.warnOnce.Do(func() {
+			logger.Warningf("cluster %s asks for TLS, and the channel ignores that: it uses its own credentials, which are not of "+
+				"google.golang.org/grpc/credentials/xds; dial with credentials of that package to have connections secured as the control plane says (logged once for each channel)",
+				faults.Quote(cluster))
+		})
+	}
+	return xdsresource.SecurityKey{}
+}
+
+// Acquire returns the Bundle for a cluster: the same one while anybody holds it, so that its
+// address says which connections are alike. If it cannot be made, its handshakes fail. The
+// certificate providers are closed after the last release.
+func (p *Pool) Acquire(cluster string, s *xdsresource.Security) (b *Bundle, release func()) {
+	b, release, _ = p.bundles.Acquire(key{cluster, s.Key()}, func() (*Bundle, func(), error) {
+		b := newBundle(p, cluster, s)
+		return b, b.close, nil
+	})
+	return b, release
+}
+
+// Bundle is a credentials.Bundle for the connections to one cluster. It is immutable.
+type Bundle struct {
+	pool     *Pool
+	cluster  string
+	security *xdsresource.Security
+	// identity is nil if the client has no certificate, and roots is if those of the system
+	// are used.
+	identity, roots *source
+}
+
+func newBundle(p *Pool, cluster string, s *xdsresource.Security) *Bundle {
+	b := &Bundle{pool: p, cluster: cluster, security: s}
+	if s.Identity != nil {
+		b.identity = newSource(s.Identity, wantIdentity)
+	}
+	if s.Roots != nil {
+		b.roots = newSource(s.Roots, wantRoots)
+	}
+	return b
+}
+
+func (b *Bundle) close() {
+	b.identity.close()
+	b.roots.close()
+}
+
+// Hold keeps the Bundle usable until release, for a connection that may outlive what acquired it.
+func (b *Bundle) Hold() (release func()) {
+	_, release = b.pool.Acquire(b.cluster, b.security)
+	return release
+}
+
+// TransportCredentials implements credentials.Bundle.
+func (b *Bundle) TransportCredentials() credentials.TransportCredentials { return transport{b} }
+
+// PerRPCCredentials implements credentials.Bundle.
+func (b *Bundle) PerRPCCredentials() credentials.PerRPCCredentials { return b.pool.perRPC }
+
+// NewWithMode implements credentials.Bundle.
+func (b *Bundle) NewWithMode(string) (credentials.Bundle, error) {
+	return nil, errors.New("dynxds: credentials of a cluster have no modes")
+}
+
+// transport implements credentials.TransportCredentials.
+type transport struct{ *Bundle }
+
+func (transport) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+func (t transport) Clone() credentials.TransportCredentials { return t }
+
+func (transport) OverrideServerName(string) error {
+	return errors.New("dynxds: the control plane says what the certificate of a server has to be for (match_subject_alt_names)")
+}
+
+func (transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("dynxds: credentials of a cluster are for clients only")
+}
+
+// ClientHandshake ignores the authority: the certificate has to fit the SAN matchers instead
+// (gRFC A29, "Server Authorization").
+func (t transport) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secured, info, err := t.handshake(ctx, conn)
+	if err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.cluster), err)
+	}
+	return secured, info, nil
+}
+
+func (b *Bundle) handshake(ctx context.Context, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	serverName := b.serverName(ctx)
+	config, err := b.config(ctx, serverName)
+	if err != nil {
+		return nil, nil, err
+	}
+	secured, info, err := credentials.NewTLS(config).ClientHandshake(ctx, serverName, conn)
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &notTLS):
+		err = fmt.Errorf("the server does not speak TLS (%w); it may be in plaintext", err)
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("the server did not answer in time: %w", err)
+	}
+	return secured, info, err
+}
+
+// config makes the configuration of one handshake.
+func (b *Bundle) config(ctx context.Context, serverName string) (*tls.Config, error) {
+	required := peercert.Requirements{SANs: b.security.SANs, MaxDepth: b.security.MaxDepth}
+	if b.security.AutoSNISANValidation {
+		required.ServerName = serverName
+	}
+	if b.roots != nil {
+		m, err := b.roots.material(ctx)
+		if err != nil {
+			return nil, err
+		}
+		required.Roots, required.Bundles = m.Roots, m.SPIFFEBundleMap
+	}
+	config := &tls.Config{
+		ServerName: serverName,
+		// The standard library would verify the host name; VerifyConnection does not.
+		InsecureSkipVerify: true,
+		VerifyConnection:   func(s tls.ConnectionState) error { return required.Verify(s.PeerCertificates) },
+	}
+	if b.identity != nil {
+		m, err := b.identity.material(ctx)
+		if err != nil {
+			return nil, err
+		}
+		config.GetClientCertificate = chooser(m.Certs)
+	}
+	return config, nil
+}
+
+// chooser sends a certificate whenever the server asks for one (gRFC A29, "CDS for Client Side
+// Security"), also if the server does not list its issuer.
+func chooser(certificates []tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		for i := range certificates {
+			if request.SupportsCertificate(&certificates[i]) == nil {
+				return &certificates[i], nil
+			}
+		}
+		return &certificates[0], nil
+	}
+}
+
+// serverName returns the name for SNI; empty: none is sent (gRFC A101, "Setting SNI during Tls
+// handshake"). An IP address cannot be sent (RFC 6066).
+func (b *Bundle) serverName(ctx context.Context) string {
+	if b.security.AutoHostSNI {
+		if name := dnsName(hostname(credentials.ClientHandshakeInfoFromContext(ctx).Attributes)); name != "" {
+			return name
+		}
+	}
+	return dnsName(b.security.SNI)
+}
+
+// dnsName returns a name without its port, and "" if it is an IP address.
+func dnsName(name string) string {
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		name = host
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return ""
+	}
+	return name
+}
+
+type hostnameKey struct{}
+
+// Address returns an address of an endpoint with what the handshake has to know of the endpoint:
+// its host name (gRFC A101), if the Cluster has auto_host_sni. The Bundle may be nil.
+func (b *Bundle) Address(a resolver.Address, hostname string) resolver.Address {
+	if b != nil && b.security.AutoHostSNI && hostname != "" {
+		a.Attributes = a.Attributes.WithValue(hostnameKey{}, hostname)
+	}
+	return a
+}
+
+func hostname(a *attributes.Attributes) string {
+	name, _ := a.Value(hostnameKey{}).(string)
+	return name
+}

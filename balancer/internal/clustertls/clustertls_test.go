@@ -1,0 +1,594 @@
+package clustertls
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/tls/certprovider"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/dynxds/dynxds/internal/certfiles"
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+	"github.com/dynxds/dynxds/xdsclient"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// systemRoots is the file of the process's system roots. The standard library reads it once,
+// at the first use of them, so that all runs of a test have systemCA.
+var (
+	systemRoots string
+	systemCA    *testca.CA
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "roots")
+	if err != nil {
+		panic(err)
+	}
+	systemRoots = filepath.Join(dir, "roots.pem")
+	os.Setenv("SSL_CERT_FILE", systemRoots)
+	os.Setenv("SSL_CERT_DIR", dir)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// provider is a certprovider.Provider of what a test says.
+type provider struct {
+	material func(context.Context) (*certprovider.KeyMaterial, error)
+	closed   atomic.Int64
+}
+
+func (p *provider) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
+	return p.material(ctx)
+}
+
+func (p *provider) Close() { p.closed.Add(1) }
+
+func of(m *certprovider.KeyMaterial) *provider {
+	return &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { return m, nil }}
+}
+
+func rootsOf(ca *testca.CA) *provider { return of(&certprovider.KeyMaterial{Roots: ca.Pool()}) }
+
+func identityOf(ca *testca.CA) *provider {
+	return of(&certprovider.KeyMaterial{Certs: []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}})
+}
+
+var plugins atomic.Int64
+
+// instance registers a plugin that builds a provider, and returns the entry of the bootstrap.
+func (p *provider) instance(name string) *bootstrap.CertificateProvider {
+	return &bootstrap.CertificateProvider{PluginName: "plugin of " + name, Buildable: certprovider.NewBuildableConfig(
+		"test", []byte{byte(plugins.Add(1))}, func(certprovider.BuildOptions) certprovider.Provider { return p },
+	)}
+}
+
+type instances = map[string]*bootstrap.CertificateProvider
+
+func security(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *xdsresource.Security {
+	t.Helper()
+	c := xdsmsg.EDSCluster("c", "")
+	c.TransportSocket = xdsmsg.TLSSocket(pb)
+	_, value, err := xdsresource.ClusterType.Decode(xdsmsg.Any(c), xdsclient.DecodeOptions{Bootstrap: &bootstrap.Config{CertificateProviders: in}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value.(*xdsresource.Cluster).Security
+}
+
+// bundle makes a Bundle that lives as long as the test.
+func bundle(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *Bundle {
+	t.Helper()
+	b, release := NewPool(true, nil).Acquire("c", security(t, pb, in))
+	t.Cleanup(release)
+	return b
+}
+
+// server accepts TLS connections and keeps each open until its client closes it.
+type server struct {
+	addr  string
+	wg    sync.WaitGroup
+	hello chan string // the server names that clients sent
+	peers chan []*x509.Certificate
+}
+
+func serve(t *testing.T, config *tls.Config) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{addr: l.Addr().String(), hello: make(chan string, 100), peers: make(chan []*x509.Certificate, 100)}
+	if config != nil {
+		config = config.Clone()
+		config.NextProtos = []string{"h2"}
+		config.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			s.hello <- h.ServerName
+			return nil, nil
+		}
+	}
+	s.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() { s.handle(conn, config) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		s.wg.Wait()
+	})
+	return s
+}
+
+func (s *server) handle(conn net.Conn, config *tls.Config) {
+	defer conn.Close()
+	if config == nil {
+		conn.Write([]byte("SSH-2.0: this server does not speak TLS\n"))
+		io.Copy(io.Discard, conn)
+		return
+	}
+	secured := tls.Server(conn, config)
+	if secured.Handshake() == nil {
+		s.peers <- secured.ConnectionState().PeerCertificates
+		io.Copy(secured, secured)
+	}
+}
+
+func (s *server) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// handshake connects, and checks that bytes go there and back.
+func (s *server) handshake(t *testing.T, b *Bundle) (credentials.AuthInfo, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, info, err := b.TransportCredentials().ClientHandshake(ctx, "not.the.name:443", s.dial(t))
+	if err != nil {
+		return nil, err
+	}
+	echo(t, conn)
+	return info, nil
+}
+
+func echo(t *testing.T, conn net.Conn) {
+	t.Helper()
+	got := make([]byte, 1)
+	if _, err := conn.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, got); err != nil || got[0] != 'x' {
+		t.Fatalf("%q and error %v, want x", got, err)
+	}
+}
+
+func withNames(ca *testca.CA, names ...string) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: names})}}
+}
+
+// check wants an error of the cluster "c" with all of these parts.
+func check(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("the handshake succeeded, want an error with %q", parts)
+	}
+	for _, part := range append(parts, `TLS of cluster "c": `) {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q, want it to contain %q", err, part)
+		}
+	}
+}
+
+// gRFC A29, "CDS for Client Side Security": TLS with roots, mTLS with an identity as well.
+func TestTLSAndMutualTLS(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots"), "identity": identityOf(ca).instance("identity")}
+	simple, mutual := withNames(ca, "a"), withNames(ca, "a")
+	mutual.ClientAuth, mutual.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
+	// "The client certificate is sent to the server if the server requests it", also without a
+	// hint of which issuers the server knows.
+	requests := withNames(ca, "a")
+	requests.ClientAuth, requests.ClientCAs = tls.RequestClientCert, testca.New(t).Pool()
+	for name, tc := range map[string]struct {
+		identity   string
+		server     *tls.Config
+		identified bool
+	}{
+		"TLS":                          {"", simple, false},
+		"mTLS":                         {"identity", mutual, true},
+		"a server that asks for none":  {"identity", simple, false},
+		"a server that asks":           {"identity", requests, true},
+		"no identity, and none wanted": {"", requests, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, tc.server)
+			info, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS(tc.identity, "roots", "a"), in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := len(<-s.peers) > 0; got != tc.identified {
+				t.Errorf("the client is identified: %t, want %t", got, tc.identified)
+			}
+			tlsInfo := info.(credentials.TLSInfo)
+			if tlsInfo.SecurityLevel != credentials.PrivacyAndIntegrity || tlsInfo.State.NegotiatedProtocol != "h2" {
+				t.Errorf("security level %v, protocol %q", tlsInfo.SecurityLevel, tlsInfo.State.NegotiatedProtocol)
+			}
+			// What an RPC makes its authority has to fit the certificate.
+			if err := tlsInfo.ValidateAuthority("a:443"); err != nil {
+				t.Error(err)
+			}
+			if tlsInfo.ValidateAuthority("b:443") == nil {
+				t.Error("authority b is taken, and the certificate is for a")
+			}
+		})
+	}
+}
+
+func TestServersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	ca, stranger := testca.New(t), testca.New(t)
+	expired := &tls.Config{Certificates: []tls.Certificate{ca.Pair(&x509.Certificate{
+		DNSNames: []string{"a"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+	})}}
+	for name, tc := range map[string]struct {
+		server *tls.Config
+		want   []string
+	}{
+		// gRFC A29, "Server Authorization aka Subject-Alt-Name Checks": "the connection attempt
+		// fails with "certificate check failure"".
+		"another name":  {withNames(ca, "b"), []string{"certificate check failure", `DNS "b"`, `exact "a"`}},
+		"expired":       {expired, []string{"expired", `DNS "a"`}},
+		"of another CA": {withNames(stranger, "a"), []string{"x509", `DNS "a"`}},
+		"plaintext":     {nil, []string{"does not speak TLS", "plaintext"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, tc.server)
+			_, err := s.handshake(t, bundle(t, xdsmsg.UpstreamTLS("", "roots", "a"), instances{"roots": rootsOf(ca).instance("roots")}))
+			check(t, err, tc.want...)
+		})
+	}
+}
+
+// gRFC A82, "XdsCredentials Changes".
+func TestSystemRoots(t *testing.T) {
+	t.Parallel()
+	if systemCA == nil {
+		systemCA = testca.New(t)
+		if err := os.WriteFile(systemRoots, systemCA.PEM(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := bundle(t, xdsmsg.UpstreamTLS("", "", "a"), nil)
+	if _, err := serve(t, withNames(systemCA, "a")).handshake(t, b); err != nil {
+		t.Error(err)
+	}
+	_, err := serve(t, withNames(testca.New(t), "a")).handshake(t, b)
+	check(t, err, "x509")
+}
+
+// gRFC A87, "Configuring SPIFFE Verification via xDS".
+func TestSPIFFE(t *testing.T) {
+	t.Parallel()
+	ca, other := testca.New(t), testca.New(t)
+	domain := spiffeid.RequireTrustDomainFromString("domain")
+	in := instances{"roots": of(&certprovider.KeyMaterial{
+		Roots:           other.Pool(),
+		SPIFFEBundleMap: map[string]*spiffebundle.Bundle{"domain": spiffebundle.FromX509Authorities(domain, []*x509.Certificate{ca.Cert()})},
+	}).instance("roots")}
+	config := func(ca *testca.CA, id string) *tls.Config {
+		u, err := url.Parse(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &tls.Config{Certificates: []tls.Certificate{ca.Pair(&x509.Certificate{URIs: []*url.URL{u}})}}
+	}
+	b := bundle(t, xdsmsg.UpstreamTLS("", "roots", "spiffe://domain/a"), in)
+	info, err := serve(t, config(ca, "spiffe://domain/a")).handshake(t, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := info.(credentials.TLSInfo).SPIFFEID; id == nil || id.String() != "spiffe://domain/a" {
+		t.Errorf("SPIFFE ID %v", id)
+	}
+	_, err = serve(t, config(ca, "spiffe://domain/b")).handshake(t, b)
+	check(t, err, "spiffe://domain/a", "spiffe://domain/b")
+	_, err = serve(t, config(ca, "spiffe://other/a")).handshake(t, b)
+	check(t, err, `"other"`)
+	_, err = serve(t, config(other, "spiffe://domain/a")).handshake(t, b)
+	check(t, err, "x509")
+	_, err = serve(t, withNames(ca, "a")).handshake(t, b)
+	check(t, err, "SPIFFE")
+}
+
+// Whatever is wrong with a provider fails the handshake, and names it.
+func TestProvidersThatDoNotProvide(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	good := of(&certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)})
+	failing := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("no such luck") }}
+	unbuildable := &bootstrap.CertificateProvider{PluginName: "broken", Buildable: certprovider.NewBuildableConfig(
+		"broken", nil, func(certprovider.BuildOptions) certprovider.Provider { return nil })}
+	files := testca.NewFiles(t)
+	missing := &bootstrap.CertificateProvider{PluginName: "file_watcher",
+		Buildable: certfiles.Config{CA: files.CA, Certificate: files.Cert, Key: files.Key, Refresh: time.Hour}.Buildable()}
+	for name, tc := range map[string]struct {
+		identity, roots *bootstrap.CertificateProvider
+		want            []string
+	}{
+		"no roots":                   {good.instance("i"), of(&certprovider.KeyMaterial{}).instance("r"), []string{"no root certificates", `"roots" (plugin of r)`, "it has none"}},
+		"no identity":                {of(&certprovider.KeyMaterial{Roots: ca.Pool()}).instance("i"), good.instance("r"), []string{"no client certificate"}},
+		"nothing":                    {of(nil).instance("i"), good.instance("r"), []string{`"identity" (plugin of i)`, "it has none"}},
+		"an error":                   {good.instance("i"), failing.instance("r"), []string{`"roots" (plugin of r)`, "no such luck"}},
+		"one that cannot be built":   {good.instance("i"), unbuildable, []string{`"roots" (broken)`}},
+		"missing files for roots":    {good.instance("i"), missing, []string{"file_watcher", files.CA, "no such file"}},
+		"missing files for identity": {missing, good.instance("r"), []string{"file_watcher", files.Cert, "no such file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots"), instances{"identity": tc.identity, "roots": tc.roots})
+			_, err := serve(t, withNames(ca, "a")).handshake(t, b)
+			check(t, err, tc.want...)
+		})
+	}
+	t.Run("not in a bootstrap", func(t *testing.T) {
+		t.Parallel()
+		b, release := NewPool(true, nil).Acquire("c", &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}})
+		defer release()
+		_, err := serve(t, withNames(ca, "a")).handshake(t, b)
+		check(t, err, `"x"`, "no such provider")
+	})
+}
+
+func identityMaterial(ca *testca.CA) []tls.Certificate {
+	return []tls.Certificate{ca.Pair(&x509.Certificate{DNSNames: []string{"client"}})}
+}
+
+// A provider or a server that never answers does not hold up a handshake for ever.
+func TestWhatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	never := func(ctx context.Context) (*certprovider.KeyMaterial, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	handshake := func(ctx context.Context, t *testing.T, p *provider) (time.Duration, error) {
+		b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": p.instance("r")})
+		client, silent := net.Pipe()
+		defer silent.Close()
+		start := time.Now()
+		_, _, err := b.TransportCredentials().ClientHandshake(ctx, "", client)
+		return time.Since(start), err
+	}
+	t.Run("provider", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			took, err := handshake(t.Context(), t, &provider{material: never})
+			if check(t, err, `"roots"`, "did not answer within 5s"); took != materialTimeout {
+				t.Errorf("failed after %v", took)
+			}
+		})
+	})
+	t.Run("provider, until the deadline of the connection", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			took, err := handshake(ctx, t, &provider{material: never})
+			if check(t, err, `"roots"`, "deadline exceeded"); took != time.Second {
+				t.Errorf("failed after %v", took)
+			}
+		})
+	})
+	t.Run("server", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := handshake(ctx, t, rootsOf(testca.New(t)))
+			check(t, err, "the server did not answer in time")
+		})
+	})
+}
+
+// New handshakes use what has rotated; connections that are there are not touched.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	oldCA, newCA := testca.New(t), testca.New(t)
+	var current atomic.Pointer[testca.CA]
+	rotating := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
+		ca := current.Load()
+		return &certprovider.KeyMaterial{Roots: ca.Pool(), Certs: identityMaterial(ca)}, nil
+	}}
+	config := func(ca *testca.CA) *tls.Config {
+		c := withNames(ca, "a")
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
+		return c
+	}
+	before, after := serve(t, config(oldCA)), serve(t, config(newCA))
+	b := bundle(t, xdsmsg.UpstreamTLS("identity", "roots", "a"), instances{"identity": rotating.instance("i"), "roots": rotating.instance("r")})
+	current.Store(oldCA)
+	conn, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", before.dial(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = after.handshake(t, b)
+	check(t, err, "x509")
+	current.Store(newCA)
+	if _, err := after.handshake(t, b); err != nil {
+		t.Error(err)
+	}
+	_, err = before.handshake(t, b)
+	check(t, err, "x509")
+	echo(t, conn)
+}
+
+// gRFC A101, "Proposal", "Setting SNI during Tls handshake" and "SAN SNI validation".
+func TestServerNameIndication(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	in := instances{"roots": rootsOf(ca).instance("roots")}
+	for _, tc := range []struct {
+		name           string
+		sni            string
+		auto, validate bool
+		hostname       string
+		sans           []string
+		sends          string
+		fails          bool // the certificate is for *.example.com
+	}{
+		{name: "no name"},
+		{name: "sni", sni: "x.example.org", sends: "x.example.org"},
+		{name: "the host name takes precedence", sni: "x.example.org", auto: true, hostname: "a.example.com", sends: "a.example.com"},
+		{name: "a port is left out", auto: true, hostname: "a.example.com:443", sends: "a.example.com"},
+		{name: "no host name, but sni", sni: "x.example.org", auto: true, sends: "x.example.org"},
+		{name: "no host name and no sni", auto: true},
+		{name: "a host name that is not asked for", hostname: "a.example.com"},
+		{name: "an IP address cannot be sent", auto: true, hostname: "127.0.0.1:80"},
+		{name: "an IPv6 address cannot be sent", sni: "::1"},
+		{name: "the name is not validated", sni: "x.example.org", sends: "x.example.org", sans: []string{"a.example.com"}},
+		{name: "the name is validated", sni: "a.example.com", validate: true, sends: "a.example.com", sans: []string{"replaced"}},
+		{name: "the name is validated, and wrong", sni: "x.example.org", validate: true, sends: "x.example.org", fails: true},
+		{name: "the host name is validated", auto: true, hostname: "b.example.com:1", validate: true, sends: "b.example.com"},
+		{name: "the host name is validated, and wrong", auto: true, hostname: "example.com", validate: true, sends: "example.com", fails: true},
+		{name: "no name to validate, but SANs", auto: true, validate: true, sans: []string{"c.example.com"}},
+		{name: "no name to validate, and wrong SANs", validate: true, sans: []string{"c.example.org"}, fails: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			pb := xdsmsg.UpstreamTLS("", "roots", tc.sans...)
+			pb.Sni, pb.AutoHostSni, pb.AutoSniSanValidation = tc.sni, tc.auto, tc.validate
+			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))
+			// Through gRPC, which hands the attributes of the address to the handshake.
+			r := manual.NewBuilderWithScheme("test")
+			r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(resolver.Address{Addr: s.addr}, tc.hostname)}})
+			cc, err := grpc.NewClient("test:///authority.example.com", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cc.Close()
+			cc.Connect()
+			if got := <-s.hello; got != tc.sends {
+				t.Errorf("server name %q, want %q", got, tc.sends)
+			}
+			if !tc.fails {
+				<-s.peers
+				return
+			}
+			for state := cc.GetState(); state != connectivity.TransientFailure; state = cc.GetState() {
+				if !cc.WaitForStateChange(t.Context(), state) {
+					t.Fatal("the test ends before the handshake fails")
+				}
+			}
+		})
+	}
+}
+
+// Bundles and providers live as long as somebody holds them, and equal ones are one.
+func TestBundlesAreShared(t *testing.T) {
+	t.Parallel()
+	ca := testca.New(t)
+	p := rootsOf(ca)
+	in := instances{"roots": p.instance("roots"), "other": p.instance("other")}
+	pool := NewPool(true, nil)
+	one, releaseOne := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	same, releaseSame := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	other, releaseOther := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots", "san"), in))
+	elsewhere, releaseElsewhere := pool.Acquire("d", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	if one != same || one == other || one == elsewhere {
+		t.Errorf("%p and %p for the same, %p and %p for others", one, same, other, elsewhere)
+	}
+	held := one.Hold()
+	for _, release := range []func(){releaseOne, releaseSame, releaseOther, releaseElsewhere} {
+		release()
+	}
+	if n := p.closed.Load(); n != 0 {
+		t.Fatalf("the provider is closed %d times while a Bundle is held", n)
+	}
+	if _, err := serve(t, withNames(ca, "a")).handshake(t, one); err != nil {
+		t.Error(err)
+	}
+	held()
+	if n := p.closed.Load(); n != 1 {
+		t.Errorf("the provider is closed %d times, want once", n)
+	}
+	// Its handshakes fail from now on.
+	_, err := serve(t, withNames(ca, "a")).handshake(t, one)
+	check(t, err, `"roots"`)
+}
+
+type token struct{ credentials.PerRPCCredentials }
+
+type channelBundle struct {
+	credentials.Bundle
+	perRPC credentials.PerRPCCredentials
+}
+
+func (b channelBundle) PerRPCCredentials() credentials.PerRPCCredentials { return b.perRPC }
+
+// The Bundle of a connection replaces that of the channel, whose call credentials stay.
+func TestCallCredentialsOfTheChannelStay(t *testing.T) {
+	t.Parallel()
+	in := instances{"roots": rootsOf(testca.New(t)).instance("roots")}
+	want := &token{}
+	b, release := NewPool(true, channelBundle{perRPC: want}).Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	defer release()
+	if got := b.PerRPCCredentials(); got != want {
+		t.Errorf("call credentials %v, want %v", got, want)
+	}
+	if got := bundle(t, xdsmsg.UpstreamTLS("", "roots"), in).PerRPCCredentials(); got != nil {
+		t.Errorf("call credentials %v, want none", got)
+	}
+}
+
+// What is part of the interfaces and of no use to a client.
+func TestForClientsOnly(t *testing.T) {
+	t.Parallel()
+	b := bundle(t, xdsmsg.UpstreamTLS("", ""), nil)
+	creds := b.TransportCredentials()
+	if _, err := b.NewWithMode("x"); err == nil {
+		t.Error("NewWithMode works")
+	}
+	//lint:ignore SA1019 It is part of the interface.
+	if err := creds.OverrideServerName("x"); err == nil {
+		t.Error("OverrideServerName works")
+	}
+	if _, _, err := creds.ServerHandshake(nil); err == nil {
+		t.Error("ServerHandshake works")
+	}
+	if creds.Clone() != creds || creds.Info().SecurityProtocol != "tls" {
+		t.Errorf("clone %v, info %+v", creds.Clone(), creds.Info())
+	}
+}

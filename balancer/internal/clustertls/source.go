@@ -1,0 +1,99 @@
+package clustertls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/credentials/tls/certprovider"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/xdsresource"
+)
+
+// materialTimeout bounds how long a handshake waits for a provider. A provider that takes
+// longer has its material ready for the next attempt.
+const materialTimeout = 5 * time.Second
+
+// source is a certificate provider in the role that it has for a cluster. gRPC shares providers
+// of the same plugin, configuration, certificate and role, over the whole process.
+type source struct {
+	role     role
+	of       *xdsresource.CertificateInstance
+	provider certprovider.Provider
+	err      error // why there is no provider
+}
+
+// role is what a provider is for.
+type role int
+
+const (
+	wantRoots role = iota
+	wantIdentity
+)
+
+func (r role) String() string {
+	if r == wantRoots {
+		return "root certificates"
+	}
+	return "client certificate"
+}
+
+func newSource(of *xdsresource.CertificateInstance, r role) *source {
+	s := &source{role: r, of: of}
+	if of.Provider == nil || of.Provider.Buildable == nil {
+		s.err = errors.New("there is no such provider in the bootstrap")
+		return s
+	}
+	s.provider, s.err = of.Provider.Buildable.Build(certprovider.BuildOptions{
+		CertName: of.Certificate, WantRoot: r == wantRoots, WantIdentity: r == wantIdentity,
+	})
+	return s
+}
+
+func (s *source) close() {
+	if s != nil && s.provider != nil {
+		s.provider.Close()
+	}
+}
+
+// material returns what the provider has now. It has what the role is for.
+func (s *source) material(ctx context.Context) (*certprovider.KeyMaterial, error) {
+	m, err := s.fetch(ctx)
+	switch {
+	case err != nil:
+	case m == nil || s.role == wantRoots && m.Roots == nil && m.SPIFFEBundleMap == nil || s.role == wantIdentity && len(m.Certs) == 0:
+		err = errors.New("it has none")
+	default:
+		return m, nil
+	}
+	return nil, fmt.Errorf("no %v from %s: %w", s.role, s, err)
+}
+
+func (s *source) fetch(ctx context.Context) (*certprovider.KeyMaterial, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, materialTimeout, errTooLate)
+	defer cancel()
+	m, err := s.provider.KeyMaterial(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return m, err
+}
+
+var errTooLate = fmt.Errorf("it did not answer within %v", materialTimeout)
+
+// String describes the provider for errors.
+func (s *source) String() string {
+	text := "certificate provider instance " + faults.Quote(s.of.Instance)
+	if s.of.Certificate != "" {
+		text += ", certificate " + faults.Quote(s.of.Certificate) + ","
+	}
+	if s.of.Provider != nil {
+		text += " (" + s.of.Provider.PluginName + ")"
+	}
+	return text
+}

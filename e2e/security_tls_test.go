@@ -1,0 +1,456 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/tls/certprovider"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/dynxds/dynxds/internal/testca"
+	"github.com/dynxds/dynxds/internal/xdsmsg"
+	"github.com/dynxds/dynxds/testutils"
+)
+
+// peerOf makes an RPC and returns what the client knows of the server's identity: nil without
+// TLS.
+func peerOf(t *testing.T, cc *grpc.ClientConn) *credentials.TLSInfo {
+	t.Helper()
+	var p peer.Peer
+	if _, err := call(testutils.Context(t), cc, unary, grpc.Peer(&p), grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return nil
+	}
+	return &info
+}
+
+// gRFC A29 (mTLS, TLS, fallback credentials), A87 (SPIFFE) and A101 (server names), from the
+// control plane to the RPC.
+func TestModesOfSecurity(t *testing.T) {
+	t.Parallel()
+	byServerName := func(ca *testca.CA) *tls.Config {
+		right, wrong := ca.Pair(forNames("right.example.com")), ca.Pair(forNames("wrong.example.com"))
+		return &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if h.ServerName == "right.example.com" {
+				return &right, nil
+			}
+			return &wrong, nil
+		}}
+	}
+	for _, tc := range []struct {
+		name    string
+		context *tlspb.UpstreamTlsContext
+		backend func(*testing.T, *secureMesh, grpc.ServerOption) *testutils.Backend
+		secure  bool
+		id      string // the SPIFFE ID
+	}{
+		{"fallback credentials", nil, func(t *testing.T, _ *secureMesh, o grpc.ServerOption) *testutils.Backend {
+			return testutils.StartBackend(t, "b", o)
+		}, false, ""},
+		{"TLS", xdsmsg.UpstreamTLS("", "default", "a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+			return secureBackend(t, "b", m.ca, false, forNames("a"), o)
+		}, true, ""},
+		{"mTLS", xdsmsg.UpstreamTLS("default", "default", "a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+			return secureBackend(t, "b", m.ca, true, forNames("a"), o)
+		}, true, ""},
+		{"SPIFFE", xdsmsg.UpstreamTLS("default", "spiffe", "spiffe://domain/a"), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+			m.files.Write(m.files.CA, bundleMap(t, "domain", m.ca))
+			m.providers["spiffe"] = watcher(map[string]string{"spiffe_trust_bundle_map_file": m.files.CA})
+			return secureBackend(t, "b", m.ca, true, forID(t, "spiffe://domain/a"), o)
+		}, true, "spiffe://domain/a"},
+		{"server name", func() *tlspb.UpstreamTlsContext {
+			c := xdsmsg.UpstreamTLS("", "default")
+			c.Sni, c.AutoSniSanValidation = "right.example.com", true
+			return c
+		}(), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
+		}, true, ""},
+		{"host name of the endpoint", func() *tlspb.UpstreamTlsContext {
+			c := xdsmsg.UpstreamTLS("", "default")
+			c.AutoHostSni, c.AutoSniSanValidation = true, true
+			return c
+		}(), func(t *testing.T, m *secureMesh, o grpc.ServerOption) *testutils.Backend {
+			return testutils.StartBackend(t, "b", o, grpc.Creds(credentials.NewTLS(byServerName(m.ca))))
+		}, true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			m, seen := newSecureMesh(t), new(connections)
+			backend := tc.backend(t, m, grpc.StatsHandler(seen))
+			m.set(chain(service, toCluster("c"))...)
+			resources := asking("c", tc.context, backend)
+			for _, r := range resources {
+				if e, ok := r.(*endpointpb.ClusterLoadAssignment); ok {
+					e.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().Hostname = "right.example.com"
+				}
+			}
+			m.set(resources...)
+			cc := m.dial()
+			for _, k := range kinds {
+				mustReach(t, cc, k, backend)
+			}
+			info := peerOf(t, cc)
+			switch {
+			case (info != nil) != tc.secure:
+				t.Errorf("TLS: %t, want %t", info != nil, tc.secure)
+			case tc.id != "" && (info.SPIFFEID == nil || info.SPIFFEID.String() != tc.id):
+				t.Errorf("SPIFFE ID %v, want %s", info.SPIFFEID, tc.id)
+			}
+			if n := seen.n.Load(); n != 1 {
+				t.Errorf("%d connections, want 1", n)
+			}
+		})
+	}
+}
+
+// A session, a mirror and every type of cluster have the same security.
+func TestSecurityOfEveryTypeOfCluster(t *testing.T) {
+	t.Parallel()
+	for _, tc := range clusterKinds {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			m := newSecureMesh(t)
+			backend := secureBackend(t, "b", m.ca, true, forNames("a"))
+			_, target := inZone(t, backend)
+			m.set(chain(service, toCluster("c"))...)
+			m.set(withTLS(tc.of(backend, target), xdsmsg.UpstreamTLS("default", "default", "a"))...)
+			cc := m.dial()
+			for _, k := range kinds {
+				mustReach(t, cc, k, backend)
+			}
+			if peerOf(t, cc) == nil {
+				t.Error("no TLS")
+			}
+		})
+	}
+}
+
+// plugin is a certificate provider plugin that is not gRPC's.
+type plugin struct {
+	name     string
+	material func(context.Context) (*certprovider.KeyMaterial, error)
+}
+
+func (p plugin) Name() string { return p.name }
+
+func (p plugin) ParseConfig(any) (*certprovider.BuildableConfig, error) {
+	return certprovider.NewBuildableConfig(p.name, nil, func(certprovider.BuildOptions) certprovider.Provider { return p }), nil
+}
+
+func (p plugin) KeyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
+	return p.material(ctx)
+}
+
+func (p plugin) Close() {}
+
+// register makes an instance of a plugin.
+func (m *secureMesh) register(instance string, material func(context.Context) (*certprovider.KeyMaterial, error)) {
+	p := plugin{protocol + m.t.Name(), material}
+	certprovider.Register(p)
+	m.providers[instance] = map[string]any{"plugin_name": p.name, "config": map[string]any{}}
+}
+
+// gRFC A29, "Certificate Provider Plugin Framework": any plugin of gRPC's registry.
+func TestAnotherCertificateProvider(t *testing.T) {
+	m := newSecureMesh(t)
+	m.register("mine", func(context.Context) (*certprovider.KeyMaterial, error) {
+		return &certprovider.KeyMaterial{Roots: m.ca.Pool(), Certs: []tls.Certificate{m.ca.Pair(forNames("client"))}}, nil
+	})
+	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
+	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("mine", "mine", "a"), backend)...)...)
+	if mustReach(t, m.dial(), unary, backend); backend.Count() != 1 {
+		t.Errorf("%d RPCs", backend.Count())
+	}
+}
+
+// checkReason checks why a connection failed, which gRPC quotes.
+func checkReason(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	checkStatus(t, err, codes.Unavailable)
+	for _, text := range texts {
+		if !strings.Contains(strings.ReplaceAll(err.Error(), `\"`, `"`), text) {
+			t.Errorf("error does not mention %q:\n%v", text, err)
+		}
+	}
+}
+
+// Whatever goes wrong fails RPCs with UNAVAILABLE and says why. Nothing is sent in plaintext.
+func TestHandshakesThatFail(t *testing.T) {
+	const failed = `TLS of cluster "c": `
+	tlsContext := xdsmsg.UpstreamTLS("default", "default", "a")
+	for _, tc := range []struct {
+		name    string
+		backend func(*testing.T, *secureMesh) *testutils.Backend
+		want    func(*secureMesh) []string
+	}{
+		{"a SAN that does not match", func(t *testing.T, m *secureMesh) *testutils.Backend {
+			return secureBackend(t, "b", m.ca, true, forNames("b"))
+		}, func(*secureMesh) []string { return []string{`DNS "b"`, `exact "a"`} }},
+		{"expired", func(t *testing.T, m *secureMesh) *testutils.Backend {
+			c := forNames("a")
+			c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+			return secureBackend(t, "b", m.ca, true, c)
+		}, func(*secureMesh) []string { return []string{"expired", `DNS "a"`} }},
+		{"another CA", func(t *testing.T, _ *secureMesh) *testutils.Backend {
+			return secureBackend(t, "b", testca.New(t), true, forNames("a"))
+		}, func(*secureMesh) []string { return []string{"unknown authority"} }},
+		{"missing files", func(t *testing.T, m *secureMesh) *testutils.Backend {
+			missing := testca.NewFiles(t)
+			m.files = missing
+			m.providers["default"] = watcher(map[string]string{
+				"ca_certificate_file": missing.CA, "certificate_file": missing.Cert, "private_key_file": missing.Key,
+			})
+			return secureBackend(t, "b", m.ca, true, forNames("a"))
+		}, func(m *secureMesh) []string {
+			return []string{`certificate provider instance "default" (file_watcher)`, m.files.CA, "no such file"}
+		}},
+		{"a provider that fails", func(t *testing.T, m *secureMesh) *testutils.Backend {
+			m.register("default", func(context.Context) (*certprovider.KeyMaterial, error) { return nil, errors.New("out of luck") })
+			return secureBackend(t, "b", m.ca, true, forNames("a"))
+		}, func(*secureMesh) []string { return []string{`certificate provider instance "default"`, "out of luck"} }},
+		{"a provider that never answers", func(t *testing.T, m *secureMesh) *testutils.Backend {
+			m.register("default", func(ctx context.Context) (*certprovider.KeyMaterial, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			return secureBackend(t, "b", m.ca, true, forNames("a"))
+		}, func(*secureMesh) []string {
+			return []string{`certificate provider instance "default"`, "did not answer within"}
+		}},
+		{"a server in plaintext", func(t *testing.T, _ *secureMesh) *testutils.Backend {
+			return testutils.StartBackend(t, "b")
+		}, func(*secureMesh) []string { return []string{"does not speak TLS", "plaintext"} }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := newSecureMesh(t) // Plugins are registered before anything runs in parallel.
+			backend := tc.backend(t, m)
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				m.t = t
+				m.set(append(chain(service, toCluster("c")), asking("c", tlsContext, backend)...)...)
+				cc := m.dial()
+				for _, k := range kinds {
+					_, err := call(testutils.Context(t), cc, k)
+					checkReason(t, err, append(tc.want(m), failed)...)
+				}
+				if n := backend.Count(); n != 0 {
+					t.Errorf("%d RPCs reached the backend", n)
+				}
+			})
+		})
+	}
+}
+
+// A server that refuses the client fails RPCs as well.
+func TestServerRefusesTheClient(t *testing.T) {
+	t.Parallel()
+	m := newSecureMesh(t)
+	backend := secureBackend(t, "b", m.ca, true, forNames("a"))
+	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+	mustFail(t, m.dial(), "tls:", "certificate required")
+}
+
+// gRFC A29, "xDS Protocol": a Cluster is validated whatever the credentials of the channel, and
+// "CDS for Client Side Security": an instance has to be in the bootstrap.
+func TestUnknownInstanceIsNACKed(t *testing.T) {
+	t.Parallel()
+	m := newSecureMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("other", "default"), backend)...)...)
+	for _, cc := range []*grpc.ClientConn{m.dial(), m.dial(dialInsecure)} {
+		mustFail(t, cc, `"c"`, "tls_certificate_provider_instance.instance_name", `"other"`, `"default"`)
+	}
+	if n := backend.Count(); n != 0 {
+		t.Errorf("%d RPCs reached the backend", n)
+	}
+}
+
+// Identity and roots rotate under load: the connection stays, new connections have the new
+// material, and no RPC fails.
+func TestRotationUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m, seen := newSecureMesh(t), new(connections)
+		before := secureBackend(t, "before", m.ca, true, forNames("a"), grpc.StatsHandler(seen))
+		context := xdsmsg.UpstreamTLS("default", "default", "a")
+		m.set(append(chain(service, toCluster("c")), asking("c", context, before)...)...)
+		cc := m.dial()
+		mustReach(t, cc, unary, before)
+		load := startLoad(t, cc)
+		for range 5 {
+			m.files.Issue(m.ca)
+			load.await(t, before)
+		}
+		// A new CA, whose servers come into use when the clients trust it.
+		newCA := testca.New(t)
+		after := secureBackend(t, "after", newCA, true, forNames("a"))
+		m.files.Issue(newCA)
+		m.set(xdsmsg.SimpleEndpoints("c", before.Addr(), after.Addr()))
+		load.await(t, before, after)
+		m.set(xdsmsg.SimpleEndpoints("c", after.Addr()))
+		load.await(t, after)
+		load.stop(t)
+		if n := seen.n.Load(); n != 1 {
+			t.Errorf("%d connections to the backend that was there, want 1", n)
+		}
+	})
+}
+
+// A new context makes a new connection before the old one is dropped, and no RPC fails. What
+// has nothing to do with security makes none.
+func TestContextChangesUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m, seen := newSecureMesh(t), new(connections)
+		backend := secureBackend(t, "b", m.ca, false, forNames("a", "b"), grpc.StatsHandler(seen))
+		m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+		cc := m.dial()
+		mustReach(t, cc, unary, backend)
+		load := startLoad(t, cc)
+		for i := range 5 {
+			context := xdsmsg.UpstreamTLS("", "default", "b")
+			context.Sni = strings.Repeat("a", i+1)
+			m.set(asking("c", context, backend)...)
+			for want := int32(i + 2); seen.n.Load() < want; {
+				load.await(t, backend)
+			}
+		}
+		connected := seen.n.Load()
+		context := xdsmsg.UpstreamTLS("", "default", "b")
+		context.Sni = "aaaaa"
+		other := asking("c", context, backend)
+		other[0].(*clusterpb.Cluster).ConnectTimeout = durationpb.New(time.Second)
+		m.set(other...)
+		load.await(t, backend)
+		load.stop(t)
+		if n := seen.n.Load(); n != connected || n != 6 {
+			t.Errorf("%d connections, want one for each of the 6 contexts", n)
+		}
+	})
+}
+
+// A cluster moves from plaintext to mTLS, with other servers, and no RPC fails.
+func TestMoveToMutualTLSUnderLoad(t *testing.T) {
+	overLinks(t, func(t *testing.T) {
+		t.Parallel()
+		m := newSecureMesh(t)
+		open, secret := testutils.StartBackend(t, "open"), secureBackend(t, "secret", m.ca, true, forNames("a"))
+		m.set(append(chain(service, toCluster("c")), clusterOf("c", open)...)...)
+		cc := m.dial()
+		mustReach(t, cc, unary, open)
+		load := startLoad(t, cc)
+		m.set(append(withTLS([]proto.Message{xdsmsg.EDSCluster("c", "secret")}, xdsmsg.UpstreamTLS("default", "default", "a")),
+			xdsmsg.SimpleEndpoints("secret", secret.Addr()))...)
+		load.await(t, secret)
+		load.stop(t)
+	})
+}
+
+// The old connection serves until the new one can, but no longer than connections linger: a
+// context that no server fits fails the RPCs.
+func TestContextThatNoServerFits(t *testing.T) {
+	t.Parallel()
+	m := newSecureMesh(t)
+	backend := secureBackend(t, "b", m.ca, false, forNames("a"))
+	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)...)
+	cc := m.dial()
+	mustReach(t, cc, unary, backend)
+	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "other"), backend)...)
+	until(t, cc, "failed", func(_ string, err error) bool { return err != nil })
+	before := backend.Count()
+	for _, k := range kinds {
+		_, err := call(testutils.Context(t), cc, k)
+		checkReason(t, err, `DNS "a"`, `exact "other"`)
+	}
+	if n := backend.Count() - before; n != 0 {
+		t.Errorf("%d RPCs went on over the old connection", n)
+	}
+	m.set(asking("c", xdsmsg.UpstreamTLS("", "default", "a"), backend)...)
+	mustReach(t, cc, unary, backend)
+}
+
+// Security is that of the clusters under an aggregate one, each its own. What the aggregate
+// Cluster itself says has no effect.
+func TestSecurityUnderAnAggregate(t *testing.T) {
+	t.Parallel()
+	m := newSecureMesh(t)
+	secret, open := secureBackend(t, "secret", m.ca, true, forNames("a")), testutils.StartBackend(t, "open")
+	context := xdsmsg.UpstreamTLS("default", "default", "a")
+	aggregate := xdsmsg.AggregateCluster("c", "secret", "open")
+	aggregate.TransportSocket = xdsmsg.TLSSocket(xdsmsg.UpstreamTLS("", "", "another"))
+	m.set(append(chain(service, toCluster("c")), aggregate)...)
+	m.set(append(asking("secret", context, secret), clusterOf("open", open)...)...)
+	cc := m.dial()
+	mustReach(t, cc, unary, secret)
+	secret.Stop()
+	untilReached(t, cc, open)
+	if err := secret.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	untilReached(t, cc, secret)
+}
+
+// Sessions and mirrors go over connections of the same kind.
+func TestSecurityOfSessionsAndMirrors(t *testing.T) {
+	t.Parallel()
+	context := xdsmsg.UpstreamTLS("default", "default", "a")
+	t.Run("session", func(t *testing.T) {
+		t.Parallel()
+		m := newSecureMesh(t)
+		backend := secureBackend(t, "b", m.ca, true, forNames("a"))
+		m.set(xdsmsg.DefaultListener(service, service, byCookie("")), xdsmsg.RouteConfig(service, service, toCluster("c")))
+		m.set(append(withTLS([]proto.Message{stickyCluster("c")}, context), xdsmsg.SimpleEndpoints("c", backend.Addr()))...)
+		cc := m.dial()
+		var s session
+		s.call(testutils.Context(t), t, cc, unary)
+		ctx := metadata.AppendToOutgoingContext(testutils.Context(t), "cookie", s.cookie.Name+"="+s.cookie.Value)
+		// The endpoint is for sessions only, so that another channel connects for them alone.
+		m.set(draining("c", []*testutils.Backend{backend}, backend))
+		if id, err := call(ctx, m.dial(), unary, grpc.WaitForReady(true)); err != nil || id != backend.ID() {
+			t.Errorf("answered by %q, error %v", id, err)
+		}
+	})
+	t.Run("mirror", func(t *testing.T) {
+		t.Parallel()
+		m := newSecureMesh(t)
+		backend, copies := secureBackend(t, "b", m.ca, true, forNames("a")), secureBackend(t, "copies", m.ca, true, forNames("a"))
+		route := toCluster("c")
+		route.GetRoute().RequestMirrorPolicies = []*routepb.RouteAction_RequestMirrorPolicy{{Cluster: "copies"}}
+		m.set(append(chain(service, route), asking("c", context, backend)...)...)
+		m.set(asking("copies", context, copies)...)
+		mustReach(t, m.dial(), unary, backend)
+		if err := copies.Wait(testutils.Context(t), 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// gRFC A29, "Programming API": not opting in "results in not using the xDS provided TLS
+// configuration".
+func TestChannelsThatDidNotOptIn(t *testing.T) {
+	t.Parallel()
+	m := newSecureMesh(t)
+	backend := testutils.StartBackend(t, "b")
+	m.set(append(chain(service, toCluster("c")), asking("c", xdsmsg.UpstreamTLS("default", "default", "a"), backend)...)...)
+	cc := m.dial(dialInsecure)
+	for _, k := range kinds {
+		mustReach(t, cc, k, backend)
+	}
+}

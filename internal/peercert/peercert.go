@@ -1,0 +1,166 @@
+// Package peercert verifies the certificate that a server presents in a TLS handshake as
+// xDS asks for it (gRFC A29, A87, A101): its chain up to trusted roots, its SPIFFE ID and
+// its subject alternative names (SANs).
+//
+// The package does no handshakes and does not know where roots come from.
+package peercert
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+
+	"github.com/dynxds/dynxds/internal/faults"
+)
+
+// Requirements say which certificates are accepted. They are read-only.
+type Requirements struct {
+	// Roots are the trusted roots. nil: those of the system (gRFC A82).
+	Roots *x509.CertPool
+	// Bundles, unless nil, replace Roots: the roots by trust domain (gRFC A87). Only SPIFFE
+	// certificates of these domains are accepted.
+	Bundles map[string]*spiffebundle.Bundle
+	// MaxDepth, unless nil, bounds the number of CA certificates in the chain, the root among
+	// them (CertificateValidationContext.max_verify_depth).
+	MaxDepth *uint32
+	// ServerName, unless empty, is the DNS name that the certificate has to be for. SANs are
+	// not looked at then (gRFC A101).
+	ServerName string
+	// SANs are matched against the SANs of the certificate: one has to match. Empty: any
+	// certificate will do, even one without SANs.
+	SANs []Matcher
+}
+
+// Verify verifies the chain of a server, the leaf first. Its errors list the SANs of the leaf
+// and what was required of them.
+func (r *Requirements) Verify(chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return errors.New("the server presented no certificate")
+	}
+	leaf := chain[0]
+	roots, err := r.rootsFor(leaf)
+	if err != nil {
+		return err
+	}
+	intermediates := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		intermediates.AddCert(c)
+	}
+	chains, err := leaf.Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return fmt.Errorf("the server's certificate (%s) is not valid: %w", describe(leaf), err)
+	}
+	if err := r.checkDepth(chains); err != nil {
+		return err
+	}
+	return r.checkNames(leaf)
+}
+
+func (r *Requirements) checkDepth(chains [][]*x509.Certificate) error {
+	if r.MaxDepth == nil {
+		return nil
+	}
+	for _, chain := range chains {
+		if uint64(len(chain)-1) <= uint64(*r.MaxDepth) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the chain of the server's certificate has more than max_verify_depth = %d CA certificates", *r.MaxDepth)
+}
+
+// rootsFor returns the roots that the leaf's chain has to end in.
+func (r *Requirements) rootsFor(leaf *x509.Certificate) (*x509.CertPool, error) {
+	if r.Bundles == nil {
+		return r.Roots, nil
+	}
+	id, err := spiffeID(leaf)
+	if err != nil {
+		return nil, fmt.Errorf("the server's certificate (%s) is not a SPIFFE certificate, and the trusted roots are SPIFFE bundles: %w",
+			describe(leaf), err)
+	}
+	domain := id.TrustDomain().Name()
+	bundle := r.Bundles[domain]
+	if bundle == nil {
+		return nil, fmt.Errorf("the server is %s, and there is no SPIFFE bundle for trust domain %s", faults.Quote(id.String()), faults.Quote(domain))
+	}
+	roots := x509.NewCertPool()
+	for _, c := range bundle.X509Authorities() {
+		roots.AddCert(c)
+	}
+	return roots, nil
+}
+
+// spiffeID returns the SPIFFE ID of a leaf certificate, which has to be well-formed: one URI
+// SAN, and no rights of a CA (X509-SVID, "Leaf Validation").
+func spiffeID(leaf *x509.Certificate) (spiffeid.ID, error) {
+	switch {
+	case len(leaf.URIs) != 1:
+		return spiffeid.ID{}, fmt.Errorf("it has %d URI SANs, want one", len(leaf.URIs))
+	case leaf.IsCA:
+		return spiffeid.ID{}, errors.New("it is the certificate of a CA")
+	case leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0:
+		return spiffeid.ID{}, errors.New("its key usage has keyCertSign or cRLSign")
+	}
+	return spiffeid.FromURI(leaf.URIs[0])
+}
+
+func (r *Requirements) checkNames(leaf *x509.Certificate) error {
+	if r.ServerName != "" {
+		for _, name := range leaf.DNSNames {
+			if dnsMatches(r.ServerName, name) {
+				return nil
+			}
+		}
+		return fmt.Errorf("the server's certificate (%s) is not for the server name %s (auto_sni_san_validation)", describe(leaf), faults.Quote(r.ServerName))
+	}
+	if len(r.SANs) == 0 {
+		return nil
+	}
+	for kind, name := range names(leaf) {
+		for i := range r.SANs {
+			if r.SANs[i].matches(kind, name) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("certificate check failure: the server's certificate (%s) has no SAN that matches %s", describe(leaf), list(r.SANs, " or ", Matcher.String))
+}
+
+// describe lists the SANs of a certificate, for errors.
+func describe(leaf *x509.Certificate) string {
+	var found []string
+	for kind, name := range names(leaf) {
+		if len(found) > maxListed {
+			break
+		}
+		found = append(found, kind.String()+" "+faults.Quote(name))
+	}
+	if len(found) == 0 {
+		return "without SANs"
+	}
+	return list(found, ", ", func(s string) string { return s })
+}
+
+// maxListed bounds how many names an error lists; a peer may send thousands.
+const maxListed = 10
+
+func list[T any](items []T, separator string, text func(T) string) string {
+	var b strings.Builder
+	for i, item := range items {
+		if i == maxListed {
+			b.WriteString(" and more")
+			break
+		}
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(text(item))
+	}
+	return b.String()
+}

@@ -1,0 +1,259 @@
+//lint:file-ignore SA1019 Control planes still send the deprecated fields, and gRPC reads them.
+
+package xdsresource
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/internal/peercert"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+)
+
+// Security says how the connections to the endpoints of a Cluster are secured by TLS
+// (Cluster.transport_socket with an UpstreamTlsContext; gRFC A29). Channels whose credentials
+// do not leave security to the control plane ignore it.
+type Security struct {
+	// Identity provides the client's certificate. nil: the client has none, so that this is
+	// TLS and not mTLS.
+	Identity *CertificateInstance
+	// Roots provides what the server's certificate is verified against. nil: the roots of the
+	// system (gRFC A82).
+	Roots *CertificateInstance
+	// SANs are matched against the SANs of the server's certificate. One has to match, unless
+	// there are none.
+	SANs []peercert.Matcher
+	// MaxDepth, unless nil, bounds the number of CA certificates in the server's chain.
+	MaxDepth *uint32
+	// SNI is the server name to send, unless AutoHostSNI replaces it. Empty: none (gRFC A101).
+	SNI string
+	// AutoHostSNI sends the host name of an endpoint that has one.
+	AutoHostSNI bool
+	// AutoSNISANValidation requires the certificate to be for the server name that was sent, if
+	// one was, instead of SANs.
+	AutoSNISANValidation bool
+
+	encoded string
+}
+
+// CertificateInstance is what a certificate provider instance of the bootstrap is asked for.
+type CertificateInstance struct {
+	// Instance names the entry of certificate_providers in the bootstrap.
+	Instance string
+	// Certificate is for the provider to choose by, and may be empty.
+	Certificate string
+	// Provider is the entry. It is nil in a Cluster that was decoded without a bootstrap.
+	Provider *bootstrap.CertificateProvider
+}
+
+// SecurityKey is equal for Securities of the same encoding and with the same certificate
+// providers, and zero for none.
+type SecurityKey struct {
+	encoded         string
+	identity, roots *bootstrap.CertificateProvider
+}
+
+// Key returns the key of a Security, which may be nil.
+func (s *Security) Key() SecurityKey {
+	if s == nil {
+		return SecurityKey{}
+	}
+	key := SecurityKey{encoded: s.encoded}
+	if s.Identity != nil {
+		key.identity = s.Identity.Provider
+	}
+	if s.Roots != nil {
+		key.roots = s.Roots.Provider
+	}
+	return key
+}
+
+// The type of the one transport socket that secures connections, and that of the one that
+// is plaintext, which also goes by its name alone.
+const (
+	tlsTypeURL    = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+	rawBufferType = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
+	rawBufferName = "envoy.transport_sockets.raw_buffer"
+)
+
+func isPlaintext(s *corepb.TransportSocket) bool {
+	if s.GetTypedConfig() == nil {
+		return s.GetName() == rawBufferName
+	}
+	url := s.GetTypedConfig().GetTypeUrl()
+	return url[strings.LastIndexByte(url, '/')+1:] == rawBufferType
+}
+
+// security returns nil if the Cluster asks for no security. A Cluster is valid or not whatever
+// the credentials of the channels that use it (gRFC A29).
+func (d clusterDecoder) security(pb *clusterpb.Cluster) *Security {
+	for i, match := range pb.GetTransportSocketMatches() {
+		if !isPlaintext(match.GetTransportSocket()) {
+			d.fault(faults.Item("transport_socket_matches", i),
+				"is not supported: all endpoints of a Cluster have the same security, that of transport_socket")
+		}
+	}
+	s := pb.GetTransportSocket()
+	if s == nil || isPlaintext(s) {
+		return nil
+	}
+	return securityDecoder{d.validator, matchDecoder{validator: d.validator}}.transportSocket(faults.Field("transport_socket"), s)
+}
+
+// securityDecoder decodes a transport socket.
+type securityDecoder struct {
+	*validator
+	matches matchDecoder
+}
+
+func (d securityDecoder) transportSocket(at *faults.Path, socket *corepb.TransportSocket) *Security {
+	at = at.Field("typed_config")
+	pb := new(tlspb.UpstreamTlsContext)
+	if !d.unmarshal(at, socket.GetTypedConfig(), tlsTypeURL, pb) {
+		return nil
+	}
+	s := &Security{
+		SNI: pb.GetSni(), AutoHostSNI: pb.GetAutoHostSni(), AutoSNISANValidation: pb.GetAutoSniSanValidation(),
+		encoded: string(socket.GetTypedConfig().GetValue()),
+	}
+	if n := len(s.SNI); n > maxSNI {
+		d.fault(at.Field("sni"), "must have at most %d characters, has %d", maxSNI, n)
+	}
+	d.common(at.Field("common_tls_context"), pb.GetCommonTlsContext(), s)
+	return s
+}
+
+// maxSNI is Envoy's limit (gRFC A101, "Validation").
+const maxSNI = 255
+
+// common decodes a CommonTlsContext, which may be nil.
+func (d securityDecoder) common(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
+	d.refuse(at, "tls_params", pb.GetTlsParams() != nil)
+	d.refuse(at, "custom_handshaker", pb.GetCustomHandshaker() != nil)
+	d.identity(at, pb, s)
+	var context *tlspb.CertificateValidationContext
+	var instance *tlspb.CommonTlsContext_CertificateProviderInstance
+	in, instanceAt := at, at.Field("validation_context_certificate_provider_instance")
+	switch t := pb.GetValidationContextType().(type) {
+	case *tlspb.CommonTlsContext_ValidationContext:
+		in, context = at.Field("validation_context"), t.ValidationContext
+	case *tlspb.CommonTlsContext_CombinedValidationContext:
+		combined := at.Field("combined_validation_context")
+		in, context = combined.Field("default_validation_context"), t.CombinedValidationContext.GetDefaultValidationContext()
+		instance = t.CombinedValidationContext.GetValidationContextCertificateProviderInstance()
+		instanceAt = combined.Field("validation_context_certificate_provider_instance")
+	case *tlspb.CommonTlsContext_ValidationContextCertificateProviderInstance:
+		instance = t.ValidationContextCertificateProviderInstance
+	default:
+		d.fault(at, "validation_context_type must be validation_context or combined_validation_context, is %s",
+			whichOneof(pb, "validation_context_type"))
+		return
+	}
+	d.validationContext(in, context, s)
+	switch {
+	case context.GetCaCertificateProviderInstance() != nil:
+		ca := context.GetCaCertificateProviderInstance()
+		s.Roots = d.instance(in.Field("ca_certificate_provider_instance"), ca.GetInstanceName(), ca.GetCertificateName())
+	case instance != nil:
+		s.Roots = d.instance(instanceAt, instance.GetInstanceName(), instance.GetCertificateName())
+	case context.GetSystemRootCerts() == nil:
+		d.fault(in.Field("ca_certificate_provider_instance"), "must be set, unless system_root_certs is")
+	}
+}
+
+// identity decodes where the client's certificate comes from.
+func (d securityDecoder) identity(at *faults.Path, pb *tlspb.CommonTlsContext, s *Security) {
+	if i := pb.GetTlsCertificateProviderInstance(); i != nil {
+		s.Identity = d.instance(at.Field("tls_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
+		return
+	}
+	if i := pb.GetTlsCertificateCertificateProviderInstance(); i != nil {
+		s.Identity = d.instance(at.Field("tls_certificate_certificate_provider_instance"), i.GetInstanceName(), i.GetCertificateName())
+		return
+	}
+	const instead = "is not supported; use tls_certificate_provider_instance"
+	if len(pb.GetTlsCertificates()) > 0 {
+		d.fault(at.Field("tls_certificates"), instead)
+	}
+	if len(pb.GetTlsCertificateSdsSecretConfigs()) > 0 {
+		d.fault(at.Field("tls_certificate_sds_secret_configs"), instead)
+	}
+	if pb.GetTlsCertificateCertificateProvider() != nil {
+		d.fault(at.Field("tls_certificate_certificate_provider"), instead)
+	}
+}
+
+// validationContext decodes what a CertificateValidationContext, which may be nil, says but for
+// the roots.
+func (d securityDecoder) validationContext(at *faults.Path, pb *tlspb.CertificateValidationContext, s *Security) {
+	d.refuse(at, "verify_certificate_spki", len(pb.GetVerifyCertificateSpki()) > 0)
+	d.refuse(at, "verify_certificate_hash", len(pb.GetVerifyCertificateHash()) > 0)
+	d.refuse(at, "require_signed_certificate_timestamp", pb.GetRequireSignedCertificateTimestamp().GetValue())
+	d.refuse(at, "crl", pb.GetCrl() != nil)
+	d.refuse(at, "custom_validator_config", pb.GetCustomValidatorConfig() != nil)
+	if depth := pb.GetMaxVerifyDepth(); depth != nil {
+		s.MaxDepth = &depth.Value
+	}
+	for i, m := range pb.GetMatchTypedSubjectAltNames() {
+		at := at.Item("match_typed_subject_alt_names", i)
+		typ, ok := sanTypes[m.GetSanType()]
+		if !ok {
+			d.fault(at.Field("san_type"), "must be EMAIL, DNS, URI or IP_ADDRESS, is %v", m.GetSanType())
+		}
+		s.SANs = append(s.SANs, peercert.Matcher{Type: typ, Value: d.matches.stringMatcher(at.Field("matcher"), m.GetMatcher())})
+	}
+	if s.SANs != nil {
+		return // The deprecated field is for clients that do not know the other one.
+	}
+	for i, m := range pb.GetMatchSubjectAltNames() {
+		s.SANs = append(s.SANs, peercert.Matcher{Value: d.matches.stringMatcher(at.Item("match_subject_alt_names", i), m)})
+	}
+}
+
+var sanTypes = map[tlspb.SubjectAltNameMatcher_SanType]peercert.SANType{
+	tlspb.SubjectAltNameMatcher_EMAIL:      peercert.Email,
+	tlspb.SubjectAltNameMatcher_DNS:        peercert.DNS,
+	tlspb.SubjectAltNameMatcher_URI:        peercert.URI,
+	tlspb.SubjectAltNameMatcher_IP_ADDRESS: peercert.IP,
+}
+
+// refuse faults a field that has been set and that this client cannot obey: connections would be
+// less secure than the Cluster asks for.
+func (d securityDecoder) refuse(at *faults.Path, field string, set bool) {
+	if set {
+		d.fault(at.Field(field), "is not supported, and connections would be less secure without it")
+	}
+}
+
+// instance looks up a certificate provider instance.
+func (d securityDecoder) instance(at *faults.Path, name, certificate string) *CertificateInstance {
+	at = at.Field("instance_name")
+	c := &CertificateInstance{Instance: name, Certificate: certificate}
+	if name == "" {
+		d.fault(at, "must not be empty")
+	} else if d.bootstrap != nil {
+		switch c.Provider = d.bootstrap.CertificateProviders[name]; {
+		case c.Provider == nil:
+			d.fault(at, "%s is not in certificate_providers of the bootstrap, which has %s", faults.Quote(name), d.instances())
+		case c.Provider.Buildable == nil:
+			d.fault(at, "%s has the plugin_name %s in certificate_providers of the bootstrap, and this program has no such plugin; import the package that registers it",
+				faults.Quote(name), faults.Quote(c.Provider.PluginName))
+		}
+	}
+	return c
+}
+
+// instances lists the certificate provider instances of the bootstrap, for faults.
+func (d securityDecoder) instances() string {
+	names := slices.Sorted(maps.Keys(d.bootstrap.CertificateProviders))
+	if len(names) == 0 {
+		return "none"
+	}
+	return faults.Quote(strings.Join(names, ", "))
+}
