@@ -3,44 +3,34 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // From a server that is asked for variants (xRFC TP2) a response may have several
-// resources of one name. A resource is for every subscription to its name whose
-// constraints its dynamic parameters satisfy, and for all collections that it is a
-// member of and whose constraints they satisfy. A subscription to a single resource
-// takes one: of those that the response has for it the preferred one.
-//
-// Which one that is, is found before any is worked on, in a first pass over the
-// response, so that nothing is decoded, and no watcher told, for nothing.
+// resources of one name. Package choice decides which subscription takes which of them;
+// here it is given the offers, in a first pass over the response, and what the
+// subscriptions have.
 
-// offer is what a response has for a subscription to a single resource.
+// offer is what the last responses have for a subscription to a single resource. All fields
+// with a number are numbers of responses.
 type offer struct {
-	// response is the number of the response.
+	// response is the last one that has a variant for the subscription, and choice the
+	// preferred one of it.
 	response uint64
-	// index is the place of the resource in the response, and parameters are its
-	// own. unreadable says that these cannot be read: it may be for the
-	// subscription, and is if there is nothing else.
-	index      int
-	parameters dynparam.Parameters
-	unreadable bool
-	// rival is another variant that would do as well, if open is set.
-	rival dynparam.Parameters
-	open  bool
-	// retracted is the number of the last response that says that what the
-	// subscription had is gone, and denied that of the last one that has an error for
-	// this very subscription.
+	choice   choice.Choice
+	// retracted is the last one that says that what the subscription had is gone, and denied
+	// the last one that has an error for this very subscription.
 	retracted, denied uint64
-	// doubted says that the server is asked again, because what the subscription has
-	// may be gone, and refuted how often in a row it then was not.
-	doubted bool
-	refuted int
+	doubt             choice.Doubt
 }
 
-// maxRefuted bounds how often in a row answers to questions about others are reason
-// enough to ask again. A server that answers each question by itself could be asked for
-// ever by two subscriptions that match what the other one prefers.
-const maxRefuted = 4
+// in returns the choice among what a response offers.
+func (o *offer) in(response uint64) choice.Choice {
+	if o == nil || o.response != response {
+		return choice.Choice{}
+	}
+	return o.choice
+}
 
 // weigh is the first pass over a response.
 func (u *update) weigh() {
@@ -86,26 +76,24 @@ func (u *update) offer(r wireResource) {
 		return
 	}
 	parameters, err := u.parametersOf(&r)
-	u.offerTo(u.types.named(r.name), &r, parameters, err != nil)
+	offered := choice.Offer{Index: r.index, Parameters: parameters, Unreadable: err != nil}
+	u.offerTo(u.types.named(r.name), offered)
 	if r.wrapper == nil {
 		return
 	}
 	for alias := range r.aliases() {
-		u.offerTo(u.types.named(alias), &r, parameters, err != nil)
+		u.offerTo(u.types.named(alias), offered)
 	}
 }
 
-func (u *update) offerTo(first *subscription, r *wireResource, parameters dynparam.Parameters, unreadable bool) {
+func (u *update) offerTo(first *subscription, offered choice.Offer) {
 	for s := range first.siblings() {
-		if s.members != nil || !unreadable && !s.resource.constraints.Match(parameters) {
+		if s.members != nil {
 			continue
 		}
-		switch o := s.currentOffer(); u.number {
-		case o.denied:
-		case o.response:
-			o.contest(s.resource.constraints, r.index, parameters, unreadable)
-		default:
-			*o = offer{response: u.number, index: r.index, parameters: parameters, unreadable: unreadable, retracted: o.retracted, doubted: o.doubted, refuted: o.refuted}
+		o := s.offer.in(u.number).With(offered, s.resource.constraints)
+		if o.Made && s.currentOffer().denied != u.number {
+			s.offer.response, s.offer.choice = u.number, o
 		}
 	}
 }
@@ -117,126 +105,40 @@ func (s *subscription) currentOffer() *offer {
 	return s.offer
 }
 
-// contest compares the offer with another one of the same response. Of equal ones
-// the first stays.
-func (o *offer) contest(c dynparam.Constraints, index int, parameters dynparam.Parameters, unreadable bool) {
-	switch {
-	case unreadable:
-		return
-	case o.unreadable:
-		o.index, o.parameters, o.unreadable = index, parameters, false
-		return
-	}
-	order, decided := c.Compare(parameters, o.parameters)
-	loser := parameters
-	if order > 0 {
-		loser, o.index, o.parameters = o.parameters, index, parameters
-	}
-	if o.open && order > 0 {
-		_, settled := c.Compare(o.parameters, o.rival)
-		o.open = !settled
-	}
-	if order != 0 && !decided && !o.open {
-		o.rival, o.open = loser, true
-	}
-}
-
-// takes reports whether a subscription takes a resource, and, if not, whether it is
-// only because of a better one.
-func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
+// takes returns what becomes of a resource for a subscription to its name.
+func (u *update) takes(s *subscription, it *item) choice.Outcome {
 	if !u.types.locators || it.published {
-		return true, false
+		return choice.Taken
 	}
-	o := s.offer
-	offered := o != nil && o.response == u.number
-	switch {
-	case o != nil && o.denied == u.number:
-		return false, it.unreadable || s.resource.constraints.Match(it.parameters)
-	case it.bare:
-		matches := s.resource.constraints.Match(it.parameters)
-		return matches && !offered, matches && offered
-	case !offered:
-		// It was not there at the first pass: this response is not its answer.
-		u.late = u.late || s.resource.constraints.Match(it.parameters)
-		return false, false
-	case it.unreadable:
-		return o.index == it.index, false
-	case !o.unreadable && o.parameters.Equal(it.parameters):
-		// A second one with the same parameters is found by update.once.
-		return u.prefers(s, o, it), true
-	default:
-		return false, s.resource.constraints.Match(it.parameters)
+	c := choice.Case{
+		Offer:       it.offer(),
+		Bare:        it.bare,
+		Constraints: s.resource.constraints,
+		Choice:      s.offer.in(u.number),
 	}
-}
-
-// prefers reports whether a subscription takes what the response offers over what it
-// has.
-//
-// A response with the full state has all there is. One with changes has what is news
-// for some subscription, and this one, which has a preferred variant, may only match
-// it as well. If the resource is there for no other subscription to the name, the
-// server has sent it because of this one, and the preferred variant is gone. If it is
-// news to another one, that may be so or not: the server is asked again, and what it
-// says then counts. So it is if it may be the answer to such a question about another
-// one, but only until maxRefuted.
-func (u *update) prefers(s *subscription, o *offer, it *item) bool {
-	complete := u.resp.fullState && u.types.typ.FullStateInSotW
-	stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
-	if complete || !stands || o.retracted == u.number || !s.outranks(o) {
-		return true
-	}
-	switch u.causeOf(s, it) {
-	case causeNone:
-		return true
-	case causeAnswer:
-		if o.refuted == maxRefuted {
-			return false
+	if o := s.offer; o != nil {
+		c.Denied = o.denied == u.number
+		complete := u.resp.fullState && u.types.typ.FullStateInSotW
+		stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
+		if s.payload != nil && !complete && stands && o.retracted != u.number {
+			c.Holds, c.Held = true, s.taken.parameters
 		}
 	}
-	o.doubted = true
-	s.state = subscriptionDoubted
-	u.types.touch(s)
-	return false
-}
-
-// judge takes what the server sends, in place of taken, for the answer to a doubt.
-func (s *subscription) judge(parameters dynparam.Parameters) {
-	if s.offer == nil {
-		return
+	outcome := c.Outcome()
+	switch outcome {
+	case choice.Late:
+		u.late = true
+	case choice.Contested:
+		if outcome, s.offer.doubt = s.offer.doubt.Settle(u.causeOf(s, it)); outcome == choice.Doubted {
+			s.state = subscriptionDoubted
+			u.types.touch(s)
+		}
 	}
-	switch same := s.taken.parameters.Equal(parameters); {
-	case !same:
-		s.offer.doubted, s.offer.refuted = false, 0
-	case s.pending() && s.offer.doubted:
-		s.offer.doubted = false
-		s.offer.refuted = min(s.offer.refuted+1, maxRefuted)
-	}
+	return outcome
 }
-
-// outranks reports whether the subscription has a variant that it prefers to an
-// offer.
-func (s *subscription) outranks(o *offer) bool {
-	if s.payload == nil || s.taken.parameters.Equal(o.parameters) {
-		return false
-	}
-	order, _ := s.resource.constraints.Compare(o.parameters, s.taken.parameters)
-	return order < 0
-}
-
-// cause says why a resource that is offered to one subscription may be in the response
-// for another one, from the weakest reason to the strongest.
-type cause int
-
-const (
-	causeNone cause = iota
-	// causeNews: it is not what the other one has.
-	causeNews
-	// causeAnswer: the server was asked again for the other one.
-	causeAnswer
-)
 
 // causeOf finds out about the others that a resource is for, beside a subscription.
-func (u *update) causeOf(s *subscription, it *item) cause {
+func (u *update) causeOf(s *subscription, it *item) choice.Cause {
 	found := u.causeAmong(u.types.named(it.name), s, it)
 	if it.wrapper != nil {
 		for alias := range it.aliases() {
@@ -247,11 +149,11 @@ func (u *update) causeOf(s *subscription, it *item) cause {
 }
 
 // causeAmong finds out about the subscriptions to a name.
-func (u *update) causeAmong(first, s *subscription, it *item) cause {
-	found := causeNone
+func (u *update) causeAmong(first, s *subscription, it *item) choice.Cause {
+	found := choice.NoCause
 	for other := range first.siblings() {
 		o := other.offer
-		if other == s || o == nil || o.response != u.number || o.index != it.index || !u.types.knows(other) {
+		if other == s || !o.in(u.number).Made || o.choice.Index != it.index || !u.types.knows(other) {
 			continue
 		}
 		found = max(found, u.causeFor(other, other, it))
@@ -260,8 +162,8 @@ func (u *update) causeAmong(first, s *subscription, it *item) cause {
 }
 
 // causeInCollections finds out about the collections that have a resource.
-func (u *update) causeInCollections(it *item) cause {
-	found := causeNone
+func (u *update) causeInCollections(it *item) choice.Cause {
+	found := choice.NoCause
 	first, name := u.types.collectionsOf(it.name)
 	for c := range first.siblings() {
 		if !u.types.knows(c) || !c.resource.constraints.Match(it.parameters) {
@@ -269,7 +171,7 @@ func (u *update) causeInCollections(it *item) cause {
 		}
 		m := c.members.get(resourceKey{name: name, variant: it.parameters.Key()})
 		if m == nil {
-			found = max(found, causeNews)
+			found = max(found, choice.News)
 			continue
 		}
 		found = max(found, u.causeFor(m, c, it))
@@ -279,27 +181,27 @@ func (u *update) causeInCollections(it *item) cause {
 
 // causeFor finds out about one that a resource is for. asked is what the server was
 // asked for: the subscription itself, or the collection of the member.
-func (u *update) causeFor(other, asked *subscription, it *item) cause {
+func (u *update) causeFor(other, asked *subscription, it *item) choice.Cause {
 	switch {
 	case asked.pending() && other.payload != nil:
-		return causeAnswer
+		return choice.Answer
 	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
-		return causeNews
+		return choice.News
 	default:
-		return causeNone
+		return choice.NoCause
 	}
 }
 
 // settleChoice reports an ambiguous choice when a subscription takes it.
 func (u *update) settleChoice(s *subscription) {
-	o := s.offer
-	if o == nil || o.response != u.number || !o.open {
+	c := s.offer.in(u.number)
+	if !c.Ambiguous {
 		return
 	}
 	u.ambiguous++
-	if !s.taken.parameters.Equal(o.parameters) {
+	if !s.taken.parameters.Equal(c.Parameters) {
 		u.ch.client.warningf("xDS management server %s sent several variants of %s %q for the constraints %v, %v and %v, between which xRFC TP2 does not decide; using %v. All variants of a resource should have the same keys, and the constraints choose one",
-			u.ch.server, u.types.typ.Name, s.resource.key.name, s.resource.constraints, o.parameters, o.rival, o.parameters)
+			u.ch.server, u.types.typ.Name, s.resource.key.name, s.resource.constraints, c.Parameters, c.Rival, c.Parameters)
 	}
 }
 

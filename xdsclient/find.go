@@ -2,6 +2,8 @@ package xdsclient
 
 import (
 	"hash/maphash"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // Which subscriptions a resource is for, and what is left to do for it.
@@ -173,11 +175,11 @@ func (u *update) look(first *subscription, it *item) {
 			continue
 		}
 		s.found = u.ch.finds
-		takes, outranked := u.takes(s, it)
-		if takes {
+		outcome := u.takes(s, it)
+		if outcome == choice.Taken {
 			u.found = append(u.found, s)
 		}
-		u.outranked = u.outranked || outranked
+		u.outranked = u.outranked || outcome.Passed()
 	}
 }
 

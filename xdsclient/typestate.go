@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // reply is the answer to a response: a NACK if it has a fault, else an ACK.
@@ -221,7 +222,7 @@ func (ts *typeState) begin() {
 	for s := range ts.subs.all() {
 		s.repeat, s.doubted, s.request = false, 0, 0
 		if s.offer != nil { // the next stream may be another server's
-			s.offer.doubted, s.offer.refuted = false, 0
+			s.offer.doubt = choice.Doubt{}
 		}
 		switch {
 		case !s.wanted():

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -154,6 +155,11 @@ type item struct {
 	invalid bool
 }
 
+// offer is the item as package choice sees it.
+func (it *item) offer() choice.Offer {
+	return choice.Offer{Index: it.index, Parameters: it.parameters, Unreadable: it.unreadable}
+}
+
 // inBatches calls f, under the lock, with what seq yields.
 func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 	n := 0
@@ -221,7 +227,9 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 		u.types.index(s, it.hash)
 	}
 	u.settleChoice(s)
-	s.judge(it.parameters)
+	if s.offer != nil {
+		s.offer.doubt = s.offer.doubt.Answered(s.taken.parameters.Equal(it.parameters), s.pending())
+	}
 	u.received(s, it)
 	u.ch.accept(s, p, u.taken(s, it), u.delivery)
 	u.lift(s.resource)

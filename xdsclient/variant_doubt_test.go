@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
 // xRFC TP3, "Protocol Behavior": an error is for the subscription that it names. With
@@ -81,7 +83,7 @@ func TestServerThatSendsOnlyTheVariantThatChanged(t *testing.T) {
 		wide.cluster("5")
 		three.cluster("3")
 		one.cluster("1")
-		for round := range 3 * maxRefuted {
+		for round := range 3 * choice.MaxRefuted {
 			text := fmt.Sprint("round ", round)
 			if round%2 == 0 {
 				d.says(variantOf("a", "shard=3", text))
@@ -165,7 +167,7 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 				if len(asked) == 0 {
 					return n
 				}
-				if n++; n > 4*maxRefuted {
+				if n++; n > 4*choice.MaxRefuted {
 					t.Fatalf("the client goes on asking: %q", asked)
 				}
 				for _, locator := range asked {
@@ -194,7 +196,7 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 		byY.cluster("first")
 		d.says(largeY("y"))
 		byY.cluster("y")
-		check("a doubt", 2, 2*maxRefuted+1)
+		check("a doubt", 2, 2*choice.MaxRefuted+1)
 		byY.silent()
 
 		// From then on news alone is reason enough.
@@ -213,7 +215,7 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 		byY.cluster("third")
 		d.says(largeY("y"))
 		byY.cluster("y")
-		check("on another stream", 2, 2*maxRefuted+1)
+		check("on another stream", 2, 2*choice.MaxRefuted+1)
 		byY.silent()
 
 		// What is not as it was counts, whatever was asked before.
@@ -222,6 +224,6 @@ func TestTwoThatAskInTurnsComeToAnEnd(t *testing.T) {
 		byX.cluster("larger")
 		d.says(largeX("x"))
 		byX.cluster("x")
-		check("a better one", 1, 2*maxRefuted+1)
+		check("a better one", 1, 2*choice.MaxRefuted+1)
 	})
 }
