@@ -16,7 +16,8 @@ import (
 // A response that comes after a request which left something out may have crossed it.
 // Then the answer first repeats what was last listed, so that the server takes notice
 // of what was left out; and what was asked for again meanwhile, and is not in the
-// response, is left out and asked for once more. Types with FullStateInSotW need none of
+// response, is left out and asked for once more. The answer may be crossed by the next
+// response, so that goes on for maxCrossings responses. Types with FullStateInSotW need none of
 // this: a response that crosses a request has all that the server believes to be
 // subscribed to.
 
@@ -24,6 +25,10 @@ import (
 // client cannot tell a response that crossed its request from one that has nothing to do
 // with it, and a server may be silent because it has nothing.
 const maxRepeats = 4
+
+// maxCrossings is how many responses are taken to have been under way when the server read
+// a request.
+const maxCrossings = 4
 
 // maxLeftOut bounds what is remembered of requests that no response has followed yet.
 // If there is more, all that is asked for counts as asked for again.
@@ -36,10 +41,10 @@ func (ts *typeState) note(now *targets) {
 	}
 	leave := func(l locator) {
 		if ts.leftOut == nil {
-			ts.leftOut = make(map[resourceKey]struct{})
+			ts.leftOut = make(map[resourceKey]int)
 		}
 		if len(ts.leftOut) < maxLeftOut {
-			ts.leftOut[resourceKey{name: l.name, variant: l.constraints.Key()}] = struct{}{}
+			ts.leftOut[resourceKey{name: l.name, variant: l.constraints.Key()}] = 0
 		}
 	}
 	if ts.locators {
@@ -71,7 +76,11 @@ func (ts *typeState) crossed(number uint64) {
 				ts.touch(s)
 			}
 		}
-		ts.leftOut = nil
+		for key := range ts.leftOut {
+			if ts.leftOut[key]++; ts.leftOut[key] == maxCrossings {
+				delete(ts.leftOut, key)
+			}
+		}
 	}
 	ts.left = nil
 	ts.heard = number

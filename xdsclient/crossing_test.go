@@ -94,6 +94,28 @@ func TestResponseThatCrossesARequest(t *testing.T) {
 			p.wants("with b again", "n2: a", "n2: a b")
 		})
 	})
+	t.Run("of two before either is answered", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			p.wants("without b", "n1: a")
+			p.has("a")
+			p.has("a")
+			watch("b")
+			p.wants("with b again", "n3: a", "n3: a b")
+		})
+	})
+	t.Run("and another one its answer", func(t *testing.T) {
+		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
+			stopB()
+			p.wants("without b", "n1: a")
+			p.has("a")
+			p.wants("after the first response", "n2: a")
+			watch("b")
+			p.wants("with b again", "n2: a b")
+			p.has("a")
+			p.wants("after the second response", "n3: a b", "n3: a", "n3: a b")
+		})
+	})
 	t.Run("and answers it", func(t *testing.T) {
 		overCrossing(t, func(t *testing.T, p *sotwPeer, watch func(string) func(), stopB func()) {
 			stopB()

@@ -137,7 +137,7 @@ func (ch *serverChannel) answerAgain(r *response) (*ResourceType, meterReading, 
 		stats.Rejected++
 		result = verdictRejected
 	}
-	ts.relist = last.relist
+	ts.relist = ts.relist || last.relist
 	if ts.replyAgain(reply{r.nonce, last.fault}) {
 		ch.notify()
 	}

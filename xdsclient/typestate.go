@@ -66,9 +66,9 @@ type typeState struct {
 	// nobody watched, which were dropped, and a state-of-the-world server takes what
 	// it has sent and the answer names for known; or it may have crossed a request.
 	relist bool
-	// leftOut is what a request since the last response did not list any more, and
-	// heard is the number of that response. See typeState.crossed.
-	leftOut map[resourceKey]struct{}
+	// leftOut is what requests did not list any more, with the number of responses since,
+	// and heard is the number of the last response. See typeState.crossed.
+	leftOut map[resourceKey]int
 	heard   uint64
 	// last is the last response, and hold delays the answers to its repetitions.
 	last lastResponse

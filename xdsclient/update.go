@@ -458,7 +458,8 @@ func (u *update) finish() (verdict, *delivery, error) {
 		u.before.after = nil // it would keep what was removed
 	}
 	u.count()
-	u.types.relist = u.unasked > 0 || u.late
+	// The answer to an earlier response that had to list the same may not have been sent.
+	u.types.relist = u.types.relist || u.unasked > 0 || u.late
 	if !u.types.incremental {
 		u.types.crossed(u.number)
 	}
