@@ -66,9 +66,9 @@ func (u *update) remove(n wireName) {
 		case u.doubts(s, &sc):
 			continue
 		case s.resource.collection != nil:
-			u.exit(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
-		case s.members != nil:
-			u.empty(s)
+			u.removeMember(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
+		case s.resource.glob != nil:
+			u.emptyCollection(s)
 		case s.payload != nil:
 			u.delete(s, errDeleted)
 		default:
@@ -117,7 +117,7 @@ func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) 
 			continue
 		}
 		known := false
-		for m := range s.members[name].siblings() {
+		for m := range s.resource.glob.sent[name].siblings() {
 			if sc.coversMember(m) {
 				u.found, known = append(u.found, m), true
 			}
@@ -130,7 +130,7 @@ func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) 
 		if known || wanted == membersDenied {
 			continue
 		}
-		m, err := u.enter(newcomer{s, Member{name, sc.parameters}})
+		m, err := (&newcomer{s.resource.glob, Member{name, sc.parameters}}).enter()
 		if err != nil {
 			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.name), err)
 			continue
@@ -205,7 +205,7 @@ func (u *update) answerFailing() {
 		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
 		_, lifting := u.lifting[s.resource]
 		if !failed && (lifting || !s.resource.aside()) {
-			u.answer(s)
+			u.answerCollection(s)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func (u *update) answerFailing() {
 // back, and the error be older than the latter.
 func (u *update) unheard(s *subscription) bool {
 	r := s.resource
-	if !u.types.locators || r.collection != nil || s.members != nil || len(r.watches) > 0 {
+	if !u.types.locators || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
 		return false
 	}
 	u.types.unindex(s)
@@ -257,7 +257,7 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	}
 	switch {
 	case s.resource.collection != nil && code == codes.NotFound:
-		u.exit(s, resourceFailed, fault)
+		u.removeMember(s, resourceFailed, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
 		u.dataError(s, resourceFailed, fault)
 	default:

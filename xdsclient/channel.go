@@ -142,7 +142,7 @@ func (ch *serverChannel) expect(ts *typeState, s *subscription) {
 	switch p := s.resource.payload; {
 	case !ts.served(s):
 		ch.unserved(s)
-	case p != nil && s.members == nil:
+	case p != nil && s.resource.glob == nil:
 		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
 	}
 }
@@ -268,7 +268,7 @@ func (ch *serverChannel) opened() {
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.locators && s.members != nil) {
+			if s.resource.standby == 0 && !(ts.locators && s.resource.glob != nil) {
 				continue
 			}
 			ts.forgetWord(s)
@@ -348,9 +348,9 @@ func (ch *serverChannel) fail(s *subscription, b lastError, d *delivery) {
 	if b.drop {
 		s.payload, s.taken = nil, stamp{}
 		ch.typeState(s.resource.key.typ).dropMembers(s)
-		s.resource.disband(b, d)
+		s.resource.glob.disband(b, d)
 	}
-	s.resource.fail(b.state, b.fault, b.drop, d)
+	s.resource.fail(b, d)
 }
 
 // reinstate makes the cache say of a resource that is about to be watched what the server
@@ -358,7 +358,7 @@ func (ch *serverChannel) fail(s *subscription, b lastError, d *delivery) {
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
 	ch.repeat(s)
-	for m := range s.members.all() {
+	for m := range s.resource.glob.all() {
 		ch.repeat(m)
 	}
 	ch.follow(r)
@@ -369,7 +369,7 @@ func (ch *serverChannel) reinstate(r *resource) {
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.disturb()
-	ch.cull(s, nil)
+	r.glob.cull(ch, nil)
 	if s.state != subscriptionMissing || r.cached() {
 		return
 	}

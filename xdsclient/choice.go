@@ -50,7 +50,7 @@ func (u *update) retract(n wireName) {
 		return
 	}
 	for s := range u.types.named(n.name).siblings() {
-		if s.members == nil && scope.covers(s) {
+		if s.resource.glob == nil && scope.covers(s) {
 			s.currentOffer().retracted = u.number
 		}
 	}
@@ -64,7 +64,7 @@ func (u *update) deny(e wireError) {
 		return
 	}
 	for s := range u.types.named(e.name).siblings() {
-		if s.members == nil && scope.covers(s) {
+		if s.resource.glob == nil && scope.covers(s) {
 			s.currentOffer().denied = u.number
 		}
 	}
@@ -88,7 +88,7 @@ func (u *update) offer(r wireResource) {
 
 func (u *update) offerTo(first *subscription, offered choice.Offer) {
 	for s := range first.siblings() {
-		if s.members != nil {
+		if s.resource.glob != nil {
 			continue
 		}
 		o := s.offer.in(u.number).With(offered, s.resource.constraints)
@@ -169,7 +169,7 @@ func (u *update) causeInCollections(it *item) choice.Cause {
 		if !u.types.knows(c) || !c.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		m := c.members.get(resourceKey{name: name, variant: it.parameters.Key()})
+		m := c.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()})
 		if m == nil {
 			found = max(found, choice.News)
 			continue

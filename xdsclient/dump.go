@@ -238,7 +238,7 @@ func (l *level) entries(yield func(*resource) bool) bool {
 		if !yield(r) {
 			return false
 		}
-		for _, m := range r.members {
+		for _, m := range r.glob.entries() {
 			if !yield(m) {
 				return false
 			}
@@ -285,11 +285,11 @@ func (r *resource) dump() ResourceDump {
 		Authority:   r.level.authority.key.label(),
 		State:       r.cacheState(),
 
-		collection: r.members != nil,
+		collection: r.glob != nil,
 		typ:        r.key.typ,
 	}
 	if c := r.collection; c != nil {
-		d.Constraints, d.Member = c.constraints, true
+		d.Constraints, d.Member = c.entry.constraints, true
 	}
 	if f := r.fault; f != nil {
 		d.Server = f.Server

@@ -134,7 +134,7 @@ func (u *update) known(it *item) *payload {
 // enterAll makes the members that collections do not have yet.
 func (u *update) enterAll(it *item) {
 	for _, n := range u.entering {
-		m, err := u.enter(n)
+		m, err := n.enter()
 		if err != nil {
 			u.blame(it, u.where(it), err)
 			continue
@@ -171,7 +171,7 @@ func (u *update) nobody() bool { return len(u.found) == 0 && len(u.entering) == 
 // there.
 func (u *update) look(first *subscription, it *item) {
 	for s := range first.siblings() {
-		if s.members != nil || s.found == u.ch.finds || !u.types.knows(s) {
+		if s.resource.glob != nil || s.found == u.ch.finds || !u.types.knows(s) {
 			continue
 		}
 		s.found = u.ch.finds
@@ -194,10 +194,10 @@ func (u *update) lookInCollections(it *item) {
 		if !u.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
-		if m := s.members.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
+		if m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
 			u.found = append(u.found, m)
 		} else {
-			u.entering = append(u.entering, newcomer{s, Member{name, it.parameters}})
+			u.entering = append(u.entering, newcomer{s.resource.glob, Member{name, it.parameters}})
 		}
 	}
 }

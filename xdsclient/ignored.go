@@ -125,7 +125,7 @@ func (l *ignoredLog) add(r *resource) {
 // XDSClient.mu.
 func (l *ignoredLog) remove(r *resource) {
 	delete(l.queue, r)
-	for _, m := range r.members {
+	for _, m := range r.glob.entries() {
 		delete(l.queue, m)
 	}
 }

@@ -38,10 +38,11 @@ func (l *level) find(r *resource) *resource {
 	if c == nil {
 		return l.resources[r.key]
 	}
-	if c = l.resources[c.key]; c == nil {
+	whole := l.resources[c.entry.key]
+	if whole == nil {
 		return nil
 	}
-	return c.members[r.key]
+	return whole.glob.cached[r.key]
 }
 
 // want returns the entry for a key, which is about to get one more watch. A new one is
@@ -184,39 +185,27 @@ func (r *resource) inherit(from *resource, d *delivery) {
 	if heard && (r.payload != nil || from.payload == nil) {
 		return
 	}
-	took := r.inheritWord(s, from)
+	took := r.inheritLastAnswer(s, from)
 	if heard && !took {
 		return
 	}
-	if took && s.members == nil {
+	if took && r.glob == nil {
 		ts.index(s, maphash.Bytes(r.client().seed, r.payload.raw))
 	}
-	for key, m := range from.members {
-		mine := r.members[key]
-		if mine == nil {
-			mine = &resource{key: key, level: r.level, parameters: m.parameters, collection: r}
-			r.members[key] = mine
-		}
-		mine.inheritWord(s.members.get(key), m)
-	}
+	r.glob.inherit(from.glob)
 	if heard {
 		for w := range r.audience() {
 			r.recountAll(w, d)
 		}
 		return
 	}
-	for key, m := range r.members {
-		if from.members[key] == nil && s.members.get(key) == nil {
-			delete(r.members, key)
-			r.client().ignored.remove(m)
-		}
-	}
+	r.glob.keepOnly(from.glob)
 }
 
-// inheritWord takes over what another entry has of a resource, as far as the server has
+// inheritLastAnswer takes over what another entry has of a resource, as far as the server has
 // not spoken of it by the subscription, which is nil if it never did. It reports whether
 // it took over a version.
-func (r *resource) inheritWord(s *subscription, from *resource) bool {
+func (r *resource) inheritLastAnswer(s *subscription, from *resource) bool {
 	spoke := s != nil && (s.payload != nil || s.lastError != nil)
 	if !spoke {
 		r.state, r.fault = from.state, from.fault

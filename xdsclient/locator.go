@@ -28,7 +28,7 @@ func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constra
 // chosenBy returns the constraints that choose the variant.
 func (r *resource) chosenBy() dynparam.Constraints {
 	if r.collection != nil {
-		return r.collection.constraints
+		return r.collection.entry.constraints
 	}
 	return r.constraints
 }
@@ -64,7 +64,7 @@ func (ts *typeState) copyWord(s, from *subscription) {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setOwn(s, ts.own[from])
-	for m := range from.members.all() {
-		ts.copyWord(s.newMember(m.resource.key.name, m.resource.parameters), m)
+	for m := range from.resource.glob.all() {
+		ts.copyWord(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
 	}
 }

@@ -155,11 +155,11 @@ func (r *resource) lift(d *delivery) {
 // retell tells the watcher, which hears of one entry now and heard of another before,
 // what is different.
 func (w *watch) retell(old, now *resource, d *delivery) {
-	for key, m := range now.members {
-		w.retellOne(old.members[key], m, d)
+	for key, m := range now.glob.entries() {
+		w.retellOne(old.glob.cachedMember(key), m, d)
 	}
-	for key, m := range old.members {
-		if now.members[key] == nil {
+	for key, m := range old.glob.entries() {
+		if now.glob.cachedMember(key) == nil {
 			w.tellChangeOf(m, now.level.channel.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}

@@ -116,11 +116,11 @@ type resource struct {
 	// one of a level below. standby counts the latter.
 	watches []*watch
 	standby int
-	// members are the members of a collection. It is nil for all else.
-	members map[resourceKey]*resource
+	// glob is the collection that the entry stands for, or nil.
+	glob *collection
 	// collection is that which the resource is a member of, or nil. A member is
 	// watched by the watches of its collection, and by them only.
-	collection *resource
+	collection *collection
 	// saidIgnored stands for what the ignoredLog last said of it; 0: nothing.
 	saidIgnored uint64
 }
@@ -128,7 +128,7 @@ type resource struct {
 func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
 	r := &resource{key: key, level: l, constraints: constraints}
 	if isCollection(key.name) {
-		r.members = make(map[resourceKey]*resource)
+		r.glob = newCollection(r)
 	}
 	return r
 }
@@ -138,7 +138,7 @@ func (r *resource) client() *XDSClient { return r.level.authority.client }
 // audience iterates those who hear of the resource.
 func (r *resource) audience() iter.Seq[*watch] {
 	if r.collection != nil {
-		r = r.collection
+		r = r.collection.entry
 	}
 	return func(yield func(*watch) bool) {
 		for _, w := range r.watches {
@@ -173,7 +173,7 @@ func (r *resource) join(w *watch) {
 // recountAll has a watcher be told all there is to tell of a resource and its members.
 func (r *resource) recountAll(w *watch, d *delivery) {
 	told := r.recount(w, d)
-	for _, m := range r.members {
+	for _, m := range r.glob.entries() {
 		told = m.recount(w, d) || told
 	}
 	if told {
@@ -227,24 +227,24 @@ func (r *resource) take(p *payload, taken stamp, d *delivery) {
 	r.tellChange(nil, d)
 }
 
-// lastError is what fail notes.
+// lastError is the last answer of a server for a resource if that is an error.
 type lastError struct {
 	state resourceState
 	fault *Error
-	drop  bool
+	// drop says that the version in use is withdrawn.
+	drop bool
 }
 
-// fail notes that the server's last word on the resource is an error. If drop is
-// set, the version in use is withdrawn.
-func (r *resource) fail(state resourceState, fault *Error, drop bool, d *delivery) {
-	known := r.state == state && r.link == nil && r.fault.same(fault)
-	withdrawn := drop && r.payload != nil
-	r.state, r.fault, r.link = state, fault, nil
-	if drop {
+// fail notes an error, the last answer of the server for the resource.
+func (r *resource) fail(e lastError, d *delivery) {
+	known := r.state == e.state && r.link == nil && r.fault.same(e.fault)
+	withdrawn := e.drop && r.payload != nil
+	r.state, r.fault, r.link = e.state, e.fault, nil
+	if e.drop {
 		r.payload, r.taken = nil, stamp{}
 	}
 	if !known || withdrawn {
-		r.tellError(fault, d)
+		r.tellError(e.fault, d)
 	}
 }
 

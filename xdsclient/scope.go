@@ -53,6 +53,6 @@ func (sc *scope) coversMember(m *subscription) bool {
 	case sc.exact:
 		return m.resource.key.variant == sc.parameters.Key()
 	default:
-		return m.resource.collection.key.variant == sc.constraints.Key()
+		return m.resource.collection.entry.key.variant == sc.constraints.Key()
 	}
 }

@@ -15,7 +15,7 @@ import "github.com/dynxds/dynxds/xdsclient/dynparam"
 // standIn returns the subscription to the same name that has the preferred one of the
 // variants that match, or nil. has returns the parameters of what a subscription has.
 func (ts *typeState) standIn(s *subscription, has func(*subscription) (dynparam.Parameters, bool)) (best *subscription) {
-	if s.members != nil {
+	if s.resource.glob != nil {
 		return nil
 	}
 	var preferred dynparam.Parameters

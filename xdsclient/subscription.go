@@ -76,17 +76,12 @@ type subscription struct {
 	seen, found uint64
 	// deadline is when the resource timer fires, on the channel's stopwatch.
 	deadline stopwatchTime
-	// members are those that this server says a collection has. It is nil for a
-	// resource.
-	members subscriptions
-	// membership is how many members there are.
-	membership int
 }
 
 func newSubscription(r *resource) *subscription {
 	s := &subscription{resource: r}
-	if r.members != nil {
-		s.members = make(subscriptions)
+	if r.glob != nil {
+		r.glob.sub = s
 	}
 	return s
 }

@@ -161,7 +161,7 @@ func (ts *typeState) cached() map[string]string {
 			name = own
 		}
 		s.cachedVersion(versions, name)
-		for m := range s.members.all() {
+		for m := range s.resource.glob.all() {
 			m.cachedVersion(versions, m.resource.key.name)
 		}
 	}
@@ -179,7 +179,7 @@ func (ts *typeState) cached() map[string]string {
 // cachedVersion adds the version that the client has from the server to those of
 // other resources. See typeState.cached.
 func (s *subscription) cachedVersion(versions map[string]string, name string) {
-	if s.members != nil || s.payload == nil {
+	if s.resource.glob != nil || s.payload == nil {
 		return
 	}
 	version := s.taken.version

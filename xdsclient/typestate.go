@@ -100,7 +100,7 @@ func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *
 func (ts *typeState) add(r *resource) *subscription {
 	s := newSubscription(r)
 	ts.subs.add(s)
-	if s.members != nil {
+	if s.resource.glob != nil {
 		ts.collections++
 	}
 	ts.touch(s)
@@ -123,18 +123,17 @@ func (ts *typeState) forgetWord(s *subscription) {
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for m := range s.members.all() {
-		ts.dropMember(s, m)
+	for m := range s.resource.glob.all() {
+		ts.dropMember(m)
 	}
 }
 
 // dropMember forgets a member of a collection.
-func (ts *typeState) dropMember(s, m *subscription) {
+func (ts *typeState) dropMember(m *subscription) {
 	ts.disturb()
 	m.state = subscriptionDropped
 	ts.unindex(m)
-	s.members.remove(m)
-	s.membership--
+	m.resource.collection.removeMember(m)
 }
 
 // drop forgets a subscription.
@@ -146,7 +145,7 @@ func (ts *typeState) drop(s *subscription) {
 	ts.setOwn(s, "")
 	delete(ts.touched, s)
 	ts.subs.remove(s)
-	if s.members != nil {
+	if s.resource.glob != nil {
 		ts.collections--
 	}
 	s.resource.level.forget(s.resource)
@@ -366,4 +365,4 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 }
 
 // served reports whether the variant can serve a subscription.
-func (ts *typeState) served(s *subscription) bool { return s.members == nil || ts.incremental }
+func (ts *typeState) served(s *subscription) bool { return s.resource.glob == nil || ts.incremental }

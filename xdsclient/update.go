@@ -122,7 +122,7 @@ type update struct {
 	contradicted   string
 	contradictions int
 	// collections are those that the response answered for.
-	collections []*subscription
+	collections []*collection
 	// lifting are those that the response has something for that is of use to watches
 	// which stand by.
 	lifting map[*resource]struct{}
@@ -286,8 +286,8 @@ func (u *update) received(s *subscription, it *item) {
 		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
 			u.types.setOwn(s, xdsname.Canonical(string(it.name)))
 		}
-	case it.err == nil || !c.aside():
-		u.answer(u.types.subs.get(c.key))
+	case it.err == nil || !c.entry.aside():
+		u.answerCollection(c.sub)
 	}
 }
 
@@ -415,7 +415,7 @@ func (u *update) dataError(s *subscription, state resourceState, fault *Error) {
 // in the response is known.
 func (u *update) lift(r *resource) {
 	if r.collection != nil {
-		r = r.collection
+		r = r.collection.entry
 	}
 	if r.standby == 0 {
 		return
@@ -448,8 +448,8 @@ func (u *update) finish() (verdict, *delivery, error) {
 		u.deleteOthers()
 	}
 	u.answerFailing()
-	for _, s := range u.collections {
-		u.ch.cull(s, u.delivery)
+	for _, c := range u.collections {
+		c.cull(u.ch, u.delivery)
 	}
 	for r := range u.lifting {
 		r.lift(u.delivery)
