@@ -12,21 +12,20 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// A server can say in four ways that it does not send a resource: by omitting it
-// from the full state, by naming it as removed, by an error in its place, and by
-// silence, which is the business of the resource timer.
-
-// deleteOthers deletes what the server had and has no more, as the response with
-// its full state shows. What it never had may just be later than the response
-// (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
-// Resource Does Not Exist"), and of what no request has listed yet it knows nothing. In
-// place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
-func (u *update) deleteOthers() {
-	for s := range u.types.subs.all() {
-		if s.state == subscriptionReceived && s.seen != u.number && s.request > 0 {
-			u.delete(s, errDeleted)
-		}
-	}
+// absence is the last pass over a response, through what it says in place of resources. A
+// server can say in four ways that it does not send a resource: by an error in its place, by
+// naming it as removed, by omitting it from the full state, and by silence, which is the
+// business of the resource timer.
+type absence struct {
+	*update
+	// found are the subscriptions that the server means. They are valid until the next name.
+	found []*subscription
+	// failing are the collections for whose members the response has errors.
+	failing []*collection
+	// contradicted is the first resource that the response has and says to be absent, and
+	// contradictions how many there are.
+	contradicted   string
+	contradictions int
 }
 
 var (
@@ -34,70 +33,102 @@ var (
 	errMissing = errors.New("does not exist: the server does not have it")
 )
 
+// applyAbsence applies the errors and the names of removed resources.
+func (u *update) applyAbsence() *absence {
+	a := &absence{update: u}
+	inBatches(u, u.resp.errors, a.applyError)
+	inBatches(u, u.resp.removed, a.applyRemoval)
+	if u.types.locators {
+		inBatches(u, u.resp.removedLocators, a.applyRemoval)
+	}
+	return a
+}
+
+// finish applies what the response says by omission.
+func (a *absence) finish() {
+	if a.resp.fullState && a.types.typ.FullStateInSotW && a.nameless == 0 {
+		a.deleteOmitted()
+	}
+	a.answerFailing()
+}
+
+// deleteOmitted deletes what the server had and has no more, as the response with
+// its full state shows. What it never had may just be later than the response
+// (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
+// Resource Does Not Exist"), and of what no request has listed yet it knows nothing. In
+// place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
+func (a *absence) deleteOmitted() {
+	for s := range a.types.subs.all() {
+		if s.state == subscriptionReceived && s.seen != a.number && s.request > 0 {
+			a.delete(s, errDeleted)
+		}
+	}
+}
+
 // delete notes that the server does not have a resource (gRFC A88, "Handling Data
 // Errors").
-func (u *update) delete(s *subscription, reason error) {
-	if u.unheard(s) {
+func (a *absence) delete(s *subscription, reason error) {
+	if a.forgetUnwatched(s) {
 		return
 	}
 	s.state = subscriptionMissing
-	fault := u.fault(KindDoesNotExist, s.resource, reason)
-	u.ch.client.infof("%v", fault)
-	u.dataError(s, resourceMissing, fault)
+	fault := a.fault(KindDoesNotExist, s.resource, reason)
+	a.ch.client.infof("%v", fault)
+	a.dataError(s, resourceMissing, fault)
 }
 
-// remove takes what the server says it has no resource for. One that says it of a
-// subscription by its constraints may send another variant for it in the same
+// applyRemoval applies that the server has no resource for something. A server that says so
+// of a subscription, by its constraints, may send another variant for it in the same
 // response.
-func (u *update) remove(n wireName) {
-	sc, err := u.scopeOf(n)
+func (a *absence) applyRemoval(n wireName) {
+	sc, err := a.scopeOf(n)
 	if err != nil {
-		u.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		a.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
 		return
 	}
-	u.findAbsent(n, &sc)
-	u.findAbsentMembers(n, &sc, membersKnown)
-	for _, s := range u.found {
+	a.findMeant(n, &sc)
+	a.findMembers(n, &sc, membersKnown)
+	for _, s := range a.found {
 		switch {
-		case s.seen == u.number && n.scoped:
+		case s.seen == a.number && n.scoped:
 			continue
-		case s.seen == u.number:
-			u.contradiction(s)
-		case u.doubts(s, &sc):
+		case s.seen == a.number:
+			a.noteContradiction(s)
+		case a.doubts(s, &sc):
 			continue
 		case s.resource.collection != nil:
-			u.removeMember(s, resourceMissing, u.fault(KindDoesNotExist, s.resource, errLeft))
+			a.removeMember(s, resourceMissing, a.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.resource.glob != nil:
-			u.emptyCollection(s)
+			a.emptyCollection(s.resource.glob)
 		case s.payload != nil:
-			u.delete(s, errDeleted)
+			a.delete(s, errDeleted)
 		default:
-			u.delete(s, errMissing)
+			a.delete(s, errMissing)
 		}
-		s.seen = u.number
+		s.seen = a.number
 	}
 }
 
-// findAbsent finds the subscriptions to what the server says something else of than
-// what it is.
-func (u *update) findAbsent(n wireName, sc *scope) {
-	u.found = u.found[:0]
-	for s := range u.types.named(n.name).siblings() {
-		if u.types.knows(s) && sc.covers(s) {
-			u.found = append(u.found, s)
+// findMeant finds the subscriptions that a server means by a name and a scope.
+func (a *absence) findMeant(n wireName, sc *scope) {
+	a.found = a.found[:0]
+	add := func(s *subscription) {
+		if a.types.knows(s) && sc.covers(s) {
+			a.found = append(a.found, s)
 		}
 	}
-	if len(u.types.byOwn) > 0 {
-		for _, s := range u.types.byOwn[xdsname.Canonical(string(n.name))] {
-			if u.types.knows(s) && sc.covers(s) {
-				u.found = append(u.found, s)
-			}
+	for s := range a.types.named(n.name).siblings() {
+		add(s)
+	}
+	if len(a.types.byOwn) > 0 {
+		for _, s := range a.types.byOwn[xdsname.Canonical(string(n.name))] {
+			add(s)
 		}
 	}
 }
 
-// membersWanted says which members of collections findAbsentMembers is to find, beside
-// those that the collections have.
+// membersWanted says which members of collections findMembers finds, beside those that the
+// collections have.
 type membersWanted int
 
 const (
@@ -105,92 +136,118 @@ const (
 	membersKnown membersWanted = iota
 	// membersDenied: no others, but their collections have an answer.
 	membersDenied
-	// membersFailed: others are made, and their collections have an answer.
+	// membersFailed: others are added, and their collections have an answer.
 	membersFailed
 )
 
-// findAbsentMembers adds the members of collections to what was found.
-func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) {
-	first, name := u.types.collectionsOf(n.name)
+// findMembers adds the members of collections to what was found.
+func (a *absence) findMembers(n wireName, sc *scope, wanted membersWanted) {
+	first, name := a.types.collectionsOf(n.name)
 	for s := range first.siblings() {
-		if !u.types.knows(s) {
+		if !a.types.knows(s) {
 			continue
 		}
-		known := false
-		for m := range s.resource.glob.sent[name].siblings() {
+		c, known := s.resource.glob, false
+		for m := range c.sent[name].siblings() {
 			if sc.coversMember(m) {
-				u.found, known = append(u.found, m), true
+				a.found, known = append(a.found, m), true
 			}
 		}
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
 		if !meant || wanted == membersKnown {
 			continue
 		}
-		u.failing = append(u.failing, s)
+		a.failing = append(a.failing, c)
 		if known || wanted == membersDenied {
 			continue
 		}
-		m, err := (&newcomer{s.resource.glob, Member{name, sc.parameters}}).enter()
+		m, err := (&newcomer{c, Member{name, sc.parameters}}).enter()
 		if err != nil {
-			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.name), err)
+			a.blameError(fmt.Sprintf("%s %q", a.types.typ.Name, n.name), err)
 			continue
 		}
-		u.found = append(u.found, m)
+		a.found = append(a.found, m)
 	}
 }
 
-// contradiction notes that a response has a resource and says that it does not.
+// removeMember notes that the server no longer has a member.
+func (a *absence) removeMember(m *subscription, state resourceState, fault *Error) {
+	c := m.resource.collection
+	a.types.dropMember(m)
+	c.entry.endStandby(a.delivery)
+	if r := c.cached[m.resource.key]; r != nil {
+		c.expel(r, state, fault, a.delivery)
+	}
+}
+
+// emptyCollection notes that a collection has no members.
+func (a *absence) emptyCollection(c *collection) {
+	for m := range c.all() {
+		a.removeMember(m, resourceMissing, a.fault(KindDoesNotExist, m.resource, errLeft))
+	}
+	a.answerCollection(c)
+	a.markUseful(c.entry)
+}
+
+// noteContradiction notes that a response has a resource and says that it does not.
 // The resource counts. What has an error may be named as removed as well, for
 // clients that do not know of errors.
-func (u *update) contradiction(s *subscription) {
+func (a *absence) noteContradiction(s *subscription) {
 	if s.state == subscriptionFailed {
 		return
 	}
-	if u.contradictions++; u.contradictions == 1 {
-		u.contradicted = s.resource.key.name
+	if a.contradictions++; a.contradictions == 1 {
+		a.contradicted = s.resource.key.name
 	}
 }
 
-// report takes an error that the server sent in place of a resource (xRFC TP3,
+func (a *absence) logContradictions() {
+	if a.contradictions > 0 {
+		a.ch.client.warningf("xDS management server %s sent %d %s resources and said in the same response that it does not, first %q; the resources count",
+			a.ch.server, a.contradictions, a.types.typ.Name, a.contradicted)
+	}
+}
+
+// applyError applies an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
-func (u *update) report(e wireError) {
+func (a *absence) applyError(e wireError) {
 	code, reason := e.reason()
-	sc, err := u.scopeOf(e.wireName)
+	sc, err := a.scopeOf(e.wireName)
 	if err != nil {
-		u.nameless++
-		u.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
+		a.nameless++
+		a.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
 		return
 	}
-	u.findAbsent(e.wireName, &sc)
-	failing := len(u.failing)
+	a.findMeant(e.wireName, &sc)
+	failing := len(a.failing)
 	// The error of the preferred variant is none of the others that match, which a
 	// collection with the same constraints has.
-	if len(u.found) == 0 || sc.all || sc.exact {
+	if len(a.found) == 0 || sc.all || sc.exact {
 		wanted := membersFailed
 		if code == codes.NotFound {
 			wanted = membersDenied
 		}
-		u.findAbsentMembers(e.wireName, &sc, wanted)
+		a.findMembers(e.wireName, &sc, wanted)
 	}
-	if len(u.found) == 0 && len(u.failing) == failing {
-		u.unasked++
+	if len(a.found) == 0 && len(a.failing) == failing {
+		a.unasked++
 		return
 	}
-	u.serverErrors++
-	for _, s := range u.found {
-		if s.seen == u.number {
-			u.contradiction(s)
+	a.serverErrors++
+	for _, s := range a.found {
+		if s.seen == a.number {
+			a.noteContradiction(s)
 			continue
 		}
-		if u.doubts(s, &sc) {
+		if a.doubts(s, &sc) {
 			continue
 		}
-		s.seen = u.number
-		u.failed(s, code, reason)
+		s.seen = a.number
+		a.noteError(s, code, reason)
 	}
 	if code == codes.NotFound {
-		for _, s := range u.failing[failing:] {
-			u.lift(s.resource)
+		for _, c := range a.failing[failing:] {
+			a.markUseful(c.entry)
 		}
 	}
 }
@@ -200,49 +257,57 @@ func (u *update) report(e wireError) {
 // error for the collection as a whole, which stands until a resource or another error for
 // it comes. If those who watch the collection follow another server, errors that are not
 // final do not count, as with other resources.
-func (u *update) answerFailing() {
-	for _, s := range u.failing {
-		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
-		_, lifting := u.lifting[s.resource]
-		if !failed && (lifting || !s.resource.aside()) {
-			u.answerCollection(s)
+func (a *absence) answerFailing() {
+	for _, c := range a.failing {
+		failed := c.sub.state == subscriptionFailed || c.sub.state == subscriptionDropped
+		_, useful := a.useful[c.entry]
+		if !failed && (useful || !c.entry.aside()) {
+			a.answerCollection(c)
 		}
 	}
 }
 
-// unheard forgets all that the server said of a resource that has variants, in place of
-// noting an error, if nobody watches it: the server has not been told so. Should a watch
+// forgetUnwatched forgets all that the server said of a resource that has variants, in place of
+// noting an error, if it is no longer watched: the server has not been told so. Should a watch
 // begin before it is, it is asked again: the client may have moved away from the variant and
-// back, and the error be older than the latter.
-func (u *update) unheard(s *subscription) bool {
+// back, and the error be older than the latter. It reports whether that is so.
+func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if !u.types.locators || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
+	if !a.types.locators || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
 		return false
 	}
-	u.types.unindex(s)
+	a.types.unindex(s)
 	s.state, s.payload, s.taken, s.lastError = subscriptionDoubted, nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
 	return true
 }
 
 // blameError notes a fault of an error that the server sent in place of a resource.
-func (u *update) blameError(where string, err error) {
-	u.total++
-	u.invalid++
-	u.faults.add(where, err)
+func (a *absence) blameError(where string, err error) {
+	a.total++
+	a.invalid++
+	a.faults.add(where, err)
 }
 
-// refuseScope notes that it cannot be told which subscriptions a server means.
-func (u *update) refuseScope(n wireName, where string, err error) {
-	u.blameError(where, err)
-	if errors.Is(err, errPublished) {
-		u.refusePublished(n)
+// refuseScope notes that it is unknown which subscriptions a server means. One that names them
+// in the published form of xRFC TP2 may mean any subscription to the name.
+func (a *absence) refuseScope(n wireName, where string, err error) {
+	a.blameError(where, err)
+	if !errors.Is(err, errPublished) {
+		return
+	}
+	a.findMeant(n, &scope{all: true})
+	for _, s := range a.found {
+		if s.seen != a.number {
+			s.seen, s.state = a.number, subscriptionFailed
+			a.dataError(s, resourceRejected, a.fault(KindInvalid, s.resource, errPublished))
+		}
 	}
 }
 
-// failed notes that the server sent an error in place of a resource.
-func (u *update) failed(s *subscription, code codes.Code, reason error) {
-	if u.unheard(s) {
+// noteError notes that the server sent an error in place of a resource.
+func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
+	if a.forgetUnwatched(s) {
 		return
 	}
 	s.state = subscriptionFailed
@@ -250,18 +315,18 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	if code == codes.NotFound {
 		kind = KindDoesNotExist
 	}
-	fault := u.fault(kind, s.resource, reason)
+	fault := a.fault(kind, s.resource, reason)
 	fault.Code = code
 	if s.lastError == nil || !s.lastError.fault.same(fault) {
-		u.ch.client.warningf("%v", fault)
+		a.ch.client.warningf("%v", fault)
 	}
 	switch {
 	case s.resource.collection != nil && code == codes.NotFound:
-		u.removeMember(s, resourceFailed, fault)
+		a.removeMember(s, resourceFailed, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
-		u.dataError(s, resourceFailed, fault)
+		a.dataError(s, resourceFailed, fault)
 	default:
-		u.ch.fail(s, lastError{resourceFailed, fault, false}, u.delivery)
+		a.ch.fail(s, lastError{resourceFailed, fault, false}, a.delivery)
 	}
 }
 

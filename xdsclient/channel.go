@@ -334,25 +334,6 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 	return lost
 }
 
-// accept notes that the server sent a valid version, even if it is the one in use.
-func (ch *serverChannel) accept(s *subscription, p *payload, taken stamp, d *delivery) {
-	s.payload, s.taken, s.lastError = p.from(ch.server), taken, nil
-	s.admit()
-	s.resource.take(s.payload, taken, d)
-}
-
-// fail notes that the server's last word on a resource is an error.
-func (ch *serverChannel) fail(s *subscription, b lastError, d *delivery) {
-	s.lastError = &b
-	s.admit()
-	if b.drop {
-		s.payload, s.taken = nil, stamp{}
-		ch.typeState(s.resource.key.typ).dropMembers(s)
-		s.resource.glob.disband(b, d)
-	}
-	s.resource.fail(b, d)
-}
-
 // reinstate makes the cache say of a resource that is about to be watched what the server
 // said of it to other watches, or of another subscription to the name.
 func (ch *serverChannel) reinstate(r *resource) {
@@ -382,7 +363,7 @@ func (ch *serverChannel) follow(r *resource) {
 func (ch *serverChannel) repeat(s *subscription) {
 	if s.payload != nil {
 		s.admit()
-		s.resource.take(s.payload, s.taken, nil)
+		s.resource.accept(s.payload, s.taken, nil)
 	}
 	if s.lastError != nil {
 		ch.fail(s, *s.lastError, nil)

@@ -197,39 +197,6 @@ func (n *newcomer) enter() (*subscription, error) {
 	return m, nil
 }
 
-// removeMember notes that the server no longer has a member.
-func (u *update) removeMember(m *subscription, state resourceState, fault *Error) {
-	c := m.resource.collection
-	u.types.dropMember(m)
-	c.entry.lift(u.delivery)
-	if r := c.cached[m.resource.key]; r != nil {
-		c.expel(r, state, fault, u.delivery)
-	}
-}
-
-// answerCollection notes that the server answered for a collection.
-func (u *update) answerCollection(s *subscription) {
-	if s.seen == u.number {
-		return
-	}
-	s.seen, s.state = u.number, subscriptionReceived
-	u.collections = append(u.collections, s.resource.glob)
-	whole := s.payload
-	if whole == nil {
-		whole = &payload{server: u.ch.server}
-	}
-	u.ch.accept(s, whole, u.stamp, u.delivery)
-}
-
-// emptyCollection notes that a collection has no members.
-func (u *update) emptyCollection(s *subscription) {
-	for m := range s.resource.glob.all() {
-		u.removeMember(m, resourceMissing, u.fault(KindDoesNotExist, m.resource, errLeft))
-	}
-	u.answerCollection(s)
-	u.lift(s.resource)
-}
-
 // unserved reports to the watchers of a collection that the server has none.
 func (ch *serverChannel) unserved(s *subscription) {
 	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)

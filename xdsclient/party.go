@@ -139,9 +139,9 @@ func (p *party) of() string {
 	return " for " + p.target
 }
 
-// lift has the parties that stand by at the resource follow its server, which has said
+// endStandby has the parties that stand by at the resource follow its server, which has said
 // something of use to them. d is the response.
-func (r *resource) lift(d *delivery) {
+func (r *resource) endStandby(d *delivery) {
 	if r.standby == 0 {
 		return
 	}

@@ -102,15 +102,3 @@ func isKeyConstraints(b []byte) bool {
 	}
 	return true
 }
-
-// refusePublished tells the subscriptions to a name that the server says something of it in
-// the published form, so that nobody can tell to which of them.
-func (u *update) refusePublished(n wireName) {
-	u.findAbsent(n, &scope{all: true})
-	for _, s := range u.found {
-		if s.seen != u.number {
-			s.seen, s.state = u.number, subscriptionFailed
-			u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, errPublished))
-		}
-	}
-}

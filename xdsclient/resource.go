@@ -212,9 +212,9 @@ func (r *resource) leave(w *watch) {
 	r.watches = slices.DeleteFunc(r.watches, func(x *watch) bool { return x == w })
 }
 
-// take takes a valid version. If it is the one in use, even of another variant,
+// accept notes a valid version. If it is the one in use, even of another variant,
 // watchers hear of it only if they heard of an error since, which it clears.
-func (r *resource) take(p *payload, taken stamp, d *delivery) {
+func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 	same := r.payload.same(p)
 	r.payload, r.taken = p, taken
 	if !same {

@@ -62,6 +62,6 @@ func (l *level) borrow(r *resource) bool {
 	from := other.resource
 	r.client().infof("xDS %s %q with %v uses the cached variant %v, which matches, as no management server has sent one",
 		r.key.typ.Name, r.key.name, r.constraints, from.taken.parameters)
-	r.take(from.payload, from.taken, nil)
+	r.accept(from.payload, from.taken, nil)
 	return true
 }

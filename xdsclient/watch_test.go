@@ -172,11 +172,11 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 		c.mu.Lock()
 		w := c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: types.clusters, name: "a"}].watches[0]
 		r := w.resource
-		r.take(&payload{value: cluster("a", "1")}, stamp{}, nil)
+		r.accept(&payload{value: cluster("a", "1")}, stamp{}, nil)
 		r.fail(lastError{resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)
-		r.take(&payload{value: cluster("a", "2")}, stamp{}, nil)
+		r.accept(&payload{value: cluster("a", "2")}, stamp{}, nil)
 		r.fail(lastError{resourceMissing, &Error{Kind: KindDoesNotExist, Err: errTest}, true}, nil)
-		r.take(&payload{value: cluster("a", "3")}, stamp{}, nil)
+		r.accept(&payload{value: cluster("a", "3")}, stamp{}, nil)
 		r.fail(lastError{resourceRejected, &Error{Kind: KindInvalid, Err: errTest}, false}, nil)
 		c.mu.Unlock()
 		close(release)
