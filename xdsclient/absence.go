@@ -3,13 +3,11 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // A server can say in four ways that it does not send a resource: by omitting it
@@ -49,17 +47,17 @@ func (u *update) delete(s *subscription, reason error) {
 // remove takes what the server says it has no resource for. One that says it of a
 // subscription by its constraints may send another variant for it in the same
 // response.
-func (u *update) remove(n wireName) {
+func (u *update) remove(n wire.ResourceName) {
 	sc, err := u.scopeOf(n)
 	if err != nil {
-		u.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		u.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.Name), err)
 		return
 	}
 	u.findAbsent(n, &sc)
 	u.findAbsentMembers(n, &sc, membersKnown)
 	for _, s := range u.found {
 		switch {
-		case s.seen == u.number && n.scoped:
+		case s.seen == u.number && n.Scoped:
 			continue
 		case s.seen == u.number:
 			u.contradiction(s)
@@ -80,15 +78,15 @@ func (u *update) remove(n wireName) {
 
 // findAbsent finds the subscriptions to what the server says something else of than
 // what it is.
-func (u *update) findAbsent(n wireName, sc *scope) {
+func (u *update) findAbsent(n wire.ResourceName, sc *scope) {
 	u.found = u.found[:0]
-	for s := range u.types.named(n.name).siblings() {
+	for s := range u.types.named(n.Name).siblings() {
 		if u.types.knows(s) && sc.covers(s) {
 			u.found = append(u.found, s)
 		}
 	}
 	if len(u.types.byOwn) > 0 {
-		for _, s := range u.types.byOwn[xdsname.Canonical(string(n.name))] {
+		for _, s := range u.types.byOwn[xdsname.Canonical(string(n.Name))] {
 			if u.types.knows(s) && sc.covers(s) {
 				u.found = append(u.found, s)
 			}
@@ -110,8 +108,8 @@ const (
 )
 
 // findAbsentMembers adds the members of collections to what was found.
-func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) {
-	first, name := u.types.collectionsOf(n.name)
+func (u *update) findAbsentMembers(n wire.ResourceName, sc *scope, wanted membersWanted) {
+	first, name := u.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
 		if !u.types.knows(s) {
 			continue
@@ -132,7 +130,7 @@ func (u *update) findAbsentMembers(n wireName, sc *scope, wanted membersWanted) 
 		}
 		m, err := u.enter(newcomer{s, Member{name, sc.parameters}})
 		if err != nil {
-			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.name), err)
+			u.blameError(fmt.Sprintf("%s %q", u.types.typ.Name, n.Name), err)
 			continue
 		}
 		u.found = append(u.found, m)
@@ -153,15 +151,15 @@ func (u *update) contradiction(s *subscription) {
 
 // report takes an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
-func (u *update) report(e wireError) {
-	code, reason := e.reason()
-	sc, err := u.scopeOf(e.wireName)
+func (u *update) report(e wire.ResourceError) {
+	code, reason := e.Reason()
+	sc, err := u.scopeOf(e.ResourceName)
 	if err != nil {
 		u.nameless++
-		u.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
+		u.refuseScope(e.ResourceName, fmt.Sprintf("resource_errors[%d]", e.Index), err)
 		return
 	}
-	u.findAbsent(e.wireName, &sc)
+	u.findAbsent(e.ResourceName, &sc)
 	failing := len(u.failing)
 	// The error of the preferred variant is none of the others that match, which a
 	// collection with the same constraints has.
@@ -170,7 +168,7 @@ func (u *update) report(e wireError) {
 		if code == codes.NotFound {
 			wanted = membersDenied
 		}
-		u.findAbsentMembers(e.wireName, &sc, wanted)
+		u.findAbsentMembers(e.ResourceName, &sc, wanted)
 	}
 	if len(u.found) == 0 && len(u.failing) == failing {
 		u.unasked++
@@ -216,7 +214,7 @@ func (u *update) answerFailing() {
 // back, and the error be older than the latter.
 func (u *update) unheard(s *subscription) bool {
 	r := s.resource
-	if !u.types.locators || r.collection != nil || s.members != nil || len(r.watches) > 0 {
+	if !u.types.dialect.Locators() || r.collection != nil || s.members != nil || len(r.watches) > 0 {
 		return false
 	}
 	u.types.unindex(s)
@@ -233,7 +231,7 @@ func (u *update) blameError(where string, err error) {
 }
 
 // refuseScope notes that it cannot be told which subscriptions a server means.
-func (u *update) refuseScope(n wireName, where string, err error) {
+func (u *update) refuseScope(n wire.ResourceName, where string, err error) {
 	u.blameError(where, err)
 	if errors.Is(err, errPublished) {
 		u.refusePublished(n)
@@ -263,20 +261,4 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	default:
 		u.ch.fail(s, lastError{resourceFailed, fault, false}, u.delivery)
 	}
-}
-
-// reason returns the code and the text of an error. A code that gRPC does not
-// have, and OK, which is none of an error, become UNKNOWN.
-func (e *wireError) reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), strings.ToValidUTF8(faults.Shorten(string(e.message[:min(len(e.message), transport.MaxServerText+1)]), transport.MaxServerText), "\uFFFD")
-	if text == "" {
-		text = "the server gives no reason"
-	}
-	if e.code <= int32(codes.OK) || e.code > int32(codes.Unauthenticated) {
-		code, text = codes.Unknown, fmt.Sprintf("code %d: %s", e.code, text)
-	}
-	if code == codes.NotFound {
-		text = "does not exist: " + text
-	}
-	return code, errors.New(text)
 }

@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // From a server that is asked for variants (xRFC TP2) a response may have several
@@ -44,22 +45,22 @@ const maxRefuted = 4
 
 // weigh is the first pass over a response.
 func (u *update) weigh() {
-	if !u.types.locators {
+	if !u.types.dialect.Locators() {
 		return
 	}
-	inBatches(u, u.resp.removedLocators, u.retract)
-	inBatches(u, u.resp.errors, u.deny)
-	inBatches(u, u.resp.resources, u.offer)
+	inBatches(u, u.resp.RemovedLocators, u.retract)
+	inBatches(u, u.resp.Errors, u.deny)
+	inBatches(u, u.resp.Resources, u.offer)
 }
 
 // retract notes that a subscription has lost what it had, and takes whatever else
 // the response has for it.
-func (u *update) retract(n wireName) {
+func (u *update) retract(n wire.ResourceName) {
 	scope, err := u.scopeOf(n)
 	if err != nil {
 		return
 	}
-	for s := range u.types.named(n.name).siblings() {
+	for s := range u.types.named(n.Name).siblings() {
 		if s.members == nil && scope.covers(s) {
 			s.currentOffer().retracted = u.number
 		}
@@ -68,12 +69,12 @@ func (u *update) retract(n wireName) {
 
 // deny notes that the server has an error for a subscription, by its constraints. What
 // the response has for others is not for it, even if it matches.
-func (u *update) deny(e wireError) {
-	scope, err := u.scopeOf(e.wireName)
+func (u *update) deny(e wire.ResourceError) {
+	scope, err := u.scopeOf(e.ResourceName)
 	if err != nil || scope.all {
 		return
 	}
-	for s := range u.types.named(e.name).siblings() {
+	for s := range u.types.named(e.Name).siblings() {
 		if s.members == nil && scope.covers(s) {
 			s.currentOffer().denied = u.number
 		}
@@ -81,21 +82,21 @@ func (u *update) deny(e wireError) {
 }
 
 // offer notes what a resource is offered to.
-func (u *update) offer(r wireResource) {
-	if len(r.name) == 0 || u.published(&r) {
+func (u *update) offer(r wire.Resource) {
+	if len(r.Name) == 0 || u.published(&r) {
 		return
 	}
 	parameters, err := u.parametersOf(&r)
-	u.offerTo(u.types.named(r.name), &r, parameters, err != nil)
-	if r.wrapper == nil {
+	u.offerTo(u.types.named(r.Name), &r, parameters, err != nil)
+	if !r.HasAliases() {
 		return
 	}
-	for alias := range r.aliases() {
+	for alias := range r.Aliases() {
 		u.offerTo(u.types.named(alias), &r, parameters, err != nil)
 	}
 }
 
-func (u *update) offerTo(first *subscription, r *wireResource, parameters dynparam.Parameters, unreadable bool) {
+func (u *update) offerTo(first *subscription, r *wire.Resource, parameters dynparam.Parameters, unreadable bool) {
 	for s := range first.siblings() {
 		if s.members != nil || !unreadable && !s.resource.constraints.Match(parameters) {
 			continue
@@ -103,9 +104,9 @@ func (u *update) offerTo(first *subscription, r *wireResource, parameters dynpar
 		switch o := s.currentOffer(); u.number {
 		case o.denied:
 		case o.response:
-			o.contest(s.resource.constraints, r.index, parameters, unreadable)
+			o.contest(s.resource.constraints, r.Index, parameters, unreadable)
 		default:
-			*o = offer{response: u.number, index: r.index, parameters: parameters, unreadable: unreadable, retracted: o.retracted, doubted: o.doubted, refuted: o.refuted}
+			*o = offer{response: u.number, index: r.Index, parameters: parameters, unreadable: unreadable, retracted: o.retracted, doubted: o.doubted, refuted: o.refuted}
 		}
 	}
 }
@@ -144,7 +145,7 @@ func (o *offer) contest(c dynparam.Constraints, index int, parameters dynparam.P
 // takes reports whether a subscription takes a resource, and, if not, whether it is
 // only because of a better one.
 func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
-	if !u.types.locators || it.published {
+	if !u.types.dialect.Locators() || it.published {
 		return true, false
 	}
 	o := s.offer
@@ -160,7 +161,7 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 		u.late = u.late || s.resource.constraints.Match(it.parameters)
 		return false, false
 	case it.unreadable:
-		return o.index == it.index, false
+		return o.index == it.Index, false
 	case !o.unreadable && o.parameters.Equal(it.parameters):
 		// A second one with the same parameters is found by update.once.
 		return u.prefers(s, o, it), true
@@ -180,7 +181,7 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 // says then counts. So it is if it may be the answer to such a question about another
 // one, but only until maxRefuted.
 func (u *update) prefers(s *subscription, o *offer, it *item) bool {
-	complete := u.resp.fullState && u.types.typ.FullStateInSotW
+	complete := u.resp.FullState && u.types.typ.FullStateInSotW
 	stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
 	if complete || !stands || o.retracted == u.number || !s.outranks(o) {
 		return true
@@ -237,9 +238,9 @@ const (
 
 // causeOf finds out about the others that a resource is for, beside a subscription.
 func (u *update) causeOf(s *subscription, it *item) cause {
-	found := u.causeAmong(u.types.named(it.name), s, it)
-	if it.wrapper != nil {
-		for alias := range it.aliases() {
+	found := u.causeAmong(u.types.named(it.Name), s, it)
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
 			found = max(found, u.causeAmong(u.types.named(alias), s, it))
 		}
 	}
@@ -251,7 +252,7 @@ func (u *update) causeAmong(first, s *subscription, it *item) cause {
 	found := causeNone
 	for other := range first.siblings() {
 		o := other.offer
-		if other == s || o == nil || o.response != u.number || o.index != it.index || !u.types.knows(other) {
+		if other == s || o == nil || o.response != u.number || o.index != it.Index || !u.types.knows(other) {
 			continue
 		}
 		found = max(found, u.causeFor(other, other, it))
@@ -262,7 +263,7 @@ func (u *update) causeAmong(first, s *subscription, it *item) cause {
 // causeInCollections finds out about the collections that have a resource.
 func (u *update) causeInCollections(it *item) cause {
 	found := causeNone
-	first, name := u.types.collectionsOf(it.name)
+	first, name := u.types.collectionsOf(it.Name)
 	for c := range first.siblings() {
 		if !u.types.knows(c) || !c.resource.constraints.Match(it.parameters) {
 			continue
@@ -283,7 +284,7 @@ func (u *update) causeFor(other, asked *subscription, it *item) cause {
 	switch {
 	case asked.pending() && other.payload != nil:
 		return causeAnswer
-	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, u.ch.server) == nil:
+	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.Value, u.ch.server) == nil:
 		return causeNews
 	default:
 		return causeNone
@@ -308,24 +309,24 @@ const maxMemo = 1024
 
 // parametersOf returns the dynamic parameters of a resource. Those that the client
 // has already are not read again.
-func (u *update) parametersOf(r *wireResource) (dynparam.Parameters, error) {
-	if len(r.parameters) == 0 {
+func (u *update) parametersOf(r *wire.Resource) (dynparam.Parameters, error) {
+	if len(r.Parameters) == 0 {
 		return dynparam.Parameters{}, nil
 	}
-	for s := range u.types.named(r.name).siblings() {
-		if string(r.parameters) == s.taken.parameters.Key() {
+	for s := range u.types.named(r.Name).siblings() {
+		if string(r.Parameters) == s.taken.parameters.Key() {
 			return s.taken.parameters, nil
 		}
 	}
-	if p, ok := u.memo[string(r.parameters)]; ok {
+	if p, ok := u.memo[string(r.Parameters)]; ok {
 		return p, nil
 	}
-	p, err := dynwire.UnmarshalParameters(r.parameters)
+	p, err := dynwire.UnmarshalParameters(r.Parameters)
 	if err == nil && len(u.memo) < maxMemo {
 		if u.memo == nil {
 			u.memo = make(map[string]dynparam.Parameters)
 		}
-		u.memo[string(r.parameters)] = p
+		u.memo[string(r.Parameters)] = p
 	}
 	return p, err
 }

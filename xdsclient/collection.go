@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // CollectionWatcher hears of a glob collection (xRFC TP1, "Glob"): all resources
@@ -49,7 +50,7 @@ type Member struct {
 // Only the incremental variant of the protocol has collections. With a server
 // that does not speak it, the watcher gets an *Error of KindConfiguration.
 func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name: name}, newCollectionWatch(watcher), "")
+	return c.watch(t, wire.Locator{Name: name}, newCollectionWatch(watcher), "")
 }
 
 func newCollectionWatch(to CollectionWatcher) *watch {
@@ -85,7 +86,7 @@ func isCollection(name string) bool { return xdsname.IsCollection(name) }
 // collectionsOf returns the first of the subscriptions to the collection that has
 // resources of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.incremental || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if ts.collections == 0 || !ts.dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
 		return nil, ""
 	}
 	canonical = xdsname.Canonical(string(name))

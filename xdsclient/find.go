@@ -8,16 +8,16 @@ import (
 
 // readParameters reads what tells the variant, if the server was asked for one.
 func (u *update) readParameters(it *item) {
-	if !u.types.locators {
+	if !u.types.dialect.Locators() {
 		return
 	}
-	if u.published(&it.wireResource) {
-		it.published, it.bare, it.heartbeat, it.err = true, false, false, errPublished
+	if u.published(&it.Resource) {
+		it.published, it.bare, it.Heartbeat, it.Err = true, false, false, errPublished
 		return
 	}
 	var err error
-	if it.parameters, err = u.parametersOf(&it.wireResource); err != nil {
-		it.unreadable, it.err = true, err
+	if it.parameters, err = u.parametersOf(&it.Resource); err != nil {
+		it.unreadable, it.Err = true, err
 	}
 }
 
@@ -35,13 +35,13 @@ func (u *update) settled(it *item) bool {
 	u.find(it)
 	switch {
 	case u.nobody():
-		if it.unreadable && u.asked(it.name) {
+		if it.unreadable && u.asked(it.Name) {
 			return false
 		}
 		u.drop(it)
-	case it.heartbeat:
+	case it.Heartbeat:
 		u.heartbeat(u.found, it)
-	case it.err != nil:
+	case it.Err != nil:
 		return false
 	default:
 		return u.repeat(it)
@@ -53,17 +53,17 @@ func (u *update) settled(it *item) bool {
 // are known, or nil. Servers keep their order, so it looks first at what came behind
 // the one before the last time.
 func (u *update) unchangedBare(it *item) *subscription {
-	if it.err != nil {
+	if it.Err != nil {
 		return nil
 	}
 	if u.before != nil {
-		if s := u.before.after; s != nil && s.hash != 0 && s.known(it.value, u.ch.server) != nil {
+		if s := u.before.after; s != nil && s.hash != 0 && s.known(it.Value, u.ch.server) != nil {
 			it.hash, u.before = s.hash, s
 			return s
 		}
 	}
-	it.hash = maphash.Bytes(u.ch.client.seed, it.value)
-	s := u.types.find(it.value, it.hash)
+	it.hash = maphash.Bytes(u.ch.client.seed, it.Value)
+	s := u.types.find(it.Value, it.hash)
 	if s == nil {
 		s = u.findElsewhere(it)
 	}
@@ -89,7 +89,7 @@ func (u *update) findElsewhere(it *item) *subscription {
 				continue
 			}
 			s := u.types.subs.get(ts.byHash[it.hash].resource.key)
-			if s != nil && s.known(it.value, u.ch.server) != nil {
+			if s != nil && s.known(it.Value, u.ch.server) != nil {
 				u.types.index(s, it.hash)
 				return s
 			}
@@ -117,12 +117,12 @@ func (u *update) repeat(it *item) bool {
 // or nil.
 func (u *update) known(it *item) *payload {
 	for _, s := range u.found {
-		if p := s.known(it.value, u.ch.server); p != nil {
+		if p := s.known(it.Value, u.ch.server); p != nil {
 			return p
 		}
 	}
 	for _, n := range u.entering {
-		if p := n.known(it.value, u.ch.server); p != nil {
+		if p := n.known(it.Value, u.ch.server); p != nil {
 			return p
 		}
 	}
@@ -147,9 +147,9 @@ func (u *update) enterAll(it *item) {
 // member yet. They are valid until the next call.
 func (u *update) find(it *item) {
 	u.search()
-	u.look(u.types.named(it.name), it)
-	if it.wrapper != nil {
-		for alias := range it.aliases() {
+	u.look(u.types.named(it.Name), it)
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
 			u.look(u.types.named(alias), it)
 		}
 	}
@@ -187,7 +187,7 @@ func (u *update) lookInCollections(it *item) {
 	if it.unreadable {
 		return
 	}
-	first, name := u.types.collectionsOf(it.name)
+	first, name := u.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
 		if !u.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
@@ -215,7 +215,7 @@ func (u *update) drop(it *item) {
 		u.passed++
 		return
 	}
-	if u.unasked++; u.types.locators && u.asked(it.name) {
+	if u.unasked++; u.types.dialect.Locators() && u.asked(it.Name) {
 		u.unmatched++
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -36,42 +37,42 @@ var errDeaf = errors.New("the server does not read the answers to its responses"
 // the next response is read, or nil. An error means that the server does not
 // speak the protocol. The message is not kept.
 func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
-	resp, err := ch.protocol.decode(message)
+	resp, err := ch.protocol.Decode(message)
 	if err != nil {
 		return verdictNone, nil, err
 	}
-	ch.identify(resp)
-	if v, ok := ch.repeated(resp); ok {
+	hash := ch.identify(resp)
+	if v, ok := ch.repeated(resp, hash); ok {
 		return v, nil, nil
 	}
-	u := ch.beginUpdate(resp)
+	u := ch.beginUpdate(resp, hash)
 	if u == nil {
 		return verdictNone, nil, nil
 	}
 	u.weigh()
-	for r := range resp.resources {
+	for r := range resp.Resources {
 		u.add(r)
 	}
 	u.flush()
 	u.record()
-	inBatches(u, resp.errors, u.report)
-	inBatches(u, resp.removed, u.remove)
-	if u.types.locators {
-		inBatches(u, resp.removedLocators, u.remove)
+	inBatches(u, resp.Errors, u.report)
+	inBatches(u, resp.Removed, u.remove)
+	if u.types.dialect.Locators() {
+		inBatches(u, resp.RemovedLocators, u.remove)
 	}
 	return u.finish()
 }
 
 // beginUpdate starts to work on a response, or returns nil if nothing is
 // subscribed to its type, so that the client cannot tell valid from invalid.
-func (ch *serverChannel) beginUpdate(resp *response) *update {
+func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.answered()
-	ts := ch.typeStateOf(resp.typeURL)
+	ts := ch.typeStateOf(resp.TypeURL)
 	if ts == nil {
 		ch.client.stats.Ignored++
-		if name := faults.Shorten(resp.typeURL, transport.MaxServerText); ch.ignored != name {
+		if name := faults.Shorten(resp.TypeURL, transport.MaxServerText); ch.ignored != name {
 			ch.ignored = name
 			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
 		}
@@ -81,8 +82,8 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.last = lastResponse{version: resp.version, size: resp.size(), hash: resp.hash, settled: true}
-	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.version)}
+	ts.last = lastResponse{version: resp.Version, size: resp.Size(), hash: hash, settled: true}
+	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
@@ -94,7 +95,7 @@ const batchSize = 32
 type update struct {
 	ch       *serverChannel
 	types    *typeState
-	resp     *response
+	resp     *wire.Response
 	delivery *delivery
 	// number is that of the response among those of the channel.
 	number uint64
@@ -137,7 +138,7 @@ type update struct {
 
 // item is a resource of a response on its way into the cache.
 type item struct {
-	wireResource
+	wire.Resource
 	// bare says that the resource's name is in its bytes. Their hash is made when it
 	// is needed.
 	bare bool
@@ -173,8 +174,8 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 }
 
 // add takes a resource.
-func (u *update) add(r wireResource) {
-	u.batch = append(u.batch, item{wireResource: r, bare: len(r.name) == 0})
+func (u *update) add(r wire.Resource) {
+	u.batch = append(u.batch, item{Resource: r, bare: len(r.Name) == 0})
 	if len(u.batch) == batchSize {
 		u.flush()
 	}
@@ -214,7 +215,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	if !u.once(s, it) {
 		return
 	}
-	if known := s.known(it.value, u.ch.server); known != nil {
+	if known := s.known(it.Value, u.ch.server); known != nil {
 		p = known
 	}
 	if it.payload != nil {
@@ -232,7 +233,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 func (u *update) heartbeat(found []*subscription, it *item) {
 	u.unchanged++
 	for _, s := range found {
-		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) && s.taken.parameters.Equal(it.parameters) {
+		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
 			u.ch.accept(s, s.payload, u.taken(s, it), u.delivery)
 			u.lift(s.resource)
@@ -246,11 +247,11 @@ func (u *update) taken(s *subscription, it *item) stamp {
 	taken := u.stamp
 	taken.parameters = it.parameters
 	switch {
-	case !u.types.incremental && len(it.version) == 0:
-	case s.taken.version == string(it.version):
+	case !u.types.dialect.Incremental() && len(it.Version) == 0:
+	case s.taken.version == string(it.Version):
 		taken.version = s.taken.version
 	default:
-		taken.version = string(it.version)
+		taken.version = string(it.Version)
 	}
 	return taken
 }
@@ -275,39 +276,39 @@ func (u *update) received(s *subscription, it *item) {
 	s.state = subscriptionReceived
 	switch c := s.resource.collection; {
 	case c == nil:
-		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
-			u.types.setOwn(s, xdsname.Canonical(string(it.name)))
+		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
+			u.types.setOwn(s, xdsname.Canonical(string(it.Name)))
 		}
-	case it.err == nil || !c.aside():
+	case it.Err == nil || !c.aside():
 		u.answer(u.types.subs.get(c.key))
 	}
 }
 
 // decode has the type decode a resource, without the lock.
 func (u *update) decode(it *item) {
-	if it.err != nil {
+	if it.Err != nil {
 		return
 	}
 	u.decoded++
 	defer func() {
 		if p := recover(); p != nil {
-			it.err = fmt.Errorf("the decoder panicked: %v", p)
+			it.Err = fmt.Errorf("the decoder panicked: %v", p)
 			if u.panics++; u.panics == 1 { // of many, one shows where
-				logger.Errorf("xDS %s: %v\n%s", u.types.typ.Name, it.err, debug.Stack())
+				logger.Errorf("xDS %s: %v\n%s", u.types.typ.Name, it.Err, debug.Stack())
 			}
 		}
 	}()
-	p := &payload{raw: bytes.Clone(it.value), server: u.ch.server}
-	it.decoded, p.value, it.err = u.types.typ.Decode(
+	p := &payload{raw: bytes.Clone(it.Value), server: u.ch.server}
+	it.decoded, p.value, it.Err = u.types.typ.Decode(
 		&anypb.Any{TypeUrl: u.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: u.ch.server, Loads: u.ch.loads, Last: u.last})
 	switch {
-	case it.err != nil:
+	case it.Err != nil:
 	case p.value == nil:
-		it.err = errors.New("the decoder made nothing of it")
-	case it.decoded == "" && len(it.name) == 0:
-		it.err = errors.New("it has no name")
-	case it.decoded != "" && len(it.name) > 0 && !sameName(it.decoded, string(it.name)):
-		it.err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decoded)
+		it.Err = errors.New("the decoder made nothing of it")
+	case it.decoded == "" && len(it.Name) == 0:
+		it.Err = errors.New("it has no name")
+	case it.decoded != "" && len(it.Name) > 0 && !sameName(it.decoded, string(it.Name)):
+		it.Err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decoded)
 	default:
 		it.payload = p
 	}
@@ -331,12 +332,12 @@ func (u *update) apply(items []item) {
 	defer u.ch.client.unlock()
 	for i := range items {
 		it := &items[i]
-		if len(it.name) == 0 {
-			it.name = []byte(it.decoded)
+		if len(it.Name) == 0 {
+			it.Name = []byte(it.decoded)
 		}
-		if len(it.name) == 0 {
+		if len(it.Name) == 0 {
 			u.nameless++
-			u.blame(it, fmt.Sprintf("resources[%d]", it.index), it.err)
+			u.blame(it, fmt.Sprintf("resources[%d]", it.Index), it.Err)
 			continue
 		}
 		u.applyTo(it)
@@ -349,7 +350,7 @@ func (u *update) applyTo(it *item) {
 	if u.nobody() {
 		if it.unreadable {
 			u.nameless++
-			u.blame(it, u.where(it), it.err)
+			u.blame(it, u.where(it), it.Err)
 			return
 		}
 		u.drop(it)
@@ -357,17 +358,17 @@ func (u *update) applyTo(it *item) {
 	u.enterAll(it)
 	for _, s := range u.found {
 		switch {
-		case it.err == nil:
+		case it.Err == nil:
 			u.accept(s, it, it.payload)
 		case u.once(s, it):
 			u.received(s, it)
-			u.reject(s, it, it.err)
+			u.reject(s, it, it.Err)
 		}
 	}
 }
 
 // where says which resource a fault is of.
-func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.name) }
+func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.Name) }
 
 // blame notes a fault of a resource.
 func (u *update) blame(it *item, where string, err error) {
@@ -381,7 +382,7 @@ func (u *update) blame(it *item, where string, err error) {
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
 	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.locators && !it.parameters.IsZero() {
+	if u.types.dialect.Locators() && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
 	u.blame(it, where, err)
@@ -436,7 +437,7 @@ func (u *update) record() {
 func (u *update) finish() (verdict, *delivery, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
-	if u.resp.fullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
+	if u.resp.FullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
 		u.deleteOthers()
 	}
 	u.answerFailing()
@@ -452,16 +453,16 @@ func (u *update) finish() (verdict, *delivery, error) {
 	u.count()
 	// The answer to an earlier response that had to list the same may not have been sent.
 	u.types.relist = u.types.relist || u.unasked > 0 || u.late
-	if !u.types.incremental {
+	if !u.types.dialect.Incremental() {
 		u.types.crossed(u.number)
 	}
-	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
+	result, answer := verdictAccepted, reply{nonce: u.resp.Nonce}
 	if u.invalid == 0 {
-		u.types.version = u.resp.version
+		u.types.version = u.resp.Version
 	} else {
 		u.ch.client.stats.Rejected++
 		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.version, transport.MaxServerText), answer.fault)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.fault)
 		result = verdictRejected
 	}
 	last := &u.types.last
