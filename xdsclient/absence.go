@@ -3,13 +3,11 @@ package xdsclient
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/xdsname"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // absence is the last pass over a response, through what it says in place of resources. A
@@ -36,17 +34,17 @@ var (
 // applyAbsence applies the errors and the names of removed resources.
 func (u *update) applyAbsence() *absence {
 	a := &absence{update: u}
-	inBatches(u, u.resp.errors, a.applyError)
-	inBatches(u, u.resp.removed, a.applyRemoval)
-	if u.types.locators {
-		inBatches(u, u.resp.removedLocators, a.applyRemoval)
+	inBatches(u, u.resp.Errors, a.applyError)
+	inBatches(u, u.resp.Removed, a.applyRemoval)
+	if u.types.dialect.Locators() {
+		inBatches(u, u.resp.RemovedLocators, a.applyRemoval)
 	}
 	return a
 }
 
 // finish applies what the response says by omission.
 func (a *absence) finish() {
-	if a.resp.fullState && a.types.typ.FullStateInSotW && a.nameless == 0 {
+	if a.resp.FullState && a.types.typ.FullStateInSotW && a.nameless == 0 {
 		a.deleteOmitted()
 	}
 	a.answerFailing()
@@ -80,17 +78,17 @@ func (a *absence) delete(s *subscription, reason error) {
 // applyRemoval applies that the server has no resource for something. A server that says so
 // of a subscription, by its constraints, may send another variant for it in the same
 // response.
-func (a *absence) applyRemoval(n wireName) {
+func (a *absence) applyRemoval(n wire.ResourceName) {
 	sc, err := a.scopeOf(n)
 	if err != nil {
-		a.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.name), err)
+		a.refuseScope(n, fmt.Sprintf("removed_resource_names of %q", n.Name), err)
 		return
 	}
 	a.findMeant(n, &sc)
 	a.findMembers(n, &sc, membersKnown)
 	for _, s := range a.found {
 		switch {
-		case s.seen == a.number && n.scoped:
+		case s.seen == a.number && n.Scoped:
 			continue
 		case s.seen == a.number:
 			a.noteContradiction(s)
@@ -110,18 +108,18 @@ func (a *absence) applyRemoval(n wireName) {
 }
 
 // findMeant finds the subscriptions that a server means by a name and a scope.
-func (a *absence) findMeant(n wireName, sc *scope) {
+func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
 	a.found = a.found[:0]
 	add := func(s *subscription) {
 		if a.types.knows(s) && sc.covers(s) {
 			a.found = append(a.found, s)
 		}
 	}
-	for s := range a.types.named(n.name).siblings() {
+	for s := range a.types.named(n.Name).siblings() {
 		add(s)
 	}
 	if len(a.types.byOwn) > 0 {
-		for _, s := range a.types.byOwn[xdsname.Canonical(string(n.name))] {
+		for _, s := range a.types.byOwn[xdsname.Canonical(string(n.Name))] {
 			add(s)
 		}
 	}
@@ -141,8 +139,8 @@ const (
 )
 
 // findMembers adds the members of collections to what was found.
-func (a *absence) findMembers(n wireName, sc *scope, wanted membersWanted) {
-	first, name := a.types.collectionsOf(n.name)
+func (a *absence) findMembers(n wire.ResourceName, sc *scope, wanted membersWanted) {
+	first, name := a.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
 		if !a.types.knows(s) {
 			continue
@@ -163,7 +161,7 @@ func (a *absence) findMembers(n wireName, sc *scope, wanted membersWanted) {
 		}
 		m, err := (&newcomer{c, Member{name, sc.parameters}}).enter()
 		if err != nil {
-			a.blameError(fmt.Sprintf("%s %q", a.types.typ.Name, n.name), err)
+			a.blameError(fmt.Sprintf("%s %q", a.types.typ.Name, n.Name), err)
 			continue
 		}
 		a.found = append(a.found, m)
@@ -210,15 +208,15 @@ func (a *absence) logContradictions() {
 
 // applyError applies an error that the server sent in place of a resource (xRFC TP3,
 // "Protocol Behavior"; gRFC A88, "Support for Errors Provided by the xDS server").
-func (a *absence) applyError(e wireError) {
-	code, reason := e.reason()
-	sc, err := a.scopeOf(e.wireName)
+func (a *absence) applyError(e wire.ResourceError) {
+	code, reason := e.Reason()
+	sc, err := a.scopeOf(e.ResourceName)
 	if err != nil {
 		a.nameless++
-		a.refuseScope(e.wireName, fmt.Sprintf("resource_errors[%d]", e.index), err)
+		a.refuseScope(e.ResourceName, fmt.Sprintf("resource_errors[%d]", e.Index), err)
 		return
 	}
-	a.findMeant(e.wireName, &sc)
+	a.findMeant(e.ResourceName, &sc)
 	failing := len(a.failing)
 	// The error of the preferred variant is none of the others that match, which a
 	// collection with the same constraints has.
@@ -227,7 +225,7 @@ func (a *absence) applyError(e wireError) {
 		if code == codes.NotFound {
 			wanted = membersDenied
 		}
-		a.findMembers(e.wireName, &sc, wanted)
+		a.findMembers(e.ResourceName, &sc, wanted)
 	}
 	if len(a.found) == 0 && len(a.failing) == failing {
 		a.unasked++
@@ -273,7 +271,7 @@ func (a *absence) answerFailing() {
 // back, and the error be older than the latter. It reports whether that is so.
 func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if !a.types.locators || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
+	if !a.types.dialect.Locators() || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
 		return false
 	}
 	a.types.unindex(s)
@@ -291,7 +289,7 @@ func (a *absence) blameError(where string, err error) {
 
 // refuseScope notes that it is unknown which subscriptions a server means. One that names them
 // in the published form of xRFC TP2 may mean any subscription to the name.
-func (a *absence) refuseScope(n wireName, where string, err error) {
+func (a *absence) refuseScope(n wire.ResourceName, where string, err error) {
 	a.blameError(where, err)
 	if !errors.Is(err, errPublished) {
 		return
@@ -328,20 +326,4 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
 	default:
 		a.ch.fail(s, lastError{resourceFailed, fault, false}, a.delivery)
 	}
-}
-
-// reason returns the code and the text of an error. A code that gRPC does not
-// have, and OK, which is none of an error, become UNKNOWN.
-func (e *wireError) reason() (codes.Code, error) {
-	code, text := codes.Code(e.code), strings.ToValidUTF8(faults.Shorten(string(e.message[:min(len(e.message), transport.MaxServerText+1)]), transport.MaxServerText), "\uFFFD")
-	if text == "" {
-		text = "the server gives no reason"
-	}
-	if e.code <= int32(codes.OK) || e.code > int32(codes.Unauthenticated) {
-		code, text = codes.Unknown, fmt.Sprintf("code %d: %s", e.code, text)
-	}
-	if code == codes.NotFound {
-		text = "does not exist: " + text
-	}
-	return code, errors.New(text)
 }

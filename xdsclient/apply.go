@@ -16,7 +16,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	if !u.once(s, it) {
 		return
 	}
-	if known := s.known(it.value, u.ch.server); known != nil {
+	if known := s.known(it.Value, u.ch.server); known != nil {
 		p = known
 	}
 	if it.payload != nil {
@@ -49,7 +49,7 @@ func (u *update) logAmbiguity(s *subscription) {
 func (u *update) heartbeat(found []*subscription, it *item) {
 	u.unchanged++
 	for _, s := range found {
-		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.version) && s.taken.parameters.Equal(it.parameters) {
+		if u.once(s, it) && s.payload != nil && s.taken.version == string(it.Version) && s.taken.parameters.Equal(it.parameters) {
 			u.received(s, it)
 			u.ch.accept(s, s.payload, u.stampOf(s, it), u.delivery)
 			u.markUseful(s.resource)
@@ -63,11 +63,11 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 	st := u.stamp
 	st.parameters = it.parameters
 	switch {
-	case !u.types.incremental && len(it.version) == 0:
-	case s.taken.version == string(it.version):
+	case !u.types.dialect.Incremental() && len(it.Version) == 0:
+	case s.taken.version == string(it.Version):
 		st.version = s.taken.version
 	default:
-		st.version = string(it.version)
+		st.version = string(it.Version)
 	}
 	return st
 }
@@ -92,16 +92,16 @@ func (u *update) received(s *subscription, it *item) {
 	s.state = subscriptionReceived
 	switch c := s.resource.collection; {
 	case c == nil:
-		if len(it.name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.name)) {
-			u.types.setOwn(s, xdsname.Canonical(string(it.name)))
+		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
+			u.types.setOwn(s, xdsname.Canonical(string(it.Name)))
 		}
-	case it.err == nil || !c.entry.aside():
+	case it.Err == nil || !c.entry.aside():
 		u.answerCollection(c)
 	}
 }
 
 // where names the resource of a fault.
-func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.name) }
+func (u *update) where(it *item) string { return fmt.Sprintf("%s %q", u.types.typ.Name, it.Name) }
 
 // blame notes a fault of a resource.
 func (u *update) blame(it *item, where string, err error) {
@@ -115,7 +115,7 @@ func (u *update) blame(it *item, where string, err error) {
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
 	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.locators && !it.parameters.IsZero() {
+	if u.types.dialect.Locators() && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
 	u.blame(it, where, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // authority is what the client has of one xDS authority: a cache for each of its servers,
@@ -91,11 +92,11 @@ func (a *authority) partyOf(target string) *party {
 }
 
 // watch adds a watcher of a target to what a locator stands for.
-func (a *authority) watch(t *ResourceType, l locator, w *watch, target string) {
+func (a *authority) watch(t *ResourceType, l wire.Locator, w *watch, target string) {
 	if !a.variants {
-		l.constraints = dynparam.Constraints{}
+		l.Constraints = dynparam.Constraints{}
 	}
-	a.partyOf(target).watch(resourceKey{t, l.name, l.constraints.Key()}, l.constraints, w)
+	a.partyOf(target).watch(resourceKey{t, l.Name, l.Constraints.Key()}, l.Constraints, w)
 }
 
 // abandon ends all watches. The channels are about to close.

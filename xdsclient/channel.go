@@ -8,6 +8,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -46,7 +47,7 @@ type serverChannel struct {
 	wake chan struct{}
 
 	// protocol is changed between two streams only, under XDSClient.mu.
-	protocol protocol
+	protocol wire.Protocol
 
 	// What follows is guarded by XDSClient.mu.
 
@@ -104,8 +105,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 			return ts
 		}
 	}
-	ts := newTypeState(t, ch.server, ch.protocol.incremental())
-	ts.locators = knowsVariants(ch.server)
+	ts := newTypeState(t, ch.server, ch.protocol.Dialect(ch.server))
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -268,7 +268,7 @@ func (ch *serverChannel) opened() {
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.locators && s.resource.glob != nil) {
+			if s.resource.standby == 0 && !(ts.dialect.Locators() && s.resource.glob != nil) {
 				continue
 			}
 			ts.forgetWord(s)
@@ -402,7 +402,7 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	if s.resource.aside() || s.resource.cached() {
 		return
 	}
-	if ts.locators {
+	if ts.dialect.Locators() {
 		if other := ts.standIn(s, (*subscription).sent); other != nil {
 			s.state = subscriptionReceived
 			ch.accept(s, other.payload, other.taken, nil)
@@ -414,7 +414,7 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	}
 	kind, state := KindDoesNotExist, resourceMissing
 	text := "does not exist: the server did not send it within %v"
-	if ts.incremental && ts.answered || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+	if ts.dialect.Incremental() && ts.answered || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		kind, state = KindTimeout, resourceTimedOut
 		text = "the server did not send it within %v"
 	}

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
 // TP2, "Dynamic Parameters": "the client will use the dynamic parameters on the

@@ -37,7 +37,7 @@ func isCollection(name string) bool { return xdsname.IsCollection(name) }
 // all iterates the members that the server has sent. A nil collection has none.
 func (c *collection) all() iter.Seq[*subscription] {
 	if c == nil {
-		return none[*subscription]
+		return subscriptions(nil).all()
 	}
 	return c.sent.all()
 }
@@ -159,7 +159,7 @@ var errLeft = errors.New("does not exist: it is no longer in its collection")
 // collectionsOf returns the first of the subscriptions to the collection that has resources
 // of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.incremental || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if ts.collections == 0 || !ts.dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
 		return nil, ""
 	}
 	canonical = xdsname.Canonical(string(name))

@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // CollectionWatcher hears of a glob collection (xRFC TP1, "Glob"): all resources
@@ -43,7 +44,7 @@ type Member struct {
 // Only the incremental variant of the protocol has collections. With a server
 // that does not speak it, the watcher gets an *Error of KindConfiguration.
 func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name: name}, newCollectionWatch(watcher), "")
+	return c.watch(t, wire.Locator{Name: name}, newCollectionWatch(watcher), "")
 }
 
 func newCollectionWatch(to CollectionWatcher) *watch {

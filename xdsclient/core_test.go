@@ -76,11 +76,11 @@ func (k *core) request() []byte {
 	if r == nil {
 		return nil
 	}
-	message, err := k.channel.protocol.encode(r)
+	message, err := k.channel.protocol.Encode(r)
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.channel.sent(r.typeURL, fresh)
+	k.channel.sent(r.TypeURL, fresh)
 	return message
 }
 

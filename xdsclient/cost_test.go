@@ -213,6 +213,22 @@ func TestFloodLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// wrapperType is the type URL of a wrapped resource in a SotW response.
+const wrapperType = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+
+// Field numbers of the messages of envoy.service.discovery.v3.
+const (
+	wrapperVersion    = 1
+	wrapperName       = 3
+	wrapperAliases    = 4
+	wrapperParameters = 8
+	sotwResources     = 2
+	deltaResources    = 2
+	deltaTypeURL      = 4
+	deltaRemoved      = 6
+	deltaErrors       = 9
+)
+
 // appendField adds a length-delimited field to a message.
 func appendField(b []byte, number int, value string) []byte {
 	b = protowire.AppendTag(b, protowire.Number(number), protowire.BytesType)
@@ -226,7 +242,7 @@ func floodOf(t testing.TB, typ *ResourceType, wrapper string, n int) []byte {
 		inner := appendField(nil, wrapperName, fmt.Sprint("u", i))
 		inner = appendField(inner, wrapperVersion, "1")
 		a := appendField(appendField(nil, 1, wrapper), 2, string(inner))
-		message = appendField(message, int(sotwLayout.resources), string(a))
+		message = appendField(message, sotwResources, string(a))
 	}
 	return message
 }
@@ -235,13 +251,13 @@ func floodOf(t testing.TB, typ *ResourceType, wrapper string, n int) []byte {
 // removals and errors.
 func deltaFloodOf(typ *ResourceType, n int) []byte {
 	var message, aliases []byte
-	message = appendField(message, int(deltaLayout.typeURL), typ.TypeURL)
+	message = appendField(message, deltaTypeURL, typ.TypeURL)
 	for i := range n {
 		name := fmt.Sprint("u", i)
-		message = appendField(message, int(deltaLayout.resources), string(appendField(nil, wrapperName, name)))
-		message = appendField(message, int(deltaLayout.removed), name)
-		message = appendField(message, int(deltaLayout.resourceErrors), string(appendField(nil, 1, string(appendField(nil, 1, name)))))
+		message = appendField(message, deltaResources, string(appendField(nil, wrapperName, name)))
+		message = appendField(message, deltaRemoved, name)
+		message = appendField(message, deltaErrors, string(appendField(nil, 1, string(appendField(nil, 1, name)))))
 		aliases = appendField(aliases, wrapperAliases, name)
 	}
-	return appendField(message, int(deltaLayout.resources), string(appendField(aliases, wrapperName, "aliased")))
+	return appendField(message, deltaResources, string(appendField(aliases, wrapperName, "aliased")))
 }

@@ -1,9 +1,9 @@
 package xdsclient
 
 import (
-	"cmp"
 	"maps"
-	"strings"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // In the state-of-the-world protocol a server ignores requests that answer an older
@@ -35,29 +35,25 @@ const maxCrossings = 4
 const maxLeftOut = 4096
 
 // note takes notice of what a request leaves out that the last one listed.
-func (ts *typeState) note(now *targets) {
+func (ts *typeState) note(now *wire.Targets) {
 	if !ts.announced || ts.typ.FullStateInSotW {
 		return
 	}
-	leave := func(l locator) {
+	leave := func(l wire.Locator) {
 		if ts.leftOut == nil {
 			ts.leftOut = make(map[resourceKey]int)
 		}
 		if len(ts.leftOut) < maxLeftOut {
-			ts.leftOut[resourceKey{name: l.name, variant: l.constraints.Key()}] = 0
+			ts.leftOut[resourceKey{name: l.Name, variant: l.Constraints.Key()}] = 0
 		}
 	}
-	if ts.locators {
-		missing(now.locators, ts.listed.locators, locator.compare, leave)
-	} else {
-		missing(now.names, ts.listed.names, strings.Compare, func(name string) { leave(locator{name: name}) })
-	}
+	now.Missing(&ts.listed, ts.dialect, leave)
 }
 
 // rejoined reports whether a request may have left out a subscription.
 func (ts *typeState) rejoined(s *subscription) bool {
 	key := resourceKey{name: s.resource.key.name}
-	if ts.locators {
+	if ts.dialect.Locators() {
 		key.variant = s.resource.key.variant
 	}
 	_, ok := ts.leftOut[key]
@@ -107,7 +103,7 @@ func (ts *typeState) unlist() {
 // doubts reports whether a denial in the response is not to be believed of a subscription.
 func (u *update) doubts(s *subscription, sc *scope) bool {
 	ts := u.types
-	if !sc.all || !ts.locators || s.resource.collection != nil {
+	if !sc.all || !ts.dialect.Locators() || s.resource.collection != nil {
 		return false
 	}
 	switch {
@@ -152,7 +148,7 @@ func (ts *typeState) knownBefore(s *subscription) bool {
 
 // leave notes which names a request gives up, or one of several subscriptions to them.
 func (ts *typeState) leave(subs []*subscription) {
-	if !ts.locators || len(subs) == 0 {
+	if !ts.dialect.Locators() || len(subs) == 0 {
 		return
 	}
 	maps.DeleteFunc(ts.left, func(_ string, number uint64) bool { return number <= ts.read })
@@ -169,24 +165,7 @@ func (ts *typeState) leave(subs []*subscription) {
 // answers notes that the server has read the request for a subscription, and those before,
 // if what it sends cannot be for another one.
 func (ts *typeState) answers(s *subscription) {
-	if ts.locators && ts.incremental && s.pending() && !ts.knownBefore(s) {
+	if ts.dialect.Locators() && ts.dialect.Incremental() && s.pending() && !ts.knownBefore(s) {
 		ts.read = max(ts.read, s.request)
 	}
-}
-
-// missing calls f for what is in one list and not in another. Both are in order.
-func missing[T any](from, list []T, compare func(a, b T) int, f func(T)) {
-	for _, x := range list {
-		for len(from) > 0 && compare(from[0], x) < 0 {
-			from = from[1:]
-		}
-		if len(from) == 0 || compare(from[0], x) > 0 {
-			f(x)
-		}
-	}
-}
-
-// compare is the order of locators in requests.
-func (l locator) compare(other locator) int {
-	return cmp.Or(strings.Compare(l.name, other.name), strings.Compare(l.constraints.Key(), other.constraints.Key()))
 }

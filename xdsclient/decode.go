@@ -20,29 +20,29 @@ type resourceDecoder struct {
 // decode decodes a resource, unless it has a fault, and returns how many it decoded.
 func (d *resourceDecoder) decode(it *item) (decoded int) {
 	it.examined = true
-	if it.err != nil {
+	if it.Err != nil {
 		return 0
 	}
 	decoded = 1
 	defer func() {
 		if p := recover(); p != nil {
-			it.err = fmt.Errorf("the decoder panicked: %v", p)
+			it.Err = fmt.Errorf("the decoder panicked: %v", p)
 			if d.panics++; d.panics == 1 { // of many, one shows where
-				logger.Errorf("xDS %s: %v\n%s", d.types.typ.Name, it.err, debug.Stack())
+				logger.Errorf("xDS %s: %v\n%s", d.types.typ.Name, it.Err, debug.Stack())
 			}
 		}
 	}()
-	p := &payload{raw: bytes.Clone(it.value), server: d.ch.server}
-	it.decodedName, p.value, it.err = d.types.typ.Decode(
+	p := &payload{raw: bytes.Clone(it.Value), server: d.ch.server}
+	it.decodedName, p.value, it.Err = d.types.typ.Decode(
 		&anypb.Any{TypeUrl: d.types.typ.TypeURL, Value: p.raw}, DecodeOptions{Server: d.ch.server, Loads: d.ch.loads, Last: d.lastValue})
 	switch {
-	case it.err != nil:
+	case it.Err != nil:
 	case p.value == nil:
-		it.err = errors.New("the decoder made nothing of it")
-	case it.decodedName == "" && len(it.name) == 0:
-		it.err = errors.New("it has no name")
-	case it.decodedName != "" && len(it.name) > 0 && !sameName(it.decodedName, string(it.name)):
-		it.err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decodedName)
+		it.Err = errors.New("the decoder made nothing of it")
+	case it.decodedName == "" && len(it.Name) == 0:
+		it.Err = errors.New("it has no name")
+	case it.decodedName != "" && len(it.Name) > 0 && !sameName(it.decodedName, string(it.Name)):
+		it.Err = fmt.Errorf("it calls itself %q, other than its wrapper", it.decodedName)
 	default:
 		it.payload = p
 	}

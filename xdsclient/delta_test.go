@@ -95,13 +95,13 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})
 	r, fresh, _ := k.channel.nextRequest()
-	if !slices.Equal(r.subscribe.names, []string{"b"}) {
+	if !slices.Equal(r.Subscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want a subscription to b", r)
 	}
 	stop()
-	k.channel.sent(r.typeURL, fresh)
+	k.channel.sent(r.TypeURL, fresh)
 	r, _, _ = k.channel.nextRequest()
-	if r == nil || !slices.Equal(r.unsubscribe.names, []string{"b"}) {
+	if r == nil || !slices.Equal(r.Unsubscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want an unsubscription from b", r)
 	}
 	k.c.mu.Lock()
@@ -133,8 +133,8 @@ func TestDeltaAnswersEachResponse(t *testing.T) {
 		if r == nil {
 			break
 		}
-		k.channel.sent(r.typeURL, fresh)
-		got = append(got, fmt.Sprint(r.nonce, "|", r.fault, "|", r.subscribe.names, "|", r.unsubscribe.names))
+		k.channel.sent(r.TypeURL, fresh)
+		got = append(got, fmt.Sprint(r.Nonce, "|", r.Fault, "|", r.Subscribe.Names, "|", r.Unsubscribe.Names))
 	}
 	want := []string{
 		"n1||[]|[]", `n2|2 of 2 Cluster resources are invalid; Cluster "a": no; Cluster "b": neither|[]|[]`, "n3||[]|[]",

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 var (
@@ -186,7 +188,7 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				synctest.Wait()
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				if _, ok := c.refused[refusedVariant{c.config.Servers[sotwOnly].Key(), delta{}.method()}]; !ok || len(c.refused) != 1 {
+				if _, ok := c.refused[refusedVariant{c.config.Servers[sotwOnly].Key(), wire.Delta{}.Method()}]; !ok || len(c.refused) != 1 {
 					t.Errorf("the client remembers %v, want %s", c.refused, uri(sotwOnly))
 				}
 			})

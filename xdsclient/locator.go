@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // knowsVariants reports whether a server can be asked for variants of resources
@@ -16,13 +17,13 @@ func knowsVariants(server *bootstrap.Server) bool {
 // constraints choose nothing. If only some do, each watch has what the server that
 // its target follows gives: from one without the feature, whatever that has under the name.
 func (c *XDSClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, &watch{watcher: watcher}, "")
+	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, "")
 }
 
 // WatchCollectionLocator implements LocatorClient; of servers it says what
 // WatchLocator does.
 func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
-	return c.watch(t, locator{name, constraints}, newCollectionWatch(watcher), "")
+	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, newCollectionWatch(watcher), "")
 }
 
 // chosenBy returns the constraints that choose the variant.
@@ -36,7 +37,7 @@ func (r *resource) chosenBy() dynparam.Constraints {
 // adopt gives a new subscription at a server that goes by names the server's word on
 // the name, if another subscription to it has that: the server will not say it again.
 func (ts *typeState) adopt(s *subscription) {
-	if ts.locators {
+	if ts.dialect.Locators() {
 		return
 	}
 	for other := range s.next.siblings() {

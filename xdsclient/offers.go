@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
@@ -40,17 +41,17 @@ func (s *subscription) currentOffer() *offer {
 
 // compareOffers is the first pass over a response.
 func (u *update) compareOffers() {
-	if !u.types.locators {
+	if !u.types.dialect.Locators() {
 		return
 	}
-	inBatches(u, u.resp.removedLocators, u.noteRetraction)
-	inBatches(u, u.resp.errors, u.noteDenial)
-	inBatches(u, u.resp.resources, u.offerResource)
+	inBatches(u, u.resp.RemovedLocators, u.noteRetraction)
+	inBatches(u, u.resp.Errors, u.noteDenial)
+	inBatches(u, u.resp.Resources, u.offerResource)
 }
 
 // noteRetraction notes that a subscription has lost what it had, and takes whatever else
 // the response has for it.
-func (u *update) noteRetraction(n wireName) {
+func (u *update) noteRetraction(n wire.ResourceName) {
 	if sc, err := u.scopeOf(n); err == nil {
 		u.eachMeant(n, &sc, func(o *offer) { o.retracted = u.number })
 	}
@@ -58,15 +59,15 @@ func (u *update) noteRetraction(n wireName) {
 
 // noteDenial notes that the server has an error for a subscription, by its constraints. What
 // the response has for others is not for it, even if it matches.
-func (u *update) noteDenial(e wireError) {
-	if sc, err := u.scopeOf(e.wireName); err == nil && !sc.all {
-		u.eachMeant(e.wireName, &sc, func(o *offer) { o.denied = u.number })
+func (u *update) noteDenial(e wire.ResourceError) {
+	if sc, err := u.scopeOf(e.ResourceName); err == nil && !sc.all {
+		u.eachMeant(e.ResourceName, &sc, func(o *offer) { o.denied = u.number })
 	}
 }
 
 // eachMeant calls f for the subscriptions to single resources that a server means.
-func (u *update) eachMeant(n wireName, sc *scope, f func(*offer)) {
-	for s := range u.types.named(n.name).siblings() {
+func (u *update) eachMeant(n wire.ResourceName, sc *scope, f func(*offer)) {
+	for s := range u.types.named(n.Name).siblings() {
 		if s.resource.glob == nil && sc.covers(s) {
 			f(s.currentOffer())
 		}
@@ -74,17 +75,17 @@ func (u *update) eachMeant(n wireName, sc *scope, f func(*offer)) {
 }
 
 // offerResource offers a resource to the subscriptions to its name and its aliases.
-func (u *update) offerResource(r wireResource) {
-	if len(r.name) == 0 || u.published(&r) {
+func (u *update) offerResource(r wire.Resource) {
+	if len(r.Name) == 0 || u.published(&r) {
 		return
 	}
 	parameters, err := u.parameters.of(&r, u.types)
-	offered := choice.Offer{Index: r.index, Parameters: parameters, Unreadable: err != nil}
-	u.offerTo(u.types.named(r.name), offered)
-	if r.wrapper == nil {
+	offered := choice.Offer{Index: r.Index, Parameters: parameters, Unreadable: err != nil}
+	u.offerTo(u.types.named(r.Name), offered)
+	if !r.HasAliases() {
 		return
 	}
-	for alias := range r.aliases() {
+	for alias := range r.Aliases() {
 		u.offerTo(u.types.named(alias), offered)
 	}
 }
@@ -110,24 +111,24 @@ type parameterReader struct {
 // maxMemo bounds the parameters that a parameterReader remembers.
 const maxMemo = 1024
 
-func (pr *parameterReader) of(r *wireResource, ts *typeState) (dynparam.Parameters, error) {
-	if len(r.parameters) == 0 {
+func (pr *parameterReader) of(r *wire.Resource, ts *typeState) (dynparam.Parameters, error) {
+	if len(r.Parameters) == 0 {
 		return dynparam.Parameters{}, nil
 	}
-	for s := range ts.named(r.name).siblings() {
-		if string(r.parameters) == s.taken.parameters.Key() {
+	for s := range ts.named(r.Name).siblings() {
+		if string(r.Parameters) == s.taken.parameters.Key() {
 			return s.taken.parameters, nil
 		}
 	}
-	if p, ok := pr.memo[string(r.parameters)]; ok {
+	if p, ok := pr.memo[string(r.Parameters)]; ok {
 		return p, nil
 	}
-	p, err := dynwire.UnmarshalParameters(r.parameters)
+	p, err := dynwire.UnmarshalParameters(r.Parameters)
 	if err == nil && len(pr.memo) < maxMemo {
 		if pr.memo == nil {
 			pr.memo = make(map[string]dynparam.Parameters)
 		}
-		pr.memo[string(r.parameters)] = p
+		pr.memo[string(r.Parameters)] = p
 	}
 	return p, err
 }

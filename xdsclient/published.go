@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // The published Envoy API has a later form of xRFC TP2 under the same field numbers:
@@ -31,22 +32,22 @@ const (
 
 // published reports whether a resource is in the published form. It gives the resource
 // its name if it has that in field 8 only.
-func (u *update) published(r *wireResource) bool {
-	if len(r.parameters) == 0 {
+func (u *update) published(r *wire.Resource) bool {
+	if len(r.Parameters) == 0 {
 		return false
 	}
-	f, _, err := protofield.Next(r.parameters)
+	f, _, err := protofield.Next(r.Parameters)
 	if err != nil {
 		return false
 	}
-	var n wireName
-	if n.merge(f.Value) != nil || len(n.name) == 0 || !isPublishedTree(n.constraints) {
+	n, err := wire.ParseResourceName(f.Value)
+	if err != nil || len(n.Name) == 0 || !isPublishedTree(n.Constraints) {
 		return false
 	}
-	if len(r.name) == 0 && u.asked(n.name) {
-		r.name = n.name
+	if len(r.Name) == 0 && u.asked(n.Name) {
+		r.Name = n.Name
 	}
-	return bytes.Equal(r.name, n.name) || len(r.name) > 0 && sameName(string(r.name), string(n.name))
+	return bytes.Equal(r.Name, n.Name) || len(r.Name) > 0 && sameName(string(r.Name), string(n.Name))
 }
 
 // isPublishedTree reports whether the bytes can be a published DynamicParameterConstraints.

@@ -21,9 +21,9 @@ type recipients struct {
 // and the members of collections.
 func (to *recipients) find(it *item) {
 	to.reset()
-	to.addSubscriptions(to.types.named(it.name), it)
-	if it.wrapper != nil {
-		for alias := range it.aliases() {
+	to.addSubscriptions(to.types.named(it.Name), it)
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
 			to.addSubscriptions(to.types.named(alias), it)
 		}
 	}
@@ -64,7 +64,7 @@ func (to *recipients) addMembers(it *item) {
 	if it.unreadable {
 		return
 	}
-	first, name := to.types.collectionsOf(it.name)
+	first, name := to.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
 		if !to.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
@@ -94,12 +94,12 @@ func (to *recipients) enterMembers(it *item) {
 // or nil.
 func (to *recipients) knownVersion(it *item) *payload {
 	for _, s := range to.found {
-		if p := s.known(it.value, to.ch.server); p != nil {
+		if p := s.known(it.Value, to.ch.server); p != nil {
 			return p
 		}
 	}
 	for _, n := range to.entering {
-		if p := n.known(it.value, to.ch.server); p != nil {
+		if p := n.known(it.Value, to.ch.server); p != nil {
 			return p
 		}
 	}
@@ -117,7 +117,7 @@ func (u *update) asked(name []byte) bool {
 
 // outcomeFor returns what becomes of a resource for a subscription to its name.
 func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
-	if !to.types.locators || it.published {
+	if !to.types.dialect.Locators() || it.published {
 		return choice.Taken
 	}
 	c := choice.Case{
@@ -128,7 +128,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	}
 	if o := s.offer; o != nil {
 		c.Denied = o.denied == to.number
-		complete := to.resp.fullState && to.types.typ.FullStateInSotW
+		complete := to.resp.FullState && to.types.typ.FullStateInSotW
 		stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
 		if s.payload != nil && !complete && stands && o.retracted != to.number {
 			c.Holds, c.Held = true, s.taken.parameters
@@ -149,9 +149,9 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 
 // causeBeside finds out why a resource may be in the response for others than a subscription.
 func (to *recipients) causeBeside(s *subscription, it *item) choice.Cause {
-	found := max(to.causeAmong(to.types.named(it.name), s, it), to.causeInCollections(it))
-	if it.wrapper != nil {
-		for alias := range it.aliases() {
+	found := max(to.causeAmong(to.types.named(it.Name), s, it), to.causeInCollections(it))
+	if it.HasAliases() {
+		for alias := range it.Aliases() {
 			found = max(found, to.causeAmong(to.types.named(alias), s, it))
 		}
 	}
@@ -162,7 +162,7 @@ func (to *recipients) causeBeside(s *subscription, it *item) choice.Cause {
 func (to *recipients) causeAmong(first, s *subscription, it *item) choice.Cause {
 	found := choice.NoCause
 	for other := range first.siblings() {
-		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.index && to.types.knows(other) {
+		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && to.types.knows(other) {
 			found = max(found, to.causeFor(other, other, it))
 		}
 	}
@@ -172,7 +172,7 @@ func (to *recipients) causeAmong(first, s *subscription, it *item) choice.Cause 
 // causeInCollections finds out about the collections that have a resource.
 func (to *recipients) causeInCollections(it *item) choice.Cause {
 	found := choice.NoCause
-	first, name := to.types.collectionsOf(it.name)
+	first, name := to.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
 		if !to.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
@@ -193,7 +193,7 @@ func (to *recipients) causeFor(other, asked *subscription, it *item) choice.Caus
 	switch {
 	case asked.pending() && other.payload != nil:
 		return choice.Answer
-	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.value, to.ch.server) == nil:
+	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.Value, to.ch.server) == nil:
 		return choice.News
 	default:
 		return choice.NoCause

@@ -1,11 +1,11 @@
 package xdsclient
 
 import (
-	"hash/maphash"
 	"time"
 
 	"google.golang.org/grpc/backoff"
 
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -68,46 +68,39 @@ type tally struct {
 	ambiguous int
 }
 
-// size is the size of a response in bytes, without the nonce.
-func (r *response) size() int { return len(r.beforeNonce) + len(r.afterNonce) }
-
 // resembles reports whether the response may be a repetition of the last one.
-func (l *lastResponse) resembles(r *response) bool {
-	return l.size == r.size() && l.version == r.version
+func (l *lastResponse) resembles(r *wire.Response) bool {
+	return l.size == r.Size() && l.version == r.Version
 }
 
 // repeats reports whether the response is a repetition that needs no work. That hashes
 // of two different responses of one size are equal is left to chance, which is 2⁻⁶⁴:
 // the seed is the client's secret.
-func (l *lastResponse) repeats(r *response) bool {
-	return l.settled && r.hash != 0 && r.hash == l.hash
+func (l *lastResponse) repeats(hash uint64) bool {
+	return l.settled && hash != 0 && hash == l.hash
 }
 
-// identify hashes a response that resembles the last one for its type.
-func (ch *serverChannel) identify(r *response) {
+// identify returns the hash of a response that resembles the last one for its type, or 0.
+func (ch *serverChannel) identify(r *wire.Response) uint64 {
 	ch.client.mu.Lock()
-	ts := ch.typeStateOf(r.typeURL)
+	ts := ch.typeStateOf(r.TypeURL)
 	similar := ts != nil && ts.last.resembles(r)
 	ch.client.mu.Unlock()
 	if !similar {
-		return
+		return 0
 	}
-	var h maphash.Hash
-	h.SetSeed(ch.client.seed)
-	h.Write(r.beforeNonce)
-	h.Write(r.afterNonce)
-	r.hash = h.Sum64()
+	return r.Hash(ch.client.seed)
 }
 
 // disturb notes that something has changed that the work on a response goes by.
 func (ts *typeState) disturb() { ts.last.settled = false }
 
 // repeated counts and answers a response if it is a repetition, and reports whether it is.
-func (ch *serverChannel) repeated(r *response) (result verdict, ok bool) {
-	if r.hash == 0 {
+func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (result verdict, ok bool) {
+	if hash == 0 {
 		return verdictNone, false
 	}
-	t, metered, result := ch.answerAgain(r)
+	t, metered, result := ch.answerAgain(r, hash)
 	if result == verdictNone {
 		return verdictNone, false
 	}
@@ -117,11 +110,11 @@ func (ch *serverChannel) repeated(r *response) (result verdict, ok bool) {
 
 // answerAgain counts and answers a repetition, and returns its type and what the metrics
 // count. The verdict is verdictNone if the response is none.
-func (ch *serverChannel) answerAgain(r *response) (*ResourceType, meterReading, verdict) {
+func (ch *serverChannel) answerAgain(r *wire.Response, hash uint64) (*ResourceType, meterReading, verdict) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
-	ts := ch.typeStateOf(r.typeURL)
-	if ts == nil || ch.state == linkClosed || !ts.last.repeats(r) {
+	ts := ch.typeStateOf(r.TypeURL)
+	if ts == nil || ch.state == linkClosed || !ts.last.repeats(hash) {
 		return nil, meterReading{}, verdictNone
 	}
 	last := &ts.last
@@ -138,7 +131,7 @@ func (ch *serverChannel) answerAgain(r *response) (*ResourceType, meterReading, 
 		result = verdictRejected
 	}
 	ts.relist = ts.relist || last.relist
-	if ts.replyAgain(reply{r.nonce, last.fault}) {
+	if ts.replyAgain(reply{r.Nonce, last.fault}) {
 		ch.notify()
 	}
 	return ts.typ, last.metered, result

@@ -2,15 +2,12 @@ package xdsclient
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -401,36 +398,4 @@ func TestFloodOfIgnoredResponses(t *testing.T) {
 			t.Errorf("%d responses were ignored, want %d", got, flood)
 		}
 	})
-}
-
-// All of a response counts but its nonce, wherever that is.
-func TestOnlyTheNonceMayDiffer(t *testing.T) {
-	t.Parallel()
-	field := func(number protowire.Number, value string) []byte {
-		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), value)
-	}
-	rest := func(fields ...[]byte) string {
-		r, err := sotw{}.decode(slices.Concat(fields...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := string(r.beforeNonce) + string(r.afterNonce)
-		if len(got) != r.size() {
-			t.Fatalf("the size is %d, want %d", r.size(), len(got))
-		}
-		return got
-	}
-	version, typ := field(1, "1"), field(4, "type")
-	want := string(slices.Concat(version, typ))
-	for _, got := range []string{
-		rest(version, typ), rest(field(5, "a"), version, typ), rest(version, field(5, "b"), typ),
-		rest(version, typ, field(5, strings.Repeat("c", 1000))),
-	} {
-		if got != want {
-			t.Errorf("what counts is %q, want %q", got, want)
-		}
-	}
-	if got := rest(version, typ, field(6, "a"), field(5, "n")); got == want {
-		t.Errorf("what counts is %q in spite of another field", got)
-	}
 }

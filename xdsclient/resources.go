@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
@@ -18,7 +19,7 @@ type resources struct {
 
 // item is a resource of a response on its way into the cache.
 type item struct {
-	wireResource
+	wire.Resource
 	// bare says that the resource's name is in its bytes. Their hash is made when it
 	// is needed.
 	bare bool
@@ -40,7 +41,7 @@ type item struct {
 
 // offer is the item as package choice sees it.
 func (it *item) offer() choice.Offer {
-	return choice.Offer{Index: it.index, Parameters: it.parameters, Unreadable: it.unreadable}
+	return choice.Offer{Index: it.Index, Parameters: it.parameters, Unreadable: it.unreadable}
 }
 
 // applyResources goes through the resources.
@@ -51,8 +52,8 @@ func (u *update) applyResources() {
 		recipients: recipients{update: u},
 		decoder:    resourceDecoder{ch: u.ch, types: u.types},
 	}
-	for r := range u.resp.resources {
-		rs.batch = append(rs.batch, item{wireResource: r, bare: len(r.name) == 0})
+	for r := range u.resp.Resources {
+		rs.batch = append(rs.batch, item{Resource: r, bare: len(r.Name) == 0})
 		if len(rs.batch) == batchSize {
 			rs.applyBatch()
 		}
@@ -96,16 +97,16 @@ func (rs *resources) deliverAll(items []item) (unknown []item) {
 
 // readParameters reads what tells the variant, if the server was asked for one.
 func (rs *resources) readParameters(it *item) {
-	if !rs.types.locators {
+	if !rs.types.dialect.Locators() {
 		return
 	}
-	if rs.published(&it.wireResource) {
-		it.published, it.bare, it.heartbeat, it.err = true, false, false, errPublished
+	if rs.published(&it.Resource) {
+		it.published, it.bare, it.Heartbeat, it.Err = true, false, false, errPublished
 		return
 	}
 	var err error
-	if it.parameters, err = rs.parameters.of(&it.wireResource, rs.types); err != nil {
-		it.unreadable, it.err = true, err
+	if it.parameters, err = rs.parameters.of(&it.Resource, rs.types); err != nil {
+		it.unreadable, it.Err = true, err
 	}
 }
 
@@ -114,9 +115,9 @@ func (rs *resources) readParameters(it *item) {
 func (rs *resources) deliver(it *item) bool {
 	to := &rs.recipients
 	switch {
-	case it.examined && len(it.name) == 0 && it.decodedName == "":
+	case it.examined && len(it.Name) == 0 && it.decodedName == "":
 		rs.nameless++
-		rs.blame(it, fmt.Sprintf("resources[%d]", it.index), it.err)
+		rs.blame(it, fmt.Sprintf("resources[%d]", it.Index), it.Err)
 		return true
 	case it.bare && !it.examined:
 		s := rs.recognizer.subscriptionOf(it)
@@ -125,8 +126,8 @@ func (rs *resources) deliver(it *item) bool {
 		}
 		to.findSiblings(s, it)
 	default:
-		if len(it.name) == 0 {
-			it.name = []byte(it.decodedName)
+		if len(it.Name) == 0 {
+			it.Name = []byte(it.decodedName)
 		}
 		to.find(it)
 	}
@@ -135,9 +136,9 @@ func (rs *resources) deliver(it *item) bool {
 		return rs.drop(it, to.outranked)
 	case it.examined:
 		rs.deliverTo(to, it, it.payload)
-	case it.heartbeat:
+	case it.Heartbeat:
 		rs.heartbeat(to.found, it)
-	case it.err != nil: // in its turn, so that faults are listed in order
+	case it.Err != nil: // in its turn, so that faults are listed in order
 		return false
 	default:
 		known := to.knownVersion(it)
@@ -155,11 +156,11 @@ func (rs *resources) deliverTo(to *recipients, it *item, p *payload) {
 	to.enterMembers(it)
 	for _, s := range to.found {
 		switch {
-		case it.err == nil:
+		case it.Err == nil:
 			rs.accept(s, it, p)
 		case rs.once(s, it):
 			rs.received(s, it)
-			rs.reject(s, it, it.err)
+			rs.reject(s, it, it.Err)
 		}
 	}
 }
@@ -173,13 +174,13 @@ func (rs *resources) drop(it *item, outranked bool) bool {
 		rs.unchanged++
 	case it.unreadable && it.examined:
 		rs.nameless++
-		rs.blame(it, rs.where(it), it.err)
-	case it.unreadable && rs.asked(it.name):
+		rs.blame(it, rs.where(it), it.Err)
+	case it.unreadable && rs.asked(it.Name):
 		return false
 	case outranked:
 		rs.passed++
 	default:
-		if rs.unasked++; rs.types.locators && rs.asked(it.name) {
+		if rs.unasked++; rs.types.dialect.Locators() && rs.asked(it.Name) {
 			rs.unmatched++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -16,7 +17,7 @@ import (
 func (ch *serverChannel) stream(ctx context.Context, cc *grpc.ClientConn) (verdict, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s, err := cc.NewStream(ctx, transport.StreamDesc, ch.protocol.method(),
+	s, err := cc.NewStream(ctx, transport.StreamDesc, ch.protocol.Method(),
 		grpc.ForceCodecV2(transport.Codec{}), grpc.MaxCallRecvMsgSize(ch.client.options.maxMessageSize))
 	if err != nil {
 		return verdictNone, err
@@ -97,16 +98,16 @@ func (ch *serverChannel) write(ctx context.Context, s grpc.ClientStream) error {
 			continue
 		}
 		if first {
-			r.node, first = ch.client.config.Node, false
+			r.Node, first = ch.client.config.Node, false
 		}
-		message, err := ch.protocol.encode(r)
+		message, err := ch.protocol.Encode(r)
 		if err != nil {
-			return fmt.Errorf("cannot make a request for %s: %w", r.typeURL, err)
+			return fmt.Errorf("cannot make a request for %s: %w", r.TypeURL, err)
 		}
 		if err := s.SendMsg(message); err != nil {
 			return nil
 		}
-		ch.sent(r.typeURL, fresh)
+		ch.sent(r.TypeURL, fresh)
 	}
 }
 
@@ -132,7 +133,7 @@ func (ch *serverChannel) awaitRequest(ctx context.Context, at time.Time) bool {
 // nextRequest returns a request that is due, and the subscriptions it makes known to the
 // server; or else nil, and when the next one will be due if nothing changes until then,
 // which is zero if none will.
-func (ch *serverChannel) nextRequest() (r *request, fresh []*subscription, at time.Time) {
+func (ch *serverChannel) nextRequest() (r *wire.Request, fresh []*subscription, at time.Time) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	if ch.client.batches > 0 {

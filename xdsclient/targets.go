@@ -4,59 +4,32 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// locator is what a server is asked for: a resource or a collection, and which
-// variant of it (xRFC TP2).
-type locator struct {
-	name        string
-	constraints dynparam.Constraints
-}
-
-// targets are what a request asks for, or takes back, in order. names has each name
-// once. locators is nil if the server is not asked for variants.
-type targets struct {
-	names    []string
-	locators []locator
-}
-
 // targetsOf returns what subscriptions are to. They are in order.
-func (ts *typeState) targetsOf(subs []*subscription) (t targets) {
+func (ts *typeState) targetsOf(subs []*subscription) (t wire.Targets) {
 	for _, s := range subs {
-		if n := len(t.names); n == 0 || t.names[n-1] != s.resource.key.name {
-			t.names = append(t.names, s.resource.key.name)
-		}
-		if ts.locators {
-			t.locators = append(t.locators, s.resource.locator())
-		}
+		t.Add(s.resource.locator(), ts.dialect)
 	}
 	return t
 }
 
-func (r *resource) locator() locator { return locator{r.key.name, r.constraints} }
-
-func (t *targets) equal(other *targets) bool {
-	return slices.Equal(t.names, other.names) && slices.EqualFunc(t.locators, other.locators, locator.equal)
-}
-
-func (l locator) equal(other locator) bool {
-	return l.name == other.name && l.constraints.Equal(other.constraints)
+func (r *resource) locator() wire.Locator {
+	return wire.Locator{Name: r.key.name, Constraints: r.constraints}
 }
 
 // listAll brings what is listed up to date. It returns the subscriptions that the
 // server does not know of, and whether there is any news for it.
 func (ts *typeState) listAll() (fresh []*subscription, news bool) {
 	fresh, _ = ts.settle()
-	var now targets
-	if ts.locators {
+	var now wire.Targets
+	if ts.dialect.Locators() {
 		now = ts.targetsOf(slices.DeleteFunc(ts.servedInOrder(), ts.askAgain))
 	} else {
-		now.names = ts.servedNames()
+		now.Names = ts.servedNames()
 	}
-	news = !ts.announced || len(fresh) > 0 || !now.equal(&ts.listed)
+	news = !ts.announced || len(fresh) > 0 || !now.Equal(&ts.listed)
 	ts.note(&now)
 	ts.listed = now
 	return fresh, news
@@ -115,29 +88,29 @@ func (ts *typeState) servedNames() []string {
 // first one of a stream that is all there is, with the versions of what is
 // cached. It returns the subscriptions that the server does not know of, and
 // whether there is any news for it.
-func (ts *typeState) listChanges(r *request) (fresh []*subscription, news bool) {
+func (ts *typeState) listChanges(r *wire.Request) (fresh []*subscription, news bool) {
 	first := !ts.announced
 	fresh, left := ts.settle()
-	ts.listed = targets{}
+	ts.listed = wire.Targets{}
 	if first {
-		r.subscribe = ts.everything()
-		r.cached = ts.cached()
+		r.Subscribe = ts.everything()
+		r.Cached = ts.cached()
 		return fresh, true
 	}
-	r.subscribe, r.unsubscribe = ts.targetsOf(fresh), ts.targetsOf(left)
+	r.Subscribe, r.Unsubscribe = ts.targetsOf(fresh), ts.targetsOf(left)
 	// A server that goes by names does not know that there is more than one
 	// subscription to a name, and need not know that one of them has ended.
-	r.unsubscribe.names = slices.DeleteFunc(r.unsubscribe.names, func(name string) bool { return ts.subs[name] != nil })
-	news = len(fresh) > 0 || len(r.unsubscribe.names) > 0 || len(r.unsubscribe.locators) > 0
+	r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool { return ts.subs[name] != nil })
+	news = len(fresh) > 0 || len(r.Unsubscribe.Names) > 0 || len(r.Unsubscribe.Locators) > 0
 	return fresh, news
 }
 
 // everything is all there is to subscribe to.
-func (ts *typeState) everything() targets {
-	if ts.locators {
+func (ts *typeState) everything() wire.Targets {
+	if ts.dialect.Locators() {
 		return ts.targetsOf(ts.servedInOrder())
 	}
-	return targets{names: slices.Sorted(maps.Keys(ts.subs))}
+	return wire.Targets{Names: slices.Sorted(maps.Keys(ts.subs))}
 }
 
 // cached returns the versions of what the client has from this server, and uses,
@@ -187,27 +160,4 @@ func (s *subscription) cachedVersion(versions map[string]string, name string) {
 		version = ""
 	}
 	versions[name] = version
-}
-
-// appendLocators adds locators, as occurrences of a field, to a message in
-// serialized form. They are not made messages first, as a request of the SotW variant
-// repeats all of them.
-func appendLocators(b []byte, field protowire.Number, locators []locator) []byte {
-	const name, constraints = 1, 2 // fields of ResourceLocator
-	for _, l := range locators {
-		key := l.constraints.Key() // the constraints in serialized form
-		size := protowire.SizeTag(name) + protowire.SizeBytes(len(l.name))
-		if key != "" {
-			size += protowire.SizeTag(constraints) + protowire.SizeBytes(len(key))
-		}
-		b = protowire.AppendTag(b, field, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(size))
-		b = protowire.AppendTag(b, name, protowire.BytesType)
-		b = protowire.AppendString(b, l.name)
-		if key != "" {
-			b = protowire.AppendTag(b, constraints, protowire.BytesType)
-			b = protowire.AppendString(b, key)
-		}
-	}
-	return b
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
@@ -24,10 +25,8 @@ const maxBacklog = 4 << 20
 type typeState struct {
 	typ    *ResourceType
 	server *bootstrap.Server
-	// incremental is that of the variant in use.
-	incremental bool
-	// locators says that the server is asked for variants of resources (xRFC TP2).
-	locators bool
+	// dialect is how the server is spoken to.
+	dialect wire.Dialect
 	// version is the last that was accepted in whole. It outlives the stream.
 	version string
 	subs    subscriptions
@@ -42,7 +41,7 @@ type typeState struct {
 	collections int
 	// listed is what the last request listed, or will list. It is replaced, not
 	// changed. An incremental variant does not need it.
-	listed targets
+	listed wire.Targets
 	// touched are the subscriptions whose first watch began, or whose last one
 	// stopped, since the last request. It has no meaning before the first one.
 	touched map[*subscription]struct{}
@@ -83,16 +82,16 @@ type typeState struct {
 	probe bool
 }
 
-func newTypeState(t *ResourceType, server *bootstrap.Server, incremental bool) *typeState {
+func newTypeState(t *ResourceType, server *bootstrap.Server, dialect wire.Dialect) *typeState {
 	return &typeState{
-		typ:         t,
-		server:      server,
-		incremental: incremental,
-		subs:        make(subscriptions),
-		byHash:      make(map[uint64]*subscription),
-		own:         make(map[*subscription]string),
-		byOwn:       make(map[string][]*subscription),
-		touched:     make(map[*subscription]struct{}),
+		typ:     t,
+		server:  server,
+		dialect: dialect,
+		subs:    make(subscriptions),
+		byHash:  make(map[uint64]*subscription),
+		own:     make(map[*subscription]string),
+		byOwn:   make(map[string][]*subscription),
+		touched: make(map[*subscription]struct{}),
 	}
 }
 
@@ -200,7 +199,7 @@ func (ts *typeState) setOwn(s *subscription, own string) {
 // subscription wants. What an incremental server says before that may be older
 // than the subscription, and will be said again.
 func (ts *typeState) knows(s *subscription) bool {
-	return !ts.incremental || s.state != subscriptionUnsent
+	return !ts.dialect.Incremental() || s.state != subscriptionUnsent
 }
 
 // named returns the first of the subscriptions to what a server calls name, to
@@ -248,7 +247,7 @@ func (ts *typeState) reply(r reply) bool {
 // answered.
 func (ts *typeState) enqueueReply(r reply) bool {
 	ts.nonce = r.nonce
-	if !ts.incremental {
+	if !ts.dialect.Incremental() {
 		ts.replies, ts.backlog = ts.replies[:0], 0
 	}
 	waiting := len(ts.replies)
@@ -258,13 +257,13 @@ func (ts *typeState) enqueueReply(r reply) bool {
 }
 
 // takeReply has a request answer the response that waits longest for it.
-func (ts *typeState) takeReply(r *request) {
+func (ts *typeState) takeReply(r *wire.Request) {
 	if len(ts.replies) == 0 {
 		ts.replies = nil
 		return
 	}
 	first := ts.replies[0]
-	r.nonce, r.fault = first.nonce, first.fault
+	r.Nonce, r.Fault = first.nonce, first.fault
 	ts.replies[0] = reply{}
 	ts.replies = ts.replies[1:]
 	ts.backlog -= len(first.nonce) + len(first.fault) + 64
@@ -281,40 +280,40 @@ func (ts *typeState) takeReply(r *request) {
 // In an incremental variant a request either answers a response or has changes of the
 // subscriptions. A server may take no notice of a request whose nonce is not that of its
 // last response, and the changes in it would be lost; without a nonce it cannot be stale.
-func (ts *typeState) next(held bool) (r *request, fresh []*subscription) {
+func (ts *typeState) next(held bool) (r *wire.Request, fresh []*subscription) {
 	due, _ := ts.replyDue()
-	if ts.incremental && ts.announced && due {
-		r = &request{typeURL: ts.typ.TypeURL}
+	if ts.dialect.Incremental() && ts.announced && due {
+		r = &wire.Request{TypeURL: ts.typ.TypeURL}
 		ts.takeReply(r)
 		return r, nil
 	}
-	early := ts.relist && ts.announced && !ts.incremental
+	early := ts.relist && ts.announced && !ts.dialect.Incremental()
 	changed := (!ts.announced || len(ts.touched) > 0) && !held && !early
 	due = due || len(ts.replies) > 0 && early && len(ts.touched) > 0 && !held
 	if !changed && (!due || !ts.announced) {
 		return nil, nil
 	}
-	r = &request{typeURL: ts.typ.TypeURL}
+	r = &wire.Request{TypeURL: ts.typ.TypeURL}
 	ts.requests++
 	news := false
 	switch {
-	case changed && ts.incremental:
+	case changed && ts.dialect.Incremental():
 		fresh, news = ts.listChanges(r)
 	case changed:
 		fresh, news = ts.listAll()
 	}
-	if !news && (!due || ts.incremental) {
+	if !news && (!due || ts.dialect.Incremental()) {
 		return nil, nil
 	}
-	if !ts.announced && len(ts.listed.names) == 0 && len(r.subscribe.names) == 0 {
+	if !ts.announced && ts.listed.IsEmpty() && r.Subscribe.IsEmpty() {
 		ts.replies, ts.backlog = nil, 0
 		return nil, nil
 	}
-	if !ts.incremental {
+	if !ts.dialect.Incremental() {
 		if !changed {
 			ts.unlist()
 		}
-		r.version, r.nonce, r.all = ts.version, ts.nonce, ts.listed
+		r.Version, r.Nonce, r.All = ts.version, ts.nonce, ts.listed
 		ts.takeReply(r)
 	}
 	if news {
@@ -351,7 +350,7 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 				left = append(left, s)
 			}
 			ts.drop(s)
-		case (s.state == subscriptionUnsent || ts.incremental && s.inDoubt()) && ts.served(s):
+		case (s.state == subscriptionUnsent || ts.dialect.Incremental() && s.inDoubt()) && ts.served(s):
 			fresh = append(fresh, s)
 		}
 	}
@@ -365,4 +364,6 @@ func (ts *typeState) settle() (fresh, left []*subscription) {
 }
 
 // served reports whether the variant can serve a subscription.
-func (ts *typeState) served(s *subscription) bool { return s.resource.glob == nil || ts.incremental }
+func (ts *typeState) served(s *subscription) bool {
+	return s.resource.glob == nil || ts.dialect.Incremental()
+}

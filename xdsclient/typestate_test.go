@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // subscribedTo makes a type subscribe to a resource, as a watch does.
@@ -18,7 +20,7 @@ func due(ts *typeState) (requests [][]string) {
 		if r == nil {
 			return requests
 		}
-		requests = append(requests, append([]string{r.version, r.nonce}, r.all.names...))
+		requests = append(requests, append([]string{r.Version, r.Nonce}, r.All.Names...))
 	}
 }
 
@@ -36,7 +38,7 @@ func TestAnAnswerDoesNotNameWhatTheResponseHadTooEarly(t *testing.T) {
 		{"a response with none", false, [][]string{{"1", "n1", "a", "b"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ts := newTypeState(newTestTypes().clusters, nil, false)
+			ts := newTypeState(newTestTypes().clusters, nil, wire.Dialect{})
 			subscribedTo(ts, "a")
 			if diff := cmp.Diff([][]string{{"", "", "a"}}, due(ts)); diff != "" {
 				t.Fatalf("first requests (-want +got):\n%s", diff)

@@ -15,17 +15,17 @@ type recognizer struct {
 // nil. Servers keep their order, so it looks first at what came behind the last one the last
 // time.
 func (rc *recognizer) subscriptionOf(it *item) *subscription {
-	if it.err != nil {
+	if it.Err != nil {
 		return nil
 	}
 	if rc.last != nil {
-		if s := rc.last.after; s != nil && s.hash != 0 && s.known(it.value, rc.ch.server) != nil {
+		if s := rc.last.after; s != nil && s.hash != 0 && s.known(it.Value, rc.ch.server) != nil {
 			it.hash, rc.last = s.hash, s
 			return s
 		}
 	}
-	it.hash = maphash.Bytes(rc.ch.client.seed, it.value)
-	s := rc.types.find(it.value, it.hash)
+	it.hash = maphash.Bytes(rc.ch.client.seed, it.Value)
+	s := rc.types.find(it.Value, it.hash)
 	if s == nil {
 		s = rc.findInOtherLevels(it)
 	}
@@ -51,7 +51,7 @@ func (rc *recognizer) findInOtherLevels(it *item) *subscription {
 				continue
 			}
 			s := rc.types.subs.get(ts.byHash[it.hash].resource.key)
-			if s != nil && s.known(it.value, rc.ch.server) != nil {
+			if s != nil && s.known(it.Value, rc.ch.server) != nil {
 				rc.types.index(s, it.hash)
 				return s
 			}

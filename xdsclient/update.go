@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -43,15 +44,15 @@ var errDeaf = errors.New("the server does not read the answers to its responses"
 // the next response is read, or nil. An error means that the server does not
 // speak the protocol. The message is not kept.
 func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
-	resp, err := ch.protocol.decode(message)
+	resp, err := ch.protocol.Decode(message)
 	if err != nil {
 		return verdictNone, nil, err
 	}
-	ch.identify(resp)
-	if v, ok := ch.repeated(resp); ok {
+	hash := ch.identify(resp)
+	if v, ok := ch.repeated(resp, hash); ok {
 		return v, nil, nil
 	}
-	u := ch.beginUpdate(resp)
+	u := ch.beginUpdate(resp, hash)
 	if u == nil {
 		return verdictNone, nil, nil
 	}
@@ -67,7 +68,7 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 type update struct {
 	ch       *serverChannel
 	types    *typeState
-	resp     *response
+	resp     *wire.Response
 	delivery *delivery
 	// number is that of the response among those of the channel.
 	number uint64
@@ -93,14 +94,14 @@ type update struct {
 
 // beginUpdate starts to work on a response, or returns nil if nothing is
 // subscribed to its type, so that the client cannot tell valid from invalid.
-func (ch *serverChannel) beginUpdate(resp *response) *update {
+func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ch.answered()
-	ts := ch.typeStateOf(resp.typeURL)
+	ts := ch.typeStateOf(resp.TypeURL)
 	if ts == nil {
 		ch.client.stats.Ignored++
-		if name := faults.Shorten(resp.typeURL, transport.MaxServerText); ch.ignored != name {
+		if name := faults.Shorten(resp.TypeURL, transport.MaxServerText); ch.ignored != name {
 			ch.ignored = name
 			ch.client.warningf("xDS management server %s sends responses for type %s, which nothing is subscribed to", ch.server, name)
 		}
@@ -110,8 +111,8 @@ func (ch *serverChannel) beginUpdate(resp *response) *update {
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.last = lastResponse{version: resp.version, size: resp.size(), hash: resp.hash, settled: true}
-	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.version)}
+	ts.last = lastResponse{version: resp.Version, size: resp.Size(), hash: hash, settled: true}
+	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
 // batchSize is how many resources are worked on at a time. It bounds the memory
@@ -158,16 +159,16 @@ func (u *update) finish(absent *absence) (verdict, *delivery, error) {
 	absent.logContradictions()
 	// The answer to an earlier response that had to list the same may not have been sent.
 	u.types.relist = u.types.relist || u.unasked > 0 || u.late
-	if !u.types.incremental {
+	if !u.types.dialect.Incremental() {
 		u.types.crossed(u.number)
 	}
-	result, answer := verdictAccepted, reply{nonce: u.resp.nonce}
+	result, answer := verdictAccepted, reply{nonce: u.resp.Nonce}
 	if u.invalid == 0 {
-		u.types.version = u.resp.version
+		u.types.version = u.resp.Version
 	} else {
 		u.ch.client.stats.Rejected++
 		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.version, transport.MaxServerText), answer.fault)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.fault)
 		result = verdictRejected
 	}
 	last := &u.types.last

@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
 // refusedVariant is a variant of the protocol that a server does not implement,
@@ -13,13 +14,13 @@ type refusedVariant struct{ server, method string }
 
 // protocolFor returns the best variant for a server. The caller holds
 // XDSClient.mu.
-func (c *XDSClient) protocolFor(server *bootstrap.Server) protocol {
-	for _, p := range protocols {
-		if _, refused := c.refused[refusedVariant{server.Key(), p.method()}]; !refused && p.offeredBy(server) {
+func (c *XDSClient) protocolFor(server *bootstrap.Server) wire.Protocol {
+	for _, p := range wire.Protocols {
+		if _, refused := c.refused[refusedVariant{server.Key(), p.Method()}]; !refused && p.OfferedBy(server) {
 			return p
 		}
 	}
-	return protocols[len(protocols)-1]
+	return wire.Protocols[len(wire.Protocols)-1]
 }
 
 // refused finds out whether a stream ended because the server does not implement
@@ -35,19 +36,19 @@ func (ch *serverChannel) refused(err error) bool {
 	if ch.state != linkOpen {
 		return false
 	}
-	method := ch.protocol.method()
+	method := ch.protocol.Method()
 	ch.client.refused[refusedVariant{ch.server.Key(), method}] = struct{}{}
 	next := ch.client.protocolFor(ch.server)
-	if next.method() == method {
+	if next.Method() == method {
 		return false
 	}
 	ch.client.warningf("xDS management server %s does not implement %s, which its server_features promise; using %s from now on",
-		ch.server, method, next.method())
+		ch.server, method, next.Method())
 	ch.protocol = next
 	ch.state = linkConnecting
 	ch.reset()
 	for _, ts := range ch.types {
-		ts.incremental = next.incremental()
+		ts.dialect = next.Dialect(ch.server)
 		for s := range ts.subs.all() {
 			if !ts.served(s) {
 				ch.unserved(s)

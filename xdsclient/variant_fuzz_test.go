@@ -6,12 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/dynxds/dynxds/internal/dynwire"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
-	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
 // fuzzedSubscriptions are the constraints of the subscriptions to "a"; those to a
@@ -120,7 +117,7 @@ func checkIdempotent(t *testing.T, k *core, message []byte) {
 	}
 	before, replies := stateOf(k, ts), len(ts.replies)
 	k.push(message)
-	if len(ts.replies) > replies && ts.incremental {
+	if len(ts.replies) > replies && ts.dialect.Incremental() {
 		ts.replies = ts.replies[:replies]
 	}
 	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.last.settled {
@@ -152,40 +149,3 @@ func newSilentCollection() CollectionWatcher { return silentCollection{} }
 func (silentCollection) MemberChanged(_ Member, _ any, _ error, done func()) { done() }
 func (silentCollection) CollectionChanged(_ error, done func())              { done() }
 func (silentCollection) AmbientError(_ Member, _ error, done func())         { done() }
-
-// What the twins accept is read alike.
-func FuzzLocatorFields(f *testing.F) {
-	r := &answer{TypeUrl: "x"}
-	for _, p := range []func(*answer){variantOf("a", "env=prod,v=1", "x"), gone("a", "env=prod"), gone("b"), refuses(5, "a", "")} {
-		p(r)
-	}
-	f.Add(mustMarshal(f, r))
-	f.Fuzz(func(t *testing.T, message []byte) {
-		var want discoverypb.DeltaDiscoveryResponse
-		if proto.Unmarshal(message, &want) != nil || want.GetTypeUrl() == "" {
-			return
-		}
-		got, err := delta{}.decode(message)
-		if err != nil {
-			t.Fatalf("proto.Unmarshal accepts what decode does not: %v", err)
-		}
-		for r := range got.resources {
-			p, err := dynwire.UnmarshalParameters(r.parameters)
-			wanted, wantErr := dynparam.NewParameters(want.GetResources()[r.index].GetDynamicParameters())
-			if (err == nil) != (wantErr == nil) || err == nil && !p.Equal(wanted) {
-				t.Fatalf("resource %d has the parameters %v, %v, want %v, %v", r.index, p, err, wanted, wantErr)
-			}
-		}
-		i := 0
-		for n := range got.removedLocators {
-			w := want.GetRemovedResourceNames()[i]
-			if string(n.name) != w.GetName() || n.scoped != (w.DynamicParameterConstraints != nil) || (n.err == nil) != (w.GetName() != "") {
-				t.Fatalf("removed_resource_names[%d] is %+v, want %v", i, n, w)
-			}
-			i++
-		}
-		if i != len(want.GetRemovedResourceNames()) {
-			t.Fatalf("%d names are removed, want %d", i, len(want.GetRemovedResourceNames()))
-		}
-	})
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -96,21 +97,21 @@ func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 // is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
 // Close, Watch does nothing and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
-	return c.watch(t, locator{name: name}, &watch{watcher: watcher}, "")
+	return c.watch(t, wire.Locator{Name: name}, &watch{watcher: watcher}, "")
 }
 
 // watch starts a watch of a resource or a collection for a target, or refuses it.
-func (c *XDSClient) watch(t *ResourceType, l locator, w *watch, target string) (stop func()) {
+func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target string) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	if a, canonical, err := c.authorityFor(t, l.name, w.members != nil); err != nil {
+	if a, canonical, err := c.authorityFor(t, l.Name, w.members != nil); err != nil {
 		w.tellChange(nil, c.refusal(t, l, err), nil)
 		c.dispatcher.enqueue(w)
 	} else {
-		a.watch(t, locator{canonical, l.constraints}, w, target)
+		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w, target)
 	}
 	return func() { c.stop(w) }
 }
@@ -155,13 +156,13 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 }
 
 // refusal is what the watcher of a watch that cannot be served gets.
-func (c *XDSClient) refusal(t *ResourceType, l locator, reason error) *Error {
+func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Error {
 	return &Error{
 		Kind:        KindConfiguration,
 		Code:        codes.Unavailable,
 		TypeName:    t.Name,
-		Resource:    faults.Shorten(l.name, maxNameLength),
-		Constraints: l.constraints,
+		Resource:    faults.Shorten(l.Name, maxNameLength),
+		Constraints: l.Constraints,
 		NodeID:      c.config.Node.GetId(),
 		Err:         reason,
 	}
