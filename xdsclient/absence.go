@@ -180,7 +180,7 @@ func (a *absence) removeMember(m *subscription, state resourceState, fault *Erro
 
 // emptyCollection notes that a collection has no members.
 func (a *absence) emptyCollection(c *collection) {
-	for m := range c.all() {
+	for m := range c.sent.all() {
 		a.removeMember(m, resourceMissing, a.fault(KindDoesNotExist, m.resource, errLeft))
 	}
 	a.answerCollection(c)

@@ -339,7 +339,7 @@ func (ch *serverChannel) ended(err error) (lost bool) {
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
 	ch.repeat(s)
-	for m := range s.resource.glob.all() {
+	for m := range s.resource.glob.members().all() {
 		ch.repeat(m)
 	}
 	ch.follow(r)

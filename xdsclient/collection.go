@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
@@ -34,34 +33,20 @@ func newCollection(entry *resource) *collection {
 // isCollection reports whether a name in canonical form is that of a glob collection.
 func isCollection(name string) bool { return xdsname.IsCollection(name) }
 
-// all iterates the members that the server has sent. A nil collection has none.
-func (c *collection) all() iter.Seq[*subscription] {
-	if c == nil {
-		return subscriptions(nil).all()
-	}
-	return c.sent.all()
-}
-
-// entries iterates the members in the cache, by key. A nil collection has none.
-func (c *collection) entries() iter.Seq2[resourceKey, *resource] {
-	return func(yield func(resourceKey, *resource) bool) {
-		if c == nil {
-			return
-		}
-		for key, m := range c.cached {
-			if !yield(key, m) {
-				return
-			}
-		}
-	}
-}
-
-// cachedMember returns the entry of a member in the cache, or nil. A nil collection has none.
-func (c *collection) cachedMember(key resourceKey) *resource {
+// members returns the members that the server has sent. A nil collection has none.
+func (c *collection) members() subscriptions {
 	if c == nil {
 		return nil
 	}
-	return c.cached[key]
+	return c.sent
+}
+
+// entries returns the members in the cache. A nil collection has none.
+func (c *collection) entries() map[resourceKey]*resource {
+	if c == nil {
+		return nil
+	}
+	return c.cached
 }
 
 // newEntry makes the cache entry of a member, which is not in the cache yet.
@@ -148,7 +133,7 @@ func (c *collection) inherit(from *collection) {
 // keepOnly removes from the cache the members that neither the server nor another level has.
 func (c *collection) keepOnly(other *collection) {
 	for key, m := range c.entries() {
-		if other.cachedMember(key) == nil && c.sent.get(key) == nil {
+		if other.entries()[key] == nil && c.sent.get(key) == nil {
 			c.forget(m)
 		}
 	}

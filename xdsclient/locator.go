@@ -65,7 +65,7 @@ func (ts *typeState) copyWord(s, from *subscription) {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setOwn(s, ts.own[from])
-	for m := range from.resource.glob.all() {
+	for m := range from.resource.glob.members().all() {
 		ts.copyWord(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
 	}
 }

@@ -156,10 +156,10 @@ func (r *resource) endStandby(d *delivery) {
 // what is different.
 func (w *watch) retell(old, now *resource, d *delivery) {
 	for key, m := range now.glob.entries() {
-		w.retellOne(old.glob.cachedMember(key), m, d)
+		w.retellOne(old.glob.entries()[key], m, d)
 	}
 	for key, m := range old.glob.entries() {
-		if now.glob.cachedMember(key) == nil {
+		if now.glob.entries()[key] == nil {
 			w.tellChangeOf(m, now.level.channel.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}

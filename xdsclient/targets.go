@@ -134,7 +134,7 @@ func (ts *typeState) cached() map[string]string {
 			name = own
 		}
 		s.cachedVersion(versions, name)
-		for m := range s.resource.glob.all() {
+		for m := range s.resource.glob.members().all() {
 			m.cachedVersion(versions, m.resource.key.name)
 		}
 	}

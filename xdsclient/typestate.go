@@ -122,7 +122,7 @@ func (ts *typeState) forgetWord(s *subscription) {
 
 // dropMembers forgets the members of a collection.
 func (ts *typeState) dropMembers(s *subscription) {
-	for m := range s.resource.glob.all() {
+	for m := range s.resource.glob.members().all() {
 		ts.dropMember(m)
 	}
 }
