@@ -378,7 +378,7 @@ func (ch *serverChannel) expire() {
 	if !ch.expiry.running() {
 		return
 	}
-	for x, ok := ch.expiry.next(); ok; x, ok = ch.expiry.next() {
+	for x, ok := ch.expiry.nextOverdue(); ok; x, ok = ch.expiry.nextOverdue() {
 		ch.overdue(x.types, x.sub)
 	}
 	ch.expiry.arm()
@@ -403,13 +403,13 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 		return
 	}
 	if ts.dialect.Locators() {
-		if other := ts.standIn(s, (*subscription).sent); other != nil {
+		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
 			s.state = subscriptionReceived
 			ch.accept(s, other.payload, other.taken, nil)
 			return
 		}
 	}
-	if s.resource.level.borrow(s.resource) {
+	if s.resource.level.useOtherVariant(s.resource) {
 		return
 	}
 	kind, state := KindDoesNotExist, resourceMissing

@@ -5,39 +5,38 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// CollectionWatcher hears of a glob collection (xRFC TP1, "Glob"): all resources
+// CollectionWatcher receives the state of a glob collection (xRFC TP1, "Glob"): all resources
 // of one type that share a directory and their context parameters. The calls to
-// one watcher are serial, and done is that of Watcher.
+// one watcher are serial. done is as for Watcher.
 type CollectionWatcher interface {
-	// MemberChanged says what the member is now: value as the ResourceType
-	// decoded it, or, if err is not nil, that there is none to use and why. It
-	// replaces whatever was said of the member before. A member that left the
+	// MemberChanged reports the state of a member: value as the ResourceType
+	// decoded it or, if err is not nil, that there is none to use and why. It
+	// replaces what was reported of the member before. A member that left the
 	// collection has an *Error of KindDoesNotExist; it may come back.
 	MemberChanged(m Member, value any, err error, done func())
-	// CollectionChanged says how it stands with the collection as a whole. A
-	// nil err says that the server has answered: the members it had then have
-	// been told, and there may be none. Errors for members are an answer too
-	// (xRFC TP3, "Wildcard Subscriptions and Glob Collections"). Otherwise err is an *Error and says why
-	// nothing is known of the collection; what was said of members is void.
+	// CollectionChanged reports the state of the collection as a whole. A nil err says that the
+	// server has answered: the members it had then were reported before, and there may be
+	// none. Errors for members are an answer too (xRFC TP3, "Wildcard Subscriptions and Glob
+	// Collections"). Otherwise err is an *Error and says why nothing is known of the
+	// collection; what was reported of members is void.
 	CollectionChanged(err error, done func())
-	// AmbientError reports a fault that leaves what was said in use: of the
-	// member, or, if it is the zero Member, of the collection as a whole. err is
-	// an *Error.
+	// AmbientError reports a fault that leaves what was reported in use: of the
+	// member or, for the zero Member, of the collection as a whole. err is an *Error.
 	AmbientError(m Member, err error, done func())
 }
 
-// Member is what a collection has: a resource, or, of one that has variants (xRFC
+// Member is a member of a collection: a resource or, of one that has variants (xRFC
 // TP2), a variant of it. "All matching variants of the resource will be used", so
-// those of one name are members side by side.
+// variants of one name are separate members.
 type Member struct {
 	Name string
-	// Parameters tell the variant. Compare them with Equal.
+	// Parameters identify the variant. Compare them with Equal.
 	Parameters dynparam.Parameters
 }
 
-// WatchCollection implements Client. Members come and go as the server says,
-// whatever the server's features: what a collection has is its content, and that
-// a member left is no data error in the sense of gRFC A88. An error for the
+// WatchCollection implements Client. Members are added and removed as the server says,
+// whatever the server's features: the members are the content of a collection, and that
+// one left is no data error in the sense of gRFC A88. An error for the
 // collection as a whole is: it withdraws the members if the server has
 // fail_on_data_errors.
 //
@@ -54,7 +53,7 @@ func newCollectionWatch(to CollectionWatcher) *watch {
 	}
 }
 
-// wholeWatcher tells a CollectionWatcher of the collection as a whole.
+// wholeWatcher calls a CollectionWatcher for the collection as a whole.
 type wholeWatcher struct{ to CollectionWatcher }
 
 func (w wholeWatcher) ResourceChanged(_ any, err error, done func()) {
@@ -62,7 +61,7 @@ func (w wholeWatcher) ResourceChanged(_ any, err error, done func()) {
 }
 func (w wholeWatcher) AmbientError(err error, done func()) { w.to.AmbientError(Member{}, err, done) }
 
-// memberWatcher tells a CollectionWatcher of one member.
+// memberWatcher calls a CollectionWatcher for one member.
 type memberWatcher struct {
 	to     CollectionWatcher
 	member Member

@@ -14,8 +14,8 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// stamp says with which version, and when, a server said something of a
-// resource, and of which variant. Each cache entry has one, so it is small.
+// stamp is when a server sent a resource or an error, under which version, and of which
+// variant. Each cache entry has one, so it is small.
 type stamp struct {
 	version string
 	// at is in nanoseconds since 1970.
@@ -34,7 +34,7 @@ func (s stamp) time() time.Time { return time.Unix(0, s.at) }
 type CacheState int
 
 const (
-	// StateRequested: the server has said nothing yet.
+	// StateRequested: the server has not answered yet.
 	StateRequested CacheState = iota + 1
 	// StateDoesNotExist: the server deleted the resource, or did not send it in
 	// time.
@@ -43,8 +43,8 @@ const (
 	StateACKed
 	// StateNACKed: the last version the server sent is invalid.
 	StateNACKed
-	// StateReceivedError: the server sent an error instead, or that the
-	// resource does not exist (xRFC TP3).
+	// StateReceivedError: the server sent an error in place of the resource, for example that
+	// it does not exist (xRFC TP3).
 	StateReceivedError
 	// StateTimeout: the server did not send the resource in time, and that is no
 	// sign that it does not exist (resource_timer_is_transient_error).
@@ -75,7 +75,7 @@ func (s CacheState) String() string {
 // keep; the messages and bytes in it are shared with the client and must not be
 // changed.
 type Dump struct {
-	// Node is what the client tells its servers of itself.
+	// Node is what the client sends to its servers about itself.
 	Node *corev3.Node
 	// BootstrapSource names where the bootstrap came from, and
 	// BootstrapFingerprint is equal for bootstraps that say the same.
@@ -111,15 +111,15 @@ type ResourceDump struct {
 	// for each set of constraints with which a name is watched. They are those of
 	// the collection for a member.
 	Constraints dynparam.Constraints
-	// Parameters tell which variant is in use, and, of the member of a collection,
-	// which it is.
+	// Parameters are those of the variant in use or, for the member of a collection, those that
+	// identify it.
 	Parameters dynparam.Parameters
 	// Member says that the entry is the member of a collection.
 	Member bool
 	// Authority is that of the name, percent-decoded, or OldStyleAuthority.
 	Authority string
-	// Server is the URI of the server that sent the resource, or else of the one
-	// that Failure is from. It is empty as long as there is neither.
+	// Server is the URI of the server that sent the resource or, if there is none, of the one
+	// that Failure is from. It is empty if there is neither.
 	Server string
 	State  CacheState
 	// Version is that of the last response that carried the resource and in
@@ -130,7 +130,7 @@ type ResourceDump struct {
 	// is cached. A response that only repeats the one before it does not count.
 	Version     string
 	LastUpdated time.Time
-	// Failure is the last word on the resource if it is an error: why State is
+	// Failure is the last answer for the resource if it is an error: why State is
 	// neither StateRequested nor StateACKed, or why a collection cannot be
 	// requested from its server. Otherwise it is nil.
 	Failure *Failure
@@ -145,14 +145,14 @@ type ResourceDump struct {
 // they are not xdstp names (gRFC A78).
 const OldStyleAuthority = "#old"
 
-// Failure is the last word of a server on a resource, if it is an error. That a
+// Failure is the last answer of a server for a resource if it is an error. That a
 // server cannot be reached is not one: see ServerDump.Err.
 type Failure struct {
 	// Version is that of the response with the fault: the version that was
 	// rejected, or the one in which the resource was missing. It is empty if
 	// there was no response.
 	Version string
-	// Time is when the response came, or the time was up.
+	// Time is when the response came, or the resource timer expired.
 	Time time.Time
 	// Err says what is wrong. The rejected resource is not kept.
 	Err *Error
@@ -170,8 +170,8 @@ func (r *ResourceDump) Any() *anypb.Any {
 	return &anypb.Any{TypeUrl: r.TypeURL, Value: r.raw}
 }
 
-// Ignored lists what of the resource in use the program does without. It is worked
-// out by this call, and takes about as long as decoding the resource.
+// Ignored lists the parts of the resource in use that the program does not use. The call takes
+// about as long as decoding the resource.
 func (r *ResourceDump) Ignored() []Ignored {
 	if !r.Cached() || r.collection {
 		return nil
@@ -179,8 +179,8 @@ func (r *ResourceDump) Ignored() []Ignored {
 	return r.typ.ignoredIn(r.raw, r.value)
 }
 
-// Dump returns what the client holds. The client stands still while its entries
-// are listed, so that they are those of one moment; their bytes are not copied.
+// Dump returns what the client holds at one moment. The client is locked while its entries are
+// listed; their bytes are not copied.
 func (c *XDSClient) Dump() *Dump {
 	d := &Dump{
 		Node:                 c.config.Node,
@@ -229,7 +229,7 @@ func (c *XDSClient) entries() iter.Seq[*resource] {
 	}
 }
 
-// entries yields what somebody hears of, until yield returns false.
+// entries yields the entries that watches use, until yield returns false.
 func (l *level) entries(yield func(*resource) bool) bool {
 	for _, r := range l.resources {
 		if !r.heard() {
@@ -258,7 +258,7 @@ func (k authorityKey) label() string {
 // connected reports whether there is a working stream (gRFC A78, "XdsClient").
 func (ch *serverChannel) connected() bool { return ch.failure == nil && ch.state != linkNew }
 
-// cacheState returns the state for the outside.
+// cacheState returns the state as dumps and metrics report it.
 func (r *resource) cacheState() CacheState {
 	switch r.state {
 	case resourceAccepted:

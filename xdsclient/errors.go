@@ -158,13 +158,13 @@ func (e *Error) about(r *resource) *Error {
 	return &other
 }
 
-// same reports whether telling a watcher f after e would tell it nothing.
+// same reports whether f after e would be no news to a watcher.
 func (e *Error) same(f *Error) bool {
 	return e != nil && f != nil && e.Kind == f.Kind && e.Code == f.Code && e.Server == f.Server && e.Err.Error() == f.Err.Error()
 }
 
-// final reports whether the error is a server's final answer for a resource, of which
-// another server would know no better.
+// final reports whether the error is a server's final answer for a resource, for which there
+// is no reason to try another server.
 func (e *Error) final() bool {
 	return e.Kind == KindDoesNotExist || e.Kind == KindServer && e.Code == codes.PermissionDenied
 }

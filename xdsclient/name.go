@@ -31,8 +31,8 @@ func AuthorityOf(name string) (authority string, ok bool) {
 	return n.authority.name, err == nil
 }
 
-// resourceName is a resource name that is fit to be asked for. text is its canonical
-// spelling, which is the key of the cache.
+// resourceName is a valid resource name. text is its canonical spelling, which is the key of
+// the cache.
 type resourceName struct {
 	text      string
 	authority authorityKey
@@ -40,7 +40,7 @@ type resourceName struct {
 	typeName string
 }
 
-// checkType finds a new-style name of another type than the one it is used with.
+// checkType rejects a new-style name of another type than the one it is used with.
 func (n *resourceName) checkType(t *ResourceType) error {
 	if want := t.TypeURL[strings.LastIndexByte(t.TypeURL, '/')+1:]; n.authority.newStyle && n.typeName != want {
 		return fmt.Errorf("the type in the name is %s, want %q", quoteName(n.typeName), want)
@@ -48,7 +48,7 @@ func (n *resourceName) checkType(t *ResourceType) error {
 	return nil
 }
 
-// checkUse finds a collection that is used as a resource, and the other way round.
+// checkUse rejects a collection that is used as a resource, and the reverse.
 func (n *resourceName) checkUse(collection bool) error {
 	switch is := isCollection(n.text); {
 	case is && !collection:
@@ -63,14 +63,12 @@ func (n *resourceName) checkUse(collection bool) error {
 // sameName reports whether two names are the same but for their spelling.
 func sameName(a, b string) bool { return a == b || xdsname.Canonical(a) == xdsname.Canonical(b) }
 
-// parseName takes a resource name apart. It allocates nothing for an old-style
-// name and for one in canonical spelling. An error says what is wrong with the
-// name; it does not repeat the name.
+// parseName parses a resource name. It allocates nothing for an old-style name and for one in
+// canonical spelling. An error says what is wrong with the name, and does not repeat it.
 func parseName(name string) (resourceName, error) {
 	n, err := xdsname.Parse(name)
 	return resourceName{n.Text, authorityKey{n.NewStyle, n.Authority}, n.Type}, err
 }
 
-// quoteName quotes part of a name for an error, without repeating all of a long
-// one.
+// quoteName quotes part of a name for an error, and shortens a long one.
 func quoteName(text string) string { return xdsname.Quote(text) }

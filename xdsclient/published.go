@@ -13,9 +13,9 @@ import (
 // The published Envoy API has a later form of xRFC TP2 under the same field numbers:
 // parameters in ResourceLocator, and in Resource (field 8) a ResourceName with the
 // constraints that the resource is for. A server that speaks it does not understand the
-// locators of this client, and what it sends is the variant of somebody else. Read as the
-// dynamic parameters that the form of 2021-08 has in field 8, a ResourceName is one
-// parameter whose key is the name of the resource. By that the form is told apart.
+// locators of this client, and sends variants that may be for other clients. Field 8 of the
+// form of 2021-08 has dynamic parameters. Read as these, a ResourceName is one parameter
+// whose key is the name of the resource, by which the published form is recognized.
 
 // errPublished says that a server speaks the published form.
 var errPublished = errors.New("the server speaks the published form of xRFC TP2 (Resource.resource_name with constraints), " +
@@ -30,8 +30,8 @@ const (
 	publishedLast       = 4
 )
 
-// published reports whether a resource is in the published form. It gives the resource
-// its name if it has that in field 8 only.
+// published reports whether a resource is in the published form. It sets the name of a
+// resource that has one in field 8 only.
 func (u *update) published(r *wire.Resource) bool {
 	if len(r.Parameters) == 0 {
 		return false
@@ -65,8 +65,8 @@ func isPublishedTree(b []byte) bool {
 }
 
 // isPublishedConstraints reports whether the constraints by which a server names a
-// subscription are in the published form, and not in that of 2021-08. Where those have
-// KeyConstraints, these have text, or say only that the key exists (field 3).
+// subscription are in the published form, and not in that of 2021-08. Where the latter has
+// KeyConstraints, the published form has text, or says only that the key exists (field 3).
 func isPublishedConstraints(b []byte) bool {
 	if len(b) == 0 || !isPublishedTree(b) {
 		return false

@@ -109,7 +109,7 @@ func (r *resource) known(raw []byte, server *bootstrap.Server) *payload {
 		if l == r.level || l.channel == nil {
 			continue
 		}
-		if twin := l.find(r); twin != nil && twin.payload.is(raw, server) {
+		if twin := l.entryLike(r); twin != nil && twin.payload.is(raw, server) {
 			return twin.payload
 		}
 	}

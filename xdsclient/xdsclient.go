@@ -108,7 +108,7 @@ func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target stri
 		return func() {}
 	}
 	if a, canonical, err := c.authorityFor(t, l.Name, w.members != nil); err != nil {
-		w.tellChange(nil, c.refusal(t, l, err), nil)
+		w.queueRefusal(c.refusal(t, l, err))
 		c.dispatcher.enqueue(w)
 	} else {
 		a.watch(t, wire.Locator{Name: canonical, Constraints: l.Constraints}, w, target)
