@@ -24,7 +24,7 @@ func (p *party) watch(key resourceKey, constraints dynparam.Constraints, w *watc
 	r := p.level.want(key, constraints, p.cachedAbove(key))
 	r.join(w)
 	// While all servers that were tried are unreachable, what is cached changes nothing.
-	if l := p.level; !l.lost && l.channel.unreachable() && (l.last() || !r.cached()) {
+	if l := p.level; !l.lost && l.channel.link.Unreachable() && (l.last() || !r.cached()) {
 		p.review()
 	}
 }
@@ -32,7 +32,7 @@ func (p *party) watch(key resourceKey, constraints dynparam.Constraints, w *watc
 // cachedAbove returns the nearest entry above that has a version of a resource, or nil. It is
 // of use only while the server that the party follows is unreachable.
 func (p *party) cachedAbove(key resourceKey) *resource {
-	if ch := p.level.channel; ch == nil || !ch.unreachable() {
+	if ch := p.level.channel; ch == nil || !ch.link.Unreachable() {
 		return nil
 	}
 	for i := p.level.index - 1; i >= 0; i-- {
@@ -61,9 +61,9 @@ func (p *party) unwatch(w *watch) {
 // review moves the party on after its server became unreachable, or it watches something
 // that is not cached.
 func (p *party) review() {
-	for p.level.channel.unreachable() {
+	for p.level.channel.link.Unreachable() {
 		for _, above := range p.authority.levels[:p.level.index] {
-			if above.channel.healthy() {
+			if above.channel.link.Healthy() {
 				p.rise(above, nil)
 				return
 			}
