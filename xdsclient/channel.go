@@ -1,34 +1,13 @@
 package xdsclient
 
 import (
-	"context"
 	"fmt"
 	"hash/maphash"
-	"time"
 
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
-	"github.com/dynxds/dynxds/xdsclient/internal/transport"
-)
-
-// linkState says how a channel stands with its server.
-type linkState int
-
-const (
-	// linkNew: no stream was opened yet.
-	linkNew linkState = iota
-	// linkConnecting: there is no stream, and none failed since the server last
-	// answered.
-	linkConnecting
-	// linkOpen: a stream is open, and the server has not answered on it.
-	linkOpen
-	// linkAnswered: a stream is open, and the server answered on it.
-	linkAnswered
-	// linkDown: the last attempt failed without an answer.
-	linkDown
-	// linkClosed: nothing is watched from the server any more.
-	linkClosed
 )
 
 // serverChannel is the way to one management server: one ADS stream at a time, and
@@ -37,14 +16,9 @@ const (
 type serverChannel struct {
 	client *XDSClient
 	server *bootstrap.Server
-	// conn is the connection to the server, nil before the channel runs.
-	conn *transport.Conn
 	// loads counts the load that is reported to the server.
 	loads  *load.Store
-	cancel context.CancelFunc
-	// wake tells the writer that a request may be due. It has room for one, so
-	// that a wake-up is never lost.
-	wake chan struct{}
+	stream *ads.Stream
 
 	// protocol is changed between two streams only, under XDSClient.mu.
 	protocol wire.Protocol
@@ -55,10 +29,7 @@ type serverChannel struct {
 	levels map[*level]struct{}
 	// watched counts the subscriptions that are watched.
 	watched int
-	state   linkState
-	// failure is why the server counts as unreachable. It is nil again when the
-	// server answers.
-	failure error
+	link    ads.Link
 	// types are the types in the order of their first subscription, which is
 	// that of their dependencies.
 	types []*typeState
@@ -67,6 +38,8 @@ type serverChannel struct {
 	// the response caused go out together.
 	delivery *delivery
 	expiry   expiry
+	// sending is set from NextRequest until Sent.
+	sending sending
 	// responses and finds number the responses, and the searches for what
 	// something in a response is for.
 	responses, finds uint64
@@ -80,23 +53,17 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 		server:   server,
 		loads:    c.loadsFor(server),
 		protocol: c.protocolFor(server),
-		wake:     make(chan struct{}, 1),
 		levels:   make(map[*level]struct{}),
 	}
+	ch.stream = ads.NewStream(c.ctx, ch, ads.Config{
+		Node: c.config.Node, Backoff: c.options.backoff, MaxMessageSize: c.options.maxMessageSize,
+	})
 	ch.expiry.timeout = c.options.resourceTimeout
 	if server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		ch.expiry.timeout *= 2
 	}
 	ch.expiry.fire = ch.expire
 	return ch
-}
-
-// notify wakes the writer.
-func (ch *serverChannel) notify() {
-	select {
-	case ch.wake <- struct{}{}:
-	default:
-	}
 }
 
 func (ch *serverChannel) typeState(t *ResourceType) *typeState {
@@ -132,7 +99,7 @@ func (ch *serverChannel) subscribe(r *resource) {
 		ch.expect(ts, s)
 	}
 	ts.disturb()
-	ch.notify()
+	ch.stream.Notify()
 }
 
 // expect prepares for the first thing that the server says of a resource: it may
@@ -161,26 +128,14 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	if ts.touch(s); s.state == subscriptionUnsent || !ch.streaming() {
+	if ts.touch(s); s.state == subscriptionUnsent || !ch.link.Streaming() {
 		ts.drop(s)
 	}
-	if !ch.streaming() {
+	if !ch.link.Streaming() {
 		ts.forgetVersion()
 	}
-	ch.notify()
+	ch.stream.Notify()
 }
-
-// streaming reports whether a stream is open.
-func (ch *serverChannel) streaming() bool {
-	return ch.state == linkOpen || ch.state == linkAnswered
-}
-
-// healthy reports whether the server is not known to be unreachable.
-func (ch *serverChannel) healthy() bool { return ch.failure == nil }
-
-// unreachable reports whether the server cannot be reached (gRFC A57). While a
-// stream is open that has not brought an answer, that is undecided.
-func (ch *serverChannel) unreachable() bool { return ch.failure != nil && !ch.streaming() }
 
 // close ends all subscriptions, the stream and the connection. The goroutines end
 // soon after; a watch that starts before that gets a new channel.
@@ -191,147 +146,10 @@ func (ch *serverChannel) close() {
 		}
 	}
 	delete(ch.client.channels, ch.server.Key())
-	ch.state = linkClosed
+	ch.link.Close()
 	ch.expiry.stop()
 	ch.expiry.clear()
-	ch.cancel()
-}
-
-// run keeps a stream open until the context ends. It waits longer with every
-// attempt that brought nothing. The wait counts from the start of the attempt: a
-// stream that ends after a long life is replaced at once, one that ends right
-// after its first answer is not.
-func (ch *serverChannel) run(ctx context.Context) {
-	tries := transport.Retries{Config: ch.client.options.backoff}
-	defer ch.conn.Release()
-	for ctx.Err() == nil {
-		started := time.Now()
-		verdict, err := ch.attempt(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if ch.refused(err) {
-			continue
-		}
-		if ch.ended(err) {
-			ch.client.attached.serverFailed(ch.server.URI)
-		}
-		if verdict == verdictAccepted {
-			tries.Reset()
-		}
-		ch.conn.Pause(ctx, tries.Next()-time.Since(started))
-	}
-}
-
-// attempt opens a stream and stays with it until it ends. The verdict is the best
-// that a response on it got.
-func (ch *serverChannel) attempt(ctx context.Context) (verdict, error) {
-	cc, err := ch.conn.Open()
-	if err != nil {
-		return verdictNone, err
-	}
-	return ch.stream(ctx, cc)
-}
-
-// opened notes that a stream is open. Everything is subscribed to again, with the
-// last accepted versions where the cache still has them. Types that nobody watches
-// are forgotten.
-func (ch *serverChannel) opened() {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	ch.client.stats.Streams++
-	if ch.state == linkClosed {
-		return
-	}
-	ch.state = linkOpen
-	ch.forgetReplaced()
-	kept := ch.types[:0]
-	for _, ts := range ch.types {
-		if ts.begin(); len(ts.subs) > 0 {
-			kept = append(kept, ts)
-		}
-	}
-	clear(ch.types[len(kept):])
-	ch.types = kept
-	if len(kept) > 0 {
-		kept[0].probe = ch.failure != nil
-	}
-	ch.expiry.start()
-	ch.notify()
-}
-
-// forgetReplaced forgets what the server sent of resources that somebody watches who
-// follows another server. Those have that server's versions now, so this one is to send its
-// own again, and not to be told that the client has them. Nor is it told what
-// variants a collection has (xRFC TP2): it gets versions by name, and could not say
-// which variant of a name is gone.
-func (ch *serverChannel) forgetReplaced() {
-	for _, ts := range ch.types {
-		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.dialect.Locators() && s.resource.glob != nil) {
-				continue
-			}
-			ts.forgetWord(s)
-			ch.expect(ts, s)
-		}
-	}
-}
-
-// answered notes that the server answered on the stream, which ends every
-// connectivity error.
-func (ch *serverChannel) answered() {
-	if ch.state == linkClosed {
-		return
-	}
-	ch.state = linkAnswered
-	if ch.failure == nil {
-		return
-	}
-	ch.failure = nil
-	ch.client.infof("xDS management server %s answers again", ch.server)
-	for l := range ch.levels {
-		l.serverUp()
-	}
-}
-
-// reset forgets what is of a stream that ended.
-func (ch *serverChannel) reset() {
-	ch.delivery = nil
-	ch.expiry.stop()
-	ch.expiry.clear()
-	for _, ts := range ch.types {
-		ts.begin()
-	}
-}
-
-// ended notes that a stream ended, or could not be opened. It counts as a
-// connectivity error only if the server did not answer on it (gRFC A57, "Handling
-// ADS Stream Termination"). It reports whether the server became unreachable by
-// that.
-func (ch *serverChannel) ended(err error) (lost bool) {
-	ch.client.mu.Lock()
-	defer ch.client.unlock()
-	if ch.state == linkClosed {
-		return false
-	}
-	ch.reset()
-	if ch.state == linkAnswered {
-		ch.state = linkConnecting
-		ch.client.infof("xDS stream to %s ended, will be opened again: %v", ch.server, transport.Reason(err))
-		return false
-	}
-	ch.state = linkDown
-	failure := transport.Reason(err)
-	lost = ch.failure == nil
-	news := lost || ch.failure.Error() != failure.Error()
-	if news {
-		ch.failure = failure
-		ch.client.warningf("xDS management server %s is unreachable: %v", ch.server, failure)
-	}
-	for l := range ch.levels {
-		l.serverDown(news)
-	}
-	return lost
+	ch.stream.Close()
 }
 
 // reinstate makes the cache say of a resource that is about to be watched what the server
@@ -354,7 +172,7 @@ func (ch *serverChannel) follow(r *resource) {
 	if s.state != subscriptionMissing || r.cached() {
 		return
 	}
-	if s.state = subscriptionUnsent; ch.streaming() {
+	if s.state = subscriptionUnsent; ch.link.Streaming() {
 		ch.expiry.expect(ts, s)
 	}
 }

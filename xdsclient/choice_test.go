@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // TP2, "Dynamic Parameters": "the client will use the dynamic parameters on the
@@ -152,7 +153,7 @@ func TestVariantThatMatchesNobody(t *testing.T) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()
 		v := d.says(variantOf("a", "env=test", "x"), variantWith("a", "env=test", "1", badCluster("a", "x")), variantOf("never", "env=test", "x"))
-		if v != verdictAccepted {
+		if v != ads.VerdictAccepted {
 			t.Errorf("verdict %v", v)
 		}
 		e.silent()
@@ -203,7 +204,7 @@ func TestInvalidVariantHitsItsSubscriptionsOnly(t *testing.T) {
 		d.says(variantOf("a", "env=prod", "p1"), variantOf("a", "env=test", "t1"))
 		prod.cluster("p1")
 		test.cluster("t1")
-		if v := d.says(variantOf("a", "env=prod", "p2"), variantWith("a", "env=test", "2", badCluster("a", "no good"))); v != verdictRejected {
+		if v := d.says(variantOf("a", "env=prod", "p2"), variantWith("a", "env=test", "2", badCluster("a", "no good"))); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		prod.cluster("p2")
@@ -234,7 +235,7 @@ func TestDuplicateVariant(t *testing.T) {
 		test, _ := d.watch("a", "env=test")
 		d.listens()
 		v := d.says(variantOf("a", "env=prod", "1"), variantOf("a", "env=test", "t"), variantOf("a", "env=prod", "2"))
-		if v != verdictRejected {
+		if v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		test.cluster("t")
@@ -261,7 +262,7 @@ func TestUnreadableParameters(t *testing.T) {
 			last := r.Resources[len(r.Resources)-1]
 			last.ProtoReflect().SetUnknown(appendField(nil, wrapperParameters, "\xff"))
 		}
-		if v := d.says(unreadable, variantOf("a", "env=prod", "p1")); v != verdictRejected {
+		if v := d.says(unreadable, variantOf("a", "env=prod", "p1")); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		prod.cluster("p1")

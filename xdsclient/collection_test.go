@@ -12,6 +12,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 const (
@@ -441,7 +442,7 @@ func TestCollectionIsBounded(t *testing.T) {
 	k.c.options.maxMembers = 2
 	v := k.push(k.delta(types.clusters, "n1", member("a", "1", "x"), member("b", "1", "x"), member("c", "1", "x"),
 		fails(collectionDir+"d", codes.Internal, "x")))
-	if v != verdictRejected {
+	if v != ads.VerdictRejected {
 		t.Errorf("the response got verdict %v, want that it is NACKed", v)
 	}
 	k.c.mu.Lock()

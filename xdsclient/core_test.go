@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // core is a client with one channel that has no server: a test hands the
@@ -33,10 +34,9 @@ func newCoreWith(t testing.TB, opts ...testutils.BootstrapOption) *core {
 	}
 	server := c.config.Servers[0]
 	ch := newServerChannel(c, server)
-	ch.cancel = func() {}
 	c.channels[server.Key()] = ch
 	t.Cleanup(c.Close)
-	ch.opened()
+	ch.Opened()
 	return &core{t, c, ch}
 }
 
@@ -49,14 +49,14 @@ func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
 }
 
 // push hands over a response and waits until the watchers are done with it.
-func (k *core) push(message []byte) verdict {
-	v, d, err := k.channel.handle(message)
+func (k *core) push(message []byte) ads.Verdict {
+	v, d, err := k.channel.receive(message)
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	if d != nil {
 		<-d.finished
-		k.channel.delivered(d)
+		k.channel.Delivered()
 	}
 	return v
 }
@@ -72,7 +72,7 @@ func (k *core) answer() (sent int) {
 
 // request takes the next request that is due, or returns nil.
 func (k *core) request() []byte {
-	r, fresh, _ := k.channel.nextRequest()
+	r, _ := k.channel.NextRequest()
 	if r == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (k *core) request() []byte {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.channel.sent(r.TypeURL, fresh)
+	k.channel.Sent()
 	return message
 }
 
@@ -135,7 +135,7 @@ func TestPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 		t.Fatalf("the first push decoded %d resources and told of %d, want %d", types.decoded.Load(), heard.values, n)
 	}
 	for range 3 {
-		if k.push(message) != verdictAccepted {
+		if k.push(message) != ads.VerdictAccepted {
 			t.Error("an unchanged response was not ACKed")
 		}
 	}
@@ -212,7 +212,7 @@ func TestPushesInAnyOrder(t *testing.T) {
 			known[i] = contents[i]
 		}
 		before := types.decoded.Load()
-		if got := k.push(mustMarshal(t, r)); len(r.Resources) > 0 && got != verdictAccepted {
+		if got := k.push(mustMarshal(t, r)); len(r.Resources) > 0 && got != ads.VerdictAccepted {
 			t.Fatalf("push %d was not ACKed", push)
 		}
 		k.answer()
@@ -248,7 +248,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 	k.watchClusters(types, 10_000)
 	b.ReportAllocs()
 	for b.Loop() {
-		k.channel.opened()
+		k.channel.Opened()
 		k.answer()
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // heap returns the bytes that are in use.
@@ -196,7 +198,7 @@ func TestFloodLeavesNothingBehind(t *testing.T) {
 			heard := k.watchClusters(types, 1)
 			k.answer()
 			before := heap()
-			if v := k.push(message); v != verdictAccepted {
+			if v := k.push(message); v != ads.VerdictAccepted {
 				t.Errorf("the response got verdict %v", v)
 			}
 			if grown := int64(heap()) - int64(before); grown > 1<<20 {

@@ -94,13 +94,13 @@ func TestDeltaWatchStoppedWhileItsRequestIsWritten(t *testing.T) {
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
 	stop := k.c.Watch(types.clusters, "b", &counter{})
-	r, fresh, _ := k.channel.nextRequest()
+	r, _ := k.channel.NextRequest()
 	if !slices.Equal(r.Subscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want a subscription to b", r)
 	}
 	stop()
-	k.channel.sent(r.TypeURL, fresh)
-	r, _, _ = k.channel.nextRequest()
+	k.channel.Sent()
+	r, _ = k.channel.NextRequest()
 	if r == nil || !slices.Equal(r.Unsubscribe.Names, []string{"b"}) {
 		t.Fatalf("got request %+v, want an unsubscription from b", r)
 	}
@@ -129,11 +129,11 @@ func TestDeltaAnswersEachResponse(t *testing.T) {
 	stop()
 	var got []string
 	for {
-		r, fresh, _ := k.channel.nextRequest()
+		r, _ := k.channel.NextRequest()
 		if r == nil {
 			break
 		}
-		k.channel.sent(r.TypeURL, fresh)
+		k.channel.Sent()
 		got = append(got, fmt.Sprint(r.Nonce, "|", r.Fault, "|", r.Subscribe.Names, "|", r.Unsubscribe.Names))
 	}
 	want := []string{
@@ -154,7 +154,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	k.answer()
 	nonce := strings.Repeat("n", maxBacklog/4)
 	for i := range 10 {
-		_, d, err := k.channel.handle(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
+		_, d, err := k.channel.receive(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
 		switch {
 		case i < 3 && err != nil:
 			t.Fatalf("response %d: %v", i, err)
@@ -163,7 +163,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 		}
 		if d != nil {
 			<-d.finished
-			k.channel.delivered(d)
+			k.channel.Delivered()
 		}
 	}
 }

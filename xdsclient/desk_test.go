@@ -15,6 +15,7 @@ import (
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
@@ -218,7 +219,7 @@ func subscriptionName(name string, constraints []string) *discoverypb.ResourceNa
 }
 
 // says hands over a response. Names that are gone are errors in SotW.
-func (d *desk) says(parts ...func(*answer)) verdict {
+func (d *desk) says(parts ...func(*answer)) ads.Verdict {
 	d.t.Helper()
 	return d.k.push(d.response(parts...))
 }
@@ -251,7 +252,7 @@ func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {
 
 // breaks ends the stream and opens another.
 func (d *desk) breaks() {
-	d.k.channel.ended(transport.ErrNoAnswer)
-	d.k.channel.opened()
+	d.k.channel.Ended(transport.ErrNoAnswer)
+	d.k.channel.Opened()
 	d.asked = make(map[string]bool)
 }

@@ -209,7 +209,7 @@ func (c *XDSClient) list(d *Dump) {
 	}
 	d.Resources = make([]ResourceDump, 0, total)
 	for _, ch := range c.channels {
-		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.connected(), Err: ch.failure})
+		d.Servers = append(d.Servers, ServerDump{URI: ch.server.URI, Connected: ch.link.Connected(), Err: ch.link.Failure()})
 	}
 	for r := range c.entries() {
 		d.Resources = append(d.Resources, r.dump())
@@ -254,9 +254,6 @@ func (k authorityKey) label() string {
 	}
 	return k.name
 }
-
-// connected reports whether there is a working stream (gRFC A78, "XdsClient").
-func (ch *serverChannel) connected() bool { return ch.failure == nil && ch.state != linkNew }
 
 // cacheState returns the state as dumps and metrics report it.
 func (r *resource) cacheState() CacheState {

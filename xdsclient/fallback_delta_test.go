@@ -188,8 +188,8 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				synctest.Wait()
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				if _, ok := c.refused[refusedVariant{c.config.Servers[sotwOnly].Key(), wire.Delta{}.Method()}]; !ok || len(c.refused) != 1 {
-					t.Errorf("the client remembers %v, want %s", c.refused, uri(sotwOnly))
+				if _, ok := c.unimplemented[unimplemented{c.config.Servers[sotwOnly].Key(), wire.Delta{}.Method()}]; !ok || len(c.unimplemented) != 1 {
+					t.Errorf("the client remembers %v, want %s", c.unimplemented, uri(sotwOnly))
 				}
 			})
 		})

@@ -5,6 +5,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // A response is not more than its bytes while it is worked on.
@@ -41,9 +43,9 @@ func FuzzHandle(f *testing.F) {
 		before := k.c.Stats()
 		k.answer()
 		for range 2 {
-			v, d, err := k.channel.handle(message)
+			v, d, err := k.channel.receive(message)
 			if d == nil {
-				if v != verdictNone {
+				if v != ads.VerdictNone {
 					t.Fatalf("verdict %v without a delivery", v)
 				}
 				continue
@@ -52,8 +54,8 @@ func FuzzHandle(f *testing.F) {
 				t.Fatalf("a delivery beside error %v", err)
 			}
 			<-d.finished
-			k.channel.delivered(d)
-			if v == verdictNone {
+			k.channel.Delivered()
+			if v == ads.VerdictNone {
 				t.Fatal("a response was neither accepted nor rejected")
 			}
 			if sent := k.answer(); sent == 0 || sent > maxFaultText+4<<10 {

@@ -124,7 +124,7 @@ func (l *level) serverDown(news bool) {
 // serverUp notes that the server answered for the first time since it was unreachable.
 func (l *level) serverUp() {
 	for _, p := range l.authority.parties {
-		if p.level.index > l.index && !p.level.channel.healthy() {
+		if p.level.index > l.index && !p.level.channel.link.Healthy() {
 			p.moveUp(l, l.channel.delivery)
 		}
 	}
@@ -155,11 +155,11 @@ func (l *level) reportLoss() {
 func (l *level) failure() error {
 	levels := l.authority.levels
 	if len(levels) == 1 {
-		return l.channel.failure
+		return l.channel.link.Failure()
 	}
 	reasons := make([]string, len(levels))
 	for i, above := range levels {
-		reasons[i] = fmt.Sprintf("%s: %v", above.server, above.channel.failure)
+		reasons[i] = fmt.Sprintf("%s: %v", above.server, above.channel.link.Failure())
 	}
 	return errors.New(strings.Join(reasons, "; "))
 }

@@ -136,7 +136,7 @@ func (c *XDSClient) takeCensus() census {
 	n := census{changes: c.census.changes, at: c.census.changes, connected: make(map[string]bool), resources: make(map[censusKey]int64)}
 	for _, ch := range c.channels {
 		others, ok := n.connected[ch.server.URI]
-		n.connected[ch.server.URI] = ch.connected() && (others || !ok)
+		n.connected[ch.server.URI] = ch.link.Connected() && (others || !ok)
 	}
 	for r := range c.entries() {
 		n.resources[censusKey{r.level.authority.key.label(), r.stateLabel(), r.key.typ.label()}]++

@@ -24,7 +24,7 @@ func (p *party) watch(key resourceKey, constraints dynparam.Constraints, w *watc
 	r := p.level.entryToWatch(key, constraints, p.versionAbove(key))
 	r.addWatch(w)
 	// While all servers that were tried are unreachable, a cached resource changes nothing.
-	if l := p.level; !l.lost && l.channel.unreachable() && (l.last() || !r.cached()) {
+	if l := p.level; !l.lost && l.channel.link.Unreachable() && (l.last() || !r.cached()) {
 		p.reconsider()
 	}
 }
@@ -32,7 +32,7 @@ func (p *party) watch(key resourceKey, constraints dynparam.Constraints, w *watc
 // versionAbove returns the nearest entry above that has a version of a resource, if the server
 // that the party follows is unreachable, or nil.
 func (p *party) versionAbove(key resourceKey) *resource {
-	if ch := p.level.channel; ch == nil || !ch.unreachable() {
+	if ch := p.level.channel; ch == nil || !ch.link.Unreachable() {
 		return nil
 	}
 	for i := p.level.index - 1; i >= 0; i-- {
@@ -61,9 +61,9 @@ func (p *party) unwatch(w *watch) {
 // reconsider moves the party on after its server became unreachable, or it watches something
 // that is not cached.
 func (p *party) reconsider() {
-	for p.level.channel.unreachable() {
+	for p.level.channel.link.Unreachable() {
 		for _, above := range p.authority.levels[:p.level.index] {
-			if above.channel.healthy() {
+			if above.channel.link.Healthy() {
 				p.moveUp(above, nil)
 				return
 			}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // The published Envoy API has a later form of xRFC TP2, in which a Resource has its
@@ -127,7 +128,7 @@ func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
 		other.cluster("t")
-		if v := d.publishes("a"); v != verdictRejected {
+		if v := d.publishes("a"); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		prod.ambient(KindInvalid)
@@ -144,7 +145,7 @@ func TestPublishedFormOfWhatNobodyWatches(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()
-		if v := d.publishes("b"); v != verdictAccepted {
+		if v := d.publishes("b"); v != ads.VerdictAccepted {
 			t.Errorf("verdict %v, want accepted", v)
 		}
 		e.silent()
@@ -152,7 +153,7 @@ func TestPublishedFormOfWhatNobodyWatches(t *testing.T) {
 }
 
 // publishes sends a resource in the published form.
-func (d *desk) publishes(name string) verdict {
+func (d *desk) publishes(name string) ads.Verdict {
 	d.t.Helper()
 	a, err := anyOf(cluster(name, "x"))
 	if err != nil {
@@ -173,7 +174,7 @@ func TestPublishedFormOfMembers(t *testing.T) {
 		d := newCollectionDesk(t)
 		e, _ := d.collect("env=prod")
 		d.listens()
-		if v := d.publishes(collectionDir + "a"); v != verdictRejected {
+		if v := d.publishes(collectionDir + "a"); v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		e.heard("member a: invalid", "collection")
@@ -195,7 +196,7 @@ func TestPublishedFormOfErrors(t *testing.T) {
 				if !d.delta {
 					message = mustMarshal(t, &discoveryv3.DiscoveryResponse{TypeUrl: d.types.clusters.TypeURL, VersionInfo: "p", Nonce: "p", ResourceErrors: failures})
 				}
-				if v := d.k.push(message); v != verdictRejected {
+				if v := d.k.push(message); v != ads.VerdictRejected {
 					t.Errorf("verdict %v, want rejected", v)
 				}
 				if err := e.fault(KindInvalid); !strings.Contains(err.Error(), "published form of xRFC TP2") {
@@ -207,7 +208,7 @@ func TestPublishedFormOfErrors(t *testing.T) {
 				d.says(variantOf("a", "env=prod", "p"))
 				e.cluster("p")
 				delta.ResourceErrors, delta.RemovedResourceNames = nil, []*discoveryv3.ResourceName{name}
-				if v := d.k.push(mustMarshal(t, delta)); v != verdictRejected {
+				if v := d.k.push(mustMarshal(t, delta)); v != ads.VerdictRejected {
 					t.Errorf("verdict %v, want rejected", v)
 				}
 				if err := e.ambient(KindInvalid); !strings.Contains(err.Error(), "published form of xRFC TP2") {
@@ -225,7 +226,7 @@ func TestParameterCalledLikeTheResource(t *testing.T) {
 		for _, value := range []string{"prod", "3", "a b"} {
 			e, _ := d.watch("env", "env="+value)
 			d.listens()
-			if v := d.says(variantOf("env", "env="+value, value)); v != verdictAccepted {
+			if v := d.says(variantOf("env", "env="+value, value)); v != ads.VerdictAccepted {
 				t.Errorf("verdict %v of {env=%s}, want accepted", v, value)
 			}
 			e.cluster(value)

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc/backoff"
 
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -96,13 +97,13 @@ func (ch *serverChannel) identify(r *wire.Response) uint64 {
 func (ts *typeState) disturb() { ts.last.settled = false }
 
 // repeated counts and answers a response if it is a repetition, and reports whether it is.
-func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (result verdict, ok bool) {
+func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (result ads.Verdict, ok bool) {
 	if hash == 0 {
-		return verdictNone, false
+		return ads.VerdictNone, false
 	}
 	t, metered, result := ch.answerAgain(r, hash)
-	if result == verdictNone {
-		return verdictNone, false
+	if result == ads.VerdictNone {
+		return ads.VerdictNone, false
 	}
 	ch.meter(t, metered)
 	return result, true
@@ -110,12 +111,12 @@ func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (result verdict
 
 // answerAgain counts and answers a repetition, and returns its type and what the metrics
 // count. The verdict is verdictNone if the response is none.
-func (ch *serverChannel) answerAgain(r *wire.Response, hash uint64) (*ResourceType, meterReading, verdict) {
+func (ch *serverChannel) answerAgain(r *wire.Response, hash uint64) (*ResourceType, meterReading, ads.Verdict) {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
 	ts := ch.typeStateOf(r.TypeURL)
-	if ts == nil || ch.state == linkClosed || !ts.last.repeats(hash) {
-		return nil, meterReading{}, verdictNone
+	if ts == nil || ch.link.Closed() || !ts.last.repeats(hash) {
+		return nil, meterReading{}, ads.VerdictNone
 	}
 	last := &ts.last
 	stats := &ch.client.stats
@@ -125,14 +126,14 @@ func (ch *serverChannel) answerAgain(r *wire.Response, hash uint64) (*ResourceTy
 	stats.Unmatched += uint64(last.tally.unmatched)
 	stats.Ambiguous += uint64(last.tally.ambiguous)
 	stats.ServerErrors += uint64(last.tally.serverErrors)
-	result := verdictAccepted
+	result := ads.VerdictAccepted
 	if last.fault != "" {
 		stats.Rejected++
-		result = verdictRejected
+		result = ads.VerdictRejected
 	}
 	ts.relist = ts.relist || last.relist
 	if ts.replyAgain(reply{r.Nonce, last.fault}) {
-		ch.notify()
+		ch.stream.Notify()
 	}
 	return ts.typ, last.metered, result
 }

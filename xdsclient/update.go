@@ -5,13 +5,14 @@ import (
 	"iter"
 
 	"github.com/dynxds/dynxds/internal/faults"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
 // A response takes this way, from its bytes to the watchers:
 //
-//	handle          decodes the envelope, and stops at a repetition
+//	receive         decodes the envelope, and stops at a repetition
 //	offers.go       finds which variant each subscription prefers
 //	resources.go    goes through the resources in batches: reads the parameters,
 //	unchanged.go    recognizes what the client has,
@@ -24,29 +25,17 @@ import (
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).
 
-// verdict says how a response was received, from worst to best.
-type verdict int
-
-const (
-	// verdictNone: the response has nothing that was asked for.
-	verdictNone verdict = iota
-	// verdictRejected: the response was NACKed.
-	verdictRejected
-	// verdictAccepted: the response was ACKed.
-	verdictAccepted
-)
-
 // errDeaf is the reason for ending the stream of a server that sends responses and does not
 // read the answers.
 var errDeaf = errors.New("the server does not read the answers to its responses")
 
-// handle works on a response. It returns the delivery that has to finish before
+// receive works on a response. It returns the delivery that has to finish before
 // the next response is read, or nil. An error means that the server does not
 // speak the protocol. The message is not kept.
-func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
+func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error) {
 	resp, err := ch.protocol.Decode(message)
 	if err != nil {
-		return verdictNone, nil, err
+		return ads.VerdictNone, nil, err
 	}
 	hash := ch.identify(resp)
 	if v, ok := ch.repeated(resp, hash); ok {
@@ -54,7 +43,7 @@ func (ch *serverChannel) handle(message []byte) (verdict, *delivery, error) {
 	}
 	u := ch.beginUpdate(resp, hash)
 	if u == nil {
-		return verdictNone, nil, nil
+		return ads.VerdictNone, nil, nil
 	}
 	u.compareOffers()
 	u.applyResources()
@@ -145,7 +134,7 @@ func (u *update) meterResources() {
 }
 
 // finish decides between ACK and NACK, and releases the delivery.
-func (u *update) finish(absent *absence) (verdict, *delivery, error) {
+func (u *update) finish(absent *absence) (ads.Verdict, *delivery, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	absent.finish()
@@ -162,19 +151,19 @@ func (u *update) finish(absent *absence) (verdict, *delivery, error) {
 	if !u.types.dialect.Incremental() {
 		u.types.crossed(u.number)
 	}
-	result, answer := verdictAccepted, reply{nonce: u.resp.Nonce}
+	result, answer := ads.VerdictAccepted, reply{nonce: u.resp.Nonce}
 	if u.invalid == 0 {
 		u.types.version = u.resp.Version
 	} else {
 		u.ch.client.stats.Rejected++
 		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.fault)
-		result = verdictRejected
+		result = ads.VerdictRejected
 	}
 	last := &u.types.last
 	last.fault, last.relist, last.tally, last.metered = answer.fault, u.types.relist, u.tally, u.metered
 	u.delivery.release()
-	u.ch.notify()
+	u.ch.stream.Notify()
 	if !u.types.reply(answer) {
 		return result, nil, errDeaf
 	}

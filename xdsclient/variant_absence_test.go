@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // What a server says is not there it says of a subscription, by its constraints, or
@@ -87,7 +88,7 @@ func TestUnreadableConstraintsOfASubscriptionName(t *testing.T) {
 			r.RemovedResourceNames = append(r.RemovedResourceNames, faulty)
 			r.ResourceErrors = append(r.ResourceErrors, &discoverypb.ResourceError{ResourceName: faulty})
 		})
-		if v != verdictRejected {
+		if v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
 		}
 		e.cluster("p")

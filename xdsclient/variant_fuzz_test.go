@@ -9,6 +9,7 @@ import (
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // fuzzedSubscriptions are the constraints of the subscriptions to "a"; those to a
@@ -60,7 +61,7 @@ func FuzzVariants(f *testing.F) {
 		}
 		k.answer()
 		for _, message := range [][]byte{first, second, first} {
-			_, d, err := k.channel.handle(message)
+			_, d, err := k.channel.receive(message)
 			if d == nil { // nothing in it is subscribed to, or it is a repetition
 				continue
 			}
@@ -68,7 +69,7 @@ func FuzzVariants(f *testing.F) {
 				t.Fatalf("a delivery beside error %v", err)
 			}
 			<-d.finished
-			k.channel.delivered(d)
+			k.channel.Delivered()
 			checkIdempotent(t, k, message)
 			k.answer()
 			checkMatches(t, k)
@@ -83,7 +84,7 @@ func FuzzVariants(f *testing.F) {
 			if !incremental {
 				message = mustMarshal(t, inSotW(t, good))
 			}
-			if k.push(message) != verdictAccepted {
+			if k.push(message) != ads.VerdictAccepted {
 				t.Fatal("a good response was not accepted")
 			}
 			k.answer()

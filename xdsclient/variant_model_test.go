@@ -14,6 +14,7 @@ import (
 
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -273,7 +274,7 @@ func (m *model) check() {
 // talk has the server hear what the client has to say and answer, if there is
 // anything, or push is set. It reports whether something was said.
 func (m *model) talk(push bool) bool {
-	if m.d.k.channel.state == linkClosed { // the last watch has stopped: the next one opens a channel
+	if m.d.k.channel.link.Closed() { // the last watch has stopped: the next one opens a channel
 		m.reopen()
 	}
 	said := false
@@ -292,7 +293,7 @@ func (m *model) talk(push bool) bool {
 	m.r.Shuffle(len(r.Resources), func(i, j int) { r.Resources[i], r.Resources[j] = r.Resources[j], r.Resources[i] })
 	if v := m.d.says(func(into *answer) {
 		into.Resources, into.RemovedResourceNames = r.Resources, r.RemovedResourceNames
-	}); v == verdictRejected {
+	}); v == ads.VerdictRejected {
 		m.t.Error("a response was rejected")
 	}
 	return true
@@ -301,10 +302,9 @@ func (m *model) talk(push bool) bool {
 // reopen makes the desk the channel of the client again.
 func (m *model) reopen() {
 	ch := newServerChannel(m.d.k.c, m.d.k.c.config.Servers[0])
-	ch.cancel = func() {}
 	m.d.k.channel = ch
 	m.d.k.c.channels[ch.server.Key()] = ch
-	ch.opened()
+	ch.Opened()
 	m.d.asked, m.told = make(map[string]bool), make(map[string]string)
 }
 

@@ -55,7 +55,7 @@ func TestUnreachableServerFallsBackToACachedVariant(t *testing.T) {
 				four.ambient(KindUnreachable)
 
 				// The server is asked for the preferred one when it is back.
-				d.k.channel.opened()
+				d.k.channel.Opened()
 				if got := d.listens(); len(got) != 6 {
 					t.Errorf("the new stream asks for %q, want 6 subscriptions", got)
 				}
@@ -141,8 +141,8 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 
 // loses ends the stream, and has the next attempt to open one fail.
 func (d *desk) loses() {
-	d.k.channel.ended(transport.ErrNoAnswer)
-	d.k.channel.ended(errRefused)
+	d.k.channel.Ended(transport.ErrNoAnswer)
+	d.k.channel.Ended(errRefused)
 	d.asked = make(map[string]bool)
 }
 

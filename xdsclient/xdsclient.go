@@ -44,9 +44,8 @@ type XDSClient struct {
 	// types holds the types that were watched, by type URL. It grows with the
 	// program, not with what a server sends.
 	types map[string]*ResourceType
-	// refused holds the variants of the protocol that servers turned out not to
-	// implement.
-	refused map[refusedVariant]struct{}
+	// unimplemented holds the protocols that servers turned out not to implement.
+	unimplemented map[unimplemented]struct{}
 	// batches counts the calls to Batch that are under way.
 	batches int
 	stats   Stats
@@ -69,15 +68,15 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 		return nil, fmt.Errorf("xdsclient: %w", err)
 	}
 	c := &XDSClient{
-		config:      cfg,
-		options:     o,
-		seed:        maphash.MakeSeed(),
-		authorities: make(map[authorityKey]*authority),
-		channels:    make(map[string]*serverChannel),
-		conns:       transport.NewConns(o.backoff, o.dial),
-		reporters:   make(map[string]*lrs.Reporter),
-		types:       make(map[string]*ResourceType),
-		refused:     make(map[refusedVariant]struct{}),
+		config:        cfg,
+		options:       o,
+		seed:          maphash.MakeSeed(),
+		authorities:   make(map[authorityKey]*authority),
+		channels:      make(map[string]*serverChannel),
+		conns:         transport.NewConns(o.backoff, o.dial),
+		reporters:     make(map[string]*lrs.Reporter),
+		types:         make(map[string]*ResourceType),
+		unimplemented: make(map[unimplemented]struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.ignored.client = c
@@ -175,10 +174,8 @@ func (c *XDSClient) channelTo(server *bootstrap.Server) *serverChannel {
 	if !ok {
 		ch = newServerChannel(c, server)
 		c.channels[server.Key()] = ch
-		ch.conn = c.conns.Use(server)
-		ctx, cancel := context.WithCancel(c.ctx)
-		ch.cancel = cancel
-		c.running.Go(func() { ch.run(ctx) })
+		conn := c.conns.Use(server)
+		c.running.Go(func() { ch.stream.Run(conn) })
 	}
 	return ch
 }
