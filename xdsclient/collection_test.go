@@ -108,9 +108,7 @@ func member(name, version, text string) part {
 
 // xRFC TP1, "Glob": members come, change and go.
 func TestCollectionMembersComeChangeAndGo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
@@ -147,9 +145,7 @@ func TestCollectionMembersComeChangeAndGo(t *testing.T) {
 // xRFC TP1, "Glob": a server that has no member of a collection names it among the
 // removed resources.
 func TestEmptyCollection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		s.send(types.clusters, "n1", lacks(collectionName))
@@ -251,9 +247,7 @@ func TestErrorsOfCollections(t *testing.T) {
 // A resource may be watched by its name and as a member. Each hears of it in its
 // way.
 func TestResourceAndMember(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, stop := watchCollection(t, c, types.clusters, collectionName)
 		single, _ := listen(t, c, types.clusters, collectionDir+"a")
 		s := server.delta()
@@ -283,9 +277,7 @@ func TestResourceAndMember(t *testing.T) {
 
 // The server is unreachable: the collection hears of it once.
 func TestCollectionOfAnUnreachableServer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		server.delta().breakOff()
 		e.heard("collection: unreachable")
@@ -301,9 +293,7 @@ func TestCollectionOfAnUnreachableServer(t *testing.T) {
 
 // A collection that the server does not answer for.
 func TestCollectionTimer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		server.delta()
 		pass(14 * time.Second)
@@ -353,9 +343,7 @@ func TestCollectionOverSotW(t *testing.T) {
 // A member may come without a name in its wrapper, and is then found by its bytes. It
 // is not any more once its collection is not watched.
 func TestNamelessMember(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, stop := watchCollection(t, c, types.clusters, collectionName)
 		listen(t, c, types.clusters, "other")
 		s := server.delta()
@@ -379,9 +367,7 @@ func TestNamelessMember(t *testing.T) {
 
 // A name is that of a collection or that of a resource.
 func TestWatchOfTheOtherKind(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		single, _ := listen(t, c, types.clusters, collectionName)
 		if err := single.fault(KindConfiguration); !strings.Contains(err.Error(), "WatchCollection") {
 			t.Errorf("got %v, want the way out", err)
@@ -399,9 +385,7 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 // What the watcher of a collection owes holds the stream up, and stops to when the
 // watch does. After that it is not called.
 func TestCollectionWatcherOwesDone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.collectionClient()
+	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newCollectionEar(t)
 		e.keep = make(chan func(), 100)
 		stop := c.WatchCollection(types.clusters, collectionName, e)

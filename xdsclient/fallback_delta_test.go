@@ -41,16 +41,13 @@ func (s *script) peer(features []string) peer {
 func TestFallbackBetweenVariants(t *testing.T) {
 	for name, features := range variantsOfTwo {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c := f.clientWith(features)
 				a, _ := listen(t, c, types.clusters, "a")
 				high := f[0].peer(features[0])
 				high.say(types.clusters, "1", clusters(cluster("a", "1")))
 				a.cluster("1")
-				f[0].setRefuse(errRefused)
-				high.breakOff()
-				synctest.Wait()
+				f[0].lose(high)
 				f[1].untouched()
 
 				b, _ := listen(t, c, types.clusters, "b")
@@ -88,8 +85,7 @@ func TestFallbackBetweenVariants(t *testing.T) {
 // A server is told the versions that it gave, and not those that another one gave
 // under the same name.
 func TestInitialVersionsAreTheServersOwn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
@@ -97,9 +93,7 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 		high.send(types.clusters, "n1", has("a", "1", cluster("a", "high")), has("b", "1", cluster("b", "high")))
 		a.cluster("high")
 		b.cluster("high")
-		f[0].setRefuse(errRefused)
-		high.breakOff()
-		synctest.Wait()
+		f[0].lose(high)
 		n, _ := listen(t, c, types.clusters, "n")
 		all := []string{"a", "b", "n"}
 		low := f[1].delta()
@@ -129,8 +123,7 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 // A server that was unreachable, while all was cached, is told the versions that are
 // in use, except one: its answer to that ends the unreachability.
 func TestInitialVersionsAfterCoasting(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
@@ -160,8 +153,7 @@ func TestInitialVersionsAfterCoasting(t *testing.T) {
 func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 	for name, sotwOnly := range map[string]int{"the higher server": 0, "the lower server": 1} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				f[sotwOnly].sotwOnly = true
 				speaks := [][]string{speaksDelta, speaksDelta}
 				speaks[sotwOnly] = speaksSotW
@@ -172,9 +164,7 @@ func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 				high.say(types.clusters, "1", clusters(cluster("a", "high")))
 				a.cluster("high")
 
-				f[0].setRefuse(errRefused)
-				high.breakOff()
-				synctest.Wait()
+				f[0].lose(high)
 				b, _ := listen(t, c, types.clusters, "b")
 				low := f[1].peer(speaks[1])
 				low.say(types.clusters, "1", clusters(cluster("a", "low"), cluster("b", "low")))
@@ -206,8 +196,7 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 		for _, inUse := range []bool{false, true} {
 			for _, features := range [][]string{speaksSotW, speaksDelta} {
 				t.Run(fmt.Sprint(code, " ", inUse, " ", features), func(t *testing.T) {
-					bubble(t, func(t *testing.T) {
-						types, f := newTestTypes(), newFleet(t, 2)
+					overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 						c := f.clientWith([][]string{features, speaksDelta})
 						a, _ := listen(t, c, types.clusters, "a")
 						kind := KindServer

@@ -301,3 +301,12 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
 	synctest.Test(t, f)
 }
+
+// scripted runs a test in a bubble with a server and a client of it, which newClient makes.
+func scripted[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		server := newScript(t)
+		f(t, newTestTypes(), server, newClient(server))
+	})
+}

@@ -12,8 +12,7 @@ import (
 // The same bytes from another server wake no watcher and are not decoded, on the
 // way down and on the way up, whether or not the resource is wrapped.
 func TestSameBytesFromAnotherServer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
@@ -23,9 +22,7 @@ func TestSameBytesFromAnotherServer(t *testing.T) {
 		a.cluster("1")
 		b.cluster("1")
 		s.request()
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		synctest.Wait()
+		f[0].lose(s)
 		n, _ := listen(t, c, types.clusters, "n")
 		low := f[1].stream()
 		low.request()
@@ -42,9 +39,7 @@ func TestSameBytesFromAnotherServer(t *testing.T) {
 		low.send(types.clusters, "8", "n2", wrap(t, "a", cluster("a", "2")), cluster("b", "1"), cluster("n", "low"))
 		a.cluster("2")
 		low.request()
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		low.send(types.clusters, "9", "n3", cluster("a", "3"), cluster("b", "1"), cluster("n", "low"))
 		a.cluster("3")
 		high.send(types.clusters, "1", "n1", cluster("a", "3"), cluster("b", "1"))
@@ -76,17 +71,14 @@ func checkServers(t *testing.T, c *XDSClient, want map[string]string) {
 
 // What bytes mean may depend on the features of the server that sent them.
 func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client(testutils.ServerFeatures("trusted_xds_server"))
 		a, _ := listen(t, c, types.clusters, "a")
 		s := f[0].stream()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		a.cluster("1")
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		synctest.Wait()
+		f[0].lose(s)
 		listen(t, c, types.clusters, "n")
 		low := f[1].stream()
 		low.request()
@@ -101,8 +93,7 @@ func TestSameBytesFromAServerWithOtherFeatures(t *testing.T) {
 // Versions and ACKs are per server. A server that is not the one in use is asked
 // for everything again, as one that is told a version does not repeat what it is.
 func TestVersionsOnTheWayBackUp(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.client()
 		a, _ := listen(t, c, types.clusters, "a")
 		s := f[0].stream()
@@ -113,9 +104,7 @@ func TestVersionsOnTheWayBackUp(t *testing.T) {
 		s.breakOff()
 		s = f[0].stream() // in use: the version is kept
 		check(t, s.request(), want{typ: types.clusters, names: []string{"a"}, version: "v7", node: true})
-		f[0].setRefuse(errRefused)
-		s.breakOff()
-		synctest.Wait()
+		f[0].lose(s)
 		b, _ := listen(t, c, types.clusters, "b")
 		low := f[1].stream()
 		check(t, low.request(), want{typ: types.clusters, names: []string{"a", "b"}, node: true})
@@ -137,14 +126,11 @@ func TestVersionsOnTheWayBackUp(t *testing.T) {
 // fallback that is the server in use, and a timer that ran out elsewhere says
 // nothing until its server takes over.
 func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, b, _ := fallenBack(t, f, types)
 		n, _ := listen(t, c, types.clusters, "n")
 		pass(10 * time.Second)
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		began := time.Now()
 		if err := n.fault(KindDoesNotExist); err.Server != uri(1) {
 			t.Errorf("got %v, want it from the server in use", err)
@@ -179,17 +165,14 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 // A timer that ran out at a server that was not in use starts again when it takes
 // over.
 func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, b, low := fallenBack(t, f, types)
 		// While a watcher is busy, nothing more is asked of the lower server.
 		synctest.Wait()
 		b.keepDone = true
 		low.send(types.clusters, "2", "n2", cluster("a", "low"), cluster("b", "low 2"))
 		defer b.next().done()
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		n, _ := listen(t, c, types.clusters, "n")
 		pass(time.Minute)
 		n.silent()
@@ -205,8 +188,7 @@ func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
 // A server that another authority uses is not closed when it is left, and what it
 // says of resources that it is no longer asked for does not count.
 func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", uri(1), nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
@@ -218,9 +200,7 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "1"))
 		other.cluster("1")
 		a.cluster("low")
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		// While a watcher is busy with a response of the lower server, that
 		// server is not told anything.
 		synctest.Wait()
@@ -247,8 +227,7 @@ func TestLeavingAServerThatAnotherAuthorityUses(t *testing.T) {
 
 // A server takes over for an authority with a resource of that authority.
 func TestTakeOverIsPerAuthority(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client(testutils.Authority("x", "", nil))
 		const name = "xdstp://x/envoy.config.cluster.v3.Cluster/o"
@@ -260,9 +239,7 @@ func TestTakeOverIsPerAuthority(t *testing.T) {
 		low.send(types.clusters, "1", "n1", cluster("a", "low"), cluster(name, "low"))
 		a.cluster("low")
 		other.cluster("low")
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"))
 		a.cluster("high")
 		synctest.Wait()
@@ -276,8 +253,7 @@ func TestTakeOverIsPerAuthority(t *testing.T) {
 
 // An authority that nothing was watched of starts at the preferred server again.
 func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].setRefuse(errRefused)
 		c := f.client()
 		_, stop := listen(t, c, types.clusters, "a")
@@ -301,8 +277,7 @@ func TestIdleAuthorityStartsFromTheTop(t *testing.T) {
 func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		t.Run(fmt.Sprint("answers: ", answers), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, f := newTestTypes(), newFleet(t, 2)
+			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c := f.client()
 				a, _ := listen(t, c, types.clusters, "a")
 				s := f[0].stream()
@@ -335,8 +310,7 @@ func TestNoFallbackWhileAStreamIsOpen(t *testing.T) {
 // gRFC A71, "Flapping": a primary that dies after its first resource each time
 // costs the servers one attempt per step of the backoff, and watchers nothing.
 func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		_, a, b, _ := fallenBack(t, f, types)
 		f[0].setRefuse(nil)
 		for range 5 {
@@ -361,12 +335,9 @@ func TestPrimaryThatDiesAfterEachAnswer(t *testing.T) {
 // The lower server is lost while the higher one answers, but has nothing of use:
 // that one is asked again.
 func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 3)
+	overFleet(t, 3, func(t *testing.T, types *testTypes, f fleet) {
 		_, a, b, low := fallenBack(t, f, types)
-		f[0].setRefuse(nil)
-		high := f[0].stream()
-		high.request()
+		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", badCluster("a", "x"))
 		high.request()
 		f[1].setRefuse(errRefused)
@@ -386,8 +357,7 @@ func TestLowerServerLostWhileTheHigherOneAnswers(t *testing.T) {
 
 // Each switch subscribes in one request per type.
 func TestSwitchIsOneRequestPerType(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		f[0].hold()
 		f[0].setRefuse(errRefused)
 		c := f.client()
@@ -408,8 +378,7 @@ func TestSwitchIsOneRequestPerType(t *testing.T) {
 
 // A client may be closed in the middle of a fallback.
 func TestCloseDuringFallback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, f := newTestTypes(), newFleet(t, 2)
+	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, _, low := fallenBack(t, f, types)
 		f[0].setRefuse(nil)
 		high := f[0].stream()
