@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -21,7 +22,7 @@ import (
 // place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
 func (u *update) deleteOthers() {
 	for s := range u.types.subs.all() {
-		if s.state == subscriptionReceived && s.seen != u.number && s.request > 0 {
+		if s.State == ads.Received && s.Seen != u.number && s.Listed() {
 			u.delete(s, errDeleted)
 		}
 	}
@@ -38,7 +39,7 @@ func (u *update) delete(s *subscription, reason error) {
 	if u.unheard(s) {
 		return
 	}
-	s.state = subscriptionMissing
+	s.State = ads.Missing
 	fault := u.fault(KindDoesNotExist, s.resource, reason)
 	u.ch.client.infof("%v", fault)
 	u.dataError(s, resourceMissing, fault)
@@ -57,9 +58,9 @@ func (u *update) remove(n wire.ResourceName) {
 	u.findAbsentMembers(n, &sc, membersKnown)
 	for _, s := range u.found {
 		switch {
-		case s.seen == u.number && n.Scoped:
+		case s.Seen == u.number && n.Scoped:
 			continue
-		case s.seen == u.number:
+		case s.Seen == u.number:
 			u.contradiction(s)
 		case u.doubts(s, &sc):
 			continue
@@ -72,7 +73,7 @@ func (u *update) remove(n wire.ResourceName) {
 		default:
 			u.delete(s, errMissing)
 		}
-		s.seen = u.number
+		s.Seen = u.number
 	}
 }
 
@@ -81,13 +82,13 @@ func (u *update) remove(n wire.ResourceName) {
 func (u *update) findAbsent(n wire.ResourceName, sc *scope) {
 	u.found = u.found[:0]
 	for s := range u.types.named(n.Name).siblings() {
-		if u.types.knows(s) && sc.covers(s) {
+		if u.types.Asked(s) && sc.covers(s) {
 			u.found = append(u.found, s)
 		}
 	}
 	if len(u.types.byOwn) > 0 {
 		for _, s := range u.types.byOwn[xdsname.Canonical(string(n.Name))] {
-			if u.types.knows(s) && sc.covers(s) {
+			if u.types.Asked(s) && sc.covers(s) {
 				u.found = append(u.found, s)
 			}
 		}
@@ -111,7 +112,7 @@ const (
 func (u *update) findAbsentMembers(n wire.ResourceName, sc *scope, wanted membersWanted) {
 	first, name := u.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
-		if !u.types.knows(s) {
+		if !u.types.Asked(s) {
 			continue
 		}
 		known := false
@@ -141,7 +142,7 @@ func (u *update) findAbsentMembers(n wire.ResourceName, sc *scope, wanted member
 // The resource counts. What has an error may be named as removed as well, for
 // clients that do not know of errors.
 func (u *update) contradiction(s *subscription) {
-	if s.state == subscriptionFailed {
+	if s.State == ads.Failed {
 		return
 	}
 	if u.contradictions++; u.contradictions == 1 {
@@ -176,14 +177,14 @@ func (u *update) report(e wire.ResourceError) {
 	}
 	u.serverErrors++
 	for _, s := range u.found {
-		if s.seen == u.number {
+		if s.Seen == u.number {
 			u.contradiction(s)
 			continue
 		}
 		if u.doubts(s, &sc) {
 			continue
 		}
-		s.seen = u.number
+		s.Seen = u.number
 		u.failed(s, code, reason)
 	}
 	if code == codes.NotFound {
@@ -200,7 +201,7 @@ func (u *update) report(e wire.ResourceError) {
 // final do not count, as with other resources.
 func (u *update) answerFailing() {
 	for _, s := range u.failing {
-		failed := s.state == subscriptionFailed || s.state == subscriptionDropped
+		failed := s.State == ads.Failed || s.State == ads.Dropped
 		_, lifting := u.lifting[s.resource]
 		if !failed && (lifting || !s.resource.aside()) {
 			u.answer(s)
@@ -214,11 +215,11 @@ func (u *update) answerFailing() {
 // back, and the error be older than the latter.
 func (u *update) unheard(s *subscription) bool {
 	r := s.resource
-	if !u.types.dialect.Locators() || r.collection != nil || s.members != nil || len(r.watches) > 0 {
+	if !u.types.Dialect.Locators() || r.collection != nil || s.members != nil || len(r.watches) > 0 {
 		return false
 	}
 	u.types.unindex(s)
-	s.state, s.payload, s.taken, s.lastError = subscriptionDoubted, nil, stamp{}, nil
+	s.State, s.payload, s.taken, s.lastError = ads.Doubted, nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
 	return true
 }
@@ -243,7 +244,7 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	if u.unheard(s) {
 		return
 	}
-	s.state = subscriptionFailed
+	s.State = ads.Failed
 	kind := KindServer
 	if code == codes.NotFound {
 		kind = KindDoesNotExist
@@ -261,4 +262,9 @@ func (u *update) failed(s *subscription, code codes.Code, reason error) {
 	default:
 		u.ch.fail(s, lastError{resourceFailed, fault, false}, u.delivery)
 	}
+}
+
+// doubts reports whether a denial in the response is not to be believed of a subscription.
+func (u *update) doubts(s *subscription, sc *scope) bool {
+	return sc.all && u.types.Dialect.Locators() && s.resource.collection == nil && u.types.Doubts(s, u.number)
 }

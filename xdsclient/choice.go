@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/internal/dynwire"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -45,7 +46,7 @@ const maxRefuted = 4
 
 // weigh is the first pass over a response.
 func (u *update) weigh() {
-	if !u.types.dialect.Locators() {
+	if !u.types.Dialect.Locators() {
 		return
 	}
 	inBatches(u, u.resp.RemovedLocators, u.retract)
@@ -145,7 +146,7 @@ func (o *offer) contest(c dynparam.Constraints, index int, parameters dynparam.P
 // takes reports whether a subscription takes a resource, and, if not, whether it is
 // only because of a better one.
 func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
-	if !u.types.dialect.Locators() || it.published {
+	if !u.types.Dialect.Locators() || it.published {
 		return true, false
 	}
 	o := s.offer
@@ -182,7 +183,7 @@ func (u *update) takes(s *subscription, it *item) (takes, outranked bool) {
 // one, but only until maxRefuted.
 func (u *update) prefers(s *subscription, o *offer, it *item) bool {
 	complete := u.resp.FullState && u.types.typ.FullStateInSotW
-	stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
+	stands := s.State == ads.Received || s.State == ads.Doubted
 	if complete || !stands || o.retracted == u.number || !s.outranks(o) {
 		return true
 	}
@@ -195,8 +196,8 @@ func (u *update) prefers(s *subscription, o *offer, it *item) bool {
 		}
 	}
 	o.doubted = true
-	s.state = subscriptionDoubted
-	u.types.touch(s)
+	s.State = ads.Doubted
+	u.types.Touch(s)
 	return false
 }
 
@@ -208,7 +209,7 @@ func (s *subscription) judge(parameters dynparam.Parameters) {
 	switch same := s.taken.parameters.Equal(parameters); {
 	case !same:
 		s.offer.doubted, s.offer.refuted = false, 0
-	case s.pending() && s.offer.doubted:
+	case s.Pending() && s.offer.doubted:
 		s.offer.doubted = false
 		s.offer.refuted = min(s.offer.refuted+1, maxRefuted)
 	}
@@ -252,7 +253,7 @@ func (u *update) causeAmong(first, s *subscription, it *item) cause {
 	found := causeNone
 	for other := range first.siblings() {
 		o := other.offer
-		if other == s || o == nil || o.response != u.number || o.index != it.Index || !u.types.knows(other) {
+		if other == s || o == nil || o.response != u.number || o.index != it.Index || !u.types.Asked(other) {
 			continue
 		}
 		found = max(found, u.causeFor(other, other, it))
@@ -265,7 +266,7 @@ func (u *update) causeInCollections(it *item) cause {
 	found := causeNone
 	first, name := u.types.collectionsOf(it.Name)
 	for c := range first.siblings() {
-		if !u.types.knows(c) || !c.resource.constraints.Match(it.parameters) {
+		if !u.types.Asked(c) || !c.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		m := c.members.get(resourceKey{name: name, variant: it.parameters.Key()})
@@ -282,7 +283,7 @@ func (u *update) causeInCollections(it *item) cause {
 // asked for: the subscription itself, or the collection of the member.
 func (u *update) causeFor(other, asked *subscription, it *item) cause {
 	switch {
-	case asked.pending() && other.payload != nil:
+	case asked.Pending() && other.payload != nil:
 		return causeAnswer
 	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.Value, u.ch.server) == nil:
 		return causeNews

@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -86,7 +87,7 @@ func isCollection(name string) bool { return xdsname.IsCollection(name) }
 // collectionsOf returns the first of the subscriptions to the collection that has
 // resources of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if ts.collections == 0 || !ts.Dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
 		return nil, ""
 	}
 	canonical = xdsname.Canonical(string(name))
@@ -120,7 +121,7 @@ func (u *update) enter(n newcomer) (*subscription, error) {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
 	m := n.collection.newMember(n.member.Name, n.member.Parameters)
-	m.state = subscriptionReceived
+	m.State = ads.Received
 	return m, nil
 }
 
@@ -178,10 +179,10 @@ func (r *resource) disband(b lastError, d *delivery) {
 
 // answer notes that the server answered for a collection.
 func (u *update) answer(s *subscription) {
-	if s.seen == u.number {
+	if s.Seen == u.number {
 		return
 	}
-	s.seen, s.state = u.number, subscriptionReceived
+	s.Seen, s.State = u.number, ads.Received
 	u.collections = append(u.collections, s)
 	whole := s.payload
 	if whole == nil {
@@ -221,6 +222,6 @@ func (ch *serverChannel) unserved(s *subscription) {
 	if ch.server.HasFeature(bootstrap.FeatureDelta) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
-	s.state = subscriptionUnsent
+	s.State = ads.Unsent
 	ch.fail(s, lastError{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }

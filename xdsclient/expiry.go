@@ -1,5 +1,7 @@
 package xdsclient
 
+import "github.com/dynxds/dynxds/xdsclient/internal/ads"
+
 import "time"
 
 // stopwatchTime is the reading of a stopwatch.
@@ -60,13 +62,13 @@ type expecting struct {
 }
 
 func (x *expecting) answered() bool {
-	return x.sub.state != subscriptionRequested || x.sub.deadline != x.deadline
+	return x.sub.State != ads.Requested || x.sub.deadline != x.deadline
 }
 
 // expect starts the timer of a subscription.
 func (e *expiry) expect(ts *typeState, s *subscription) {
 	e.skip()
-	s.state, s.deadline = subscriptionRequested, e.read()+stopwatchTime(e.timeout)
+	s.State, s.deadline = ads.Requested, e.read()+stopwatchTime(e.timeout)
 	e.queue = append(e.queue, expecting{ts, s, s.deadline})
 	e.arm()
 }

@@ -8,7 +8,7 @@ import (
 
 // readParameters reads what tells the variant, if the server was asked for one.
 func (u *update) readParameters(it *item) {
-	if !u.types.dialect.Locators() {
+	if !u.types.Dialect.Locators() {
 		return
 	}
 	if u.published(&it.Resource) {
@@ -63,7 +63,7 @@ func (u *update) unchangedBare(it *item) *subscription {
 		}
 	}
 	it.hash = maphash.Bytes(u.ch.client.seed, it.Value)
-	s := u.types.find(it.Value, it.hash)
+	s := u.types.withBytes(it.Value, it.hash)
 	if s == nil {
 		s = u.findElsewhere(it)
 	}
@@ -169,7 +169,7 @@ func (u *update) nobody() bool { return len(u.found) == 0 && len(u.entering) == 
 // there.
 func (u *update) look(first *subscription, it *item) {
 	for s := range first.siblings() {
-		if s.members != nil || s.found == u.ch.finds || !u.types.knows(s) {
+		if s.members != nil || s.found == u.ch.finds || !u.types.Asked(s) {
 			continue
 		}
 		s.found = u.ch.finds
@@ -189,7 +189,7 @@ func (u *update) lookInCollections(it *item) {
 	}
 	first, name := u.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if !u.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
+		if !u.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		if m := s.members.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
@@ -215,7 +215,7 @@ func (u *update) drop(it *item) {
 		u.passed++
 		return
 	}
-	if u.unasked++; u.types.dialect.Locators() && u.asked(it.Name) {
+	if u.unasked++; u.types.Dialect.Locators() && u.asked(it.Name) {
 		u.unmatched++
 	}
 }

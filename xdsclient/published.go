@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/dynxds/dynxds/internal/protofield"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -109,8 +110,8 @@ func isKeyConstraints(b []byte) bool {
 func (u *update) refusePublished(n wire.ResourceName) {
 	u.findAbsent(n, &scope{all: true})
 	for _, s := range u.found {
-		if s.seen != u.number {
-			s.seen, s.state = u.number, subscriptionFailed
+		if s.Seen != u.number {
+			s.Seen, s.State = u.number, ads.Failed
 			u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, errPublished))
 		}
 	}

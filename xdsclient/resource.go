@@ -158,7 +158,7 @@ func (r *resource) aside() bool { return r.standby > 0 && !r.heard() }
 // standBy notes that a watch of the resource stands by.
 func (r *resource) standBy() {
 	r.standby++
-	r.level.channel.typeState(r.key.typ).disturb()
+	r.level.channel.typeState(r.key.typ).Disturb()
 }
 
 // join adds a watcher and tells it what others know: the value, and then the

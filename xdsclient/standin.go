@@ -1,5 +1,7 @@
 package xdsclient
 
+import "github.com/dynxds/dynxds/xdsclient/internal/ads"
+
 import "github.com/dynxds/dynxds/xdsclient/dynparam"
 
 // A watch always goes to the server, which may have a preferred variant. A cached variant
@@ -34,7 +36,7 @@ func (ts *typeState) standIn(s *subscription, has func(*subscription) (dynparam.
 
 // sent is what this server has sent and not taken back since.
 func (s *subscription) sent() (dynparam.Parameters, bool) {
-	return s.taken.parameters, s.state == subscriptionReceived && s.payload != nil
+	return s.taken.parameters, s.State == ads.Received && s.payload != nil
 }
 
 // usable is what the cache has, of whichever server, unless it does not exist any more.

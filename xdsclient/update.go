@@ -18,10 +18,6 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// errDeaf is the reason if a server sends responses and does not read what they
-// are answered.
-var errDeaf = errors.New("the server does not read the answers to its responses")
-
 // receive works on a response. It returns the delivery that has to finish before
 // the next response is read, or nil. An error means that the server does not
 // speak the protocol. The message is not kept.
@@ -31,8 +27,8 @@ func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error)
 		return ads.VerdictNone, nil, err
 	}
 	hash := ch.identify(resp)
-	if v, ok := ch.repeated(resp, hash); ok {
-		return v, nil, nil
+	if v, ok, err := ch.repeated(resp, hash); ok {
+		return v, nil, err
 	}
 	u := ch.beginUpdate(resp, hash)
 	if u == nil {
@@ -46,7 +42,7 @@ func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error)
 	u.record()
 	inBatches(u, resp.Errors, u.report)
 	inBatches(u, resp.Removed, u.remove)
-	if u.types.dialect.Locators() {
+	if u.types.Dialect.Locators() {
 		inBatches(u, resp.RemovedLocators, u.remove)
 	}
 	return u.finish()
@@ -67,11 +63,10 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 		}
 		return nil
 	}
-	ts.answered = true
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.last = lastResponse{version: resp.Version, size: resp.Size(), hash: hash, settled: true}
+	ts.BeginResponse(resp, hash)
 	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
@@ -236,7 +231,7 @@ func (u *update) taken(s *subscription, it *item) stamp {
 	taken := u.stamp
 	taken.parameters = it.parameters
 	switch {
-	case !u.types.dialect.Incremental() && len(it.Version) == 0:
+	case !u.types.Dialect.Incremental() && len(it.Version) == 0:
 	case s.taken.version == string(it.Version):
 		taken.version = s.taken.version
 	default:
@@ -248,12 +243,12 @@ func (u *update) taken(s *subscription, it *item) stamp {
 // once notes that the response has a resource, and finds the second one of a name
 // (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
 func (u *update) once(s *subscription, it *item) bool {
-	if s.seen == u.number {
-		s.state = subscriptionReceived
+	if s.Seen == u.number {
+		s.State = ads.Received
 		u.reject(s, it, errors.New("the response has more than one resource of this name"))
 		return false
 	}
-	s.seen = u.number
+	s.Seen = u.number
 	return true
 }
 
@@ -261,8 +256,8 @@ func (u *update) once(s *subscription, it *item) bool {
 // collection, unless it is faulty and those who watch the collection follow another
 // server: as with other resources, that is no reason for this one to take over.
 func (u *update) received(s *subscription, it *item) {
-	u.types.answers(s)
-	s.state = subscriptionReceived
+	u.types.NoteRead(s)
+	s.State = ads.Received
 	switch c := s.resource.collection; {
 	case c == nil:
 		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
@@ -371,7 +366,7 @@ func (u *update) blame(it *item, where string, err error) {
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
 	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.dialect.Locators() && !it.parameters.IsZero() {
+	if u.types.Dialect.Locators() && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
 	u.blame(it, where, err)
@@ -440,26 +435,20 @@ func (u *update) finish() (ads.Verdict, *delivery, error) {
 		u.before.after = nil // it would keep what was removed
 	}
 	u.count()
-	// The answer to an earlier response that had to list the same may not have been sent.
-	u.types.relist = u.types.relist || u.unasked > 0 || u.late
-	if !u.types.dialect.Incremental() {
-		u.types.crossed(u.number)
-	}
-	result, answer := ads.VerdictAccepted, reply{nonce: u.resp.Nonce}
+	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
 	if u.invalid == 0 {
-		u.types.version = u.resp.Version
+		u.types.Version = u.resp.Version
 	} else {
 		u.ch.client.stats.Rejected++
-		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.fault)
+		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
 		result = ads.VerdictRejected
 	}
-	last := &u.types.last
-	last.fault, last.relist, last.tally, last.metered = answer.fault, u.types.relist, u.tally, u.metered
+	u.types.last = outcome{answer.Fault, u.tally, u.metered}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	if !u.types.reply(answer) {
-		return result, nil, errDeaf
+	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
+		return result, nil, err
 	}
 	return result, u.delivery, nil
 }
