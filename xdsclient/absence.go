@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -36,7 +37,7 @@ func (u *update) applyAbsence() *absence {
 	a := &absence{update: u}
 	inBatches(u, u.resp.Errors, a.applyError)
 	inBatches(u, u.resp.Removed, a.applyRemoval)
-	if u.types.dialect.Locators() {
+	if u.types.Dialect.Locators() {
 		inBatches(u, u.resp.RemovedLocators, a.applyRemoval)
 	}
 	return a
@@ -57,7 +58,7 @@ func (a *absence) finish() {
 // place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
-		if s.state == subscriptionReceived && s.seen != a.number && s.request > 0 {
+		if s.State == ads.Received && s.Seen != a.number && s.Listed() {
 			a.delete(s, errDeleted)
 		}
 	}
@@ -69,7 +70,7 @@ func (a *absence) delete(s *subscription, reason error) {
 	if a.forgetUnwatched(s) {
 		return
 	}
-	s.state = subscriptionMissing
+	s.State = ads.Missing
 	fault := a.fault(KindDoesNotExist, s.resource, reason)
 	a.ch.client.infof("%v", fault)
 	a.dataError(s, resourceMissing, fault)
@@ -88,9 +89,9 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 	a.findMembers(n, &sc, membersKnown)
 	for _, s := range a.found {
 		switch {
-		case s.seen == a.number && n.Scoped:
+		case s.Seen == a.number && n.Scoped:
 			continue
-		case s.seen == a.number:
+		case s.Seen == a.number:
 			a.noteContradiction(s)
 		case a.doubts(s, &sc):
 			continue
@@ -103,7 +104,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 		default:
 			a.delete(s, errMissing)
 		}
-		s.seen = a.number
+		s.Seen = a.number
 	}
 }
 
@@ -111,7 +112,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
 	a.found = a.found[:0]
 	add := func(s *subscription) {
-		if a.types.knows(s) && sc.covers(s) {
+		if a.types.Asked(s) && sc.covers(s) {
 			a.found = append(a.found, s)
 		}
 	}
@@ -142,7 +143,7 @@ const (
 func (a *absence) findMembers(n wire.ResourceName, sc *scope, wanted membersWanted) {
 	first, name := a.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
-		if !a.types.knows(s) {
+		if !a.types.Asked(s) {
 			continue
 		}
 		c, known := s.resource.glob, false
@@ -191,7 +192,7 @@ func (a *absence) emptyCollection(c *collection) {
 // The resource counts. What has an error may be named as removed as well, for
 // clients that do not know of errors.
 func (a *absence) noteContradiction(s *subscription) {
-	if s.state == subscriptionFailed {
+	if s.State == ads.Failed {
 		return
 	}
 	if a.contradictions++; a.contradictions == 1 {
@@ -233,14 +234,14 @@ func (a *absence) applyError(e wire.ResourceError) {
 	}
 	a.serverErrors++
 	for _, s := range a.found {
-		if s.seen == a.number {
+		if s.Seen == a.number {
 			a.noteContradiction(s)
 			continue
 		}
 		if a.doubts(s, &sc) {
 			continue
 		}
-		s.seen = a.number
+		s.Seen = a.number
 		a.noteError(s, code, reason)
 	}
 	if code == codes.NotFound {
@@ -257,7 +258,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 // final do not count, as with other resources.
 func (a *absence) answerFailing() {
 	for _, c := range a.failing {
-		failed := c.sub.state == subscriptionFailed || c.sub.state == subscriptionDropped
+		failed := c.sub.State == ads.Failed || c.sub.State == ads.Dropped
 		_, useful := a.useful[c.entry]
 		if !failed && (useful || !c.entry.aside()) {
 			a.answerCollection(c)
@@ -271,11 +272,11 @@ func (a *absence) answerFailing() {
 // back, and the error be older than the latter. It reports whether that is so.
 func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
-	if !a.types.dialect.Locators() || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
+	if !a.types.Dialect.Locators() || r.collection != nil || r.glob != nil || len(r.watches) > 0 {
 		return false
 	}
 	a.types.unindex(s)
-	s.state, s.payload, s.taken, s.lastError = subscriptionDoubted, nil, stamp{}, nil
+	s.State, s.payload, s.taken, s.lastError = ads.Doubted, nil, stamp{}, nil
 	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
 	return true
 }
@@ -296,8 +297,8 @@ func (a *absence) refuseScope(n wire.ResourceName, where string, err error) {
 	}
 	a.findMeant(n, &scope{all: true})
 	for _, s := range a.found {
-		if s.seen != a.number {
-			s.seen, s.state = a.number, subscriptionFailed
+		if s.Seen != a.number {
+			s.Seen, s.State = a.number, ads.Failed
 			a.dataError(s, resourceRejected, a.fault(KindInvalid, s.resource, errPublished))
 		}
 	}
@@ -308,7 +309,7 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
 	if a.forgetUnwatched(s) {
 		return
 	}
-	s.state = subscriptionFailed
+	s.State = ads.Failed
 	kind := KindServer
 	if code == codes.NotFound {
 		kind = KindDoesNotExist
@@ -326,4 +327,9 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
 	default:
 		a.ch.fail(s, lastError{resourceFailed, fault, false}, a.delivery)
 	}
+}
+
+// doubts reports whether a denial in the response is not to be believed of a subscription.
+func (a *absence) doubts(s *subscription, sc *scope) bool {
+	return sc.all && a.types.Dialect.Locators() && s.resource.collection == nil && a.types.Doubts(s, a.number)
 }

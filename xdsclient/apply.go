@@ -6,6 +6,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // What the response says is applied to the subscriptions here, and through them to the cache.
@@ -24,7 +25,7 @@ func (u *update) accept(s *subscription, it *item, p *payload) {
 	}
 	u.logAmbiguity(s)
 	if s.offer != nil {
-		s.offer.doubt = s.offer.doubt.Answered(s.taken.parameters.Equal(it.parameters), s.pending())
+		s.offer.doubt = s.offer.doubt.Answered(s.taken.parameters.Equal(it.parameters), s.Pending())
 	}
 	u.received(s, it)
 	u.ch.accept(s, p, u.stampOf(s, it), u.delivery)
@@ -63,7 +64,7 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 	st := u.stamp
 	st.parameters = it.parameters
 	switch {
-	case !u.types.dialect.Incremental() && len(it.Version) == 0:
+	case !u.types.Dialect.Incremental() && len(it.Version) == 0:
 	case s.taken.version == string(it.Version):
 		st.version = s.taken.version
 	default:
@@ -75,12 +76,12 @@ func (u *update) stampOf(s *subscription, it *item) stamp {
 // once notes that the response has a resource, and rejects the second one of a name
 // (Envoy, xDS protocol, "Duplicate Resource Names"). The first one counts.
 func (u *update) once(s *subscription, it *item) bool {
-	if s.seen == u.number {
-		s.state = subscriptionReceived
+	if s.Seen == u.number {
+		s.State = ads.Received
 		u.reject(s, it, errors.New("the response has more than one resource of this name"))
 		return false
 	}
-	s.seen = u.number
+	s.Seen = u.number
 	return true
 }
 
@@ -88,8 +89,8 @@ func (u *update) once(s *subscription, it *item) bool {
 // collection, unless it is faulty and those who watch the collection follow another
 // server: as with other resources, that is no reason for this one to take over.
 func (u *update) received(s *subscription, it *item) {
-	u.types.answers(s)
-	s.state = subscriptionReceived
+	u.types.NoteRead(s)
+	s.State = ads.Received
 	switch c := s.resource.collection; {
 	case c == nil:
 		if len(it.Name) > 0 && (len(u.types.own) > 0 || s.resource.key.name != string(it.Name)) {
@@ -115,7 +116,7 @@ func (u *update) blame(it *item, where string, err error) {
 // reject notes that a resource is invalid.
 func (u *update) reject(s *subscription, it *item, err error) {
 	where := fmt.Sprintf("%s %q", u.types.typ.Name, s.resource.key.name)
-	if u.types.dialect.Locators() && !it.parameters.IsZero() {
+	if u.types.Dialect.Locators() && !it.parameters.IsZero() {
 		where += " " + it.parameters.String()
 	}
 	u.blame(it, where, err)
@@ -162,10 +163,10 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 // answerCollection notes that the server answered for a collection.
 func (u *update) answerCollection(c *collection) {
 	s := c.sub
-	if s.seen == u.number {
+	if s.Seen == u.number {
 		return
 	}
-	s.seen, s.state = u.number, subscriptionReceived
+	s.Seen, s.State = u.number, ads.Received
 	u.answered = append(u.answered, c)
 	whole := s.payload
 	if whole == nil {

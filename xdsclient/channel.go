@@ -95,10 +95,10 @@ func (ch *serverChannel) subscribe(r *resource) {
 	s := ts.subs.get(r.key)
 	if s == nil {
 		s = ts.add(r)
-		ts.adopt(s)
+		ts.adoptAnswer(s)
 		ch.expect(ts, s)
 	}
-	ts.disturb()
+	ts.Disturb()
 	ch.stream.Notify()
 }
 
@@ -107,7 +107,7 @@ func (ch *serverChannel) subscribe(r *resource) {
 // is found.
 func (ch *serverChannel) expect(ts *typeState, s *subscription) {
 	switch p := s.resource.payload; {
-	case !ts.served(s):
+	case !ts.Serves(s):
 		ch.unserved(s)
 	case p != nil && s.resource.glob == nil:
 		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
@@ -128,8 +128,8 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	}
 	ts := ch.typeState(r.key.typ)
 	s := ts.subs.get(r.key)
-	if ts.touch(s); s.state == subscriptionUnsent || !ch.link.Streaming() {
-		ts.drop(s)
+	if ts.Touch(s); s.State == ads.Unsent || !ch.link.Streaming() {
+		ts.Drop(s)
 	}
 	if !ch.link.Streaming() {
 		ts.forgetVersion()
@@ -142,7 +142,7 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 func (ch *serverChannel) close() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			ts.drop(s)
+			ts.Drop(s)
 		}
 	}
 	delete(ch.client.channels, ch.server.Key())
@@ -167,12 +167,12 @@ func (ch *serverChannel) reinstate(r *resource) {
 // server does not have, and the resource timer starts over if it expired before.
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
-	ts.disturb()
+	ts.Disturb()
 	r.glob.cull(ch, nil)
-	if s.state != subscriptionMissing || r.cached() {
+	if s.State != ads.Missing || r.cached() {
 		return
 	}
-	if s.state = subscriptionUnsent; ch.link.Streaming() {
+	if s.State = ads.Unsent; ch.link.Streaming() {
 		ch.expiry.expect(ts, s)
 	}
 }
@@ -215,14 +215,14 @@ func (ch *serverChannel) expire() {
 // Of a name for which the server has sent a variant that matches, it may mean that
 // variant: a server that goes by names does not see that it was asked again.
 func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
-	ts.disturb()
-	s.state = subscriptionMissing
+	ts.Disturb()
+	s.State = ads.Missing
 	if s.resource.aside() || s.resource.cached() {
 		return
 	}
-	if ts.dialect.Locators() {
+	if ts.Dialect.Locators() {
 		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
-			s.state = subscriptionReceived
+			s.State = ads.Received
 			ch.accept(s, other.payload, other.taken, nil)
 			return
 		}
@@ -232,7 +232,7 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	}
 	kind, state := KindDoesNotExist, resourceMissing
 	text := "does not exist: the server did not send it within %v"
-	if ts.dialect.Incremental() && ts.answered || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+	if ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
 		kind, state = KindTimeout, resourceTimedOut
 		text = "the server did not send it within %v"
 	}

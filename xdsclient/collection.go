@@ -8,6 +8,7 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // collection is a glob collection (xRFC TP1, "Glob") in the cache of one server: which
@@ -144,7 +145,7 @@ var errLeft = errors.New("does not exist: it is no longer in its collection")
 // collectionsOf returns the first of the subscriptions to the collection that has resources
 // of this name, or nil, and the name in canonical form.
 func (ts *typeState) collectionsOf(name []byte) (first *subscription, canonical string) {
-	if ts.collections == 0 || !ts.dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
+	if ts.collections == 0 || !ts.Dialect.Incremental() || !bytes.HasPrefix(name, []byte(newStylePrefix)) {
 		return nil, ""
 	}
 	canonical = xdsname.Canonical(string(name))
@@ -178,7 +179,7 @@ func (n *newcomer) enter() (*subscription, error) {
 		return nil, fmt.Errorf("the collection has more than %d members", limit)
 	}
 	m := n.collection.addMember(n.member.Name, n.member.Parameters)
-	m.state = subscriptionReceived
+	m.State = ads.Received
 	return m, nil
 }
 
@@ -188,6 +189,6 @@ func (ch *serverChannel) unserved(s *subscription) {
 	if ch.server.HasFeature(bootstrap.FeatureDelta) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
-	s.state = subscriptionUnsent
+	s.State = ads.Unsent
 	ch.fail(s, lastError{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }

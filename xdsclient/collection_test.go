@@ -429,9 +429,8 @@ func TestCollectionIsBounded(t *testing.T) {
 	if v != ads.VerdictRejected {
 		t.Errorf("the response got verdict %v, want that it is NACKed", v)
 	}
-	k.c.mu.Lock()
-	defer k.c.mu.Unlock()
-	got := k.channel.types[0].replies[0].fault
+	r, _ := k.channel.NextRequest()
+	got := r.Fault
 	for _, want := range []string{"2 of 4", collectionDir + "c", collectionDir + "d", "more than 2 members"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the NACK is %s, want %q in it", got, want)

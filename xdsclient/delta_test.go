@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 )
 
 // Envoy, xDS protocol, "Incremental xDS": requests carry the names that were added
@@ -152,14 +154,14 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	k := newDeltaCore(t)
 	k.c.Watch(types.clusters, "a", &counter{})
 	k.answer()
-	nonce := strings.Repeat("n", maxBacklog/4)
+	nonce := strings.Repeat("n", ads.MaxBacklog/4)
 	for i := range 10 {
 		_, d, err := k.channel.receive(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
 		switch {
 		case i < 3 && err != nil:
 			t.Fatalf("response %d: %v", i, err)
-		case i >= 3 && (!errors.Is(err, errDeaf) || d != nil):
-			t.Fatalf("response %d: got error %v, want %v", i, err, errDeaf)
+		case i >= 3 && (!errors.Is(err, ads.ErrUnread) || d != nil):
+			t.Fatalf("response %d: got error %v, want %v", i, err, ads.ErrUnread)
 		}
 		if d != nil {
 			<-d.finished

@@ -1,6 +1,10 @@
 package xdsclient
 
-import "time"
+import (
+	"time"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
+)
 
 // stopwatchTime is the reading of a stopwatch.
 type stopwatchTime time.Duration
@@ -60,13 +64,13 @@ type expecting struct {
 }
 
 func (x *expecting) answered() bool {
-	return x.sub.state != subscriptionRequested || x.sub.deadline != x.deadline
+	return x.sub.State != ads.Requested || x.sub.deadline != x.deadline
 }
 
 // expect starts the timer of a subscription.
 func (e *expiry) expect(ts *typeState, s *subscription) {
 	e.skipAnswered()
-	s.state, s.deadline = subscriptionRequested, e.read()+stopwatchTime(e.timeout)
+	s.State, s.deadline = ads.Requested, e.read()+stopwatchTime(e.timeout)
 	e.queue = append(e.queue, expecting{ts, s, s.deadline})
 	e.arm()
 }

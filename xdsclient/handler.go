@@ -39,7 +39,9 @@ func (ch *serverChannel) Opened() {
 	clear(ch.types[len(kept):])
 	ch.types = kept
 	if len(kept) > 0 {
-		kept[0].probe = !ch.link.Healthy()
+		if !ch.link.Healthy() {
+			kept[0].Probe()
+		}
 	}
 	ch.expiry.start()
 	ch.stream.Notify()
@@ -52,10 +54,10 @@ func (ch *serverChannel) Opened() {
 func (ch *serverChannel) forgetReplaced() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
-			if s.resource.standby == 0 && !(ts.dialect.Locators() && s.resource.glob != nil) {
+			if s.resource.standby == 0 && !(ts.Dialect.Locators() && s.resource.glob != nil) {
 				continue
 			}
-			ts.forgetWord(s)
+			ts.forgetAnswers(s)
 			ch.expect(ts, s)
 		}
 	}
@@ -69,11 +71,11 @@ func (ch *serverChannel) NextRequest() (r *wire.Request, at time.Time) {
 		return nil, time.Time{}
 	}
 	for _, ts := range ch.types {
-		if r, fresh := ts.next(ch.delivery != nil); r != nil {
+		if r, fresh := ts.Next(ch.delivery != nil); r != nil {
 			ch.sending = sending{ts, fresh}
 			return r, time.Time{}
 		}
-		if _, due := ts.replyDue(); !due.IsZero() && (at.IsZero() || due.Before(at)) {
+		if _, due := ts.Replies.Due(); !due.IsZero() && (at.IsZero() || due.Before(at)) {
 			at = due
 		}
 	}
@@ -97,7 +99,7 @@ func (ch *serverChannel) Sent() {
 		return
 	}
 	for _, s := range sent.fresh {
-		if s.state == subscriptionSending {
+		if s.State == ads.Sending {
 			ch.expiry.expect(sent.types, s)
 		}
 	}
@@ -215,9 +217,9 @@ func (ch *serverChannel) changeProtocol() bool {
 	ch.link.Restart()
 	ch.reset()
 	for _, ts := range ch.types {
-		ts.dialect = next.Dialect(ch.server)
+		ts.Dialect = next.Dialect(ch.server)
 		for s := range ts.subs.all() {
-			if !ts.served(s) {
+			if !ts.Serves(s) {
 				ch.unserved(s)
 			}
 		}

@@ -180,7 +180,7 @@ func (l *level) unreachable(r *resource, failure error) *Error {
 func (r *resource) inheritFrom(from *resource, d *delivery) {
 	ch := r.level.channel
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
-	ts.disturb()
+	ts.Disturb()
 	heard := r.heard()
 	if heard && (r.payload != nil || from.payload == nil) {
 		return

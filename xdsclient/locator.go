@@ -3,6 +3,7 @@ package xdsclient
 import (
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
@@ -34,38 +35,38 @@ func (r *resource) chosenBy() dynparam.Constraints {
 	return r.constraints
 }
 
-// adopt gives a new subscription at a server that goes by names the server's word on
+// adoptAnswer gives a new subscription at a server that goes by names the server's word on
 // the name, if another subscription to it has that: the server will not say it again.
-func (ts *typeState) adopt(s *subscription) {
-	if ts.dialect.Locators() {
+func (ts *typeState) adoptAnswer(s *subscription) {
+	if ts.Dialect.Locators() {
 		return
 	}
 	for other := range s.next.siblings() {
-		if other.spokenOf() {
-			ts.copyWord(s, other)
+		if other.hasAnswer() {
+			ts.copyAnswer(s, other)
 			return
 		}
 	}
 }
 
-// spokenOf reports whether the server has said something that stands.
-func (s *subscription) spokenOf() bool {
-	switch s.state {
-	case subscriptionReceived, subscriptionMissing, subscriptionFailed:
+// hasAnswer reports whether the server has said something that stands.
+func (s *subscription) hasAnswer() bool {
+	switch s.State {
+	case ads.Received, ads.Missing, ads.Failed:
 		return s.payload != nil || s.lastError != nil
 	default:
 		return false
 	}
 }
 
-// copyWord gives a subscription what the server said of another to the same name.
-func (ts *typeState) copyWord(s, from *subscription) {
-	s.state, s.payload, s.taken = from.state, from.payload, from.taken
+// copyAnswer gives a subscription what the server said of another to the same name.
+func (ts *typeState) copyAnswer(s, from *subscription) {
+	s.State, s.payload, s.taken = from.State, from.payload, from.taken
 	if b := from.lastError; b != nil {
 		s.lastError = &lastError{b.state, b.fault.about(s.resource), b.drop}
 	}
 	ts.setOwn(s, ts.own[from])
 	for m := range from.resource.glob.members().all() {
-		ts.copyWord(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
+		ts.copyAnswer(s.resource.glob.addMember(m.resource.key.name, m.resource.parameters), m)
 	}
 }

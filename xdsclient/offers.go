@@ -41,7 +41,7 @@ func (s *subscription) currentOffer() *offer {
 
 // compareOffers is the first pass over a response.
 func (u *update) compareOffers() {
-	if !u.types.dialect.Locators() {
+	if !u.types.Dialect.Locators() {
 		return
 	}
 	inBatches(u, u.resp.RemovedLocators, u.noteRetraction)

@@ -1,6 +1,7 @@
 package xdsclient
 
 import (
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
@@ -47,7 +48,7 @@ func (to *recipients) none() bool { return len(to.found) == 0 && len(to.entering
 // addSubscriptions adds the subscriptions to a name that take the resource. Each is added once.
 func (to *recipients) addSubscriptions(first *subscription, it *item) {
 	for s := range first.siblings() {
-		if s.resource.glob != nil || s.found == to.ch.finds || !to.types.knows(s) {
+		if s.resource.glob != nil || s.found == to.ch.finds || !to.types.Asked(s) {
 			continue
 		}
 		s.found = to.ch.finds
@@ -66,7 +67,7 @@ func (to *recipients) addMembers(it *item) {
 	}
 	first, name := to.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if !to.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
+		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		if m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()}); m != nil {
@@ -117,7 +118,7 @@ func (u *update) asked(name []byte) bool {
 
 // outcomeFor returns what becomes of a resource for a subscription to its name.
 func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
-	if !to.types.dialect.Locators() || it.published {
+	if !to.types.Dialect.Locators() || it.published {
 		return choice.Taken
 	}
 	c := choice.Case{
@@ -129,7 +130,7 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 	if o := s.offer; o != nil {
 		c.Denied = o.denied == to.number
 		complete := to.resp.FullState && to.types.typ.FullStateInSotW
-		stands := s.state == subscriptionReceived || s.state == subscriptionDoubted
+		stands := s.State == ads.Received || s.State == ads.Doubted
 		if s.payload != nil && !complete && stands && o.retracted != to.number {
 			c.Holds, c.Held = true, s.taken.parameters
 		}
@@ -140,8 +141,8 @@ func (to *recipients) outcomeFor(s *subscription, it *item) choice.Outcome {
 		to.late = true
 	case choice.Contested:
 		if outcome, s.offer.doubt = s.offer.doubt.Settle(to.causeBeside(s, it)); outcome == choice.Doubted {
-			s.state = subscriptionDoubted
-			to.types.touch(s)
+			s.State = ads.Doubted
+			to.types.Touch(s)
 		}
 	}
 	return outcome
@@ -162,7 +163,7 @@ func (to *recipients) causeBeside(s *subscription, it *item) choice.Cause {
 func (to *recipients) causeAmong(first, s *subscription, it *item) choice.Cause {
 	found := choice.NoCause
 	for other := range first.siblings() {
-		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && to.types.knows(other) {
+		if c := other.offer.in(to.number); other != s && c.Made && c.Index == it.Index && to.types.Asked(other) {
 			found = max(found, to.causeFor(other, other, it))
 		}
 	}
@@ -174,7 +175,7 @@ func (to *recipients) causeInCollections(it *item) choice.Cause {
 	found := choice.NoCause
 	first, name := to.types.collectionsOf(it.Name)
 	for s := range first.siblings() {
-		if !to.types.knows(s) || !s.resource.constraints.Match(it.parameters) {
+		if !to.types.Asked(s) || !s.resource.constraints.Match(it.parameters) {
 			continue
 		}
 		m := s.resource.glob.sent.get(resourceKey{name: name, variant: it.parameters.Key()})
@@ -191,7 +192,7 @@ func (to *recipients) causeInCollections(it *item) choice.Cause {
 // asked for: the subscription itself, or the collection of the member.
 func (to *recipients) causeFor(other, asked *subscription, it *item) choice.Cause {
 	switch {
-	case asked.pending() && other.payload != nil:
+	case asked.Pending() && other.payload != nil:
 		return choice.Answer
 	case other.payload == nil, other.lastError != nil, !other.taken.parameters.Equal(it.parameters), other.known(it.Value, to.ch.server) == nil:
 		return choice.News

@@ -156,7 +156,7 @@ func (r *resource) aside() bool { return r.standby > 0 && !r.heard() }
 // standBy notes that a watch of the resource stands by.
 func (r *resource) standBy() {
 	r.standby++
-	r.level.channel.typeState(r.key.typ).disturb()
+	r.level.channel.typeState(r.key.typ).Disturb()
 }
 
 // addWatch adds a watch and queues what the others were given: the value, and then the

@@ -97,7 +97,7 @@ func (rs *resources) deliverAll(items []item) (unknown []item) {
 
 // readParameters reads what tells the variant, if the server was asked for one.
 func (rs *resources) readParameters(it *item) {
-	if !rs.types.dialect.Locators() {
+	if !rs.types.Dialect.Locators() {
 		return
 	}
 	if rs.published(&it.Resource) {
@@ -180,7 +180,7 @@ func (rs *resources) drop(it *item, outranked bool) bool {
 	case outranked:
 		rs.passed++
 	default:
-		if rs.unasked++; rs.types.dialect.Locators() && rs.asked(it.Name) {
+		if rs.unasked++; rs.types.Dialect.Locators() && rs.asked(it.Name) {
 			rs.unmatched++
 		}
 	}

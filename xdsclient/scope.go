@@ -25,7 +25,7 @@ func (u *update) scopeOf(n wire.ResourceName) (scope, error) {
 	if n.Err != nil {
 		return scope{}, n.Err
 	}
-	if !n.Scoped || !u.types.dialect.Locators() {
+	if !n.Scoped || !u.types.Dialect.Locators() {
 		return scope{all: true}, nil
 	}
 	if isPublishedConstraints(n.Constraints) {

@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
+	"github.com/dynxds/dynxds/xdsclient/internal/ads"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
@@ -38,7 +39,7 @@ func (ts *typeState) otherVariant(s *subscription, has func(*subscription) (dynp
 
 // sent is the variant that this server has sent and not removed since.
 func (s *subscription) sent() (dynparam.Parameters, bool) {
-	return s.taken.parameters, s.state == subscriptionReceived && s.payload != nil
+	return s.taken.parameters, s.State == ads.Received && s.payload != nil
 }
 
 // usable is the variant that the cache has, from any server, unless it no longer exists.

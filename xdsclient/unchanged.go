@@ -25,7 +25,7 @@ func (rc *recognizer) subscriptionOf(it *item) *subscription {
 		}
 	}
 	it.hash = maphash.Bytes(rc.ch.client.seed, it.Value)
-	s := rc.types.find(it.Value, it.hash)
+	s := rc.types.withBytes(it.Value, it.hash)
 	if s == nil {
 		s = rc.findInOtherLevels(it)
 	}

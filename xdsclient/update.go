@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"errors"
 	"iter"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -25,10 +24,6 @@ import (
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).
 
-// errDeaf is the reason for ending the stream of a server that sends responses and does not
-// read the answers.
-var errDeaf = errors.New("the server does not read the answers to its responses")
-
 // receive works on a response. It returns the delivery that has to finish before
 // the next response is read, or nil. An error means that the server does not
 // speak the protocol. The message is not kept.
@@ -38,8 +33,8 @@ func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error)
 		return ads.VerdictNone, nil, err
 	}
 	hash := ch.identify(resp)
-	if v, ok := ch.repeated(resp, hash); ok {
-		return v, nil, nil
+	if v, ok, err := ch.repeated(resp, hash); ok {
+		return v, nil, err
 	}
 	u := ch.beginUpdate(resp, hash)
 	if u == nil {
@@ -96,11 +91,10 @@ func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 		}
 		return nil
 	}
-	ts.answered = true
 	ch.responses++
 	ch.delivery = newDelivery()
 	ch.expiry.stop()
-	ts.last = lastResponse{version: resp.Version, size: resp.Size(), hash: hash, settled: true}
+	ts.BeginResponse(resp, hash)
 	return &update{ch: ch, types: ts, resp: resp, delivery: ch.delivery, number: ch.responses, stamp: stampNow(resp.Version)}
 }
 
@@ -146,26 +140,20 @@ func (u *update) finish(absent *absence) (ads.Verdict, *delivery, error) {
 	}
 	u.countAndLog()
 	absent.logContradictions()
-	// The answer to an earlier response that had to list the same may not have been sent.
-	u.types.relist = u.types.relist || u.unasked > 0 || u.late
-	if !u.types.dialect.Incremental() {
-		u.types.crossed(u.number)
-	}
-	result, answer := ads.VerdictAccepted, reply{nonce: u.resp.Nonce}
+	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
 	if u.invalid == 0 {
-		u.types.version = u.resp.Version
+		u.types.Version = u.resp.Version
 	} else {
 		u.ch.client.stats.Rejected++
-		answer.fault = u.faults.text(u.types.typ, u.invalid, u.total)
-		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.fault)
+		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
+		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
 		result = ads.VerdictRejected
 	}
-	last := &u.types.last
-	last.fault, last.relist, last.tally, last.metered = answer.fault, u.types.relist, u.tally, u.metered
+	u.types.last = outcome{answer.Fault, u.tally, u.metered}
 	u.delivery.release()
 	u.ch.stream.Notify()
-	if !u.types.reply(answer) {
-		return result, nil, errDeaf
+	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
+		return result, nil, err
 	}
 	return result, u.delivery, nil
 }

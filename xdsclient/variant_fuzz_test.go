@@ -113,15 +113,15 @@ func checkMatches(t *testing.T, k *core) {
 func checkIdempotent(t *testing.T, k *core, message []byte) {
 	t.Helper()
 	ts := k.channel.typeState(k.channel.types[0].typ)
-	if !ts.last.settled {
+	if !ts.Settled() {
 		return
 	}
-	before, replies := stateOf(k, ts), len(ts.replies)
+	before, replies := stateOf(k, ts), ts.Replies
 	k.push(message)
-	if len(ts.replies) > replies && ts.dialect.Incremental() {
-		ts.replies = ts.replies[:replies]
+	if ts.Dialect.Incremental() {
+		ts.Replies = replies // without that to the repetition
 	}
-	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.last.settled {
+	if diff := cmp.Diff(before, stateOf(k, ts)); diff != "" && ts.Settled() {
 		t.Fatalf("a response that came again changed something: %s", diff)
 	}
 }
@@ -136,10 +136,10 @@ func stateOf(k *core, ts *typeState) (lines []string) {
 		lines = append(lines, fmt.Sprint(r.Name, r.Constraints, r.Parameters, r.State, r.Cached(), r.Version, fault))
 	}
 	for s := range ts.subs.all() {
-		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.state, len(slices.Collect(s.resource.glob.members().all())), s.taken.version, s.taken.parameters))
+		lines = append(lines, fmt.Sprint(s.resource.key.name, s.resource.key.variant, s.State, len(slices.Collect(s.resource.glob.members().all())), s.taken.version, s.taken.parameters))
 	}
 	slices.Sort(lines)
-	return append(lines, fmt.Sprint(ts.version, ts.relist, len(ts.touched)))
+	return append(lines, ts.Requests.String())
 }
 
 // silentCollection is a watcher of a collection that only says that it is done.

@@ -1,0 +1,192 @@
+package ads
+
+import (
+	"maps"
+
+	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
+)
+
+// In SotW a server ignores requests that answer an older response than its last one ("stale"
+// ones: Envoy, xDS protocol, "ACK and NACK", "When to send an update"): the client will answer
+// the last one too, and says then what it wants. So what happened in between is lost on the
+// server. It does not notice that something was left out and asked for again, does not send it,
+// and the client would wait until the resource timer.
+//
+// A response that comes after a request which left something out may have crossed it. Then the
+// reply first repeats the last list, so that the server notices what was left out; and what was
+// asked for again meanwhile, and is not in the response, is left out and asked for once more.
+// The reply may be crossed by the next response, so that goes on for maxCrossings responses.
+// Types whose responses have the full state need none of this: a response that crosses a
+// request has all that the server believes to be subscribed to.
+
+// MaxRepeats bounds how often a subscription is asked for again for this reason. The client
+// cannot tell a response that crossed its request from one that has nothing to do with it, and
+// a server may be silent because it has nothing.
+const MaxRepeats = 4
+
+// maxCrossings is how many responses are taken to have been under way when the server read a
+// request.
+const maxCrossings = 4
+
+// MaxLeftOut bounds what is remembered of requests that left something out. If there is more,
+// all that is asked for counts as asked for again.
+const MaxLeftOut = 4096
+
+// crossings is what is remembered of the requests and responses of a stream that may have
+// crossed each other.
+type crossings struct {
+	// heard is the number of the last response.
+	heard uint64
+	// leftOut is what requests did not list any more, with the number of responses since.
+	leftOut map[locatorKey]int
+	// number counts the requests that changed subscriptions, and read is the last of them that
+	// a delta server is known to have read. left has the names that a subscription was given
+	// up of, with the number of the request.
+	number, read uint64
+	left         map[string]uint64
+}
+
+// locatorKey is what a SotW request lists: a name, or a locator if the server goes by those.
+type locatorKey struct{ name, constraints string }
+
+// noteLeftOut remembers what a new list leaves out that the last request listed.
+func (q *Requests[S]) noteLeftOut(list *wire.Targets) {
+	if !q.announced || q.fullState {
+		return
+	}
+	list.Missing(&q.listed, q.Dialect, func(l wire.Locator) {
+		if q.leftOut == nil {
+			q.leftOut = make(map[locatorKey]int)
+		}
+		if len(q.leftOut) < MaxLeftOut {
+			q.leftOut[locatorKey{l.Name, l.Constraints.Key()}] = 0
+		}
+	})
+}
+
+// wasLeftOut reports whether a request may have left out a subscription.
+func (q *Requests[S]) wasLeftOut(s S) bool {
+	l := s.Locator()
+	key := locatorKey{name: l.Name}
+	if q.Dialect.Locators() {
+		key.constraints = l.Constraints.Key()
+	}
+	_, ok := q.leftOut[key]
+	return ok || len(q.leftOut) == MaxLeftOut
+}
+
+// crossed notes that a response came, before its reply is added.
+func (q *Requests[S]) crossed(number uint64) {
+	if len(q.leftOut) > 0 {
+		q.relist = true
+		for s := range q.subs.All() {
+			p := s.progress()
+			if p.Pending() && p.asked == q.heard && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s) {
+				p.repeats++
+				p.again = true
+				q.Touch(s)
+			}
+		}
+		for key := range q.leftOut {
+			if q.leftOut[key]++; q.leftOut[key] == maxCrossings {
+				delete(q.leftOut, key)
+			}
+		}
+	}
+	q.left = nil
+	q.heard = number
+}
+
+// askAgain reports whether a subscription has to be left out of a request, so that the next one
+// asks for it again. A delta server "must still provide" what it is asked for again, a SotW
+// server keeps silent (Envoy, xDS protocol, "How the client specifies what resources to
+// return").
+func (q *Requests[S]) askAgain(s S) bool {
+	switch p := s.progress(); {
+	case p.State == Doubted:
+		p.State = Unsent
+	case p.again: // its resource timer goes on
+		p.again, p.asked = false, q.heard
+	default:
+		return false
+	}
+	q.Touch(s)
+	return true
+}
+
+// unlist notes, before a reply that repeats the last list, that the server will take what was
+// sent for a subscription since as not subscribed to. It has to be asked for like any other,
+// and a full state without it says nothing.
+func (q *Requests[S]) unlist() {
+	for s := range q.touched {
+		if p := s.progress(); p.request == 0 && p.State == Received {
+			p.State = Unsent
+		}
+	}
+}
+
+// A removal or an error that names no constraints is for all subscriptions to a name that the
+// server knows of. If it was sent before the server read the request for one of them, it is for
+// the others only: a client that moves from one variant to another would take what ends the old
+// one for the answer to the new one. So such a denial of a subscription that has not been
+// answered is doubted, once, if the server may have known of another subscription to the name:
+// the server is asked again, and what it says next counts.
+
+// Doubts reports whether a denial without constraints, in the response of the given number, is
+// not to be believed of a subscription at a server that is asked for locators.
+func (q *Requests[S]) Doubts(s S, number uint64) bool {
+	switch p := s.progress(); {
+	case p.doubted == number:
+		return true // it said so before
+	case p.State == Unsent && q.knewOther(s):
+		return true // it has yet to be asked for
+	case !p.Pending() || p.doubted != 0 || !q.knewOther(s):
+		return false
+	default:
+		p.doubted, p.again = number, true
+		q.Touch(s)
+		return true
+	}
+}
+
+// knewOther reports whether the server may have known of another subscription to the name when
+// it had not read the request for this one.
+func (q *Requests[S]) knewOther(s S) bool {
+	p, name := s.progress(), s.Locator().Name
+	if p.request > 0 && p.request <= q.read {
+		return false
+	}
+	if q.left[name] > q.read || len(q.left) == MaxLeftOut {
+		return true
+	}
+	for other := range q.subs.ToName(name) {
+		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) {
+			return true
+		}
+	}
+	return false
+}
+
+// noteLeft remembers the names that a request gives up, or one of several subscriptions to them.
+func (q *Requests[S]) noteLeft(subs []S) {
+	if !q.Dialect.Locators() || len(subs) == 0 {
+		return
+	}
+	maps.DeleteFunc(q.left, func(_ string, number uint64) bool { return number <= q.read })
+	if q.left == nil {
+		q.left = make(map[string]uint64)
+	}
+	for _, s := range subs {
+		if len(q.left) < MaxLeftOut {
+			q.left[s.Locator().Name] = q.number
+		}
+	}
+}
+
+// NoteRead notes that the server has sent what a subscription is for. Unless that can be for
+// another one, the server has read the request, and those before it.
+func (q *Requests[S]) NoteRead(s S) {
+	if p := s.progress(); q.Dialect.Locators() && q.Dialect.Incremental() && p.Pending() && !q.knewOther(s) {
+		q.read = max(q.read, p.request)
+	}
+}
