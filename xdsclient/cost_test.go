@@ -42,21 +42,6 @@ func deltaCoreWith(t testing.TB, types *testTypes, n int) (*core, *counter) {
 	return k, heard
 }
 
-// An incremental response with 10,000 resources that the client has decodes none
-// and wakes nobody.
-func TestDeltaPushOfUnchangedResourcesDecodesNone(t *testing.T) {
-	const n = 10_000
-	types := newTestTypes()
-	k, heard := deltaCoreWith(t, types, n)
-	message := deltaPush(t, types.clusters, "1", 0, n, content)
-	if got := testing.AllocsPerRun(5, func() { k.push(message); k.answer() }); got > 100 {
-		t.Errorf("a push of %d unchanged resources allocates %v times", n, got)
-	}
-	if got := types.decoded.Load(); got != n || heard.values != n || heard.errors != 0 {
-		t.Errorf("%d resources were decoded, and %d values and %d errors told, want %d, %d and none", got, heard.values, heard.errors, n, n)
-	}
-}
-
 // In the incremental variant, work is proportional to the response and to the
 // change of subscriptions, not to the subscriptions.
 func TestDeltaWorkDoesNotGrowWithTheSubscriptions(t *testing.T) {

@@ -292,7 +292,7 @@ func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
 		three := watch("A", "shard=3")
 		high := f[0].stream()
 		high.request()
-		high.send(types.clusters, "1", "n1", wrapped(t, "a", "shard=3", "3"))
+		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=3", "3")))
 		three.cluster("3")
 		f[0].setRefuse(errRefused)
 		f[1].lose(high)
@@ -304,7 +304,7 @@ func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
 		three.silent()
 
 		low := f[1].recover()
-		low.send(types.clusters, "1", "n1", wrapped(t, "a", "shard=4", "4"))
+		low.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=4", "4")))
 		for several.value().(*clusterv3.Cluster).GetAltStatName() == "3" {
 			// The server answers again; the next call may be one with this.
 		}

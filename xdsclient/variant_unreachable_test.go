@@ -6,7 +6,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
@@ -105,7 +104,7 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 				c.WatchLocator(types.endpoints, "a", choose("shard=3"), three)
 				high := f[0].stream()
 				high.request()
-				high.send(types.endpoints, "1", "n1", wrappedEndpoints(t, "a", "shard=3"))
+				high.send(types.endpoints, "1", "n1", wrapped(t, variantWith("a", "shard=3", "1", endpoints("a"))))
 				three.next()
 				f[0].setRefuse(errRefused)
 				if then == "it is unreachable" {
@@ -128,7 +127,7 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 				low.request()
 				some.silent()
 				if then == "it answers" {
-					low.send(types.endpoints, "1", "n1", wrappedEndpoints(t, "a", "shard=5"))
+					low.send(types.endpoints, "1", "n1", wrapped(t, variantWith("a", "shard=5", "1", endpoints("a"))))
 				} else {
 					pass(20 * time.Second)
 				}
@@ -144,12 +143,4 @@ func (d *desk) loses() {
 	d.k.channel.Ended(transport.ErrNoAnswer)
 	d.k.channel.Ended(errRefused)
 	d.asked = make(map[string]bool)
-}
-
-// wrappedEndpoints is a variant of an assignment, for a server whose messages are the
-// published ones.
-func wrappedEndpoints(t *testing.T, name, params string) *anypb.Any {
-	r := &answer{}
-	variantWith(name, params, "1", endpoints(name))(r)
-	return &anypb.Any{TypeUrl: wrapperType, Value: mustMarshal(t, r.Resources[0])}
 }

@@ -17,6 +17,8 @@ type peer interface {
 	// answer waits for the answer to a response and returns the text of the
 	// NACK, if it is one.
 	answer() string
+	// quiet checks that no request is on its way.
+	quiet()
 	breakOff()
 }
 
@@ -89,18 +91,22 @@ func (v *variantTest) listen(name string) *ear {
 func overEachVariant(t *testing.T, features []string, f func(v *variantTest)) {
 	t.Helper()
 	for _, variant := range []string{"SotW", "delta"} {
-		t.Run(variant, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				v := &variantTest{t: t, types: newTestTypes(), server: newScript(t), delta: variant == "delta"}
-				if v.delta {
-					v.c = v.server.deltaClient(features...)
-				} else {
-					v.c = v.server.client(testutils.ServerFeatures(features...))
-				}
-				f(v)
-			})
-		})
+		t.Run(variant, func(t *testing.T) { overVariant(t, variant == "delta", features, f) })
 	}
+}
+
+// overVariant runs a test over one variant.
+func overVariant(t *testing.T, delta bool, features []string, f func(v *variantTest)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		v := &variantTest{t: t, types: newTestTypes(), server: newScript(t), delta: delta}
+		if delta {
+			v.c = v.server.deltaClient(features...)
+		} else {
+			v.c = v.server.client(testutils.ServerFeatures(features...))
+		}
+		f(v)
+	})
 }
 
 func clusters(list ...*clusterv3.Cluster) []*clusterv3.Cluster { return list }
