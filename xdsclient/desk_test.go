@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	discoverypb "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 	"github.com/dynxds/dynxds/testutils"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
@@ -51,27 +52,7 @@ func newDesk(t *testing.T, delta bool, features ...string) *desk {
 }
 
 // choose makes constraints of texts like "env=prod", "env!=prod" and "shard=0-5".
-func choose(texts ...string) dynparam.Constraints {
-	var keys []dynparam.KeyConstraints
-	for _, text := range texts {
-		key, value, _ := strings.Cut(text, "=")
-		constraint := dynparam.Value(value)
-		var bounds dynparam.Range
-		if n, err := fmt.Sscanf(value, "%d-%d", &bounds.Min, &bounds.Max); n == 2 && err == nil {
-			constraint = dynparam.InRanges(bounds)
-		}
-		if inverted, ok := strings.CutSuffix(key, "!"); ok {
-			keys = append(keys, dynparam.Exclude(inverted, constraint))
-		} else {
-			keys = append(keys, dynparam.Require(key, constraint))
-		}
-	}
-	c, err := dynparam.New(keys...)
-	if err != nil {
-		panic(err)
-	}
-	return c
-}
+func choose(texts ...string) dynparam.Constraints { return xdstest.Constraints(texts...) }
 
 // parameters makes parameters of a text like "env=prod,v=1".
 func parameters(text string) map[string]string {

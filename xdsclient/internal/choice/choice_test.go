@@ -1,42 +1,17 @@
 package choice
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 )
 
-// constraints reads a text like "env=prod v!=1 shard=0-5|9-9".
-func constraints(t *testing.T, text string) dynparam.Constraints {
-	t.Helper()
-	var keys []dynparam.KeyConstraints
-	for field := range strings.FieldsSeq(text) {
-		key, value, _ := strings.Cut(field, "=")
-		constraint := dynparam.Value(value)
-		var ranges []dynparam.Range
-		for part := range strings.SplitSeq(value, "|") {
-			var r dynparam.Range
-			if n, err := fmt.Sscanf(part, "%d-%d", &r.Min, &r.Max); n == 2 && err == nil {
-				ranges = append(ranges, r)
-			}
-		}
-		if ranges != nil {
-			constraint = dynparam.InRanges(ranges...)
-		}
-		if inverted, ok := strings.CutSuffix(key, "!"); ok {
-			keys = append(keys, dynparam.Exclude(inverted, constraint))
-		} else {
-			keys = append(keys, dynparam.Require(key, constraint))
-		}
-	}
-	c, err := dynparam.New(keys...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+// constraints reads a text like "env=prod v!=1 shard=0-5".
+func constraints(text string) dynparam.Constraints {
+	return xdstest.Constraints(strings.Fields(text)...)
 }
 
 // offer reads a text like "env=prod v=1", and "?" for parameters that cannot be read.
@@ -141,7 +116,7 @@ func TestWhoGetsWhich(t *testing.T) {
 			name = "xRFC TP2, " + test.heading + ": " + name
 		}
 		t.Run(name, func(t *testing.T) {
-			list, c := offers(t, test.variants...), constraints(t, test.constraints)
+			list, c := offers(t, test.variants...), constraints(test.constraints)
 			choice := choiceOf(c, list)
 			if choice.Ambiguous != test.ambiguous {
 				t.Errorf("ambiguous is %v, want %v", choice.Ambiguous, test.ambiguous)
@@ -163,7 +138,7 @@ func TestWhoGetsWhich(t *testing.T) {
 
 // The rival is one that the chosen variant does not beat.
 func TestRivalOfAnAmbiguousChoice(t *testing.T) {
-	c := constraints(t, "a=0-5 b=0-5")
+	c := constraints("a=0-5 b=0-5")
 	got := choiceOf(c, offers(t, "a=1 b=3", "a=2 b=2", "a=1 b=1"))
 	if !got.Parameters.Equal(offer(t, 0, "a=2 b=2").Parameters) || !got.Ambiguous || !c.Match(got.Rival) {
 		t.Errorf("got %v with rival %v, ambiguous %v", got.Parameters, got.Rival, got.Ambiguous)
@@ -202,7 +177,7 @@ func TestOutcome(t *testing.T) {
 		{name: "equal to what is held", variants: []string{"shard=5"}, constraints: "shard=0-5", holds: true, held: "shard=5", want: Taken},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			list, c := offers(t, test.variants...), constraints(t, test.constraints)
+			list, c := offers(t, test.variants...), constraints(test.constraints)
 			tested := Case{Offer: list[0], Bare: test.bare, Constraints: c, Denied: test.denied, Holds: test.holds, Held: offer(t, 0, test.held).Parameters}
 			offered := list
 			if test.bare {
