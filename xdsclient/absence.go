@@ -51,11 +51,11 @@ func (a *absence) finish() {
 	a.answerFailing()
 }
 
-// deleteOmitted deletes what the server had and has no more, as the response with
-// its full state shows. What it never had may just be later than the response
-// (Envoy, xDS protocol, "Deleting Resources" and "Knowing When a Requested
-// Resource Does Not Exist"), and of what no request has listed yet it knows nothing. In
-// place of what it has an error for, it sends nothing (xRFC TP3, "Protocol Behavior").
+// deleteOmitted deletes the resources that the server has sent and that the response with its
+// full state omits. A resource that it has not sent may come later (Envoy, xDS
+// protocol, "Deleting Resources" and "Knowing When a Requested Resource Does Not Exist"), one
+// that no request has listed yet is unknown to it, and an error is not repeated (xRFC TP3,
+// "Protocol Behavior").
 func (a *absence) deleteOmitted() {
 	for s := range a.types.subs.all() {
 		if s.State == ads.Received && s.Seen != a.number && s.Listed() {
@@ -76,9 +76,8 @@ func (a *absence) delete(s *subscription, reason error) {
 	a.dataError(s, resourceMissing, fault)
 }
 
-// applyRemoval applies that the server has no resource for something. A server that says so
-// of a subscription, by its constraints, may send another variant for it in the same
-// response.
+// applyRemoval applies that the server has no resource of a name. If the name comes with the
+// constraints of a subscription, the same response may have another variant for it.
 func (a *absence) applyRemoval(n wire.ResourceName) {
 	sc, err := a.scopeOf(n)
 	if err != nil {
@@ -219,7 +218,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 	}
 	a.findMeant(e.ResourceName, &sc)
 	failing := len(a.failing)
-	// The error of the preferred variant is none of the others that match, which a
+	// An error for the preferred variant is none for the others that match and that a
 	// collection with the same constraints has.
 	if len(a.found) == 0 || sc.all || sc.exact {
 		wanted := membersFailed
@@ -266,10 +265,10 @@ func (a *absence) answerFailing() {
 	}
 }
 
-// forgetUnwatched forgets all that the server said of a resource that has variants, in place of
-// noting an error, if it is no longer watched: the server has not been told so. Should a watch
-// begin before it is, it is asked again: the client may have moved away from the variant and
-// back, and the error be older than the latter. It reports whether that is so.
+// forgetUnwatched forgets the answers for a resource with variants, in place of noting an error,
+// if it is no longer watched, and reports whether that is so. The server has not been asked
+// yet to stop sending it. A watch that begins before that asks again: the client may have moved
+// to another variant and back, and the error may be older than the move back.
 func (a *absence) forgetUnwatched(s *subscription) bool {
 	r := s.resource
 	if !a.types.Dialect.Locators() || r.collection != nil || r.glob != nil || len(r.watches) > 0 {

@@ -85,9 +85,9 @@ func (u *update) once(s *subscription, it *item) bool {
 	return true
 }
 
-// received notes that the server has the resource. A member stands for its
-// collection, unless it is faulty and those who watch the collection follow another
-// server: as with other resources, that is no reason for this one to take over.
+// received notes that the server has the resource. A member is an answer for its collection,
+// unless it is faulty and those who watch the collection follow another server: like
+// any faulty resource, it does not bring them back to this one.
 func (u *update) received(s *subscription, it *item) {
 	u.types.NoteRead(s)
 	s.State = ads.Received

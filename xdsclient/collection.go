@@ -22,7 +22,7 @@ type collection struct {
 	// cached are the entries of the members.
 	cached map[resourceKey]*resource
 	// sent has a subscription for each member that the server has sent or has an error for,
-	// and size is how many there are. The server is not told of these subscriptions.
+	// and size is how many there are. These subscriptions are in no request.
 	sent subscriptions
 	size int
 }

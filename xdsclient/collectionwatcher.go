@@ -34,8 +34,8 @@ type Member struct {
 	Parameters dynparam.Parameters
 }
 
-// WatchCollection implements Client. Members are added and removed as the server says,
-// whatever the server's features: the members are the content of a collection, and that
+// WatchCollection implements Client. Members are added and removed as the server says, with any
+// server features: the members are the content of a collection, and that
 // one left is no data error in the sense of gRFC A88. An error for the
 // collection as a whole is: it withdraws the members if the server has
 // fail_on_data_errors.

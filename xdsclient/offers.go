@@ -49,8 +49,8 @@ func (u *update) compareOffers() {
 	inBatches(u, u.resp.Resources, u.offerResource)
 }
 
-// noteRetraction notes that a subscription has lost what it had, and takes whatever else
-// the response has for it.
+// noteRetraction notes that the server has removed what a subscription had. It then takes
+// what else the response has for it.
 func (u *update) noteRetraction(n wire.ResourceName) {
 	if sc, err := u.scopeOf(n); err == nil {
 		u.eachMeant(n, &sc, func(o *offer) { o.retracted = u.number })

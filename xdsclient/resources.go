@@ -8,7 +8,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
-// resources is the second pass over a response, through its resources.
+// resources is the second pass over a response: each resource is delivered to those that it is for.
 type resources struct {
 	*update
 	batch      []item
@@ -95,7 +95,7 @@ func (rs *resources) deliverAll(items []item) (unknown []item) {
 	return unknown
 }
 
-// readParameters reads what tells the variant, if the server was asked for one.
+// readParameters reads the dynamic parameters, if the server is asked for variants.
 func (rs *resources) readParameters(it *item) {
 	if !rs.types.Dialect.Locators() {
 		return

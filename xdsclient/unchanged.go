@@ -11,9 +11,9 @@ type recognizer struct {
 	last *subscription
 }
 
-// subscriptionOf returns a subscription of which the very bytes of a bare resource are known, or
-// nil. Servers keep their order, so it looks first at what came behind the last one the last
-// time.
+// subscriptionOf returns a subscription that has these very bytes of a bare resource, or nil.
+// Servers keep their order, so it first tries the one that followed the last one in the
+// previous response.
 func (rc *recognizer) subscriptionOf(it *item) *subscription {
 	if it.Err != nil {
 		return nil
@@ -38,7 +38,7 @@ func (rc *recognizer) subscriptionOf(it *item) *subscription {
 	return s
 }
 
-// findInOtherLevels returns the subscription of which another level of its authority has the
+// findInOtherLevels returns the subscription for which another level of its authority has the
 // very bytes of a bare resource, or nil.
 func (rc *recognizer) findInOtherLevels(it *item) *subscription {
 	for l := range rc.ch.levels {

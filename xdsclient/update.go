@@ -11,15 +11,15 @@ import (
 
 // A response takes this way, from its bytes to the watchers:
 //
-//	receive         decodes the envelope, and stops at a repetition
+//	receive         decodes the envelope, and stops at a repetition (repeats.go)
 //	offers.go       finds which variant each subscription prefers
 //	resources.go    goes through the resources in batches: reads the parameters,
 //	unchanged.go    recognizes what the client has,
 //	recipients.go   finds the subscriptions and collections that each one is for,
 //	decode.go       decodes, without the lock, what is new,
 //	apply.go        and has the subscriptions accept or reject it
-//	absence.go      what the response says in place of resources, by word or by omission
-//	finish          the parties that switch servers, statistics, ACK or NACK
+//	absence.go      applies errors and removals, and what the full state omits
+//	finish          moves parties between servers, counts, and answers with an ACK or a NACK
 //
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).
@@ -47,8 +47,8 @@ func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error)
 	return u.finish(absent)
 }
 
-// update is the work on one response. Only finding out what is unchanged, and
-// applying what is decoded, happens under the lock.
+// update is the work on one response. The lock is held to recognize what is unchanged and to
+// apply what is decoded, and not while resources are decoded.
 type update struct {
 	ch       *serverChannel
 	types    *typeState
@@ -61,8 +61,8 @@ type update struct {
 	parameters parameterReader
 
 	faults faultList
-	// nameless counts what is faulty and of an unknown name. Any of it may be
-	// of a resource that seems to be missing.
+	// nameless counts the faulty resources and errors of an unknown name. Each may be for a
+	// resource that seems to be missing.
 	nameless int
 	// answered are the collections that the response answered for.
 	answered []*collection
@@ -72,12 +72,12 @@ type update struct {
 	tally
 	// metered is what the metrics were given.
 	metered meterReading
-	// late says that something was for a subscription that began too late for it.
+	// late says that a resource was for a subscription that began during the response.
 	late bool
 }
 
-// beginUpdate starts to work on a response, or returns nil if nothing is
-// subscribed to its type, so that the client cannot tell valid from invalid.
+// beginUpdate starts to work on a response. It returns nil if nothing is subscribed to its type,
+// as the client then has no decoder for it.
 func (ch *serverChannel) beginUpdate(resp *wire.Response, hash uint64) *update {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()
