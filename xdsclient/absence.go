@@ -73,7 +73,7 @@ func (a *absence) delete(s *subscription, reason error) {
 	s.State = ads.Missing
 	fault := a.fault(KindDoesNotExist, s.resource, reason)
 	a.ch.client.infof("%v", fault)
-	a.dataError(s, resourceMissing, fault)
+	a.dataError(s, StateDoesNotExist, fault)
 }
 
 // applyRemoval applies that the server has no resource of a name. If the name comes with the
@@ -95,7 +95,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 		case a.doubts(s, &sc):
 			continue
 		case s.resource.collection != nil:
-			a.removeMember(s, resourceMissing, a.fault(KindDoesNotExist, s.resource, errLeft))
+			a.removeMember(s, StateDoesNotExist, a.fault(KindDoesNotExist, s.resource, errLeft))
 		case s.resource.glob != nil:
 			a.emptyCollection(s.resource.glob)
 		case s.payload != nil:
@@ -169,7 +169,7 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, wanted membersWant
 }
 
 // removeMember notes that the server no longer has a member.
-func (a *absence) removeMember(m *subscription, state resourceState, fault *Error) {
+func (a *absence) removeMember(m *subscription, state CacheState, fault *Error) {
 	c := m.resource.collection
 	a.types.dropMember(m)
 	c.entry.endStandby(a.delivery)
@@ -181,7 +181,7 @@ func (a *absence) removeMember(m *subscription, state resourceState, fault *Erro
 // emptyCollection notes that a collection has no members.
 func (a *absence) emptyCollection(c *collection) {
 	for m := range c.sent.all() {
-		a.removeMember(m, resourceMissing, a.fault(KindDoesNotExist, m.resource, errLeft))
+		a.removeMember(m, StateDoesNotExist, a.fault(KindDoesNotExist, m.resource, errLeft))
 	}
 	a.answerCollection(c)
 	a.markUseful(c.entry)
@@ -276,7 +276,7 @@ func (a *absence) forgetUnwatched(s *subscription) bool {
 	}
 	a.types.unindex(s)
 	s.State, s.payload, s.taken, s.lastError = ads.Doubted, nil, stamp{}, nil
-	r.state, r.payload, r.taken, r.fault = resourceRequested, nil, stamp{}, nil
+	r.state, r.payload, r.taken, r.fault = StateRequested, nil, stamp{}, nil
 	return true
 }
 
@@ -298,7 +298,7 @@ func (a *absence) refuseScope(n wire.ResourceName, where string, err error) {
 	for _, s := range a.found {
 		if s.Seen != a.number {
 			s.Seen, s.State = a.number, ads.Failed
-			a.dataError(s, resourceRejected, a.fault(KindInvalid, s.resource, errPublished))
+			a.dataError(s, StateNACKed, a.fault(KindInvalid, s.resource, errPublished))
 		}
 	}
 }
@@ -320,11 +320,11 @@ func (a *absence) noteError(s *subscription, code codes.Code, reason error) {
 	}
 	switch {
 	case s.resource.collection != nil && code == codes.NotFound:
-		a.removeMember(s, resourceFailed, fault)
+		a.removeMember(s, StateReceivedError, fault)
 	case code == codes.NotFound, code == codes.PermissionDenied:
-		a.dataError(s, resourceFailed, fault)
+		a.dataError(s, StateReceivedError, fault)
 	default:
-		a.ch.fail(s, lastError{resourceFailed, fault, false}, a.delivery)
+		a.ch.fail(s, lastError{StateReceivedError, fault, false}, a.delivery)
 	}
 }
 

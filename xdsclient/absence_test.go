@@ -256,25 +256,25 @@ func TestCacheEntryStates(t *testing.T) {
 			v.listen(name)
 		}
 		s := v.connect()
-		state := func(name string) resourceState {
+		state := func(name string) CacheState {
 			v.c.mu.Lock()
 			defer v.c.mu.Unlock()
 			return v.c.authorities[authorityKey{}].levels[0].resources[resourceKey{typ: v.types.clusters, name: name}].state
 		}
 		for _, name := range names {
-			if got := state(name); got != resourceRequested {
+			if got := state(name); got != StateRequested {
 				t.Errorf("%s is in state %v before the response, want requested", name, got)
 			}
 		}
 		s.say(v.types.clusters, "1", clusters(cluster("accepted", "x"), badCluster("rejected", "x")), resourceError("failed", codes.NotFound, "x"))
 		s.answer()
 		pass(time.Minute)
-		missing := resourceMissing
+		missing := StateDoesNotExist
 		if v.delta {
-			missing = resourceTimedOut
+			missing = StateTimeout
 		}
-		for name, want := range map[string]resourceState{
-			"accepted": resourceAccepted, "rejected": resourceRejected, "failed": resourceFailed, "missing": missing,
+		for name, want := range map[string]CacheState{
+			"accepted": StateACKed, "rejected": StateNACKed, "failed": StateReceivedError, "missing": missing,
 		} {
 			if got := state(name); got != want {
 				t.Errorf("%s is in state %v, want %v", name, got, want)

@@ -120,13 +120,13 @@ func (u *update) reject(s *subscription, it *item, err error) {
 		where += " " + it.parameters.String()
 	}
 	u.blame(it, where, err)
-	u.dataError(s, resourceRejected, u.fault(KindInvalid, s.resource, err))
+	u.dataError(s, StateNACKed, u.fault(KindInvalid, s.resource, err))
 }
 
 // dataError notes that the last answer of the server for a resource is an error in the
 // data. The last valid version stays in use, unless the server has fail_on_data_errors
 // (gRFC A88, "Handling Data Errors").
-func (u *update) dataError(s *subscription, state resourceState, fault *Error) {
+func (u *update) dataError(s *subscription, state CacheState, fault *Error) {
 	drop := u.ch.server.HasFeature(bootstrap.FeatureFailOnDataErrors)
 	if drop {
 		u.types.unindex(s)

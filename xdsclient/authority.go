@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/dynparam"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
@@ -158,7 +159,7 @@ func quoteNames(names []string) string {
 	}
 	quoted := make([]string, len(names))
 	for i, name := range names {
-		quoted[i] = quoteName(name)
+		quoted[i] = xdsname.Quote(name)
 	}
 	return strings.Join(quoted, ", ") + more
 }
@@ -168,5 +169,5 @@ func (a *authority) String() string {
 	if !a.key.newStyle {
 		return "old-style names"
 	}
-	return "authority " + quoteName(a.key.name)
+	return "authority " + xdsname.Quote(a.key.name)
 }

@@ -230,10 +230,10 @@ func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
 	if s.resource.level.useOtherVariant(s.resource) {
 		return
 	}
-	kind, state := KindDoesNotExist, resourceMissing
+	kind, state := KindDoesNotExist, StateDoesNotExist
 	text := "does not exist: the server did not send it within %v"
 	if ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
-		kind, state = KindTimeout, resourceTimedOut
+		kind, state = KindTimeout, StateTimeout
 		text = "the server did not send it within %v"
 	}
 	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))

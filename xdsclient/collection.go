@@ -52,7 +52,7 @@ func (c *collection) entries() map[resourceKey]*resource {
 
 // newEntry makes the cache entry of a member, which is not in the cache yet.
 func (c *collection) newEntry(key resourceKey, parameters dynparam.Parameters) *resource {
-	return &resource{key: key, level: c.entry.level, parameters: parameters, collection: c}
+	return &resource{key: key, level: c.entry.level, parameters: parameters, collection: c, state: StateRequested}
 }
 
 // addMember adds a member that the server has sent.
@@ -95,7 +95,7 @@ func (c *collection) forget(m *resource) {
 
 // expel removes a member from the cache, and reports to the watchers that it is no longer to
 // be used.
-func (c *collection) expel(m *resource, state resourceState, fault *Error, d *delivery) {
+func (c *collection) expel(m *resource, state CacheState, fault *Error, d *delivery) {
 	m.fail(lastError{state, fault, true}, d)
 	c.forget(m)
 }
@@ -114,7 +114,7 @@ func (c *collection) cull(ch *serverChannel, d *delivery) {
 	}
 	for key, m := range c.cached {
 		if c.sent.get(key) == nil {
-			c.expel(m, resourceMissing, ch.fault(KindDoesNotExist, m, errLeft), d)
+			c.expel(m, StateDoesNotExist, ch.fault(KindDoesNotExist, m, errLeft), d)
 		}
 	}
 }
@@ -190,5 +190,5 @@ func (ch *serverChannel) unserved(s *subscription) {
 		reason = errors.New("collections need the incremental protocol, which the server does not implement")
 	}
 	s.State = ads.Unsent
-	ch.fail(s, lastError{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+	ch.fail(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
 }

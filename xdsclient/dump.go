@@ -51,24 +51,21 @@ const (
 	StateTimeout
 )
 
+var cacheStates = [...]string{
+	StateRequested:     "REQUESTED",
+	StateDoesNotExist:  "DOES_NOT_EXIST",
+	StateACKed:         "ACKED",
+	StateNACKed:        "NACKED",
+	StateReceivedError: "RECEIVED_ERROR",
+	StateTimeout:       "TIMEOUT",
+}
+
 // String returns the state as gRFC A88 writes it.
 func (s CacheState) String() string {
-	switch s {
-	case StateRequested:
-		return "REQUESTED"
-	case StateDoesNotExist:
-		return "DOES_NOT_EXIST"
-	case StateACKed:
-		return "ACKED"
-	case StateNACKed:
-		return "NACKED"
-	case StateReceivedError:
-		return "RECEIVED_ERROR"
-	case StateTimeout:
-		return "TIMEOUT"
-	default:
+	if s < StateRequested || int(s) >= len(cacheStates) {
 		return fmt.Sprintf("CacheState(%d)", int(s))
 	}
+	return cacheStates[s]
 }
 
 // Dump is what a client held at one moment. It is a copy that the caller may
@@ -255,24 +252,6 @@ func (k authorityKey) label() string {
 	return k.name
 }
 
-// cacheState returns the state as dumps and metrics report it.
-func (r *resource) cacheState() CacheState {
-	switch r.state {
-	case resourceAccepted:
-		return StateACKed
-	case resourceRejected:
-		return StateNACKed
-	case resourceMissing:
-		return StateDoesNotExist
-	case resourceTimedOut:
-		return StateTimeout
-	case resourceFailed:
-		return StateReceivedError
-	default:
-		return StateRequested
-	}
-}
-
 func (r *resource) dump() ResourceDump {
 	d := ResourceDump{
 		TypeURL:     r.key.typ.TypeURL,
@@ -280,7 +259,7 @@ func (r *resource) dump() ResourceDump {
 		Constraints: r.constraints,
 		Parameters:  r.parameters,
 		Authority:   r.level.authority.key.label(),
-		State:       r.cacheState(),
+		State:       r.state,
 
 		collection: r.glob != nil,
 		typ:        r.key.typ,

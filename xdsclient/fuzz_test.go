@@ -69,7 +69,7 @@ func FuzzHandle(f *testing.F) {
 			t.Fatal("a good response was not counted")
 		}
 		for _, s := range k.channel.types[0].subs {
-			if s.resource.state != resourceAccepted || s.resource.payload == nil {
+			if s.resource.state != StateACKed || s.resource.payload == nil {
 				t.Fatalf("%s is in state %d at the end", s.resource.key.name, s.resource.state)
 			}
 		}

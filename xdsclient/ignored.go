@@ -91,19 +91,11 @@ type ignoredLog struct {
 
 	// What follows is guarded by XDSClient.mu.
 
-	state ignoredLogState
+	// running says that a goroutine works on the queue.
+	running bool
 	// queue has the cache entries with a new version.
 	queue map[*resource]struct{}
 }
-
-type ignoredLogState int
-
-const (
-	// ignoredLogIdle: there is no goroutine and no queue.
-	ignoredLogIdle ignoredLogState = iota
-	// ignoredLogRunning: a goroutine works on the queue.
-	ignoredLogRunning
-)
 
 // add queues a resource with a new version. The caller holds XDSClient.mu.
 func (l *ignoredLog) add(r *resource) {
@@ -114,8 +106,8 @@ func (l *ignoredLog) add(r *resource) {
 		l.queue = make(map[*resource]struct{})
 	}
 	l.queue[r] = struct{}{}
-	if l.state == ignoredLogIdle {
-		l.state = ignoredLogRunning
+	if !l.running {
+		l.running = true
 		l.client.running.Go(l.run)
 	}
 }
@@ -162,7 +154,7 @@ func (l *ignoredLog) takeQueue() []examined {
 	}
 	l.queue = nil
 	if len(batch) == 0 {
-		l.state = ignoredLogIdle
+		l.running = false
 	}
 	slices.SortFunc(batch, func(a, b examined) int {
 		x, y := &a.resource.key, &b.resource.key

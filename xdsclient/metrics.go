@@ -155,7 +155,7 @@ func (t *ResourceType) label() string {
 // Entry States, CSDS, and XdsClient Metrics").
 func (r *resource) stateLabel() string {
 	cached := r.payload != nil
-	switch r.cacheState() {
+	switch r.state {
 	case StateRequested:
 		return "requested"
 	case StateACKed:

@@ -179,15 +179,15 @@ func TestCacheStateLabels(t *testing.T) {
 	t.Parallel()
 	held := &payload{}
 	for want, r := range map[string]resource{
-		"requested":                 {state: resourceRequested},
-		"acked":                     {state: resourceAccepted, payload: held},
-		"nacked":                    {state: resourceRejected},
-		"nacked_but_cached":         {state: resourceRejected, payload: held},
-		"does_not_exist":            {state: resourceMissing},
-		"does_not_exist_but_cached": {state: resourceMissing, payload: held},
-		"received_error":            {state: resourceFailed},
-		"received_error_but_cached": {state: resourceFailed, payload: held},
-		"timeout":                   {state: resourceTimedOut},
+		"requested":                 {state: StateRequested},
+		"acked":                     {state: StateACKed, payload: held},
+		"nacked":                    {state: StateNACKed},
+		"nacked_but_cached":         {state: StateNACKed, payload: held},
+		"does_not_exist":            {state: StateDoesNotExist},
+		"does_not_exist_but_cached": {state: StateDoesNotExist, payload: held},
+		"received_error":            {state: StateReceivedError},
+		"received_error_but_cached": {state: StateReceivedError, payload: held},
+		"timeout":                   {state: StateTimeout},
 	} {
 		if got := r.stateLabel(); got != want {
 			t.Errorf("got %q, want %q", got, want)

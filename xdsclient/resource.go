@@ -18,27 +18,6 @@ type resourceKey struct {
 	variant string
 }
 
-// resourceState is the state of a cache entry (gRFC A88, "Cache Entry States"). It does not say
-// whether a version is in use.
-type resourceState int
-
-const (
-	// resourceRequested: the server has not answered yet.
-	resourceRequested resourceState = iota
-	// resourceAccepted: the last version the server sent is valid.
-	resourceAccepted
-	// resourceRejected: the last version the server sent is invalid.
-	resourceRejected
-	// resourceMissing: the server does not have the resource.
-	resourceMissing
-	// resourceTimedOut: the server did not send the resource in time, and that
-	// does not mean that it has none.
-	resourceTimedOut
-	// resourceFailed: the server sent an error in place of the resource (xRFC
-	// TP3).
-	resourceFailed
-)
-
 // payload is an accepted version of a resource. It is immutable.
 type payload struct {
 	// raw is what the server sent, the only copy that is kept.
@@ -101,7 +80,7 @@ type resource struct {
 	constraints dynparam.Constraints
 	// parameters are those of a member.
 	parameters dynparam.Parameters
-	state      resourceState
+	state      CacheState
 	// payload is the version in use, or nil. taken is when the server last sent
 	// it, and what it called its version; it may change while the bytes do not.
 	payload *payload
@@ -124,7 +103,7 @@ type resource struct {
 }
 
 func newResource(l *level, key resourceKey, constraints dynparam.Constraints) *resource {
-	r := &resource{key: key, level: l, constraints: constraints}
+	r := &resource{key: key, level: l, constraints: constraints, state: StateRequested}
 	if isCollection(key.name) {
 		r.glob = newCollection(r)
 	}
@@ -216,16 +195,16 @@ func (r *resource) accept(p *payload, taken stamp, d *delivery) {
 	if !same {
 		r.client().ignored.add(r)
 	}
-	if same && r.state == resourceAccepted && r.link == nil {
+	if same && r.state == StateACKed && r.link == nil {
 		return
 	}
-	r.state, r.fault, r.link = resourceAccepted, nil, nil
+	r.state, r.fault, r.link = StateACKed, nil, nil
 	r.reportChange(nil, d)
 }
 
 // lastError is the last answer of a server for a resource if that is an error.
 type lastError struct {
-	state resourceState
+	state CacheState
 	fault *Error
 	// drop says that the version in use is withdrawn.
 	drop bool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dynxds/dynxds/internal/faults"
 	"github.com/dynxds/dynxds/internal/load"
+	"github.com/dynxds/dynxds/internal/xdsname"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/lrs"
@@ -130,28 +131,29 @@ func (c *XDSClient) stop(w *watch) {
 // authorityFor returns the authority that serves a watch, and the name by which
 // it does.
 func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
-	n, err := parseName(name)
+	n, err := xdsname.Parse(name)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := errors.Join(n.checkUse(collection), n.checkType(t)); err != nil {
+	if err := checkName(n, t, collection); err != nil {
 		return nil, "", err
 	}
 	if known, ok := c.types[t.TypeURL]; ok && known != t {
 		return nil, "", fmt.Errorf("type %s is watched with two different ResourceTypes", t.TypeURL)
 	}
-	if a, ok := c.authorities[n.authority]; ok {
+	key := authorityOf(n)
+	if a, ok := c.authorities[key]; ok {
 		c.types[t.TypeURL] = t
-		return a, n.text, nil
+		return a, n.Text, nil
 	}
-	servers, err := serversFor(c.config, n.authority)
+	servers, err := serversFor(c.config, key)
 	if err != nil {
 		return nil, "", err
 	}
 	c.types[t.TypeURL] = t
-	a := newAuthority(c, n.authority, servers)
-	c.authorities[n.authority] = a
-	return a, n.text, nil
+	a := newAuthority(c, key, servers)
+	c.authorities[key] = a
+	return a, n.Text, nil
 }
 
 // refusal is what the watcher of a watch that cannot be served gets.
