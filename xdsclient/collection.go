@@ -215,13 +215,3 @@ func (ch *serverChannel) cull(s *subscription, d *delivery) {
 }
 
 var errLeft = errors.New("does not exist: it is no longer in its collection")
-
-// unserved tells the watchers of a collection that the server has none.
-func (ch *serverChannel) unserved(s *subscription) {
-	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
-	if ch.server.HasFeature(bootstrap.FeatureDelta) {
-		reason = errors.New("collections need the incremental protocol, which the server does not implement")
-	}
-	s.State = ads.Unsent
-	ch.fail(s, lastError{resourceRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
-}

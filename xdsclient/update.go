@@ -18,10 +18,9 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// receive works on a response. It returns the delivery that has to finish before
-// the next response is read, or nil. An error means that the server does not
-// speak the protocol. The message is not kept.
-func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error) {
+// Receive implements ads.Handler: it works on a response. An error means that the server does not
+// speak the protocol.
+func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
 	resp, err := ch.protocol.Decode(message)
 	if err != nil {
 		return ads.VerdictNone, nil, err
@@ -414,11 +413,11 @@ func (u *update) fault(kind ErrorKind, r *resource, err error) *Error {
 // of resources. The lock is not held.
 func (u *update) record() {
 	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}
-	u.ch.meter(u.types.typ, u.metered)
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.metered)
 }
 
 // finish decides between ACK and NACK, and lets go of the delivery.
-func (u *update) finish() (ads.Verdict, *delivery, error) {
+func (u *update) finish() (ads.Verdict, <-chan struct{}, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	if u.resp.FullState && u.types.typ.FullStateInSotW && u.nameless == 0 {
@@ -450,7 +449,7 @@ func (u *update) finish() (ads.Verdict, *delivery, error) {
 	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
 		return result, nil, err
 	}
-	return result, u.delivery, nil
+	return result, u.delivery.finished, nil
 }
 
 // count adds the response to the statistics.
