@@ -172,16 +172,16 @@ func (s *attachments) who() []*attachment {
 }
 
 // received counts the resources of a response.
-func (s *attachments) received(server string, t *ResourceType, valid, invalid, unmatched int) {
+func (s *attachments) received(server string, t *ResourceType, m meterReading) {
 	for _, a := range s.who() {
 		count := func(h *estats.Int64CountHandle, n int) {
 			if h != nil && n > 0 {
 				h.Record(a.recorder, int64(n), a.labelsFor(server, t.label())...)
 			}
 		}
-		count(a.handles.valid, valid)
-		count(a.handles.invalid, invalid)
-		count(a.handles.unmatched, unmatched)
+		count(a.handles.valid, m.valid)
+		count(a.handles.invalid, m.invalid)
+		count(a.handles.unmatched, m.unmatched)
 	}
 }
 

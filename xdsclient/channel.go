@@ -1,9 +1,6 @@
 package xdsclient
 
 import (
-	"fmt"
-	"hash/maphash"
-
 	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
@@ -72,7 +69,7 @@ func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 			return ts
 		}
 	}
-	ts := newTypeState(t, ch.server, ch.protocol.Dialect(ch.server))
+	ts := newTypeState(t, ch)
 	ch.types = append(ch.types, ts)
 	return ts
 }
@@ -96,22 +93,10 @@ func (ch *serverChannel) subscribe(r *resource) {
 	if s == nil {
 		s = ts.add(r)
 		ts.adoptAnswer(s)
-		ch.expect(ts, s)
+		ts.prepare(s)
 	}
 	ts.Disturb()
 	ch.stream.Notify()
-}
-
-// expect prepares for the first thing that the server says of a resource: it may
-// send the bytes that the cache has from another server, and by these the resource
-// is found.
-func (ch *serverChannel) expect(ts *typeState, s *subscription) {
-	switch p := s.resource.payload; {
-	case !ts.Serves(s):
-		ch.unserved(s)
-	case p != nil && s.resource.glob == nil:
-		ts.index(s, maphash.Bytes(ch.client.seed, p.raw))
-	}
 }
 
 // subscriptionTo returns the subscription to a resource, or nil.
@@ -156,9 +141,9 @@ func (ch *serverChannel) close() {
 // said of it to other watches, or of another subscription to the name.
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
-	ch.repeat(s)
+	ch.restate(s)
 	for m := range s.resource.glob.members().all() {
-		ch.repeat(m)
+		ch.restate(m)
 	}
 	ch.follow(r)
 }
@@ -177,8 +162,8 @@ func (ch *serverChannel) follow(r *resource) {
 	}
 }
 
-// repeat makes the cache say of one resource what the server said of it.
-func (ch *serverChannel) repeat(s *subscription) {
+// restate makes the cache say of one resource what the server said of it.
+func (ch *serverChannel) restate(s *subscription) {
 	if s.payload != nil {
 		s.admit()
 		s.resource.accept(s.payload, s.taken, nil)
@@ -197,48 +182,9 @@ func (ch *serverChannel) expire() {
 		return
 	}
 	for x, ok := ch.expiry.nextOverdue(); ok; x, ok = ch.expiry.nextOverdue() {
-		ch.overdue(x.types, x.sub)
+		x.types.expire(x.sub)
 	}
 	ch.expiry.arm()
-}
-
-// overdue declares one resource overdue (gRFC A88, "Changes to Resource Timer
-// Behavior"). That says nothing of one that is cached (gRFC A57), or while
-// those who watch it follow another server.
-//
-// A server of an incremental variant that has answered for the type on this stream
-// says what does not exist, so that its silence only means that it is late. It must
-// not go unnoticed all the same: there are servers that say so only of what they
-// had before, and clients are "encouraged to use a timeout" (Envoy, xDS protocol,
-// "Knowing When a Requested Resource Does Not Exist").
-//
-// Of a name for which the server has sent a variant that matches, it may mean that
-// variant: a server that goes by names does not see that it was asked again.
-func (ch *serverChannel) overdue(ts *typeState, s *subscription) {
-	ts.Disturb()
-	s.State = ads.Missing
-	if s.resource.aside() || s.resource.cached() {
-		return
-	}
-	if ts.Dialect.Locators() {
-		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
-			s.State = ads.Received
-			ch.accept(s, other.payload, other.taken, nil)
-			return
-		}
-	}
-	if s.resource.level.useOtherVariant(s.resource) {
-		return
-	}
-	kind, state := KindDoesNotExist, StateDoesNotExist
-	text := "does not exist: the server did not send it within %v"
-	if ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
-		kind, state = KindTimeout, StateTimeout
-		text = "the server did not send it within %v"
-	}
-	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
-	ch.client.warningf("%v", fault)
-	ch.fail(s, lastError{state, fault, false}, nil)
 }
 
 // fault makes an Error about a resource.

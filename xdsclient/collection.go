@@ -182,13 +182,3 @@ func (n *newcomer) enter() (*subscription, error) {
 	m.State = ads.Received
 	return m, nil
 }
-
-// unserved reports to the watchers of a collection that the server has none.
-func (ch *serverChannel) unserved(s *subscription) {
-	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
-	if ch.server.HasFeature(bootstrap.FeatureDelta) {
-		reason = errors.New("collections need the incremental protocol, which the server does not implement")
-	}
-	s.State = ads.Unsent
-	ch.fail(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
-}

@@ -50,12 +50,12 @@ func (k *core) delta(typ *ResourceType, nonce string, parts ...part) []byte {
 
 // push hands over a response and waits until the watchers are done with it.
 func (k *core) push(message []byte) ads.Verdict {
-	v, d, err := k.channel.receive(message)
+	v, d, err := k.channel.Receive(message)
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	if d != nil {
-		<-d.finished
+		<-d
 		k.channel.Delivered()
 	}
 	return v

@@ -156,7 +156,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 	k.answer()
 	nonce := strings.Repeat("n", ads.MaxBacklog/4)
 	for i := range 10 {
-		_, d, err := k.channel.receive(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
+		_, d, err := k.channel.Receive(k.delta(types.clusters, nonce, lacks(fmt.Sprint("x", i))))
 		switch {
 		case i < 3 && err != nil:
 			t.Fatalf("response %d: %v", i, err)
@@ -164,7 +164,7 @@ func TestDeltaBacklogIsBounded(t *testing.T) {
 			t.Fatalf("response %d: got error %v, want %v", i, err, ads.ErrUnread)
 		}
 		if d != nil {
-			<-d.finished
+			<-d
 			k.channel.Delivered()
 		}
 	}

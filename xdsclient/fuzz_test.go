@@ -43,7 +43,7 @@ func FuzzHandle(f *testing.F) {
 		before := k.c.Stats()
 		k.answer()
 		for range 2 {
-			v, d, err := k.channel.receive(message)
+			v, d, err := k.channel.Receive(message)
 			if d == nil {
 				if v != ads.VerdictNone {
 					t.Fatalf("verdict %v without a delivery", v)
@@ -53,7 +53,7 @@ func FuzzHandle(f *testing.F) {
 			if err != nil {
 				t.Fatalf("a delivery beside error %v", err)
 			}
-			<-d.finished
+			<-d
 			k.channel.Delivered()
 			if v == ads.VerdictNone {
 				t.Fatal("a response was neither accepted nor rejected")

@@ -12,7 +12,7 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/transport"
 )
 
-// What the channel's stream calls, without the lock.
+// What the channel's stream calls; Receive is in update.go. The lock is not held.
 
 var _ ads.Handler = (*serverChannel)(nil)
 
@@ -58,7 +58,7 @@ func (ch *serverChannel) forgetReplaced() {
 				continue
 			}
 			ts.forgetAnswers(s)
-			ch.expect(ts, s)
+			ts.prepare(s)
 		}
 	}
 }
@@ -103,15 +103,6 @@ func (ch *serverChannel) Sent() {
 			ch.expiry.expect(sent.types, s)
 		}
 	}
-}
-
-// Receive implements ads.Handler.
-func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
-	v, d, err := ch.receive(message)
-	if d == nil {
-		return v, nil, err
-	}
-	return v, d.finished, err
 }
 
 // answered notes that the server answered on the stream, which ends every connectivity
@@ -220,7 +211,7 @@ func (ch *serverChannel) changeProtocol() bool {
 		ts.Dialect = next.Dialect(ch.server)
 		for s := range ts.subs.all() {
 			if !ts.Serves(s) {
-				ch.unserved(s)
+				ts.refuse(s)
 			}
 		}
 	}

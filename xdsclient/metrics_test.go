@@ -273,7 +273,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	types := newTestTypes()
 	k := newCore(t)
 	events := func() {
-		k.c.attached.received("server", types.clusters, 3, 4, 5)
+		k.c.attached.received("server", types.clusters, meterReading{3, 4, 5})
 		k.c.attached.serverFailed("server")
 	}
 	if n := testing.AllocsPerRun(100, events); n != 0 {

@@ -15,11 +15,6 @@ type outcome struct {
 // meterReading is how many resources of a response the metrics count as what.
 type meterReading struct{ valid, invalid, unmatched int }
 
-// meter has the metrics count the resources of a response. The lock is not held.
-func (ch *serverChannel) meter(t *ResourceType, m meterReading) {
-	ch.client.attached.received(ch.server.URI, t, m.valid, m.invalid, m.unmatched)
-}
-
 // tally counts what a response has.
 type tally struct {
 	total, invalid, unchanged, decoded, serverErrors int
@@ -52,8 +47,9 @@ func (ch *serverChannel) repeated(r *wire.Response, hash uint64) (v ads.Verdict,
 	if ts == nil {
 		return ads.VerdictNone, false, nil
 	}
-	ch.meter(ts.typ, ts.last.metered) // only the goroutine that reads changes last
-	if ts.last.fault != "" {
+	last := &ts.last // only changed on this goroutine
+	ch.client.attached.received(ch.server.URI, ts.typ, last.metered)
+	if last.fault != "" {
 		return ads.VerdictRejected, true, err
 	}
 	return ads.VerdictAccepted, true, err

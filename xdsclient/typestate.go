@@ -1,12 +1,14 @@
 package xdsclient
 
 import (
+	"errors"
+	"fmt"
+	"hash/maphash"
 	"iter"
 	"slices"
 
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 	"github.com/dynxds/dynxds/xdsclient/internal/ads"
-	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 	"github.com/dynxds/dynxds/xdsclient/internal/choice"
 )
 
@@ -14,9 +16,9 @@ import (
 // several ways, and the requests that are due for them. Guarded by XDSClient.mu.
 type typeState struct {
 	ads.Requests[*subscription]
-	typ    *ResourceType
-	server *bootstrap.Server
-	subs   subscriptions
+	channel *serverChannel
+	typ     *ResourceType
+	subs    subscriptions
 	// collections counts the subscriptions to collections.
 	collections int
 	// byHash finds the subscription whose accepted bytes have a hash. Of two with the same
@@ -30,16 +32,16 @@ type typeState struct {
 	last outcome
 }
 
-func newTypeState(t *ResourceType, server *bootstrap.Server, d wire.Dialect) *typeState {
+func newTypeState(t *ResourceType, ch *serverChannel) *typeState {
 	ts := &typeState{
-		typ:    t,
-		server: server,
-		subs:   make(subscriptions),
-		byHash: make(map[uint64]*subscription),
-		own:    make(map[*subscription]string),
-		byOwn:  make(map[string][]*subscription),
+		channel: ch,
+		typ:     t,
+		subs:    make(subscriptions),
+		byHash:  make(map[uint64]*subscription),
+		own:     make(map[*subscription]string),
+		byOwn:   make(map[string][]*subscription),
 	}
-	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, d, ads.Subscriptions[*subscription](ts))
+	ts.Requests = ads.NewRequests(t.TypeURL, t.FullStateInSotW, ch.protocol.Dialect(ch.server), ads.Subscriptions[*subscription](ts))
 	return ts
 }
 
@@ -52,6 +54,67 @@ func (ts *typeState) add(r *resource) *subscription {
 	}
 	ts.Touch(s)
 	return s
+}
+
+// prepare prepares for the first thing that the server says of a resource: it may send the bytes
+// that the cache has from another server, by which the resource is found.
+func (ts *typeState) prepare(s *subscription) {
+	switch p := s.resource.payload; {
+	case !ts.Serves(s):
+		ts.refuse(s)
+	case p != nil && s.resource.glob == nil:
+		ts.index(s, maphash.Bytes(ts.channel.client.seed, p.raw))
+	}
+}
+
+// refuse reports to the watchers of a collection that the server has none.
+func (ts *typeState) refuse(s *subscription) {
+	ch := ts.channel
+	reason := errors.New(`collections need the incremental protocol, and server_features of the server does not have "delta"`)
+	if ch.server.HasFeature(bootstrap.FeatureDelta) {
+		reason = errors.New("collections need the incremental protocol, which the server does not implement")
+	}
+	s.State = ads.Unsent
+	ch.fail(s, lastError{StateRequested, ch.fault(KindConfiguration, s.resource, reason), false}, nil)
+}
+
+// expire notes that the resource timer fired (gRFC A88, "Changes to Resource Timer Behavior").
+// That says nothing of a resource that is cached (gRFC A57), or while all its watches follow
+// another server.
+//
+// A delta server that has answered for the type on this stream says what does not exist, so its
+// silence only means that the resource is late. It must not go unnoticed all the same: there are
+// servers that say so only of what they had before, and clients are "encouraged to use a timeout"
+// (Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist").
+//
+// If the server has sent a variant of the name that matches, its silence may mean that variant: a
+// server that goes by names does not see that it was asked again.
+func (ts *typeState) expire(s *subscription) {
+	ts.Disturb()
+	ch := ts.channel
+	s.State = ads.Missing
+	if s.resource.aside() || s.resource.cached() {
+		return
+	}
+	if ts.Dialect.Locators() {
+		if other := ts.otherVariant(s, (*subscription).sent); other != nil {
+			s.State = ads.Received
+			ch.accept(s, other.payload, other.taken, nil)
+			return
+		}
+	}
+	if s.resource.level.useOtherVariant(s.resource) {
+		return
+	}
+	kind, state := KindDoesNotExist, StateDoesNotExist
+	text := "does not exist: the server did not send it within %v"
+	if ts.Dialect.Incremental() && ts.Answered() || ch.server.HasFeature(bootstrap.FeatureResourceTimerIsTransientError) {
+		kind, state = KindTimeout, StateTimeout
+		text = "the server did not send it within %v"
+	}
+	fault := ch.fault(kind, s.resource, fmt.Errorf(text, ch.expiry.timeout))
+	ch.client.warningf("%v", fault)
+	ch.fail(s, lastError{state, fault, false}, nil)
 }
 
 // forgetAnswers forgets what the server has said of a resource or a collection.
@@ -158,7 +221,7 @@ func (ts *typeState) unindex(s *subscription) {
 
 // withBytes returns the subscription of which these very bytes are known, or nil.
 func (ts *typeState) withBytes(raw []byte, hash uint64) *subscription {
-	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.server) != nil {
+	if s := ts.byHash[hash]; s != nil && s.known(raw, ts.channel.server) != nil {
 		return s
 	}
 	return nil
@@ -198,8 +261,9 @@ func (ts *typeState) forgetVersion() {
 	}
 }
 
-// begin prepares for a new stream. It may be to another server, with offers of its own.
+// begin prepares for a new stream.
 func (ts *typeState) begin() {
+	// The stream may end at another server, with other variants to offer.
 	for s := range ts.subs.all() {
 		if s.offer != nil {
 			s.offer.doubt = choice.Doubt{}

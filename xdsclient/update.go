@@ -11,7 +11,7 @@ import (
 
 // A response takes this way, from its bytes to the watchers:
 //
-//	receive         decodes the envelope, and stops at a repetition (repeats.go)
+//	Receive         decodes the envelope, and stops at a repetition (repeats.go)
 //	offers.go       finds which variant each subscription prefers
 //	resources.go    goes through the resources in batches: reads the parameters,
 //	unchanged.go    recognizes what the client has,
@@ -24,10 +24,9 @@ import (
 // From apply.go and absence.go it goes on to the cache entry (resource.go, collection.go), and from
 // there to the watchers (watch.go).
 
-// receive works on a response. It returns the delivery that has to finish before
-// the next response is read, or nil. An error means that the server does not
-// speak the protocol. The message is not kept.
-func (ch *serverChannel) receive(message []byte) (ads.Verdict, *delivery, error) {
+// Receive implements ads.Handler: it works on a response. An error means that the server does not
+// speak the protocol.
+func (ch *serverChannel) Receive(message []byte) (ads.Verdict, <-chan struct{}, error) {
 	resp, err := ch.protocol.Decode(message)
 	if err != nil {
 		return ads.VerdictNone, nil, err
@@ -124,11 +123,11 @@ func inBatches[T any](u *update, seq iter.Seq[T], f func(T)) {
 // of resources. The lock is not held.
 func (u *update) meterResources() {
 	u.metered = meterReading{u.total - u.unasked - u.passed - u.invalid, u.invalid, u.unmatched}
-	u.ch.meter(u.types.typ, u.metered)
+	u.ch.client.attached.received(u.ch.server.URI, u.types.typ, u.metered)
 }
 
 // finish decides between ACK and NACK, and releases the delivery.
-func (u *update) finish(absent *absence) (ads.Verdict, *delivery, error) {
+func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	u.ch.client.mu.Lock()
 	defer u.ch.client.unlock()
 	absent.finish()
@@ -155,7 +154,7 @@ func (u *update) finish(absent *absence) (ads.Verdict, *delivery, error) {
 	if err := u.types.EndResponse(u.number, answer, u.unasked > 0 || u.late); err != nil {
 		return result, nil, err
 	}
-	return result, u.delivery, nil
+	return result, u.delivery.finished, nil
 }
 
 // countAndLog adds the response to the statistics.

@@ -61,14 +61,14 @@ func FuzzVariants(f *testing.F) {
 		}
 		k.answer()
 		for _, message := range [][]byte{first, second, first} {
-			_, d, err := k.channel.receive(message)
+			_, d, err := k.channel.Receive(message)
 			if d == nil { // nothing in it is subscribed to, or it is a repetition
 				continue
 			}
 			if err != nil {
 				t.Fatalf("a delivery beside error %v", err)
 			}
-			<-d.finished
+			<-d
 			k.channel.Delivered()
 			checkIdempotent(t, k, message)
 			k.answer()

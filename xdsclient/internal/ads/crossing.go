@@ -49,30 +49,48 @@ type crossings struct {
 // locatorKey is what a SotW request lists: a name, or a locator if the server goes by those.
 type locatorKey struct{ name, constraints string }
 
-// noteLeftOut remembers what a new list leaves out that the last request listed.
-func (q *Requests[S]) noteLeftOut(list *wire.Targets) {
-	if !q.announced || q.fullState {
-		return
+// noteLeftOut remembers what a request does not list any more.
+func (c *crossings) noteLeftOut(l wire.Locator) {
+	if c.leftOut == nil {
+		c.leftOut = make(map[locatorKey]int)
 	}
-	list.Missing(&q.listed, q.Dialect, func(l wire.Locator) {
-		if q.leftOut == nil {
-			q.leftOut = make(map[locatorKey]int)
-		}
-		if len(q.leftOut) < MaxLeftOut {
-			q.leftOut[locatorKey{l.Name, l.Constraints.Key()}] = 0
-		}
-	})
+	if len(c.leftOut) < MaxLeftOut {
+		c.leftOut[locatorKey{l.Name, l.Constraints.Key()}] = 0
+	}
 }
 
 // wasLeftOut reports whether a request may have left out a subscription.
-func (q *Requests[S]) wasLeftOut(s S) bool {
-	l := s.Locator()
+func (c *crossings) wasLeftOut(l wire.Locator, d wire.Dialect) bool {
 	key := locatorKey{name: l.Name}
-	if q.Dialect.Locators() {
+	if d.Locators() {
 		key.constraints = l.Constraints.Key()
 	}
-	_, ok := q.leftOut[key]
-	return ok || len(q.leftOut) == MaxLeftOut
+	_, ok := c.leftOut[key]
+	return ok || len(c.leftOut) == MaxLeftOut
+}
+
+// forgetLeftOut forgets what was left out long ago, after a response.
+func (c *crossings) forgetLeftOut() {
+	for key := range c.leftOut {
+		if c.leftOut[key]++; c.leftOut[key] == maxCrossings {
+			delete(c.leftOut, key)
+		}
+	}
+}
+
+// noteLeft remembers a name that a request gives up, or one of several subscriptions to it.
+func (c *crossings) noteLeft(name string) {
+	if c.left == nil {
+		c.left = make(map[string]uint64)
+	}
+	if len(c.left) < MaxLeftOut {
+		c.left[name] = c.number
+	}
+}
+
+// forgetRead forgets the names that were given up by requests that the server has read.
+func (c *crossings) forgetRead() {
+	maps.DeleteFunc(c.left, func(_ string, number uint64) bool { return number <= c.read })
 }
 
 // crossed notes that a response came, before its reply is added.
@@ -81,17 +99,13 @@ func (q *Requests[S]) crossed(number uint64) {
 		q.relist = true
 		for s := range q.subs.All() {
 			p := s.progress()
-			if p.Pending() && p.asked == q.heard && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s) {
+			if p.Pending() && p.asked == q.heard && p.Seen != number && p.repeats < MaxRepeats && q.wasLeftOut(s.Locator(), q.Dialect) {
 				p.repeats++
 				p.again = true
 				q.Touch(s)
 			}
 		}
-		for key := range q.leftOut {
-			if q.leftOut[key]++; q.leftOut[key] == maxCrossings {
-				delete(q.leftOut, key)
-			}
-		}
+		q.forgetLeftOut()
 	}
 	q.left = nil
 	q.heard = number
@@ -165,22 +179,6 @@ func (q *Requests[S]) knewOther(s S) bool {
 		}
 	}
 	return false
-}
-
-// noteLeft remembers the names that a request gives up, or one of several subscriptions to them.
-func (q *Requests[S]) noteLeft(subs []S) {
-	if !q.Dialect.Locators() || len(subs) == 0 {
-		return
-	}
-	maps.DeleteFunc(q.left, func(_ string, number uint64) bool { return number <= q.read })
-	if q.left == nil {
-		q.left = make(map[string]uint64)
-	}
-	for _, s := range subs {
-		if len(q.left) < MaxLeftOut {
-			q.left[s.Locator().Name] = q.number
-		}
-	}
 }
 
 // NoteRead notes that the server has sent what a subscription is for. Unless that can be for

@@ -22,38 +22,34 @@ import "github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 // A response that differs in anything but its nonce, the version included, is not a
 // repetition, and is neither delayed nor answered late.
 
-// lastResponse is the last response for a type on a stream, as far as it takes to recognize a
-// repetition. The zero value resembles nothing.
-type lastResponse struct {
+// Repetition recognizes a response that only repeats the last one for its type on a stream. The
+// zero value recognizes none.
+type Repetition struct {
 	version string
-	// size is the size in bytes without the nonce, and hash that of all but the nonce, or 0:
-	// it is only made of a response that resembles the one before it, so that a response with
-	// something new does not pay for it.
+	// size is the size of the last response in bytes, without the nonce, and hash that of all
+	// but the nonce, or 0: it is only made of a response that resembles the one before it, so
+	// that a response with something new does not pay for it.
 	size int
 	hash uint64
 	// settled says that nothing has changed that the work on a response goes by since the work
-	// on this one began.
+	// on the last one began.
 	settled bool
-	// relist is that of the reply.
-	relist bool
 }
 
 // Resembles reports whether the response may be a repetition. Its hash, without the nonce,
 // decides.
-func (q *Requests[S]) Resembles(r *wire.Response) bool {
-	return q.last.size == r.Size() && q.last.version == r.Version
+func (p *Repetition) Resembles(r *wire.Response) bool {
+	return p.size == r.Size() && p.version == r.Version
 }
 
 // Repeats reports whether a response with the hash, which is 0 if it was not made, is a
 // repetition that needs no work. That hashes of two different responses of one size are equal is
 // left to chance, which is 2⁻⁶⁴: the seed is the client's secret.
-func (q *Requests[S]) Repeats(hash uint64) bool {
-	return q.last.settled && hash != 0 && hash == q.last.hash
-}
+func (p *Repetition) Repeats(hash uint64) bool { return p.settled && hash != 0 && hash == p.hash }
 
 // Disturb notes that something has changed that the work on a response goes by.
-func (q *Requests[S]) Disturb() { q.last.settled = false }
+func (p *Repetition) Disturb() { p.settled = false }
 
 // Settled reports whether nothing has changed that the work on a response goes by, since the
 // work on the last one began.
-func (q *Requests[S]) Settled() bool { return q.last.settled }
+func (p *Repetition) Settled() bool { return p.settled }

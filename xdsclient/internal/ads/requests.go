@@ -59,7 +59,7 @@ type Requests[S Subscriber] struct {
 
 	// What follows is the state of one stream.
 
-	last lastResponse
+	Repetition
 	// announced says that a request listed names. From then on an empty list unsubscribes;
 	// before, it would ask for every resource (Envoy, xDS protocol, "How the client
 	// specifies what resources to return").
@@ -77,6 +77,8 @@ type Requests[S Subscriber] struct {
 	// which were dropped, and a SotW server takes what it has sent and the request names for
 	// known; or the response may have crossed a request.
 	relist bool
+	// relisted is what relist was after the last response, for its repetitions.
+	relisted bool
 	crossings
 }
 
@@ -99,8 +101,8 @@ func (q *Requests[S]) Begin() {
 	if q.subs.Len() == 0 {
 		q.Version = ""
 	}
-	q.last, q.announced, q.answered, q.probe, q.relist = lastResponse{}, false, false, false, false
-	q.Replies, q.crossings = Replies{}, crossings{}
+	q.announced, q.answered, q.probe, q.relist, q.relisted = false, false, false, false, false
+	q.Repetition, q.Replies, q.crossings = Repetition{}, Replies{}, crossings{}
 }
 
 // Probe has the first request of the stream ask for one resource even if the client has it, as
@@ -133,7 +135,7 @@ func (q *Requests[S]) Asked(s S) bool {
 // resembles the last one, or 0.
 func (q *Requests[S]) BeginResponse(r *wire.Response, hash uint64) {
 	q.answered = true
-	q.last = lastResponse{version: r.Version, size: r.Size(), hash: hash, settled: true}
+	q.Repetition = Repetition{version: r.Version, size: r.Size(), hash: hash, settled: true}
 }
 
 // Answered reports whether the server sent a response for the type on this stream.
@@ -148,13 +150,13 @@ func (q *Requests[S]) EndResponse(number uint64, r Reply, relist bool) error {
 	if !q.Dialect.Incremental() {
 		q.crossed(number)
 	}
-	q.last.relist = q.relist
+	q.relisted = q.relist
 	return q.Replies.add(r, q.Dialect)
 }
 
 // ReplyAgain adds the reply to a repetition. It reports whether a request is due earlier.
 func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
-	q.relist = q.relist || q.last.relist
+	q.relist = q.relist || q.relisted
 	return q.Replies.addAgain(r, q.Dialect)
 }
 
@@ -162,17 +164,18 @@ func (q *Requests[S]) ReplyAgain(r Reply) (due bool, err error) {
 // the server. While changes of the subscriptions are held back, only replies are due, and they
 // list what the last request did.
 func (q *Requests[S]) Next(held bool) (r *wire.Request, fresh []S) {
-	r = &wire.Request{TypeURL: q.typeURL}
 	due, _ := q.Replies.Due()
+	next := wire.Request{TypeURL: q.typeURL}
 	if q.Dialect.Incremental() {
-		fresh, due = q.nextDelta(r, due, held)
+		fresh, due = q.nextDelta(&next, due, held)
 	} else {
-		fresh, due = q.nextSotW(r, due, held)
+		fresh, due = q.nextSotW(&next, due, held)
 	}
 	if !due {
 		return nil, nil
 	}
-	return r, fresh
+	request := next // only a request that is due is allocated
+	return &request, fresh
 }
 
 // nextDelta fills in the request that is due. It either answers a response or has changes of the
@@ -278,7 +281,12 @@ func (q *Requests[S]) settle() (fresh, left []S) {
 	}
 	slices.SortFunc(fresh, byLocator[S])
 	slices.SortFunc(left, byLocator[S])
-	q.noteLeft(left)
+	if q.Dialect.Locators() && len(left) > 0 {
+		q.forgetRead()
+		for _, s := range left {
+			q.noteLeft(s.Locator().Name)
+		}
+	}
 	return fresh, left
 }
 
@@ -304,7 +312,9 @@ func (q *Requests[S]) listAll() (fresh []S, news bool) {
 		list.Names = q.names(q.askAgain)
 	}
 	news = !q.announced || len(fresh) > 0 || !list.Equal(&q.listed)
-	q.noteLeftOut(&list)
+	if q.announced && !q.fullState {
+		list.Missing(&q.listed, q.Dialect, q.noteLeftOut)
+	}
 	q.listed = list
 	return fresh, news
 }
