@@ -18,11 +18,25 @@ type meterReading struct{ valid, invalid, unmatched int }
 // tally counts what a response has.
 type tally struct {
 	total, invalid, unchanged, decoded, serverErrors int
-	// unasked were dropped because nobody watches them, unmatched of them for their
-	// parameters only, and passed because there is a better variant.
+	// unasked were dropped as they are not watched, unmatched of them for their parameters only,
+	// and passed because there is a better variant.
 	unasked, unmatched, passed int
 	// ambiguous counts the choices between variants that xRFC TP2 leaves open.
 	ambiguous int
+}
+
+// add adds a response, and the fault for which it was NACKed, or "".
+func (stats *Stats) add(t *tally, fault string) {
+	stats.Responses++
+	stats.Decoded += uint64(t.decoded)
+	stats.Unchanged += uint64(t.unchanged)
+	stats.Unasked += uint64(t.unasked)
+	stats.Unmatched += uint64(t.unmatched)
+	stats.Ambiguous += uint64(t.ambiguous)
+	stats.ServerErrors += uint64(t.serverErrors)
+	if fault != "" {
+		stats.Rejected++
+	}
 }
 
 // identify returns the hash of a response that resembles the last one for its type, or 0.
@@ -64,18 +78,10 @@ func (ch *serverChannel) answerAgain(r *wire.Response, hash uint64) (*typeState,
 	if ts == nil || ch.link.Closed() || !ts.Repeats(hash) {
 		return nil, nil
 	}
-	last := &ts.last
-	stats := &ch.client.stats
-	stats.Responses++
-	stats.Unchanged += uint64(last.tally.unchanged + last.tally.decoded)
-	stats.Unasked += uint64(last.tally.unasked)
-	stats.Unmatched += uint64(last.tally.unmatched)
-	stats.Ambiguous += uint64(last.tally.ambiguous)
-	stats.ServerErrors += uint64(last.tally.serverErrors)
-	if last.fault != "" {
-		stats.Rejected++
-	}
-	due, err := ts.ReplyAgain(ads.Reply{Nonce: r.Nonce, Fault: last.fault})
+	t, fault := ts.last.tally, ts.last.fault
+	t.unchanged, t.decoded = t.unchanged+t.decoded, 0
+	ch.client.stats.add(&t, fault)
+	due, err := ts.ReplyAgain(ads.Reply{Nonce: r.Nonce, Fault: fault})
 	if due {
 		ch.stream.Notify()
 	}

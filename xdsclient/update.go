@@ -137,17 +137,19 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 	for r := range u.useful {
 		r.endStandby(u.delivery)
 	}
-	u.countAndLog()
+	if u.unasked > 0 {
+		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
+	}
 	absent.logContradictions()
 	result, answer := ads.VerdictAccepted, ads.Reply{Nonce: u.resp.Nonce}
 	if u.invalid == 0 {
 		u.types.Version = u.resp.Version
 	} else {
-		u.ch.client.stats.Rejected++
 		answer.Fault = u.faults.text(u.types.typ, u.invalid, u.total)
 		u.ch.client.warningf("xDS response from %s, version %q: %s", u.ch.server, faults.Shorten(u.resp.Version, transport.MaxServerText), answer.Fault)
 		result = ads.VerdictRejected
 	}
+	u.ch.client.stats.add(&u.tally, answer.Fault)
 	u.types.last = outcome{answer.Fault, u.tally, u.metered}
 	u.delivery.release()
 	u.ch.stream.Notify()
@@ -155,19 +157,4 @@ func (u *update) finish(absent *absence) (ads.Verdict, <-chan struct{}, error) {
 		return result, nil, err
 	}
 	return result, u.delivery.finished, nil
-}
-
-// countAndLog adds the response to the statistics.
-func (u *update) countAndLog() {
-	stats := &u.ch.client.stats
-	stats.Responses++
-	stats.Decoded += uint64(u.decoded)
-	stats.Unchanged += uint64(u.unchanged)
-	stats.Unasked += uint64(u.unasked)
-	stats.Unmatched += uint64(u.unmatched)
-	stats.Ambiguous += uint64(u.ambiguous)
-	stats.ServerErrors += uint64(u.serverErrors)
-	if u.unasked > 0 {
-		u.ch.client.infof("xDS management server %s sent %d %s resources or errors that are not watched", u.ch.server, u.unasked, u.types.typ.Name)
-	}
 }
