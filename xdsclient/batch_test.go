@@ -36,8 +36,7 @@ func TestBatchThatChangesNothing(t *testing.T) {
 	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		_, stop := listen(t, c, types.clusters, "b")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		c.Batch(func() {
 			stop()
 			s.quiet()
@@ -54,8 +53,7 @@ func TestBatchThatChangesNothing(t *testing.T) {
 func TestLocatorWithoutConstraints(t *testing.T) {
 	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "text"))
 		e.cluster("text")
 		s.request()

@@ -24,8 +24,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
-				s := server.stream()
-				s.request()
+				s := server.asked()
 				s.send(types.clusters, "1", "n1", form(cluster("a", "1")))
 				s.request()
 				value := a.cluster("1")

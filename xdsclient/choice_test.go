@@ -67,9 +67,7 @@ func TestResourceGoesToAllThatItMatches(t *testing.T) {
 func TestBareResourceMatchesAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, false)
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		bare := func(text string) {
 			d.k.push(mustMarshal(t, &discoverypb.DiscoveryResponse{
 				TypeUrl: d.types.clusters.TypeURL, Nonce: text, Resources: []*anypb.Any{pack(t, cluster("a", text))},
@@ -198,9 +196,7 @@ func TestPushOfUnchangedVariantsDecodesNone(t *testing.T) {
 // A fault of one variant is no fault of another.
 func TestInvalidVariantHitsItsSubscriptionsOnly(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(variantOf("a", "env=prod", "p1"), variantOf("a", "env=test", "t1"))
 		prod.cluster("p1")
 		test.cluster("t1")
@@ -231,9 +227,7 @@ func TestInvalidPreferredVariant(t *testing.T) {
 // parameters.
 func TestDuplicateVariant(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		v := d.says(variantOf("a", "env=prod", "1"), variantOf("a", "env=test", "t"), variantOf("a", "env=prod", "2"))
 		if v != ads.VerdictRejected {
 			t.Errorf("verdict %v, want rejected", v)
@@ -254,9 +248,7 @@ func TestDuplicateVariant(t *testing.T) {
 // subscription to the name that the response has nothing else for.
 func TestUnreadableParameters(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		unreadable := func(r *answer) {
 			variantOf("a", "", "?")(r)
 			last := r.Resources[len(r.Resources)-1]
@@ -277,9 +269,7 @@ func TestUnreadableParameters(t *testing.T) {
 func TestLesserVariantAfterAPreferredOne(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		d.types.clusters.FullStateInSotW = false
-		wide, _ := d.watch("a", "shard=0-5")
-		narrow, _ := d.watch("a", "shard=3")
-		d.listens()
+		wide, narrow := d.watchBoth("shard=0-5", "shard=3")
 		d.says(variantOf("a", "shard=5", "5"))
 		wide.cluster("5")
 		d.hears()
@@ -353,9 +343,7 @@ func TestLesserVariantThatIsNewToTwo(t *testing.T) {
 func TestFullStateWithoutThePreferredVariant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, false)
-		wide, _ := d.watch("a", "shard=0-5")
-		narrow, _ := d.watch("a", "shard=3")
-		d.listens()
+		wide, narrow := d.watchBoth("shard=0-5", "shard=3")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "3"))
 		wide.cluster("5")
 		narrow.cluster("3")
@@ -370,9 +358,7 @@ func TestFullStateWithoutThePreferredVariant(t *testing.T) {
 func TestPreferredVariantOfTwoIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
-		one, _ := d.watch("a", "shard=0-5")
-		two, _ := d.watch("a", "shard=2-6")
-		d.listens()
+		one, two := d.watchBoth("shard=0-5", "shard=2-6")
 		d.says(variantOf("a", "shard=5", "5"))
 		one.cluster("5")
 		two.cluster("5")

@@ -42,7 +42,7 @@ func deltaCoreWith(t testing.TB, types *testTypes, n int) (*core, *counter) {
 	return k, heard
 }
 
-// In the incremental variant, work is proportional to the response and to the
+// In delta, work is proportional to the response and to the
 // change of subscriptions, not to the subscriptions.
 func TestDeltaWorkDoesNotGrowWithTheSubscriptions(t *testing.T) {
 	type cost struct{ response, subscription, sent int }

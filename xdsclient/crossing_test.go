@@ -234,9 +234,7 @@ func TestDenialThatCrossesARequest(t *testing.T) {
 func TestDenialThatCannotHaveCrossed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		d := newDesk(t, true)
-		one, _ := d.watch("a", "env=prod")
-		two, _ := d.watch("a", "env=test")
-		d.listens()
+		one, two := d.watchBoth("env=prod", "env=test")
 		d.says(gone("a"))
 		one.fault(KindDoesNotExist)
 		two.fault(KindDoesNotExist)

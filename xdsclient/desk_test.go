@@ -21,7 +21,7 @@ import (
 )
 
 // desk is a server of variants (xRFC TP2) that a test speaks for, at a core: it takes
-// requests and hands over responses of either variant of the protocol.
+// requests and hands over responses of either protocol.
 type desk struct {
 	t     *testing.T
 	k     *core
@@ -32,7 +32,7 @@ type desk struct {
 	said  int
 }
 
-// overDesks runs a test over each variant of the protocol, in a bubble.
+// overDesks runs a test over each protocol, in a bubble.
 func overDesks(t *testing.T, features []string, f func(t *testing.T, d *desk)) {
 	t.Helper()
 	for _, variant := range []string{"SotW", "delta"} {
@@ -70,6 +70,15 @@ func (d *desk) watch(name string, constraints ...string) (*ear, func()) {
 	d.t.Helper()
 	e := newEar(d.t)
 	return e, d.k.c.WatchLocator(d.types.clusters, name, choose(constraints...), e)
+}
+
+// watchBoth watches the cluster "a" twice, and takes the requests for that.
+func (d *desk) watchBoth(first, second string) (*ear, *ear) {
+	d.t.Helper()
+	one, _ := d.watch("a", first)
+	two, _ := d.watch("a", second)
+	d.listens()
+	return one, two
 }
 
 // hears takes the requests that are due and compares what is subscribed to by them,
@@ -217,7 +226,7 @@ func (d *desk) response(parts ...func(*answer)) []byte {
 	return mustMarshal(d.t, inSotW(d.t, r))
 }
 
-// inSotW says the same in the other variant of the protocol.
+// inSotW says the same in the other protocol.
 func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {
 	m := &discoverypb.DiscoveryResponse{TypeUrl: r.TypeUrl, VersionInfo: r.SystemVersionInfo, Nonce: r.Nonce, ResourceErrors: r.ResourceErrors}
 	for _, w := range r.Resources {

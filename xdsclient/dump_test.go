@@ -70,8 +70,7 @@ func TestDumpFollowsTheResource(t *testing.T) {
 		requested := entry{Name: "b", State: StateRequested}
 		expect("watched", entry{Name: "a", State: StateRequested}, requested)
 
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		pass(time.Second)
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		acked := entry{Name: "a", State: StateACKed, Server: uri, Version: "1", Text: "x", Updated: time.Second}
@@ -194,8 +193,7 @@ func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
 		expect("the first stream", true, "")
 		s.breakOff()
 		expect("it failed without an answer", false, "off for lunch")
-		s = server.stream()
-		s.request()
+		s = server.asked()
 		expect("the next stream", false, "off for lunch")
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		expect("its first response", true, "")

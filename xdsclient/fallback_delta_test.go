@@ -16,15 +16,15 @@ var (
 	speaksDelta = []string{"delta"}
 )
 
-// variantsOfTwo are the variants that a higher and a lower server may speak.
-var variantsOfTwo = map[string][][]string{
+// protocolsOfTwo are the protocols that a higher and a lower server may speak.
+var protocolsOfTwo = map[string][][]string{
 	"SotW, then SotW":   {speaksSotW, speaksSotW},
 	"SotW, then delta":  {speaksSotW, speaksDelta},
 	"delta, then SotW":  {speaksDelta, speaksSotW},
 	"delta, then delta": {speaksDelta, speaksDelta},
 }
 
-// peer waits for the next stream of the variant, and for what the client has to say
+// peer waits for the next stream of the protocol, and for what the client has to say
 // on it.
 func (s *script) peer(features []string) peer {
 	s.t.Helper()
@@ -38,8 +38,8 @@ func (s *script) peer(features []string) peer {
 
 // gRFC A71: the way down and the way up are the same whatever each of the servers
 // speaks. Bytes that the client has from the other server are not decoded again.
-func TestFallbackBetweenVariants(t *testing.T) {
-	for name, features := range variantsOfTwo {
+func TestFallbackBetweenProtocols(t *testing.T) {
+	for name, features := range protocolsOfTwo {
 		t.Run(name, func(t *testing.T) {
 			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c := f.clientWith(features)
@@ -148,7 +148,7 @@ func TestInitialVersionsAfterCoasting(t *testing.T) {
 	})
 }
 
-// A server that does not implement the incremental variant is no server that is
+// A server that does not implement delta is no server that is
 // unreachable, wherever in the list it is. The client remembers which one it was.
 func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 	for name, sotwOnly := range map[string]int{"the higher server": 0, "the lower server": 1} {
@@ -234,7 +234,7 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 // What a server said last of a resource holds for a watch that starts before the
 // server was told that the last one stopped, the error beside the version included.
 func TestLastWordOutlivesTheWatch(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+	overBothProtocols(t, nil, func(v *protocolTest) {
 		a, stop := listen(v.t, v.c, v.types.clusters, "a")
 		blocker := newEar(v.t)
 		blocker.keepDone = true

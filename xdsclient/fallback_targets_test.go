@@ -57,7 +57,7 @@ func serversOf(c *XDSClient, name string) (servers []string) {
 // that one which needs something new does not take along one that has all it needs. The
 // name that both watch is of another server for each.
 func TestTargetFallsBackAlone(t *testing.T) {
-	for name, features := range variantsOfTwo {
+	for name, features := range protocolsOfTwo {
 		t.Run(name, func(t *testing.T) {
 			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				c, a, sOfA, sOfB := split(t, f, types, features)
@@ -135,7 +135,7 @@ func TestLowerServerIsAskedForOneTarget(t *testing.T) {
 
 // Each target returns with the first thing that is of use to it.
 func TestTargetReturnsAlone(t *testing.T) {
-	for name, features := range variantsOfTwo {
+	for name, features := range protocolsOfTwo {
 		t.Run(name, func(t *testing.T) {
 			overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 				f[0].setRefuse(errRefused)
@@ -175,8 +175,7 @@ func TestRepetitionIsOfUseToATargetThatStandsBy(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, sOfA, sOfB := split(t, f, types, [][]string{nil, nil})
 		listen(t, c.ForTarget("C"), types.endpoints, "c")
-		low := f[1].stream()
-		low.request()
+		low := f[1].asked()
 		high := f[0].recover()
 		high.send(types.clusters, "1", "n1", cluster("a", "high"), cluster("s", "high"))
 		high.send(types.clusters, "1", "n2", cluster("a", "high"), cluster("s", "high"))
@@ -290,8 +289,7 @@ func TestVariantOfAnotherTargetStandsIn(t *testing.T) {
 			return e
 		}
 		three := watch("A", "shard=3")
-		high := f[0].stream()
-		high.request()
+		high := f[0].asked()
 		high.send(types.clusters, "1", "n1", wrapped(t, variantOf("a", "shard=3", "3")))
 		three.cluster("3")
 		f[0].setRefuse(errRefused)

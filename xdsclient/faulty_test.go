@@ -80,7 +80,7 @@ func TestFaultyResources(t *testing.T) {
 			wrapped = wrapped && ok
 			parts = append(parts, func(r *discoveryv3.DeltaDiscoveryResponse) { r.Resources = append(r.Resources, w) })
 		}
-		check := func(v *variantTest, send func(s peer)) {
+		check := func(v *protocolTest, send func(s peer)) {
 			good, a := v.listen("good"), v.listen("a")
 			s := v.connect()
 			send(s)
@@ -107,7 +107,7 @@ func TestFaultyResources(t *testing.T) {
 		}
 		if test.more == nil {
 			t.Run(name+"/SotW", func(t *testing.T) {
-				overVariant(t, false, nil, func(v *variantTest) {
+				overProtocol(t, false, nil, func(v *protocolTest) {
 					check(v, func(s peer) {
 						s.(*scriptStream).send(v.types.clusters, "1", "n1", append([]proto.Message{cluster("good", "1")}, test.resources...)...)
 					})
@@ -116,7 +116,7 @@ func TestFaultyResources(t *testing.T) {
 		}
 		if wrapped {
 			t.Run(name+"/delta", func(t *testing.T) {
-				overVariant(t, true, nil, func(v *variantTest) {
+				overProtocol(t, true, nil, func(v *protocolTest) {
 					check(v, func(s peer) { s.(*deltaStream).send(v.types.clusters, "n1", append(parts, test.more...)...) })
 				})
 			})

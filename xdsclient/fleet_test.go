@@ -116,7 +116,5 @@ func (s *script) lose(stream interface{ breakOff() }) {
 func (s *script) recover() *scriptStream {
 	s.t.Helper()
 	s.setRefuse(nil)
-	stream := s.stream()
-	stream.request()
-	return stream
+	return s.asked()
 }

@@ -30,8 +30,7 @@ func TestNamelessResourceDeletesNothing(t *testing.T) {
 func TestFloodOfUnaskedResources(t *testing.T) {
 	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		const flood = 20_000
 		var resources []proto.Message
 		for i := range flood {
@@ -50,8 +49,7 @@ func TestFloodOfUnaskedResources(t *testing.T) {
 func TestNACKIsBounded(t *testing.T) {
 	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		var resources []proto.Message
 		for range 1000 {
 			resources = append(resources, badCluster("", strings.Repeat("x", 1000)))
@@ -72,7 +70,7 @@ func TestNACKIsBounded(t *testing.T) {
 // often if it was not.
 func TestStreamResetsAfterEveryResponse(t *testing.T) {
 	second := time.Second
-	overEachVariant(t, nil, func(v *variantTest) {
+	overBothProtocols(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		for range 4 {
 			s := v.connect()
@@ -99,7 +97,7 @@ func TestStreamResetsAfterEveryResponse(t *testing.T) {
 
 // A server that answers with garbage is one that does not answer.
 func TestGarbageIsNoAnswer(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+	overBothProtocols(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		for range 3 {
 			v.connect().say(&ResourceType{}, "1", nil)
@@ -143,7 +141,7 @@ func (c *stallingConn) Close() error {
 // come in time, which the watchers hear; and when the connection is gone, all
 // comes again.
 func TestStallHalfWayThroughAMessage(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+	overBothProtocols(t, nil, func(v *protocolTest) {
 		const size = 100_000
 		conns := make(chan *stallingConn, 10)
 		v.server.wire = func(conn net.Conn) net.Conn {

@@ -100,8 +100,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 		nack = s.request().GetErrorDetail().GetMessage()
 	} else {
 		server.open()
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", &anypb.Any{TypeUrl: wrapperType, Value: mustMarshal(t, r)})
 		nack = s.request().GetErrorDetail().GetMessage()
 	}
@@ -122,9 +121,7 @@ func refusesPublished(t *testing.T, delta bool, name string, r *discoveryv3.Reso
 // The version in use stays, as with every faulty one.
 func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		other, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, other := d.watchBoth("env=prod", "env=test")
 		d.says(variantOf("a", "env=prod", "p"), variantOf("a", "env=test", "t"))
 		prod.cluster("p")
 		other.cluster("t")

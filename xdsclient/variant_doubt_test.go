@@ -29,9 +29,7 @@ func TestErrorComesBeforeAVariantThatMatches(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
 				denied, _ := d.watch("a", "shard=0-5")
-				other, _ := d.watch("a", "shard=0-4")
-				exact, _ := d.watch("a", "shard=3")
-				d.listens()
+				other, exact := d.watchBoth("shard=0-4", "shard=3")
 				if test.had != "" {
 					d.says(variantOf("a", test.had, "first"))
 					denied.cluster("first")
@@ -59,9 +57,7 @@ func TestErrorComesBeforeAVariantThatMatches(t *testing.T) {
 // An error that names no constraints says nothing of who a variant is for.
 func TestErrorForANameLeavesItsVariants(t *testing.T) {
 	overDesks(t, []string{"fail_on_data_errors"}, func(t *testing.T, d *desk) {
-		prod, _ := d.watch("a", "env=prod")
-		test, _ := d.watch("a", "env=test")
-		d.listens()
+		prod, test := d.watchBoth("env=prod", "env=test")
 		d.says(refuses(codes.Internal, "a"), variantOf("a", "env=prod", "p"))
 		prod.cluster("p")
 		test.fault(KindServer)
@@ -76,9 +72,7 @@ func TestServerThatSendsOnlyTheVariantThatChanged(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		d.types.clusters.FullStateInSotW = false
 		wide, _ := d.watch("a", "shard=0-5")
-		three, _ := d.watch("a", "shard=3")
-		one, _ := d.watch("a", "shard=1")
-		d.listens()
+		three, one := d.watchBoth("shard=3", "shard=1")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=3", "3"), variantOf("a", "shard=1", "1"))
 		wide.cluster("5")
 		three.cluster("3")
@@ -116,9 +110,7 @@ func TestAnswerForOneMakesAnotherOneAsk(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		d.types.clusters.FullStateInSotW = false
 		one, _ := d.watch("a", "shard=0-5")
-		two, _ := d.watch("a", "shard=2-5")
-		low, _ := d.watch("a", "shard=1")
-		d.listens()
+		two, low := d.watchBoth("shard=2-5", "shard=1")
 		d.says(variantOf("a", "shard=5", "5"), variantOf("a", "shard=1", "1"))
 		one.cluster("5")
 		two.cluster("5")

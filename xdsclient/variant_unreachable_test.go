@@ -75,9 +75,7 @@ func TestUnreachableServerThatDeniedAVariant(t *testing.T) {
 	for _, code := range []codes.Code{codes.NotFound, codes.PermissionDenied, codes.Internal} {
 		t.Run(code.String(), func(t *testing.T) {
 			overDesks(t, nil, func(t *testing.T, d *desk) {
-				three, _ := d.watch("a", "shard=3")
-				denied, _ := d.watch("a", "shard=0-5")
-				d.listens()
+				three, denied := d.watchBoth("shard=3", "shard=0-5")
 				d.says(variantOf("a", "shard=3", "3"), refuses(code, "a", "shard=0-5"))
 				three.cluster("3")
 				denied.next()
@@ -102,8 +100,7 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 				c := f.clientWith([][]string{features, features})
 				three := newEar(t)
 				c.WatchLocator(types.endpoints, "a", choose("shard=3"), three)
-				high := f[0].stream()
-				high.request()
+				high := f[0].asked()
 				high.send(types.endpoints, "1", "n1", wrapped(t, variantWith("a", "shard=3", "1", endpoints("a"))))
 				three.next()
 				f[0].setRefuse(errRefused)
@@ -123,8 +120,7 @@ func TestFallbackServerBeforeACachedVariant(t *testing.T) {
 					return
 				}
 				pass(time.Second)
-				low := f[1].stream()
-				low.request()
+				low := f[1].asked()
 				some.silent()
 				if then == "it answers" {
 					low.send(types.endpoints, "1", "n1", wrapped(t, variantWith("a", "shard=5", "1", endpoints("a"))))

@@ -18,8 +18,7 @@ func TestNextResponseWaitsForDone(t *testing.T) {
 			ears = append(ears, e)
 		}
 		b, _ := listen(t, c, types.endpoints, "b")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.send(types.endpoints, "1", "n2", endpoints("b"))
@@ -44,8 +43,7 @@ func TestStopCountsAsDone(t *testing.T) {
 		called.on = func(heard) { <-release }
 		stopCalled := c.Watch(types.clusters, "a", called)
 		stopWaiting := c.Watch(types.clusters, "a", waiting)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.send(types.endpoints, "1", "n2", endpoints("b"))
@@ -67,8 +65,7 @@ func TestStopFromWithinTheWatcher(t *testing.T) {
 		var stop func()
 		e.on = func(heard) { stop(); stop() }
 		stop = c.Watch(types.clusters, "a", e)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		e.cluster("1")
@@ -95,8 +92,7 @@ func TestCallsToAWatcherAreSerial(t *testing.T) {
 		}
 		c.Watch(types.clusters, "a", e)
 		c.Watch(types.clusters, "b", e)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"), cluster("b", "1"))
 		s.request()
 		e.value()
@@ -108,8 +104,7 @@ func TestCallsToAWatcherAreSerial(t *testing.T) {
 func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
 	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		s.request()
 		first := a.cluster("1")
@@ -133,8 +128,7 @@ func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
 func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
 	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		a.fault(KindDoesNotExist)
 		late, _ := listen(t, c, types.clusters, "a")
 		late.fault(KindDoesNotExist)
@@ -150,8 +144,7 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 		blocker.on = func(heard) { <-release }
 		c.Watch(types.endpoints, "b", blocker)
 		a, _ := listen(t, c, types.clusters, "a")
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.request()
 		s.send(types.endpoints, "1", "n0", endpoints("b"))
 		synctest.Wait() // the dispatcher is stuck in blocker
@@ -179,8 +172,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		e := newEar(t)
 		e.keepDone = true
 		stop := c.Watch(types.clusters, "a", e)
-		s := server.stream()
-		s.request()
+		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
 		h := e.next()
 		c.Close()
