@@ -7,38 +7,36 @@ import (
 	"github.com/dynxds/dynxds/xdsclient/internal/ads/wire"
 )
 
-// serverChannel is the way to one management server: one ADS stream at a time, and
-// what is subscribed to on it. It exists while a resource of the
-// server is watched.
+// serverChannel is what a client has of one management server: an ADS stream, and what is
+// subscribed to on it. It exists while a resource of the server is watched. Guarded by
+// XDSClient.mu.
 type serverChannel struct {
 	client *XDSClient
 	server *bootstrap.Server
 	// loads counts the load that is reported to the server.
-	loads  *load.Store
+	loads *load.Store
+	// stream calls the methods of ads.Handler.
 	stream *ads.Stream
-
-	// protocol is changed between two streams only, under XDSClient.mu.
+	// protocol changes between two streams only, so the stream reads it without the lock.
 	protocol wire.Protocol
-
-	// What follows is guarded by XDSClient.mu.
+	link     ads.Link
 
 	// levels are those that watch something from the server, one of each authority.
 	levels map[*level]struct{}
 	// watched counts the subscriptions that are watched.
 	watched int
-	link    ads.Link
-	// types are the types in the order of their first subscription, which is
-	// that of their dependencies.
+	// types are in the order of their first subscription, which is that of their
+	// dependencies.
 	types []*typeState
-	// delivery is the response that watchers are still busy with, or nil. Until
-	// they are done, changes of subscriptions are held back, so that those that
-	// the response caused go out together.
+	// delivery is the response that watchers are still busy with, or nil. Until they are
+	// done, changes of subscriptions are held back, so that those that the response caused
+	// go out together.
 	delivery *delivery
 	expiry   expiry
 	// sending is set from NextRequest until Sent.
 	sending sending
-	// responses and finds number the responses, and the searches for what
-	// something in a response is for.
+	// responses and finds number the responses, and the searches for what something in a
+	// response is for.
 	responses, finds uint64
 	// ignored is the type of the last response that was ignored.
 	ignored string
@@ -63,6 +61,7 @@ func newServerChannel(c *XDSClient, server *bootstrap.Server) *serverChannel {
 	return ch
 }
 
+// typeState returns the state of a type, which it makes unless there is one.
 func (ch *serverChannel) typeState(t *ResourceType) *typeState {
 	for _, ts := range ch.types {
 		if ts.typ == t {
@@ -84,14 +83,13 @@ func (ch *serverChannel) typeStateOf(typeURL string) *typeState {
 	return nil
 }
 
-// subscribe asks the server for a resource. If the server still has the
-// subscription of an earlier watch, that one goes on.
+// subscribe asks the server for a resource. If the server still has the subscription of an
+// earlier watch, that one goes on.
 func (ch *serverChannel) subscribe(r *resource) {
 	ch.watched++
 	ts := ch.typeState(r.key.typ)
-	s := ts.subs.get(r.key)
-	if s == nil {
-		s = ts.add(r)
+	if ts.subs.get(r.key) == nil {
+		s := ts.add(r)
 		ts.adoptAnswer(s)
 		ts.prepare(s)
 	}
@@ -104,8 +102,8 @@ func (ch *serverChannel) subscriptionTo(r *resource) *subscription {
 	return ch.typeState(r.key.typ).subs.get(r.key)
 }
 
-// unsubscribe notes that a resource is no longer watched from this server. If the server knows of the subscription, it stays until the server is
-// told. With the last one the channel closes.
+// unsubscribe notes that a resource is no longer watched from this server. A subscription that
+// the server knows of stays until a request has ended it. With the last one the channel closes.
 func (ch *serverChannel) unsubscribe(r *resource) {
 	if ch.watched--; ch.watched == 0 {
 		ch.close()
@@ -122,8 +120,8 @@ func (ch *serverChannel) unsubscribe(r *resource) {
 	ch.stream.Notify()
 }
 
-// close ends all subscriptions, the stream and the connection. The goroutines end
-// soon after; a watch that starts before that gets a new channel.
+// close ends all subscriptions, the stream and the connection. The goroutines end soon after; a
+// watch that starts before that gets a new channel.
 func (ch *serverChannel) close() {
 	for _, ts := range ch.types {
 		for s := range ts.subs.all() {
@@ -137,8 +135,8 @@ func (ch *serverChannel) close() {
 	ch.stream.Close()
 }
 
-// reinstate makes the cache say of a resource that is about to be watched what the server
-// said of it to other watches, or of another subscription to the name.
+// reinstate gives the cache entry of a resource that is about to be watched what the server said
+// of it to other watches, or to another subscription to the name.
 func (ch *serverChannel) reinstate(r *resource) {
 	s := ch.subscriptionTo(r)
 	ch.restate(s)
@@ -148,8 +146,19 @@ func (ch *serverChannel) reinstate(r *resource) {
 	ch.follow(r)
 }
 
-// follow prepares for watches that hear of a resource from now on: members leave that the
-// server does not have, and the resource timer starts over if it expired before.
+// restate gives a cache entry what the server said of the resource.
+func (ch *serverChannel) restate(s *subscription) {
+	if s.payload != nil {
+		s.admit()
+		s.resource.accept(s.payload, s.taken, nil)
+	}
+	if s.lastError != nil {
+		ch.fail(s, *s.lastError, nil)
+	}
+}
+
+// follow prepares for watches that hear of a resource from this server from now on: members leave
+// that the server does not have, and the resource timer starts over if it expired before.
 func (ch *serverChannel) follow(r *resource) {
 	ts, s := ch.typeState(r.key.typ), ch.subscriptionTo(r)
 	ts.Disturb()
@@ -162,18 +171,7 @@ func (ch *serverChannel) follow(r *resource) {
 	}
 }
 
-// restate makes the cache say of one resource what the server said of it.
-func (ch *serverChannel) restate(s *subscription) {
-	if s.payload != nil {
-		s.admit()
-		s.resource.accept(s.payload, s.taken, nil)
-	}
-	if s.lastError != nil {
-		ch.fail(s, *s.lastError, nil)
-	}
-}
-
-// expire declares the resources overdue that the server did not send in time.
+// expire is called by the timer of the resources that the server did not send in time.
 func (ch *serverChannel) expire() {
 	ch.client.mu.Lock()
 	defer ch.client.unlock()

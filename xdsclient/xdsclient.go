@@ -28,22 +28,22 @@ type XDSClient struct {
 	// ctx ends when the client is closed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// running counts the goroutines.
+	// running has the goroutines.
 	running sync.WaitGroup
 	conns   *transport.Conns
-	// attached are the channels that use the client.
+	// attached are the gRPC channels that use the client.
 	attached attachments
 
-	// mu guards what follows and everything that is reached from it.
+	// mu guards what follows and everything that is reached from it. See the package comment.
 	mu          sync.Mutex
 	authorities map[authorityKey]*authority
 	// channels holds the channels in use by bootstrap.Server.Key.
 	channels map[string]*serverChannel
-	// reporters holds what reports load to each server, by bootstrap.Server.Key. The
-	// bootstrap bounds it.
+	// reporters holds the load reports to each server, by bootstrap.Server.Key. The bootstrap
+	// bounds it.
 	reporters map[string]*lrs.Reporter
-	// types holds the types that were watched, by type URL. It grows with the
-	// program, not with what a server sends.
+	// types holds the types that were watched, by type URL. It grows with the program, not with
+	// what a server sends.
 	types map[string]*ResourceType
 	// unimplemented holds the protocols that servers turned out not to implement.
 	unimplemented map[unimplemented]struct{}
@@ -87,20 +87,20 @@ func New(cfg *bootstrap.Config, opts ...Option) (*XDSClient, error) {
 	return c, nil
 }
 
-// Bootstrap returns the configuration the client was made from.
+// Bootstrap implements Client.
 func (c *XDSClient) Bootstrap() *bootstrap.Config { return c.config }
 
 // Watch implements Client. All watchers of the client are called from one
 // goroutine, so a watcher must not block in a call; it may keep done for later.
 //
-// A watch that can never be served, for example because the authority of the name
-// is unknown, gets one ResourceChanged with an Error of KindConfiguration. After
-// Close, Watch does nothing and the watcher is never called.
+// A watch that can never be served, for example because the authority of the name is unknown,
+// gets one ResourceChanged with an Error of KindConfiguration. After Close, Watch does nothing
+// and the watcher is never called.
 func (c *XDSClient) Watch(t *ResourceType, name string, watcher Watcher) (stop func()) {
 	return c.watch(t, wire.Locator{Name: name}, &watch{watcher: watcher}, "")
 }
 
-// watch starts a watch of a resource or a collection for a target, or refuses it.
+// watch starts a watch of a resource or a collection for a target.
 func (c *XDSClient) watch(t *ResourceType, l wire.Locator, w *watch, target string) (stop func()) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -128,8 +128,7 @@ func (c *XDSClient) stop(w *watch) {
 	}
 }
 
-// authorityFor returns the authority that serves a watch, and the name by which
-// it does.
+// authorityFor returns the authority of a name, and the name in canonical form.
 func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) (*authority, string, error) {
 	n, err := xdsname.Parse(name)
 	if err != nil {
@@ -156,7 +155,7 @@ func (c *XDSClient) authorityFor(t *ResourceType, name string, collection bool) 
 	return a, n.Text, nil
 }
 
-// refusal is what the watcher of a watch that cannot be served gets.
+// refusal is the error of a watch that cannot be served.
 func (c *XDSClient) refusal(t *ResourceType, l wire.Locator, reason error) *Error {
 	return &Error{
 		Kind:        KindConfiguration,
@@ -194,8 +193,8 @@ func (c *XDSClient) loadsFor(server *bootstrap.Server) *load.Store {
 	return r.Store()
 }
 
-// start runs f on a goroutine that Close waits for, and reports false if the client is
-// closed. c.mu must not be held.
+// start runs f on a goroutine that Close waits for. It reports false if the client is closed. The
+// caller does not hold c.mu.
 func (c *XDSClient) start(f func()) bool {
 	c.mu.Lock()
 	defer c.unlock()
@@ -237,29 +236,29 @@ type Stats struct {
 	Streams uint64
 	// Requests is the number of requests that were sent.
 	Requests uint64
-	// Responses is the number of responses for subscribed types, and Rejected
-	// how many of them were NACKed.
+	// Responses is the number of responses for subscribed types, and Rejected how many of them
+	// were NACKed.
 	Responses, Rejected uint64
-	// Ignored is the number of responses for types that nothing is subscribed
-	// to. They are neither ACKed nor NACKed.
+	// Ignored is the number of responses for types that nothing is subscribed to. They are
+	// neither ACKed nor NACKed.
 	Ignored uint64
-	// Decoded is the number of resources that were decoded, and Unchanged of
-	// those that did not have to be.
+	// Decoded is the number of resources that were decoded, and Unchanged of those that did not
+	// have to be.
 	Decoded, Unchanged uint64
-	// Unasked is the number of resources, and of errors for resources, that were
-	// dropped because nobody watches them. Unmatched is how many of them were
-	// variants of what is watched, but match nobody's constraints.
+	// Unasked is the number of resources, and of errors for resources, that were dropped because
+	// nothing watches them. Unmatched is how many of them were variants of what is watched, but
+	// match the constraints of no watch.
 	Unasked, Unmatched uint64
 	// Ambiguous is how often a response had several variants for one subscription
 	// between which xRFC TP2 does not decide ("Matching Behavior and Best
 	// Practices").
 	Ambiguous uint64
-	// ServerErrors is the number of errors that servers sent in place of
-	// resources that are watched (xRFC TP3).
+	// ServerErrors is the number of errors that servers sent in place of watched resources (xRFC
+	// TP3).
 	ServerErrors uint64
 }
 
-// Stats returns what the client did up to now.
+// Stats returns what the client has done so far.
 func (c *XDSClient) Stats() Stats {
 	c.mu.Lock()
 	defer c.unlock()
