@@ -85,7 +85,7 @@ func (a *absence) applyRemoval(n wire.ResourceName) {
 		return
 	}
 	a.findMeant(n, &sc)
-	a.findMembers(n, &sc, membersKnown)
+	a.findMembers(n, &sc, false, false)
 	for _, s := range a.found {
 		switch {
 		case s.Seen == a.number && n.Scoped:
@@ -125,21 +125,10 @@ func (a *absence) findMeant(n wire.ResourceName, sc *scope) {
 	}
 }
 
-// membersWanted says which members of collections findMembers finds, beside those that the
-// collections have.
-type membersWanted int
-
-const (
-	// membersKnown: no others.
-	membersKnown membersWanted = iota
-	// membersDenied: no others, but their collections have an answer.
-	membersDenied
-	// membersFailed: others are added, and their collections have an answer.
-	membersFailed
-)
-
-// findMembers adds the members of collections to what was found.
-func (a *absence) findMembers(n wire.ResourceName, sc *scope, wanted membersWanted) {
+// findMembers adds the members of collections to what was found. answers says that what the server
+// says is an answer for their collections, and enter that members which these do not have are
+// added to them.
+func (a *absence) findMembers(n wire.ResourceName, sc *scope, answers, enter bool) {
 	first, name := a.types.collectionsOf(n.Name)
 	for s := range first.siblings() {
 		if !a.types.Asked(s) {
@@ -152,11 +141,11 @@ func (a *absence) findMembers(n wire.ResourceName, sc *scope, wanted membersWant
 			}
 		}
 		meant := known || sc.all || sc.exact && s.resource.constraints.Match(sc.parameters)
-		if !meant || wanted == membersKnown {
+		if !meant || !answers {
 			continue
 		}
 		a.failing = append(a.failing, c)
-		if known || wanted == membersDenied {
+		if known || !enter {
 			continue
 		}
 		m, err := (&newcomer{c, Member{name, sc.parameters}}).enter()
@@ -221,11 +210,7 @@ func (a *absence) applyError(e wire.ResourceError) {
 	// An error for the preferred variant is none for the others that match and that a
 	// collection with the same constraints has.
 	if len(a.found) == 0 || sc.all || sc.exact {
-		wanted := membersFailed
-		if code == codes.NotFound {
-			wanted = membersDenied
-		}
-		a.findMembers(e.ResourceName, &sc, wanted)
+		a.findMembers(e.ResourceName, &sc, true, code != codes.NotFound)
 	}
 	if len(a.found) == 0 && len(a.failing) == failing {
 		a.unasked++

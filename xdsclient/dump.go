@@ -213,35 +213,27 @@ func (c *XDSClient) list(d *Dump) {
 	}
 }
 
-// entries iterates what is watched, members of collections included.
+// entries iterates the entries that watches use, members of collections included.
 func (c *XDSClient) entries() iter.Seq[*resource] {
 	return func(yield func(*resource) bool) {
 		for _, a := range c.authorities {
 			for _, l := range a.levels {
-				if !l.entries(yield) {
-					return
+				for _, r := range l.resources {
+					if !r.heard() {
+						continue
+					}
+					if !yield(r) {
+						return
+					}
+					for _, m := range r.glob.entries() {
+						if !yield(m) {
+							return
+						}
+					}
 				}
 			}
 		}
 	}
-}
-
-// entries yields the entries that watches use, until yield returns false.
-func (l *level) entries(yield func(*resource) bool) bool {
-	for _, r := range l.resources {
-		if !r.heard() {
-			continue
-		}
-		if !yield(r) {
-			return false
-		}
-		for _, m := range r.glob.entries() {
-			if !yield(m) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // label is the authority as dumps and metrics name it.

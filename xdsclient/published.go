@@ -50,18 +50,23 @@ func (u *update) published(r *wire.Resource) bool {
 	return bytes.Equal(r.Name, n.Name) || len(r.Name) > 0 && sameName(string(r.Name), string(n.Name))
 }
 
-// isPublishedTree reports whether the bytes can be a published DynamicParameterConstraints.
-// The text of a dynamic parameter cannot, unless it begins with a control character or a
-// quotation mark that a field of the right length follows.
-func isPublishedTree(b []byte) bool {
+// hasOnly reports whether the bytes are a message all of whose fields are as expected.
+func hasOnly(b []byte, expected func(f protofield.Field) bool) bool {
 	for len(b) > 0 {
 		f, rest, err := protofield.Next(b)
-		if err != nil || f.Kind != protowire.BytesType || f.Number > publishedLast {
+		if err != nil || !expected(f) {
 			return false
 		}
 		b = rest
 	}
 	return true
+}
+
+// isPublishedTree reports whether the bytes can be a published DynamicParameterConstraints.
+// The text of a dynamic parameter cannot, unless it begins with a control character or a
+// quotation mark that a field of the right length follows.
+func isPublishedTree(b []byte) bool {
+	return hasOnly(b, func(f protofield.Field) bool { return f.Kind == protowire.BytesType && f.Number <= publishedLast })
 }
 
 // isPublishedConstraints reports whether the constraints by which a server names a
@@ -94,12 +99,5 @@ func isPublishedConstraints(b []byte) bool {
 // isKeyConstraints reports whether the bytes can be the KeyConstraints of the form of
 // 2021-08: constraints and invert.
 func isKeyConstraints(b []byte) bool {
-	for len(b) > 0 {
-		f, rest, err := protofield.Next(b)
-		if err != nil || f.Number != 2 && f.Number != 3 {
-			return false
-		}
-		b = rest
-	}
-	return true
+	return hasOnly(b, func(f protofield.Field) bool { return f.Number == 2 || f.Number == 3 })
 }
