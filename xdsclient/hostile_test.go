@@ -10,145 +10,176 @@ import (
 	"testing/synctest"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// What a server may send in place of a good resource, and what it hears of it.
-// One good resource goes along, and must be used (gRFC A46).
+// What a server may send in place of a good resource, and what it is answered. One good resource
+// goes along, and must be used (gRFC A46).
 func TestFaultyResources(t *testing.T) {
 	types := newTestTypes()
 	rawAny := func(typeURL string, value []byte) proto.Message {
 		return &anypb.Any{TypeUrl: typeURL, Value: value}
 	}
-	const wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+	const wrongType = `its type is "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`
 	for name, tc := range map[string]struct {
-		resources []proto.Message
-		// nack is the part of the NACK behind the count; empty for an ACK.
+		// wrapped are sent in wrappers by both protocols, sotw by SotW, and delta by delta.
+		wrapped []part
+		sotw    []proto.Message
+		delta   []part
+		// nack is what follows the count in the NACK; empty for an ACK.
 		nack string
-		// a is what the watcher of cluster a hears; empty for nothing.
+		// a is what the watcher of cluster a gets; empty for nothing.
 		a string
 	}{
-		"wrapped": {
-			resources: []proto.Message{wrap(t, "a", cluster("a", ""))},
-			a:         "value",
-		},
-		"wrapped without a name": {
-			resources: []proto.Message{wrap(t, "", cluster("a", ""))},
-			a:         "value",
-		},
-		"wrapped, named by the wrapper alone": {
-			resources: []proto.Message{wrap(t, "a", cluster("", "x"))},
-			a:         "value",
-		},
-		"wrapped under another name": {
-			resources: []proto.Message{wrap(t, "a", cluster("b", ""))},
-			nack:      `; Cluster "a": it calls itself "b", other than its wrapper`,
-			a:         "invalid",
-		},
-		"bare without a name": {
-			resources: []proto.Message{cluster("", "x")},
-			nack:      `; resources[1]: it has no name`,
+		"good":                       {wrapped: []part{has("a", "1", cluster("a", ""))}, a: "value"},
+		"named by itself":            {wrapped: []part{has("", "1", cluster("a", ""))}, a: "value"},
+		"named by the wrapper alone": {wrapped: []part{has("a", "1", cluster("", "x"))}, a: "value"},
+		"without a version":          {wrapped: []part{has("a", "", cluster("a", ""))}, a: "value"},
+		"without a name":             {wrapped: []part{has("", "1", cluster("", "x"))}, nack: `; resources[1]: it has no name`},
+		"bare without a name":        {sotw: []proto.Message{cluster("", "x")}, nack: `; resources[1]: it has no name`},
+		"under another name": {
+			wrapped: []part{has("a", "1", cluster("b", ""))},
+			nack:    `; Cluster "a": it calls itself "b", other than its wrapper`,
+			a:       "invalid",
 		},
 		"empty Any": {
-			resources: []proto.Message{&anypb.Any{}},
-			nack:      `; resources[1]: there is no resource in the google.protobuf.Any`,
+			sotw: []proto.Message{&anypb.Any{}},
+			nack: `; resources[1]: there is no resource in the google.protobuf.Any`,
+		},
+		"empty Any in a wrapper": {
+			wrapped: []part{has("a", "1", &anypb.Any{})},
+			nack:    `; Cluster "a": there is no resource in the google.protobuf.Any`,
+			a:       "invalid",
+		},
+		"empty": {
+			wrapped: []part{has("", "", nil)},
+			nack:    `; resources[1]: there is no resource in the google.protobuf.Any`,
 		},
 		"empty wrapper": {
-			resources: []proto.Message{&discoveryv3.Resource{Name: "a"}},
-			nack:      `; Cluster "a": there is no resource in the google.protobuf.Any`,
-			a:         "invalid",
+			wrapped: []part{has("a", "", nil)},
+			nack:    `; Cluster "a": there is no resource in the google.protobuf.Any`,
+			a:       "invalid",
 		},
-		"wrong type": {
-			resources: []proto.Message{endpoints("a")},
-			nack:      `; resources[1]: its type is "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`,
-		},
-		"wrong type in a wrapper": {
-			resources: []proto.Message{wrap(t, "a", endpoints("a"))},
-			nack:      `; Cluster "a": its type is "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`,
-			a:         "invalid",
-		},
+		"wrong type":              {sotw: []proto.Message{endpoints("a")}, nack: `; resources[1]: ` + wrongType},
+		"wrong type in a wrapper": {wrapped: []part{has("a", "1", endpoints("a"))}, nack: `; Cluster "a": ` + wrongType, a: "invalid"},
 		"wrapper in a wrapper": {
-			resources: []proto.Message{wrap(t, "a", wrap(t, "a", cluster("a", "")))},
-			nack:      `; Cluster "a": its type is "` + wrapper + `" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`,
-			a:         "invalid",
+			wrapped: []part{has("a", "1", wrap(t, "a", cluster("a", "")))},
+			nack:    `; Cluster "a": its type is "` + wrapperType + `" in a response for "type.googleapis.com/envoy.config.cluster.v3.Cluster"`,
+			a:       "invalid",
 		},
 		"garbled wrapper": {
-			resources: []proto.Message{rawAny(wrapper, []byte{0xff})},
-			nack:      `; resources[1]: malformed envoy.service.discovery.v3.Resource: unexpected EOF`,
+			sotw: []proto.Message{rawAny(wrapperType, []byte{0xff})},
+			nack: `; resources[1]: malformed envoy.service.discovery.v3.Resource: unexpected EOF`,
 		},
 		"wrapper whose name is not UTF-8": {
-			resources: []proto.Message{rawAny(wrapper, []byte{3<<3 | 2, 1, 0xff})},
-			nack:      `; resources[1]: name: not valid UTF-8`,
+			sotw: []proto.Message{rawAny(wrapperType, []byte{3<<3 | 2, 1, 0xff})},
+			nack: `; resources[1]: name: not valid UTF-8`,
 		},
 		"decoder panics": {
-			resources: []proto.Message{cluster("a", "panic")},
-			nack:      `; resources[1]: the decoder panicked: decoder out of order`,
+			sotw: []proto.Message{cluster("a", "panic")},
+			nack: `; resources[1]: the decoder panicked: decoder out of order`,
 		},
 		"decoder panics in a wrapper": {
-			resources: []proto.Message{wrap(t, "a", cluster("a", "panic"))},
-			nack:      `; Cluster "a": the decoder panicked: decoder out of order`,
-			a:         "invalid",
+			wrapped: []part{has("a", "1", cluster("a", "panic"))},
+			nack:    `; Cluster "a": the decoder panicked: decoder out of order`,
+			a:       "invalid",
 		},
 		"decoder makes nothing of it": {
-			resources: []proto.Message{cluster("a", "nothing")},
-			nack:      `; Cluster "a": the decoder made nothing of it`,
-			a:         "invalid",
+			sotw: []proto.Message{cluster("a", "nothing")},
+			nack: `; Cluster "a": the decoder made nothing of it`,
+			a:    "invalid",
 		},
 		"fault that is not UTF-8": {
-			resources: []proto.Message{cluster("a", "garbled")},
-			nack:      "; Cluster \"a\": it has \uFFFD in it",
-			a:         "invalid",
+			sotw: []proto.Message{cluster("a", "garbled")},
+			nack: "; Cluster \"a\": it has \uFFFD in it",
+			a:    "invalid",
 		},
 		"twice, the first counts": {
-			resources: []proto.Message{cluster("a", "first"), cluster("a", "second")},
-			nack:      `; Cluster "a": the response has more than one resource of this name`,
-			a:         "value and ambient",
+			wrapped: []part{has("a", "1", cluster("a", "first")), has("a", "2", cluster("a", "second"))},
+			nack:    `; Cluster "a": the response has more than one resource of this name`,
+			a:       "value and ambient",
+		},
+		"bare twice, the first counts": {
+			sotw: []proto.Message{cluster("a", "first"), cluster("a", "second")},
+			nack: `; Cluster "a": the response has more than one resource of this name`,
+			a:    "value and ambient",
 		},
 		"twice the same": {
-			resources: []proto.Message{cluster("a", "x"), wrap(t, "a", cluster("a", "x"))},
-			nack:      `; Cluster "a": the response has more than one resource of this name`,
-			a:         "value and ambient",
+			sotw: []proto.Message{cluster("a", "x"), wrap(t, "a", cluster("a", "x"))},
+			nack: `; Cluster "a": the response has more than one resource of this name`,
+			a:    "value and ambient",
 		},
-		"nobody asked": {
-			resources: []proto.Message{cluster("u", ""), badCluster("v", "x"), wrap(t, "w", cluster("w", "panic")), cluster("a", "")},
-			a:         "value",
+		"unasked": {
+			sotw: []proto.Message{cluster("u", ""), badCluster("v", "x"), wrap(t, "w", cluster("w", "panic")), cluster("a", "")},
+			a:    "value",
+		},
+		"unasked in delta": {
+			delta: []part{has("u", "1", cluster("u", "")), has("v", "1", badCluster("v", "x")), has("w", "1", endpoints("w")), lacks("x"), fails("y", codes.Internal, "z")},
+		},
+		"error without a name": {
+			delta: []part{fails("", codes.NotFound, "which?")},
+			nack:  `; resource_errors[0]: it names no resource`,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				server := newScript(t)
-				c := server.client()
-				good, _ := listen(t, c, types.clusters, "good")
-				a, _ := listen(t, c, types.clusters, "a")
-				s := server.stream()
-				s.request()
-				s.send(types.clusters, "1", "n1", append([]proto.Message{cluster("good", "1")}, tc.resources...)...)
-				answer := s.request()
-				good.cluster("1")
-				text := ""
-				if tc.nack != "" {
-					text = fmt.Sprintf("1 of %d Cluster resources are invalid%s", len(tc.resources)+1, tc.nack)
-				}
-				// The protobuf runtime varies its white space on purpose.
-				if got := strings.ReplaceAll(answer.GetErrorDetail().GetMessage(), "\u00a0", " "); got != text {
-					t.Errorf("error_detail is\n%s\nwant\n%s", got, text)
-				}
-				switch tc.a {
-				case "value":
-					a.value()
-				case "value and ambient":
-					// A watcher may hear of both in one go.
-					a.value()
-					a.ambient(KindInvalid)
-				case "invalid":
-					a.fault(KindInvalid)
-				}
-				a.silent()
-				s.quiet()
+		check := func(t *testing.T, c *XDSClient, n int, send func(), answer func() string) {
+			good, _ := listen(t, c, types.clusters, "good")
+			a, _ := listen(t, c, types.clusters, "a")
+			send()
+			text := ""
+			if tc.nack != "" {
+				text = fmt.Sprintf("1 of %d Cluster resources are invalid%s", n+1, tc.nack)
+			}
+			// The protobuf runtime varies its white space on purpose.
+			if got := strings.ReplaceAll(answer(), "\u00a0", " "); got != text {
+				t.Errorf("error_detail is\n%s\nwant\n%s", got, text)
+			}
+			good.cluster("1")
+			if strings.HasPrefix(tc.a, "value") {
+				a.value()
+			}
+			switch tc.a {
+			case "value and ambient": // the watcher may get both in one go
+				a.ambient(KindInvalid)
+			case "invalid":
+				a.fault(KindInvalid)
+			}
+			a.silent()
+		}
+		if tc.delta == nil {
+			t.Run("SotW/"+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					messages := append([]proto.Message{cluster("good", "1")}, tc.sotw...)
+					for _, r := range deltaResponse(types.clusters, "", tc.wrapped...).GetResources() {
+						messages = append(messages, r)
+					}
+					var s *scriptStream
+					server := newScript(t)
+					check(t, server.client(), len(messages)-1, func() {
+						s = server.stream()
+						s.request()
+						s.send(types.clusters, "1", "n1", messages...)
+					}, func() string { return s.answer() })
+					s.quiet()
+				})
 			})
-		})
+		}
+		if tc.sotw == nil {
+			t.Run("delta/"+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					parts := append([]part{has("good", "1", cluster("good", "1"))}, append(tc.wrapped, tc.delta...)...)
+					var s *deltaStream
+					server := newScript(t)
+					check(t, server.deltaClient(), len(parts)-1, func() {
+						s = server.delta()
+						s.request()
+						s.send(types.clusters, "n1", parts...)
+					}, func() string { return s.answer() })
+					s.quiet()
+				})
+			})
+		}
 	}
 }
 
