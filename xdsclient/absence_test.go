@@ -238,9 +238,7 @@ func TestErrorsThatCannotBeRead(t *testing.T) {
 // Envoy, DeltaDiscoveryResponse: a name may be among the removed resources for
 // clients that do not know of errors. The error says more.
 func TestDeltaErrorBesideARemoval(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.delta().send(types.clusters, "n1", lacks("a"), fails("a", codes.PermissionDenied, "not yours"))
 		if err := a.fault(KindServer); err.Code != codes.PermissionDenied {

@@ -118,9 +118,7 @@ func TestDumpFollowsTheResource(t *testing.T) {
 func TestDumpOfReceivedError(t *testing.T) {
 	for _, code := range []codes.Code{codes.Internal, codes.NotFound, codes.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				types, server := newTestTypes(), newScript(t)
-				c := server.client()
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				listen(t, c, types.clusters, "a")
 				listen(t, c, types.clusters, "b")
 				s := server.stream()
@@ -177,9 +175,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 // "when we have a connectivity failure or when the ADS stream fails without seeing
 // a response message", and again 1 "when we receive the first response".
 func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		expect := func(moment string, connected bool, fault string) {
 			t.Helper()
 			synctest.Wait()

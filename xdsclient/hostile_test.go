@@ -186,9 +186,7 @@ func TestFaultyResources(t *testing.T) {
 // A resource whose name cannot be read may be any of those that seem to be
 // missing, so none is deleted.
 func TestNamelessResourceDeletesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -200,9 +198,7 @@ func TestNamelessResourceDeletesNothing(t *testing.T) {
 
 // Resources that nobody asked for are dropped, whatever their number.
 func TestFloodOfUnaskedResources(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -222,9 +218,7 @@ func TestFloodOfUnaskedResources(t *testing.T) {
 
 // A NACK lists the faults up to a bound, and says how many there are.
 func TestNACKIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()

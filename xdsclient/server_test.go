@@ -301,3 +301,21 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	t.Parallel()
 	synctest.Test(t, f)
 }
+
+// overSotW runs a test with a client of a server that speaks SotW, in a bubble.
+func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		server := newScript(t)
+		f(t, newTestTypes(), server, server.client())
+	})
+}
+
+// overDelta does so with a server that speaks delta too.
+func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	bubble(t, func(t *testing.T) {
+		server := newScript(t)
+		f(t, newTestTypes(), server, server.deltaClient())
+	})
+}
