@@ -48,7 +48,7 @@ type Member struct {
 // collection as a whole is: it withdraws the members if the server has
 // fail_on_data_errors.
 //
-// Only the incremental variant of the protocol has collections. With a server
+// Only delta has collections. With a server
 // that does not speak it, the watcher gets an *Error of KindConfiguration.
 func (c *XDSClient) WatchCollection(t *ResourceType, name string, watcher CollectionWatcher) (stop func()) {
 	return c.watch(t, wire.Locator{Name: name}, newCollectionWatch(watcher), "")

@@ -313,7 +313,7 @@ func TestCollectionTimer(t *testing.T) {
 	})
 }
 
-// Only the incremental variant has collections.
+// Only delta has collections.
 func TestCollectionOverSotW(t *testing.T) {
 	t.Run("server without delta", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {

@@ -57,7 +57,7 @@ func TestDeltaPushOfUnchangedResourcesDecodesNone(t *testing.T) {
 	}
 }
 
-// In the incremental variant, work is proportional to the response and to the
+// In delta, work is proportional to the response and to the
 // change of subscriptions, not to the subscriptions.
 func TestDeltaWorkDoesNotGrowWithTheSubscriptions(t *testing.T) {
 	type cost struct{ response, subscription, sent int }

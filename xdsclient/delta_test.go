@@ -389,7 +389,7 @@ func TestDeltaResourceTimer(t *testing.T) {
 	})
 }
 
-// A server that does not implement the incremental variant is spoken to in SotW,
+// A server that does not implement delta is spoken to in SotW,
 // at once and from then on.
 func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -416,7 +416,7 @@ func TestUnimplementedDeltaFallsBackToSotW(t *testing.T) {
 		s.send(types.clusters, "1", "n1", cluster("a", "x"))
 		a.cluster("x")
 		if n := len(server.attempts()); n != 4 {
-			t.Errorf("%d streams were opened, want 4: one for the incremental variant", n)
+			t.Errorf("%d streams were opened, want 4: one for delta", n)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // desk is a server of variants (xRFC TP2) that a test speaks for, at a core: it takes
-// requests and hands over responses of either variant of the protocol.
+// requests and hands over responses of either protocol.
 type desk struct {
 	t     *testing.T
 	k     *core
@@ -31,7 +31,7 @@ type desk struct {
 	said  int
 }
 
-// overDesks runs a test over each variant of the protocol, in a bubble.
+// overDesks runs a test over SotW and delta, in a bubble.
 func overDesks(t *testing.T, features []string, f func(t *testing.T, d *desk)) {
 	t.Helper()
 	for _, variant := range []string{"SotW", "delta"} {
@@ -236,7 +236,7 @@ func (d *desk) response(parts ...func(*answer)) []byte {
 	return mustMarshal(d.t, inSotW(d.t, r))
 }
 
-// inSotW says the same in the other variant of the protocol.
+// inSotW says the same in the other protocol.
 func inSotW(t testing.TB, r *answer) *discoverypb.DiscoveryResponse {
 	m := &discoverypb.DiscoveryResponse{TypeUrl: r.TypeUrl, VersionInfo: r.SystemVersionInfo, Nonce: r.Nonce, ResourceErrors: r.ResourceErrors}
 	for _, w := range r.Resources {

@@ -24,7 +24,7 @@ var variantsOfTwo = map[string][][]string{
 	"delta, then delta": {speaksDelta, speaksDelta},
 }
 
-// peer waits for the next stream of the variant, and for what the client has to say
+// peer waits for the next stream, and for what the client has to say
 // on it.
 func (s *script) peer(features []string) peer {
 	s.t.Helper()
@@ -155,7 +155,7 @@ func TestInitialVersionsAfterCoasting(t *testing.T) {
 	})
 }
 
-// A server that does not implement the incremental variant is no server that is
+// A server that does not implement delta is no server that is
 // unreachable, wherever in the list it is. The client remembers which one it was.
 func TestUnimplementedIsNoReasonToFallBack(t *testing.T) {
 	for name, sotwOnly := range map[string]int{"the higher server": 0, "the lower server": 1} {
@@ -245,7 +245,7 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 // What a server said last of a resource holds for a watch that starts before the
 // server was told that the last one stopped, the error beside the version included.
 func TestLastWordOutlivesTheWatch(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a, stop := listen(v.t, v.c, v.types.clusters, "a")
 		blocker := newEar(v.t)
 		blocker.keepDone = true

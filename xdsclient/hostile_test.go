@@ -242,7 +242,7 @@ func TestNACKIsBounded(t *testing.T) {
 // often if it was not.
 func TestStreamResetsAfterEveryResponse(t *testing.T) {
 	second := time.Second
-	overEachVariant(t, nil, func(v *variantTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		for range 4 {
 			s := v.connect()
@@ -269,7 +269,7 @@ func TestStreamResetsAfterEveryResponse(t *testing.T) {
 
 // A server that answers with garbage is one that does not answer.
 func TestGarbageIsNoAnswer(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		for range 3 {
 			v.connect().say(&ResourceType{}, "1", nil)
@@ -313,7 +313,7 @@ func (c *stallingConn) Close() error {
 // come in time, which the watchers hear; and when the connection is gone, all
 // comes again.
 func TestStallHalfWayThroughAMessage(t *testing.T) {
-	overEachVariant(t, nil, func(v *variantTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		const size = 100_000
 		conns := make(chan *stallingConn, 10)
 		v.server.wire = func(conn net.Conn) net.Conn {

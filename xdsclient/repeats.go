@@ -18,8 +18,8 @@ type meterReading struct{ valid, invalid, unmatched int }
 // tally counts what a response has.
 type tally struct {
 	total, invalid, unchanged, decoded, serverErrors int
-	// unasked were dropped because nobody watches them, unmatched of them for their
-	// parameters only, and passed because there is a better variant.
+	// unasked were dropped because nothing watches them, unmatched of them for their parameters
+	// only, and passed because there is a better variant.
 	unasked, unmatched, passed int
 	// ambiguous counts the choices between variants that xRFC TP2 leaves open.
 	ambiguous int

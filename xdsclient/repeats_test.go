@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// answerer is a server stream of either variant that sends the same resource again and
+// answerer is a server stream of either protocol that sends the same resource again and
 // again.
 type answerer interface {
 	// repeat sends cluster a once more, under a nonce of its own.

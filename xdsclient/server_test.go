@@ -44,7 +44,7 @@ type script struct {
 	started time.Time
 	// refuse ends every stream that begins.
 	refuse error
-	// sotwOnly has the server not implement the incremental variant.
+	// sotwOnly has the server not implement delta.
 	sotwOnly bool
 	deltas   chan *deltaStream
 	// loads are the LRS streams.
@@ -58,7 +58,7 @@ type script struct {
 	gate chan struct{}
 }
 
-// serverStream is one stream of either variant of the protocol at the server.
+// serverStream is one stream of either protocol at the server.
 type serverStream[Req, Resp any] struct {
 	t        *testing.T
 	wire     grpc.BidiStreamingServer[Req, Resp]

@@ -68,7 +68,7 @@ func TestFallbackToAServerWithoutVariants(t *testing.T) {
 	})
 }
 
-// The same of the incremental variant, which unsubscribes from a name when nobody
+// The same of delta, which unsubscribes from a name when nobody
 // watches it with any constraints.
 func TestDeltaFallbackToAServerWithoutVariants(t *testing.T) {
 	bubble(t, func(t *testing.T) {
