@@ -38,7 +38,7 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 		{"PERMISSION_DENIED withdraws", failOnDataErrors, codes.PermissionDenied, KindServer, codes.PermissionDenied, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			overBothProtocols(t, tc.features, func(v *protocolTest) {
+			overEachProtocol(t, tc.features, func(v *protocolTest) {
 				typ := v.types.clusters
 				cached, fresh := v.listen("cached"), v.listen("fresh")
 				start := time.Now()
@@ -94,7 +94,7 @@ func TestErrorInPlaceOfAResource(t *testing.T) {
 // message until either a new error message is returned or the resource is
 // returned. This includes LDS and CDS".
 func TestErrorIsRemembered(t *testing.T) {
-	overBothProtocols(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
+	overEachProtocol(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
 		typ := v.types.clusters
 		cached, fresh, other := v.listen("cached"), v.listen("fresh"), v.listen("other")
 		s := v.connect()
@@ -150,7 +150,7 @@ func TestErrorIsRemembered(t *testing.T) {
 // xRFC TP3: "The set of resources with errors and the set of valid resources must
 // not intersect." If they do, the resource counts.
 func TestErrorBesideItsResource(t *testing.T) {
-	overBothProtocols(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
+	overEachProtocol(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
 		a, bad := v.listen("a"), v.listen("bad")
 		s := v.connect()
 		s.say(v.types.clusters, "1", clusters(cluster("a", "x"), badCluster("bad", "no")),
@@ -166,7 +166,7 @@ func TestErrorBesideItsResource(t *testing.T) {
 
 // Of two errors for a resource in one response the first counts.
 func TestErrorTwice(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		v.connect().say(v.types.clusters, "1", nil, resourceError("a", codes.Internal, "first"), resourceError("a", codes.NotFound, "second"))
 		if err := a.fault(KindServer); !strings.Contains(err.Error(), "first") {
@@ -178,7 +178,7 @@ func TestErrorTwice(t *testing.T) {
 
 // Errors for names that nobody watches are counted and dropped.
 func TestErrorsNobodyAskedFor(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		s := v.connect()
 		s.say(v.types.clusters, "1", nil, resourceError("u", codes.Internal, "x"), resourceError("v", codes.NotFound, "x"))
@@ -203,7 +203,7 @@ func TestErrorsNobodyAskedFor(t *testing.T) {
 
 // The server's message is passed on, cut at 1 KiB, and made valid.
 func TestErrorTextIsCut(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		long, none := v.listen("long"), v.listen("none")
 		v.connect().say(v.types.clusters, "1", nil,
 			resourceError("long", codes.Internal, strings.Repeat("é", 3000)), resourceError("none", codes.Internal, ""))
@@ -221,7 +221,7 @@ func TestErrorTextIsCut(t *testing.T) {
 // What of an error cannot be read is a fault of the response. It may be about any
 // resource that seems to be missing, so none is deleted.
 func TestErrorsThatCannotBeRead(t *testing.T) {
-	overBothProtocols(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
+	overEachProtocol(t, []string{"fail_on_data_errors"}, func(v *protocolTest) {
 		a := v.listen("a")
 		s := v.connect()
 		s.say(v.types.clusters, "1", clusters(cluster("a", "x")))
@@ -238,7 +238,7 @@ func TestErrorsThatCannotBeRead(t *testing.T) {
 // Envoy, DeltaDiscoveryResponse: a name may be among the removed resources for
 // clients that do not know of errors. The error says more.
 func TestDeltaErrorBesideARemoval(t *testing.T) {
-	scripted(t, (*script).deltaClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.delta().send(types.clusters, "n1", lacks("a"), fails("a", codes.PermissionDenied, "not yours"))
 		if err := a.fault(KindServer); err.Code != codes.PermissionDenied {
@@ -250,7 +250,7 @@ func TestDeltaErrorBesideARemoval(t *testing.T) {
 
 // gRFC A88, "Cache Entry States, CSDS, and XdsClient Metrics".
 func TestCacheEntryStates(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		names := []string{"accepted", "rejected", "failed", "missing"}
 		for _, name := range names {
 			v.listen(name)

@@ -22,7 +22,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 		"wrapped nameless": func(m proto.Message) proto.Message { return wrap(t, "", m) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				a, _ := listen(t, c, types.clusters, "a")
 				s := server.asked()
 				s.send(types.clusters, "1", "n1", form(cluster("a", "1")))
@@ -54,7 +54,7 @@ func TestUnchangedResourceCostsNothing(t *testing.T) {
 // gRFC A88: ResourceChanged clears an ambient error, also if it brings the same
 // value.
 func TestUnchangedResourceClearsNACK(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))

@@ -22,7 +22,7 @@ func TestErrorsForAllMembersAnswerACollection(t *testing.T) {
 		{codes.NotFound, []string{"collection"}},
 	} {
 		t.Run(test.code.String(), func(t *testing.T) {
-			scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				e, _ := watchCollection(t, c, types.clusters, collectionName)
 				s := server.delta()
 				s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
@@ -43,7 +43,7 @@ func TestErrorsForAllMembersAnswerACollection(t *testing.T) {
 
 // An error for a member ends what the resource timer said of its collection.
 func TestErrorForAMemberAfterTheTimerOfItsCollection(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		pass(16 * time.Second)
@@ -59,7 +59,7 @@ func TestErrorForAMemberAfterTheTimerOfItsCollection(t *testing.T) {
 func TestErrorForAMemberLeavesThatOfItsCollection(t *testing.T) {
 	for _, first := range []string{"member", "collection"} {
 		t.Run(fmt.Sprint(first, " first"), func(t *testing.T) {
-			scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+			overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				e, _ := watchCollection(t, c, types.clusters, collectionName)
 				s := server.delta()
 				parts := []part{fails(collectionDir+"a", codes.Internal, "no"), fails(collectionName, codes.PermissionDenied, "not yours")}

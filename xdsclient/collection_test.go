@@ -108,7 +108,7 @@ func member(name, version, text string) part {
 
 // xRFC TP1, "Glob": members come, change and go.
 func TestCollectionMembersComeChangeAndGo(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		s.expect(deltaWant{typ: types.clusters, sub: []string{collectionName}, node: true})
@@ -145,7 +145,7 @@ func TestCollectionMembersComeChangeAndGo(t *testing.T) {
 // xRFC TP1, "Glob": a server that has no member of a collection names it among the
 // removed resources.
 func TestEmptyCollection(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		s := server.delta()
 		s.send(types.clusters, "n1", lacks(collectionName))
@@ -247,7 +247,7 @@ func TestErrorsOfCollections(t *testing.T) {
 // A resource may be watched by its name and as a member. Each hears of it in its
 // way.
 func TestResourceAndMember(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, stop := watchCollection(t, c, types.clusters, collectionName)
 		single, _ := listen(t, c, types.clusters, collectionDir+"a")
 		s := server.delta()
@@ -277,7 +277,7 @@ func TestResourceAndMember(t *testing.T) {
 
 // The server is unreachable: the collection hears of it once.
 func TestCollectionOfAnUnreachableServer(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		server.delta().breakOff()
 		e.heard("collection: unreachable")
@@ -293,7 +293,7 @@ func TestCollectionOfAnUnreachableServer(t *testing.T) {
 
 // A collection that the server does not answer for.
 func TestCollectionTimer(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, _ := watchCollection(t, c, types.clusters, collectionName)
 		server.delta()
 		pass(14 * time.Second)
@@ -343,7 +343,7 @@ func TestCollectionOverSotW(t *testing.T) {
 // A member may come without a name in its wrapper, and is then found by its bytes. It
 // is not any more once its collection is not watched.
 func TestNamelessMember(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e, stop := watchCollection(t, c, types.clusters, collectionName)
 		listen(t, c, types.clusters, "other")
 		s := server.delta()
@@ -367,7 +367,7 @@ func TestNamelessMember(t *testing.T) {
 
 // A name is that of a collection or that of a resource.
 func TestWatchOfTheOtherKind(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		single, _ := listen(t, c, types.clusters, collectionName)
 		if err := single.fault(KindConfiguration); !strings.Contains(err.Error(), "WatchCollection") {
 			t.Errorf("got %v, want the way out", err)
@@ -385,7 +385,7 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 // What the watcher of a collection owes holds the stream up, and stops to when the
 // watch does. After that it is not called.
 func TestCollectionWatcherOwesDone(t *testing.T) {
-	scripted(t, (*script).collectionClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overCollections(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newCollectionEar(t)
 		e.keep = make(chan func(), 100)
 		stop := c.WatchCollection(types.clusters, collectionName, e)

@@ -117,7 +117,7 @@ func TestDumpFollowsTheResource(t *testing.T) {
 func TestDumpOfReceivedError(t *testing.T) {
 	for _, code := range []codes.Code{codes.Internal, codes.NotFound, codes.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {
-			scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+			overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 				listen(t, c, types.clusters, "a")
 				listen(t, c, types.clusters, "b")
 				s := server.stream()
@@ -174,7 +174,7 @@ func TestDumpOfOverdueResource(t *testing.T) {
 // "when we have a connectivity failure or when the ADS stream fails without seeing
 // a response message", and again 1 "when we receive the first response".
 func TestDumpSaysWhetherTheServerIsConnected(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		expect := func(moment string, connected bool, fault string) {
 			t.Helper()
 			synctest.Wait()

@@ -18,7 +18,7 @@ func heardAt(e *ear, start time.Time, kind ErrorKind) time.Duration {
 // Envoy, xDS protocol, "Knowing When a Requested Resource Does Not Exist": 15 s
 // after it was asked for.
 func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.endpoints, "b")
@@ -45,7 +45,7 @@ func TestResourceThatDoesNotComeDoesNotExist(t *testing.T) {
 // gRFC A57, "Handling Resources That Do Not Exist": the timer starts when the
 // request is sent on a connection that is ready.
 func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		pass(18 * time.Second) // the dial has 20 s
 		a.silent()
@@ -59,7 +59,7 @@ func TestTimerDoesNotRunWithoutConnection(t *testing.T) {
 
 // gRFC A57: a broken stream stops the timer, the next request starts it again.
 func TestTimerStopsWithTheStream(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		listen(t, c, types.endpoints, "b")
 		s := server.stream()
@@ -85,7 +85,7 @@ func TestTimerStopsWithTheStream(t *testing.T) {
 
 // While the client itself does not read, the server is not late.
 func TestTimerDoesNotRunWhileWatchersAreBusy(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		start := time.Now()
 		busy := newEar(t)
 		busy.keepDone = true
@@ -125,7 +125,7 @@ func TestTimerIsTransientError(t *testing.T) {
 
 // A resource that was there has no timer: not after a reconnect either.
 func TestCachedResourceHasNoTimer(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -140,7 +140,7 @@ func TestCachedResourceHasNoTimer(t *testing.T) {
 // A server that is back and has nothing to say is one that lacks the resource. What
 // the watcher was told last stays true when the server does answer.
 func TestTimerRunsOnAStreamWithoutAnswer(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		server.stream().breakOff()
 		a.fault(KindUnreachable)

@@ -234,7 +234,7 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 // What a server said last of a resource holds for a watch that starts before the
 // server was told that the last one stopped, the error beside the version included.
 func TestLastWordOutlivesTheWatch(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a, stop := listen(v.t, v.c, v.types.clusters, "a")
 		blocker := newEar(v.t)
 		blocker.keepDone = true

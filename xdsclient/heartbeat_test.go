@@ -9,7 +9,7 @@ import (
 // Envoy, xDS protocol, "TTL": a resource without a body and with a name and a
 // version only says that the server still has it.
 func TestHeartbeats(t *testing.T) {
-	scripted(t, (*script).deltaClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		s := server.delta()
@@ -38,7 +38,7 @@ func TestHeartbeats(t *testing.T) {
 
 // In SotW a heartbeat is a resource that is there.
 func TestHeartbeatInSotW(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		b, _ := listen(t, c, types.clusters, "b")
 		s := server.stream()

@@ -16,7 +16,7 @@ import (
 // A resource whose name cannot be read may be any of those that seem to be
 // missing, so none is deleted.
 func TestNamelessResourceDeletesNothing(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -28,7 +28,7 @@ func TestNamelessResourceDeletesNothing(t *testing.T) {
 
 // Resources that nobody asked for are dropped, whatever their number.
 func TestFloodOfUnaskedResources(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
 		const flood = 20_000
@@ -47,7 +47,7 @@ func TestFloodOfUnaskedResources(t *testing.T) {
 
 // A NACK lists the faults up to a bound, and says how many there are.
 func TestNACKIsBounded(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.clusters, "a")
 		s := server.asked()
 		var resources []proto.Message
@@ -70,7 +70,7 @@ func TestNACKIsBounded(t *testing.T) {
 // often if it was not.
 func TestStreamResetsAfterEveryResponse(t *testing.T) {
 	second := time.Second
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		for range 4 {
 			s := v.connect()
@@ -97,7 +97,7 @@ func TestStreamResetsAfterEveryResponse(t *testing.T) {
 
 // A server that answers with garbage is one that does not answer.
 func TestGarbageIsNoAnswer(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		for range 3 {
 			v.connect().say(&ResourceType{}, "1", nil)
@@ -141,7 +141,7 @@ func (c *stallingConn) Close() error {
 // come in time, which the watchers hear; and when the connection is gone, all
 // comes again.
 func TestStallHalfWayThroughAMessage(t *testing.T) {
-	overBothProtocols(t, nil, func(v *protocolTest) {
+	overEachProtocol(t, nil, func(v *protocolTest) {
 		const size = 100_000
 		conns := make(chan *stallingConn, 10)
 		v.server.wire = func(conn net.Conn) net.Conn {

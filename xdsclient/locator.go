@@ -13,16 +13,16 @@ func knowsVariants(server *bootstrap.Server) bool {
 	return server.HasFeature(bootstrap.FeatureDynamicParameterConstraints)
 }
 
-// WatchLocator implements LocatorClient. If none of the servers of the name's
-// authority has the feature dynamic_parameter_constraints, it is Watch: the
-// constraints choose nothing. If only some do, each watch has what the server that
-// its target follows gives: from one without the feature, whatever that has under the name.
+// WatchLocator implements LocatorClient. If none of the servers of the name's authority has the
+// feature dynamic_parameter_constraints, it is Watch: the constraints choose nothing. If only some
+// have, a watch gets what the server that its target follows has: without the feature, whatever
+// that has under the name.
 func (c *XDSClient) WatchLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher Watcher) (stop func()) {
 	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, &watch{watcher: watcher}, "")
 }
 
-// WatchCollectionLocator implements LocatorClient; of servers it says what
-// WatchLocator does.
+// WatchCollectionLocator implements LocatorClient. The features of servers count as with
+// WatchLocator.
 func (c *XDSClient) WatchCollectionLocator(t *ResourceType, name string, constraints dynparam.Constraints, watcher CollectionWatcher) (stop func()) {
 	return c.watch(t, wire.Locator{Name: name, Constraints: constraints}, newCollectionWatch(watcher), "")
 }
@@ -35,8 +35,8 @@ func (r *resource) chosenBy() dynparam.Constraints {
 	return r.constraints
 }
 
-// adoptAnswer gives a new subscription at a server that goes by names the server's word on
-// the name, if another subscription to it has that: the server will not say it again.
+// adoptAnswer gives a new subscription what the server said of the name to another subscription,
+// at a server that goes by names: it will not say it again.
 func (ts *typeState) adoptAnswer(s *subscription) {
 	if ts.Dialect.Locators() {
 		return
@@ -49,7 +49,7 @@ func (ts *typeState) adoptAnswer(s *subscription) {
 	}
 }
 
-// hasAnswer reports whether the server has said something that stands.
+// hasAnswer reports whether the server has said something of the resource that stands.
 func (s *subscription) hasAnswer() bool {
 	switch s.State {
 	case ads.Received, ads.Missing, ads.Failed:

@@ -150,7 +150,7 @@ func TestMetrics(t *testing.T) {
 // gRFC A78 counts resources: one that goes by several names is one, and what a
 // server says in place of a resource is none. The NACK counts in the same way.
 func TestResourceOfSeveralNamesCountsOnce(t *testing.T) {
-	scripted(t, (*script).deltaClient, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		m := newMeter()
 		defer c.Attach("xds:///t", m)()
 		for _, name := range []string{"own", "alias", "other"} {
@@ -212,7 +212,7 @@ func TestAuthorityLabel(t *testing.T) {
 
 // A client that channels share reports to each of them, once per target.
 func TestChannelsOfASharedClient(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		one, two, same, third := newMeter(), newMeter(), newMeter(), newMeter()
 		detachMute := c.Attach("xds:///t", nil) // a channel without a recorder stands in nobody's way
 		detachOne := c.Attach("xds:///t", one)

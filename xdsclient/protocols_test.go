@@ -86,9 +86,9 @@ func (v *protocolTest) listen(name string) *ear {
 	return e
 }
 
-// overBothProtocols runs a test over each protocol, with a server of the given
+// overEachProtocol runs a test over each protocol, with a server of the given
 // features.
-func overBothProtocols(t *testing.T, features []string, f func(v *protocolTest)) {
+func overEachProtocol(t *testing.T, features []string, f func(v *protocolTest)) {
 	t.Helper()
 	for _, variant := range []string{"SotW", "delta"} {
 		t.Run(variant, func(t *testing.T) { overProtocol(t, variant == "delta", features, f) })

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// answerer is a server stream of either variant that sends the same resource again and
+// answerer is a server stream of either protocol that sends the same resource again and
 // again.
 type answerer interface {
 	// repeat sends cluster a once more, under a nonce of its own.
@@ -74,9 +74,7 @@ func drain[T any](from chan T) (n int) {
 // and a stream that has its subscription.
 func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer)) {
 	t.Run("SotW", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			c := server.client()
+		overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
 			s := server.stream()
 			s.request()
@@ -84,9 +82,7 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 		})
 	})
 	t.Run("delta", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			types, server := newTestTypes(), newScript(t)
-			c := server.deltaClient()
+		overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 			a, _ := listen(t, c, types.clusters, "a")
 			s := server.delta()
 			s.request()
@@ -211,9 +207,7 @@ func TestSlowRepetitionsAreAnsweredAtOnce(t *testing.T) {
 // Over SotW a change of the subscriptions goes out at once, in a request that is the NACK
 // that was held back.
 func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		wire := server.stream()
 		wire.request()
@@ -237,9 +231,7 @@ func TestSubscriptionChangeIsNotHeldBack(t *testing.T) {
 // A response with what nobody watches makes the client repeat its last list of names
 // before it lists a change. That does not wait either.
 func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()
@@ -264,9 +256,7 @@ func TestSubscriptionChangeAfterUnaskedResourcesIsNotHeldBack(t *testing.T) {
 // Over delta a change of the subscriptions goes out at once as well, and the same bytes
 // as before are worked on if they answer it.
 func TestRepetitionAfterSubscriptionChangeIsWorkedOn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.deltaClient()
+	overDelta(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, stop := listen(t, c, types.clusters, "a")
 		keep, _ := listen(t, c, types.clusters, "keep")
 		wire := server.delta()
@@ -376,9 +366,7 @@ func floodWith(t *testing.T, text string) {
 // A flood of responses for a type that nothing is subscribed to is slowed down too, and
 // says so in the log once.
 func TestFloodOfIgnoredResponses(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		types, server := newTestTypes(), newScript(t)
-		c := server.client()
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.stream()
 		s.request()

@@ -310,8 +310,25 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// scripted runs a test in a bubble with a server and a client of it, which newClient makes.
-func scripted[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+// overSotW runs a test with a client of a server that speaks SotW, in a bubble.
+func overSotW(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	overServer(t, (*script).client, f)
+}
+
+// overDelta does so with a server that speaks delta too.
+func overDelta(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	overServer(t, (*script).deltaClient, f)
+}
+
+// overCollections does so with a server that speaks delta and has an authority "auth".
+func overCollections(t *testing.T, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
+	t.Helper()
+	overServer(t, (*script).collectionClient, f)
+}
+
+func overServer[O any](t *testing.T, newClient func(*script, ...O) *XDSClient, f func(t *testing.T, types *testTypes, server *script, c *XDSClient)) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
 		server := newScript(t)

@@ -249,8 +249,8 @@ func (ts *typeState) setOwn(s *subscription, own string) {
 	}
 }
 
-// named returns the first of the subscriptions to what a server calls name, to resources or to
-// collections, or nil.
+// named returns the first of the subscriptions to a name as a server writes it, of resources or
+// of collections, or nil.
 func (ts *typeState) named(name []byte) *subscription { return ts.subs.named(name) }
 
 // forgetVersion forgets, between two streams, the version of a type of which nothing is left:

@@ -9,7 +9,7 @@ import (
 // gRFC A88 and the Watcher contract: the next response of a stream is read only
 // when every watcher is done with the last one.
 func TestNextResponseWaitsForDone(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		var ears []*ear
 		for range 2 {
 			e := newEar(t)
@@ -35,7 +35,7 @@ func TestNextResponseWaitsForDone(t *testing.T) {
 // A watch that ends while its watcher owes a done does not hold the stream up,
 // whether the watcher was called or not.
 func TestStopCountsAsDone(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		b, _ := listen(t, c, types.endpoints, "b")
 		called, waiting := newEar(t), newEar(t)
 		called.keepDone = true
@@ -59,7 +59,7 @@ func TestStopCountsAsDone(t *testing.T) {
 }
 
 func TestStopFromWithinTheWatcher(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		listen(t, c, types.endpoints, "b")
 		e := newEar(t)
 		var stop func()
@@ -80,7 +80,7 @@ func TestStopFromWithinTheWatcher(t *testing.T) {
 
 // The calls to one watcher are serial.
 func TestCallsToAWatcherAreSerial(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newEar(t)
 		var within atomic.Int32
 		e.on = func(heard) {
@@ -102,7 +102,7 @@ func TestCallsToAWatcherAreSerial(t *testing.T) {
 
 // gRFC A88, "New Watchers Started After Ambient Errors".
 func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
 		s.send(types.clusters, "1", "n1", cluster("a", "1"))
@@ -126,7 +126,7 @@ func TestLateWatcherGetsValueAndThenStandingError(t *testing.T) {
 }
 
 func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		a, _ := listen(t, c, types.clusters, "a")
 		s := server.asked()
 		a.fault(KindDoesNotExist)
@@ -138,7 +138,7 @@ func TestLateWatcherGetsStandingErrorWithoutValue(t *testing.T) {
 
 // A watcher that is slow is told the latest, not everything.
 func TestSlowWatcherGetsTheFinalState(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		blocker := newEar(t)
 		release := make(chan struct{})
 		blocker.on = func(heard) { <-release }
@@ -168,7 +168,7 @@ func TestSlowWatcherGetsTheFinalState(t *testing.T) {
 // Stopping all watches, closing and releasing leave nothing behind, even if a
 // watcher never was done; goleak and the bubble would notice.
 func TestCloseEndsEverything(t *testing.T) {
-	scripted(t, (*script).client, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
+	overSotW(t, func(t *testing.T, types *testTypes, server *script, c *XDSClient) {
 		e := newEar(t)
 		e.keepDone = true
 		stop := c.Watch(types.clusters, "a", e)

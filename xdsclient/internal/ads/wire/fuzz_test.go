@@ -59,7 +59,7 @@ func FuzzSotWDecode(f *testing.F) {
 	})
 }
 
-// The same of the incremental variant.
+// The same of delta.
 func FuzzDeltaDecode(f *testing.F) {
 	f.Add(marshal(f, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: "t", SystemVersionInfo: "debug", Nonce: "n",
 		Resources: []*discoveryv3.Resource{
