@@ -13,8 +13,7 @@ type recipients struct {
 	// that collections do not have yet.
 	found    []*subscription
 	entering []newcomer
-	// outranked says that the resource would be for a subscription if the response had not a
-	// better one.
+	// outranked says that the resource matches a subscription that takes a better one.
 	outranked bool
 }
 

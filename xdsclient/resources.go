@@ -138,7 +138,7 @@ func (rs *resources) deliver(it *item) bool {
 		rs.deliverTo(to, it, it.payload)
 	case it.Heartbeat:
 		rs.heartbeat(to.found, it)
-	case it.Err != nil: // in its turn, so that faults are listed in order
+	case it.Err != nil: // is reported in its turn, so that faults are listed in order
 		return false
 	default:
 		known := to.knownVersion(it)
@@ -165,9 +165,8 @@ func (rs *resources) deliverTo(to *recipients, it *item, p *payload) {
 	}
 }
 
-// drop counts a resource that is for no subscription. outranked says that it would be for one
-// if the response had not a better one. It reports false, and does nothing, if the resource has a
-// fault that is reported in its turn.
+// drop counts a resource that is for no subscription. outranked says that it matches one that
+// takes a better one. It reports false, and does nothing, if the resource has to be examined first.
 func (rs *resources) drop(it *item, outranked bool) bool {
 	switch {
 	case it.bare && !it.examined:
