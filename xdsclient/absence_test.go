@@ -176,8 +176,8 @@ func TestErrorTwice(t *testing.T) {
 	})
 }
 
-// Errors for names that nobody watches are counted and dropped.
-func TestErrorsNobodyAskedFor(t *testing.T) {
+// Errors for names that are not watched are counted and dropped.
+func TestErrorsForUnwatchedNames(t *testing.T) {
 	overEachProtocol(t, nil, func(v *protocolTest) {
 		a := v.listen("a")
 		s := v.connect()

@@ -13,8 +13,7 @@ import (
 	"github.com/dynxds/dynxds/testutils"
 )
 
-// The same bytes keep the same value, are not decoded,
-// and wake nobody, but are ACKed.
+// The same bytes keep the same value, are not decoded, cause no call to a watcher, and are ACKed.
 func TestUnchangedResourceCostsNothing(t *testing.T) {
 	for name, form := range map[string]func(proto.Message) proto.Message{
 		"bare":             func(m proto.Message) proto.Message { return m },

@@ -146,7 +146,7 @@ func TestAmbiguousChoice(t *testing.T) {
 }
 
 // A variant that matches no subscription is dropped and counted, and is no fault.
-func TestVariantThatMatchesNobody(t *testing.T) {
+func TestVariantThatMatchesNoSubscription(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()

@@ -377,7 +377,7 @@ func TestWatchOfTheOtherKind(t *testing.T) {
 			e.heard("collection: configuration")
 			stop()
 		}
-		e, _ := watchCollection(t, c, types.clusters, "xdstp://nobody/T/*")
+		e, _ := watchCollection(t, c, types.clusters, "xdstp://unknown/T/*")
 		e.heard("collection: configuration")
 	})
 }

@@ -52,8 +52,8 @@ func TestCollectionFallsBack(t *testing.T) {
 	})
 }
 
-// The higher server takes over with its answer for the collection, of which the
-// members that it has as well are part, without a moment in which they are gone.
+// The higher server takes over with its answer for the collection. The members that it has as
+// well do not leave in between.
 func TestHigherServerTakesOverWithACollection(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, e := collectionFallenBack(t, f, types, speaksDelta)

@@ -122,7 +122,7 @@ func TestInitialVersionsAreTheServersOwn(t *testing.T) {
 
 // A server that was unreachable, while all was cached, is told the versions that are
 // in use, except one: its answer to that ends the unreachability.
-func TestInitialVersionsAfterCoasting(t *testing.T) {
+func TestInitialVersionsAfterAnOutage(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c := f.clientWith([][]string{speaksDelta, speaksDelta})
 		a, _ := listen(t, c, types.clusters, "a")
@@ -233,7 +233,7 @@ func TestServerErrorsAndWhatIsCached(t *testing.T) {
 
 // What a server said last of a resource holds for a watch that starts before the
 // server was told that the last one stopped, the error beside the version included.
-func TestLastWordOutlivesTheWatch(t *testing.T) {
+func TestLastAnswerOutlivesTheWatch(t *testing.T) {
 	overEachProtocol(t, nil, func(v *protocolTest) {
 		a, stop := listen(v.t, v.c, v.types.clusters, "a")
 		blocker := newEar(v.t)

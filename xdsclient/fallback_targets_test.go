@@ -124,7 +124,7 @@ func TestLowerServerIsAskedForOneTarget(t *testing.T) {
 		low.request()
 		stop()
 		stopFresh()
-		for range 2 { // the stops are two changes, of which the last one says all
+		for range 2 { // the stops are two changes, and the last request lists what is left
 			if r := low.request(); slices.Equal(r.GetResourceNames(), []string{"b", "s"}) {
 				return
 			}
@@ -222,7 +222,7 @@ func TestTargetWithoutAnyServer(t *testing.T) {
 		middle.send(types.clusters, "1", "n1", cluster("a", "middle"), cluster("b", "middle"))
 		b.cluster("middle")
 		late.untilCluster("middle")
-		sOfB.cluster("high") // nobody has a newer one
+		sOfB.cluster("high") // no server has sent a newer one
 		a.untilCluster("middle")
 		sOfA.cluster("high")
 		n.silent()

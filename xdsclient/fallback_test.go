@@ -171,7 +171,7 @@ func TestHigherServerWithInvalidResourcesDoesNotTakeOver(t *testing.T) {
 
 // A higher server that says that a resource is not there, or not for this client,
 // is believed.
-func TestHigherServerTakesOverWithItsLastWord(t *testing.T) {
+func TestHigherServerTakesOverWithAFinalAnswer(t *testing.T) {
 	for code, kind := range map[codes.Code]ErrorKind{
 		codes.NotFound:         KindDoesNotExist,
 		codes.PermissionDenied: KindServer,

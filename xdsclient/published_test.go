@@ -137,8 +137,8 @@ func TestPublishedFormAfterAGoodVersion(t *testing.T) {
 	})
 }
 
-// What nobody asked for is no reason to NACK, whatever form it has.
-func TestPublishedFormOfWhatNobodyWatches(t *testing.T) {
+// A resource that is not watched is no reason to NACK, in any form.
+func TestPublishedFormOfUnwatchedResources(t *testing.T) {
 	overDesks(t, nil, func(t *testing.T, d *desk) {
 		e, _ := d.watch("a", "env=prod")
 		d.listens()

@@ -131,7 +131,7 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 			t.Errorf("got %v, want it from the server in use", err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the timer fired %v after the higher server was asked, want it not to start anew", took)
+			t.Errorf("the timer fired %v after the higher server was asked, want it not to restart", took)
 		}
 		m, _ := listen(t, c, types.endpoints, "m")
 		low := f[1].attempts()
@@ -159,7 +159,7 @@ func TestResourceTimersRunAtTheServerInUse(t *testing.T) {
 
 // A timer that ran out at a server that was not in use starts again when it takes
 // over.
-func TestLapsedTimerStartsAnewOnTakeOver(t *testing.T) {
+func TestExpiredTimerRestartsOnTakeOver(t *testing.T) {
 	overFleet(t, 2, func(t *testing.T, types *testTypes, f fleet) {
 		c, a, b, low := fallenBack(t, f, types)
 		// While a watcher is busy, nothing more is asked of the lower server.

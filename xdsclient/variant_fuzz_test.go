@@ -98,7 +98,7 @@ func FuzzVariants(f *testing.F) {
 	})
 }
 
-// checkMatches checks that nobody has a variant that does not match.
+// checkMatches checks that no watch has a variant that does not match.
 func checkMatches(t *testing.T, k *core) {
 	t.Helper()
 	for _, r := range k.c.Dump().Resources {

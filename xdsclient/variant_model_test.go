@@ -354,7 +354,7 @@ func (m *model) subscriptions() []wire.Locator {
 	for _, text := range slices.Sorted(maps.Keys(m.d.asked)) {
 		l, ok := known[text]
 		if !ok {
-			m.t.Errorf("%s is subscribed to, and nobody watches it", text)
+			m.t.Errorf("%s is subscribed to, and not watched", text)
 		}
 		list = append(list, l)
 	}
