@@ -91,68 +91,55 @@ func onBothProtocols(t *testing.T, test func(t *testing.T, types *testTypes, c *
 	})
 }
 
-// A server that answers each NACK at once with what was NACKed is answered later and
-// later, but at least every few seconds. Each repetition is counted, and not decoded.
-func TestNACKsOfARepeatedResponseBackOff(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-		m := newMeter()
-		t.Cleanup(c.Attach("xds:///t", m))
-		const rounds = 40
-		start := time.Now()
-		var longest time.Duration
-		for i := range rounds {
-			sent := time.Now()
-			s.repeat(types.clusters, "bad: blue")
-			nack, nonce := s.waitReply()
-			if want := fmt.Sprint("n", i+1); !nack || nonce != want {
-				t.Fatalf("the answer has nonce %q, a NACK: %v; want a NACK of %q", nonce, nack, want)
-			}
-			wait := time.Since(sent)
-			if longest = max(longest, wait); i == 0 && wait > 0 {
-				t.Errorf("the first NACK took %v, want it at once", wait)
-			}
-		}
-		if got := time.Since(start); got < time.Minute {
-			t.Errorf("%d NACKs went out within %v, want a backoff", rounds, got)
-		}
-		if longest < 2*time.Second || longest > 5*time.Second {
-			t.Errorf("a NACK was held back for up to %v, want some seconds", longest)
-		}
-		a.fault(KindInvalid)
-		a.silent()
-		stats := c.Stats()
-		if stats.Responses != rounds || stats.Rejected != rounds || stats.Decoded > 2 {
-			t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rounds)
-		}
-		if got := m.read(t)["resource_updates_invalid"+ofType]; got != rounds {
-			t.Errorf("the metrics count %d invalid resources, want %d", got, rounds)
-		}
-	})
-}
-
-// The same of a server that answers every ACK.
-func TestACKsOfARepeatedResponseBackOff(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
-		m := newMeter()
-		t.Cleanup(c.Attach("xds:///t", m))
-		const rounds = 40
-		start := time.Now()
-		for i := range rounds {
-			s.repeat(types.clusters, "blue")
-			nack, nonce := s.waitReply()
-			if want := fmt.Sprint("n", i+1); nack || nonce != want {
-				t.Fatalf("the answer has nonce %q, a NACK: %v; want an ACK of %q", nonce, nack, want)
-			}
-		}
-		if got := time.Since(start); got < time.Minute {
-			t.Errorf("%d ACKs went out within %v, want a backoff", rounds, got)
-		}
-		a.cluster("blue")
-		a.silent()
-		if got := m.read(t)["resource_updates_valid"+ofType]; got != rounds {
-			t.Errorf("the metrics count %d valid resources, want %d", got, rounds)
-		}
-	})
+// A server that answers each ACK, or each NACK with what was NACKed, is answered later and later,
+// but at least every few seconds. Each repetition is counted, and not decoded.
+func TestRepliesToARepeatedResponseBackOff(t *testing.T) {
+	for _, text := range []string{"blue", "bad: blue"} {
+		t.Run(text, func(t *testing.T) {
+			onBothProtocols(t, func(t *testing.T, types *testTypes, c *XDSClient, a *ear, s answerer) {
+				m := newMeter()
+				t.Cleanup(c.Attach("xds:///t", m))
+				const rounds = 40
+				bad, rejected, metric := text != "blue", uint64(0), "resource_updates_valid"
+				if bad {
+					rejected, metric = rounds, "resource_updates_invalid"
+				}
+				start := time.Now()
+				var longest time.Duration
+				for i := range rounds {
+					sent := time.Now()
+					s.repeat(types.clusters, text)
+					nack, nonce := s.waitReply()
+					if want := fmt.Sprint("n", i+1); nack != bad || nonce != want {
+						t.Fatalf("the reply has nonce %q, a NACK: %v; want %q, %v", nonce, nack, want, bad)
+					}
+					wait := time.Since(sent)
+					if longest = max(longest, wait); i == 0 && wait > 0 {
+						t.Errorf("the first reply took %v, want it at once", wait)
+					}
+				}
+				if got := time.Since(start); got < time.Minute {
+					t.Errorf("%d replies went out within %v, want a backoff", rounds, got)
+				}
+				if longest < 2*time.Second || longest > 5*time.Second {
+					t.Errorf("a reply was held back for up to %v, want some seconds", longest)
+				}
+				if bad {
+					a.fault(KindInvalid)
+				} else {
+					a.cluster("blue")
+				}
+				a.silent()
+				stats := c.Stats()
+				if stats.Responses != rounds || stats.Rejected != rejected || stats.Decoded > 2 {
+					t.Errorf("%d responses, %d rejected, %d resources decoded; want %d, %d, at most 2", stats.Responses, stats.Rejected, stats.Decoded, rounds, rejected)
+				}
+				if got := m.read(t)[metric+ofType]; got != rounds {
+					t.Errorf("the metrics count %d resources, want %d", got, rounds)
+				}
+			})
+		})
+	}
 }
 
 // holdBack repeats a response until its answer is held back.

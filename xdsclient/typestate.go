@@ -147,8 +147,11 @@ func (ts *typeState) Len() int { return len(ts.subs) }
 // All implements ads.Subscriptions.
 func (ts *typeState) All() iter.Seq[*subscription] { return ts.subs.all() }
 
-// ToName implements ads.Subscriptions.
-func (ts *typeState) ToName(name string) iter.Seq[*subscription] { return ts.subs[name].siblings() }
+// First implements ads.Subscriptions.
+func (ts *typeState) First(name string) *subscription { return ts.subs[name] }
+
+// Sibling implements ads.Subscriptions.
+func (ts *typeState) Sibling(s *subscription) *subscription { return s.next }
 
 // Drop implements ads.Subscriptions. The cache entry goes too if it is not watched.
 func (ts *typeState) Drop(s *subscription) {
@@ -264,10 +267,11 @@ func (ts *typeState) forgetVersion() {
 
 // begin prepares for a new stream.
 func (ts *typeState) begin() {
-	// The stream may end at another server, with other variants to offer.
-	for s := range ts.subs.all() {
-		if s.offer != nil {
-			s.offer.doubt = choice.Doubt{}
+	if ts.Dialect.Locators() { // the server may have other variants to offer
+		for s := range ts.subs.all() {
+			if s.offer != nil {
+				s.offer.doubt = choice.Doubt{}
+			}
 		}
 	}
 	ts.Begin()

@@ -181,7 +181,8 @@ func (q *Requests[S]) knewOther(s S) bool {
 	if q.left[name] > q.read || len(q.left) == MaxLeftOut {
 		return true
 	}
-	for other := range q.subs.ToName(name) {
+	var none S
+	for other := q.subs.First(name); other != none; other = q.subs.Sibling(other) {
 		if o := other.progress(); o.request > 0 && (p.request == 0 || o.request < p.request) {
 			return true
 		}

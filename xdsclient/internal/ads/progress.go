@@ -1,7 +1,7 @@
 package ads
 
 // State says how far a subscription got with its server.
-type State int
+type State uint8
 
 const (
 	// Unsent: no request of this stream names the resource.
@@ -29,14 +29,13 @@ const (
 // Progress is how far a subscription got with its server. A Subscriber embeds it.
 type Progress struct {
 	State State
-	// Seen is the number of the last response that has something to say of the resource.
-	Seen uint64
-
 	// again says that the server has to be asked again, and repeats how often it was. asked is
 	// the number of the last response before it was asked. See Requests.crossed.
 	again   bool
-	repeats int
+	repeats uint8
 	asked   uint64
+	// Seen is the number of the last response that has something to say of the resource.
+	Seen uint64
 	// request is the number of the first request of the stream that listed the subscription,
 	// or 0, and doubted that of the response whose denial was not believed, or 0. See
 	// Requests.Doubts.

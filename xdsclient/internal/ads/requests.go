@@ -30,8 +30,10 @@ type Subscriptions[S Subscriber] interface {
 	Len() int
 	// All iterates them in any order. The one that was yielded may be dropped.
 	All() iter.Seq[S]
-	// ToName iterates those to a name, which differ in their constraints.
-	ToName(name string) iter.Seq[S]
+	// First returns the first of those to a name, which differ in their constraints, and Sibling
+	// the one after s; nil if there is none.
+	First(name string) S
+	Sibling(s S) S
 	// Drop ends a subscription, and calls Requests.Forget.
 	Drop(s S)
 	// Versions returns the versions of the resources that the client has from this server, by
@@ -202,7 +204,10 @@ func (q *Requests[S]) nextDelta(r *wire.Request, reply, held bool) (fresh []S, d
 		r.Subscribe, r.Unsubscribe = q.targetsOf(fresh), q.targetsOf(left)
 		// A server that goes by names does not know that there is more than one subscription
 		// to a name, and need not know that one of them has ended.
-		r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, q.hasName)
+		r.Unsubscribe.Names = slices.DeleteFunc(r.Unsubscribe.Names, func(name string) bool {
+			var none S
+			return q.subs.First(name) != none
+		})
 		if r.Subscribe.IsEmpty() && r.Unsubscribe.IsEmpty() {
 			return nil, false
 		}
@@ -364,14 +369,6 @@ func (q *Requests[S]) names(leaveOut func(S) bool) []string {
 		})
 	}
 	return names
-}
-
-// hasName reports whether there is a subscription to a name.
-func (q *Requests[S]) hasName(name string) bool {
-	for range q.subs.ToName(name) {
-		return true
-	}
-	return false
 }
 
 // cached returns the versions for the first request of a stream.

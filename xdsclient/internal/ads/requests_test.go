@@ -44,14 +44,14 @@ func (t *fakeType) Drop(s *fakeSub) {
 	t.Forget(s)
 	t.subs = slices.DeleteFunc(t.subs, func(x *fakeSub) bool { return x == s })
 }
-func (t *fakeType) ToName(name string) iter.Seq[*fakeSub] {
-	return func(yield func(*fakeSub) bool) {
-		for _, s := range t.subs {
-			if s.name == name && !yield(s) {
-				return
-			}
+func (t *fakeType) Sibling(*fakeSub) *fakeSub { return nil }
+func (t *fakeType) First(name string) *fakeSub {
+	for _, s := range t.subs {
+		if s.name == name {
+			return s
 		}
 	}
+	return nil
 }
 
 func (t *fakeType) subscribe(name string) *fakeSub {
