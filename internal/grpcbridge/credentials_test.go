@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 What policies call.
+
 package grpcbridge_test
 
 import (
@@ -38,7 +40,9 @@ func (c securingConn) NewSubConn(addresses []resolver.Address, opts balancer.New
 	return c.ClientConn.NewSubConn(addresses, grpcbridge.WithCredentials(opts, c.bundle))
 }
 
-type tlsBundle struct{ creds credentials.TransportCredentials }
+type tlsBundle struct {
+	creds credentials.TransportCredentials
+}
 
 func (b tlsBundle) TransportCredentials() credentials.TransportCredentials { return b.creds }
 func (tlsBundle) PerRPCCredentials() credentials.PerRPCCredentials         { return nil }
