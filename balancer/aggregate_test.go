@@ -36,31 +36,30 @@ func under(name string, addrs ...string) underlying { return underlying{name, se
 
 func TestAggregateClusterInTheTree(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"A": over(under("B", "b:1"), under("C", "c:1")), "B": serving("b:1")})
+		tr.update(states{"A": over(under("B", "b:1"), under("C", "c:1")), "B": serving("b:1")})
 		tr.ExpectOpen("before the first RPC")
 		tr.reach("A", "b:1")
 		tr.ExpectOpen("after it", "b:1")
 		tr.Network.Set("b:1", lbtest.Refused)
 		tr.reach("A", "c:1")
-		tr.update(map[string]*balancer.ClusterState{"A": nil})
+		tr.update(states{"A": nil})
 		time.Sleep(balancer.Linger)
-		tr.ExpectOpen("the aggregate cluster is gone")
+		tr.ExpectOpen("the aggregate cluster was removed")
 	})
 }
 
-// A cluster becomes an aggregate one, and the other way round, without an RPC
-// that has to wait.
+// A cluster becomes an aggregate one, and the other way round, without RPCs that wait.
 func TestClusterChangesItsKind(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"A": serving("a:1")})
+		tr.update(states{"A": serving("a:1")})
 		tr.reach("A", "a:1")
 		tr.Network.Set("b:1", lbtest.Silent)
-		tr.update(map[string]*balancer.ClusterState{"A": over(under("B", "b:1"))})
+		tr.update(states{"A": over(under("B", "b:1"))})
 		tr.reach("A", "a:1")
 		tr.Network.Set("b:1", lbtest.Up)
 		tr.reach("A", "b:1")
 		tr.Network.Set("c:1", lbtest.Silent)
-		tr.update(map[string]*balancer.ClusterState{"A": serving("c:1")})
+		tr.update(states{"A": serving("c:1")})
 		tr.reach("A", "b:1")
 		tr.Network.Set("c:1", lbtest.Up)
 		tr.reach("A", "c:1")
@@ -69,9 +68,8 @@ func TestClusterChangesItsKind(t *testing.T) {
 	})
 }
 
-// An error of the cluster is the end of all that served it, whatever kind it was
-// of and was to become.
-func TestErrorEndsAClusterOfAnyKind(t *testing.T) {
+// An error ends everything that has served the cluster, of either kind.
+func TestErrorClosesClusterOfAnyKind(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		given         string
@@ -83,17 +81,17 @@ func TestErrorEndsAClusterOfAnyKind(t *testing.T) {
 		{"one that was one", over(under("B", "a:1")), &balancer.ClusterState{Cluster: serving("x").Cluster}},
 	} {
 		t.Run(tc.given, subtest(func(t *testing.T, tr *tree) {
-			tr.update(map[string]*balancer.ClusterState{"A": tc.before})
+			tr.update(states{"A": tc.before})
 			tr.reach("A", "a:1")
 			tc.after.Err = errors.New("the control plane withdrew it")
-			tr.update(map[string]*balancer.ClusterState{"A": tc.after})
+			tr.update(states{"A": tc.after})
 			synctest.Wait()
 			if addr, err := tr.pick("A"); err == nil || err.Error() != tc.after.Err.Error() {
 				t.Errorf("a pick goes to %q (%v), want the error", addr, err)
 			}
 			time.Sleep(balancer.Linger)
 			tr.ExpectOpen("after the error")
-			tr.update(map[string]*balancer.ClusterState{"A": tc.before})
+			tr.update(states{"A": tc.before})
 			tr.reach("A", "a:1")
 		}))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
+	"github.com/dynxds/dynxds/internal/load"
 	"github.com/dynxds/dynxds/internal/pmap"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
@@ -22,8 +23,8 @@ func clusterName(i int) string {
 }
 
 // manyClusters returns n clusters of 10 endpoints each.
-func manyClusters(n int) map[string]*balancer.ClusterState {
-	clusters := make(map[string]*balancer.ClusterState, n)
+func manyClusters(n int) states {
+	clusters := make(states, n)
 	for i := range n {
 		var addrs []string
 		for j := range 10 {
@@ -49,8 +50,8 @@ func bigCluster() *balancer.ClusterState {
 	return c
 }
 
-// readyPicker returns the picker of a tree of n clusters, one of which is a
-// bigCluster that is connected, and the context of an RPC to it.
+// readyPicker returns the picker of a tree of n clusters, one of which is a connected
+// bigCluster, and the context of an RPC to it.
 func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grpcbalancer.Picker, context.Context) {
 	tb.Helper()
 	tr := newTree(tb)
@@ -67,7 +68,7 @@ func readyPicker(tb testing.TB, n int, edits ...func(*xdsresource.Cluster)) (grp
 		tb.Fatal(err)
 	}
 	d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: big, Extra: &decision.Extra{RPC: hash(7)}}
-	// A ring connects the endpoint of the hash when it is asked for it.
+	// A ring connects the endpoint of the hash when an RPC needs it.
 	for {
 		if err := pickAndEnd(tr.CC.State().Picker, grpcbalancer.PickInfo{Ctx: d}); err == nil {
 			break
@@ -88,7 +89,7 @@ func (h hash) Hash() (uint64, bool) { return uint64(h), true }
 
 type wrapped struct{}
 
-// pickAndEnd is all that an RPC asks of the picker.
+// pickAndEnd is an RPC as the picker sees it.
 func pickAndEnd(p grpcbalancer.Picker, info grpcbalancer.PickInfo) error {
 	result, err := p.Pick(info)
 	if err == nil {
@@ -97,37 +98,10 @@ func pickAndEnd(p grpcbalancer.Picker, info grpcbalancer.PickInfo) error {
 	return err
 }
 
-func TestPickThroughTheWholeTreeAllocatesNothing(t *testing.T) {
-	picker, ctx := readyPicker(t, 1)
-	info := grpcbalancer.PickInfo{Ctx: ctx}
-	n := 1.0
-	// While the rest of the 100 endpoints connects, that allocates.
-	for range 20 {
-		n = min(n, testing.AllocsPerRun(1000, func() {
-			if err := pickAndEnd(picker, info); err != nil {
-				t.Fatal(err)
-			}
-		}))
-	}
-	if n != 0 {
-		t.Errorf("a pick makes %v allocations", n)
-	}
-}
-
-// BenchmarkPick is root → cluster → priority → locality → round_robin →
-// pick_first, with 100 endpoints.
-func BenchmarkPick(b *testing.B) {
-	for _, n := range []int{1, 1000, 10000} {
-		b.Run(fmt.Sprintf("clusters=%d", n), func(b *testing.B) {
-			picker, ctx := readyPicker(b, n)
-			info := grpcbalancer.PickInfo{Ctx: ctx}
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := pickAndEnd(picker, info); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+// reported has the load of a cluster counted by s.
+func reported(s *load.Store) func(*xdsresource.Cluster) {
+	return func(c *xdsresource.Cluster) {
+		c.Load = &xdsresource.LoadReporting{Loads: s, Metrics: &load.Metrics{CPU: true}}
 	}
 }
 
@@ -135,46 +109,79 @@ func ringHash(c *xdsresource.Cluster) {
 	c.LBPolicy, c.AcrossLocalities = xdsresource.PolicyRingHash, true
 }
 
-// BenchmarkPickByHash is root → cluster → priority → ring_hash → pick_first,
-// with 100 endpoints.
-func BenchmarkPickByHash(b *testing.B) {
-	picker, ctx := readyPicker(b, 1, ringHash)
-	info := grpcbalancer.PickInfo{Ctx: ctx}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := pickAndEnd(picker, info); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func TestPickByHashAllocatesNothing(t *testing.T) {
-	picker, ctx := readyPicker(t, 1, ringHash)
-	info := grpcbalancer.PickInfo{Ctx: ctx}
-	if n := testing.AllocsPerRun(1000, func() {
-		if err := pickAndEnd(picker, info); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("a pick makes %v allocations", n)
-	}
-}
-
-func BenchmarkPickParallel(b *testing.B) {
-	picker, ctx := readyPicker(b, 1)
-	info := grpcbalancer.PickInfo{Ctx: ctx}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if err := pickAndEnd(picker, info); err != nil {
-				b.Error(err)
-				return
+// A pick through the whole tree allocates nothing, also if it is counted for load reports.
+func TestPickAllocatesNothing(t *testing.T) {
+	store := load.NewStore(nil)
+	for name, edit := range map[string]func(*xdsresource.Cluster){
+		"round robin": func(*xdsresource.Cluster) {}, "ring hash": ringHash, "with load reports": reported(store),
+	} {
+		t.Run(name, func(t *testing.T) {
+			picker, ctx := readyPicker(t, 1, edit)
+			info := grpcbalancer.PickInfo{Ctx: ctx}
+			n := 1.0
+			// While the rest of the 100 endpoints connects, that allocates.
+			for range 20 {
+				store.Take(nil)
+				n = min(n, testing.AllocsPerRun(1000, func() {
+					if err := pickAndEnd(picker, info); err != nil {
+						t.Fatal(err)
+					}
+				}))
 			}
+			if n != 0 {
+				t.Errorf("a pick makes %v allocations", n)
+			}
+		})
+	}
+	var total uint64
+	for _, r := range store.Take(nil) {
+		for _, l := range r.Localities {
+			total += l.Succeeded
 		}
-	})
+	}
+	if total != 1001 { // since the last Take; AllocsPerRun runs once before it counts
+		t.Errorf("%d RPCs were counted for load reports, want 1001", total)
+	}
 }
 
-// discard is a ClientConn that keeps nothing of what it is told.
+// BenchmarkPick is a pick through the whole tree of policies, with 100 endpoints.
+func BenchmarkPick(b *testing.B) {
+	for _, tc := range []struct {
+		name     string
+		clusters int
+		edit     func(*xdsresource.Cluster)
+	}{
+		{"clusters=1", 1, func(*xdsresource.Cluster) {}},
+		{"clusters=1000", 1000, func(*xdsresource.Cluster) {}},
+		{"clusters=10000", 10000, func(*xdsresource.Cluster) {}},
+		{"ringhash", 1, ringHash},
+		{"lrs", 1, reported(load.NewStore(nil))},
+	} {
+		picker, ctx := readyPicker(b, tc.clusters, tc.edit)
+		info := grpcbalancer.PickInfo{Ctx: ctx}
+		b.Run(tc.name+"/sequential", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := pickAndEnd(picker, info); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(tc.name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := pickAndEnd(picker, info); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// discard is a ClientConn that drops all updates.
 type discard struct{ *lbtest.ClientConn }
 
 func (discard) UpdateState(grpcbalancer.State) {}
@@ -190,7 +197,7 @@ func BenchmarkUpdate(b *testing.B) {
 				clusters := manyClusters(n)
 				name := clusterName(0)
 				base := changed(pmap.Map[*balancer.ClusterState]{}, clusters)
-				states := [2]grpcresolver.State{}
+				updates := [2]grpcresolver.State{}
 				for i, addr := range []string{"10.0.0.200:8080", "10.0.0.201:8080"} {
 					c := *clusters[name]
 					e := *c.Endpoints
@@ -198,26 +205,25 @@ func BenchmarkUpdate(b *testing.B) {
 					e.Localities[0].Endpoints = append(
 						[]xdsresource.Endpoint{{Address: addr, Weight: 1}}, e.Localities[0].Endpoints...)
 					c.Endpoints = &e
-					states[i] = balancer.SetState(grpcresolver.State{}, &balancer.State{
+					updates[i] = balancer.SetState(grpcresolver.State{}, &balancer.State{
 						Version: uint64(i + 1), Default: []string{name},
-						Clusters: changed(base, map[string]*balancer.ClusterState{name: &c}),
+						Clusters: changed(base, states{name: &c}),
 					})
 				}
-				policy.UpdateClientConnState(grpcbalancer.ClientConnState{ResolverState: states[0]})
+				policy.UpdateClientConnState(grpcbalancer.ClientConnState{ResolverState: updates[0]})
 				if inUse {
 					policy.ExitIdle()
 				}
 				b.ReportAllocs()
 				for i := 1; b.Loop(); i++ {
-					policy.UpdateClientConnState(grpcbalancer.ClientConnState{ResolverState: states[i%2]})
+					policy.UpdateClientConnState(grpcbalancer.ClientConnState{ResolverState: updates[i%2]})
 				}
 			})
 		}
 	}
 }
 
-// What the tree itself keeps of a cluster that no RPC asked for; the resources
-// are the resolver's.
+// An idle cluster costs the tree little; its resources are the resolver's.
 func TestIdleClusterIsSmall(t *testing.T) {
 	const n, limit = 10000, 1024
 	state := &balancer.State{Version: 1, Clusters: changed(pmap.Map[*balancer.ClusterState]{}, manyClusters(n))}

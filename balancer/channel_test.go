@@ -83,7 +83,7 @@ func closedAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// route is what the interceptors decide by: one cluster for every RPC.
+// route is the decision of the interceptors: one cluster for every RPC.
 type route struct {
 	version uint64
 	cluster string
@@ -122,7 +122,7 @@ func dial(t testing.TB, opts ...grpc.DialOption) *channel {
 	return ch
 }
 
-// built plays the resolver's Build, which comes again after each idle time.
+// built plays the resolver's Build, which is called again after each idle time.
 func (ch *channel) built(_ grpcresolver.Target, cc grpcresolver.ClientConn, _ grpcresolver.BuildOptions) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -149,10 +149,10 @@ func (ch *channel) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.C
 	return open(ch.decide(ctx, method), desc, cc, method, opts...)
 }
 
-// publish is a new snapshot: the last one's clusters with the changes, and
-// cluster for every RPC. The two parts of it go out in the order that the
-// resolver would choose, or in the other, as no order may matter.
-func (ch *channel) publish(cluster string, changes map[string]*balancer.ClusterState, balancerFirst ...bool) {
+// publish publishes a snapshot: the last one's clusters with the changes, and cluster for every
+// RPC. Its two parts are published in the order of the resolver, or in the other one: the order
+// must not matter.
+func (ch *channel) publish(cluster string, changes states, balancerFirst ...bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	s := *ch.state
@@ -239,7 +239,7 @@ func (ch *channel) await(want connectivity.State) {
 	}
 }
 
-// stream is an RPC that goes on until it is closed.
+// stream is an RPC that continues until it is closed.
 type stream struct{ grpc.ClientStream }
 
 func (ch *channel) open() (*stream, error) {

@@ -27,7 +27,7 @@ func TestRPCsReachTheirCluster(t *testing.T) {
 	t.Parallel()
 	a, b := startServer(t, "a"), startServer(t, "b")
 	ch := dial(t)
-	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr), "b": serving(b.addr)})
+	ch.publish("a", states{"a": serving(a.addr), "b": serving(b.addr)})
 	ch.expect("a")
 	ch.publish("b", nil)
 	ch.expect("b")
@@ -50,14 +50,14 @@ func TestRPCBeforeItsClusterIsKnownWaits(t *testing.T) {
 	t.Parallel()
 	a := startServer(t, "a")
 	ch := dial(t)
-	ch.publish("a", map[string]*balancer.ClusterState{"a": {}})
+	ch.publish("a", states{"a": {}})
 	answer := make(chan string, 1)
 	go func() {
 		name, err := ch.call()
 		answer <- fmt.Sprint(name, err)
 	}()
 	ch.await(connectivity.Connecting) // the RPC has asked for the cluster
-	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	ch.publish("a", states{"a": serving(a.addr)})
 	if got := <-answer; got != "a<nil>" {
 		t.Errorf("the RPC that waited ended with %s", got)
 	}
@@ -67,7 +67,7 @@ func TestClustersThatNoRPCUsesHaveNoConnection(t *testing.T) {
 	t.Parallel()
 	used, unused := startServer(t, "used"), startServer(t, "unused")
 	ch := dial(t)
-	clusters := make(map[string]*balancer.ClusterState)
+	clusters := make(states)
 	for i := range 1000 {
 		clusters[fmt.Sprint("unused", i)] = serving(unused.addr)
 	}
@@ -83,7 +83,7 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 	t.Parallel()
 	a := startServer(t, "a")
 	ch := dial(t)
-	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	ch.publish("a", states{"a": serving(a.addr)})
 	ctx := testContext(t)
 	for s := ch.cc.GetState(); s != connectivity.Ready && ctx.Err() == nil; s = ch.cc.GetState() {
 		// gRPC drops a Connect that comes before the channel has its configuration.
@@ -95,28 +95,28 @@ func TestConnectMakesTheChannelReady(t *testing.T) {
 	ch.await(connectivity.Ready)
 }
 
-// The core of the version rule: whatever order the parts of a snapshot arrive
-// in, no RPC fails because clusters come, go, and change place.
+// The version rule: in whatever order the parts of a snapshot arrive, no RPC fails because
+// clusters are added, removed and reordered.
 func TestNoRPCFailsWhileClustersChange(t *testing.T) {
 	t.Parallel()
 	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
 	ch := dial(t)
-	ch.publish("c0", map[string]*balancer.ClusterState{"c0": serving(addrs...)})
+	ch.publish("c0", states{"c0": serving(addrs...)})
 
 	stop := ch.keepCalling(8)
 	for i := range 1000 {
 		now, next := fmt.Sprint("c", i), fmt.Sprint("c", i+1)
-		changes := map[string]*balancer.ClusterState{next: serving(addrs[rand.IntN(3)])}
+		changes := states{next: serving(addrs[rand.IntN(3)])}
 		switch rand.IntN(3) {
 		case 0: // moves to a new cluster and drops the old one, in one snapshot
 			changes[now] = nil
-		case 1: // the new cluster comes a snapshot early
+		case 1: // the new cluster is added a snapshot early
 			ch.publish(now, changes, rand.IntN(2) == 0)
-			changes = map[string]*balancer.ClusterState{now: nil}
-		case 2: // the old cluster goes a snapshot late, with new endpoints before
+			changes = states{now: nil}
+		case 2: // the old cluster is removed a snapshot late, with new endpoints before
 			ch.publish(next, changes, rand.IntN(2) == 0)
-			ch.publish(next, map[string]*balancer.ClusterState{now: serving(addrs[0])}, rand.IntN(2) == 0)
-			changes = map[string]*balancer.ClusterState{now: nil, next: serving(addrs[1], addrs[2])}
+			ch.publish(next, states{now: serving(addrs[0])}, rand.IntN(2) == 0)
+			changes = states{now: nil, next: serving(addrs[1], addrs[2])}
 		}
 		ch.publish(next, changes, rand.IntN(2) == 0)
 	}
@@ -127,7 +127,7 @@ func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
 	t.Parallel()
 	addrs := []string{startServer(t, "s0").addr, startServer(t, "s1").addr, startServer(t, "s2").addr}
 	ch := dial(t)
-	ch.publish("c", map[string]*balancer.ClusterState{"c": serving(addrs...)})
+	ch.publish("c", states{"c": serving(addrs...)})
 	stop := ch.keepCalling(4)
 	for n := range 200 {
 		i := rand.IntN(3)
@@ -136,7 +136,7 @@ func TestNoRPCFailsWhileEndpointsChange(t *testing.T) {
 			c = serving(addrs[i], addrs[(i+1)%3])
 		}
 		c.Endpoints.Localities[0].ID.Zone = fmt.Sprint(rand.IntN(3))
-		ch.publish("c", map[string]*balancer.ClusterState{"c": c})
+		ch.publish("c", states{"c": c})
 		if _, err := ch.call(); err != nil {
 			t.Errorf("after update %d an RPC failed: %v", n, err)
 		}
@@ -148,7 +148,7 @@ func TestStreamOutlivesItsCluster(t *testing.T) {
 	t.Parallel()
 	a, b := startServer(t, "a"), startServer(t, "b")
 	ch := dial(t)
-	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	ch.publish("a", states{"a": serving(a.addr)})
 	s, err := ch.open()
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestStreamOutlivesItsCluster(t *testing.T) {
 	if _, err := s.exchange(); err != nil {
 		t.Fatal(err)
 	}
-	ch.publish("b", map[string]*balancer.ClusterState{"a": nil, "b": serving(b.addr)})
+	ch.publish("b", states{"a": nil, "b": serving(b.addr)})
 	ch.expect("b")
 	for range 3 {
 		if got, err := s.exchange(); err != nil || got != "a" {
@@ -173,12 +173,12 @@ func TestErrorsThatRPCsSee(t *testing.T) {
 		want  func(dead string) []string
 	}{
 		{"no endpoint can be reached", func(ch *channel, dead string) {
-			ch.publish("a", map[string]*balancer.ClusterState{"a": serving(dead)})
+			ch.publish("a", states{"a": serving(dead)})
 		}, func(dead string) []string {
 			return []string{`cluster "a"`, "ClusterLoadAssignment", dead, "connection refused"}
 		}},
 		{"the cluster's resource has an error", func(ch *channel, _ string) {
-			ch.publish("a", map[string]*balancer.ClusterState{"a": {Err: errors.New("resource a: not found")}})
+			ch.publish("a", states{"a": {Err: errors.New("resource a: not found")}})
 		}, func(string) []string { return []string{"resource a: not found"} }},
 		{"there is no configuration", func(ch *channel, _ string) {
 			ch.fail(errors.New("Listener l: not found"))
@@ -199,13 +199,13 @@ func TestErrorsThatRPCsSee(t *testing.T) {
 				}
 			}
 
-			// An RPC that waits for ready gets through once it is mended.
+			// An RPC that waits for ready succeeds once the configuration works.
 			answer := make(chan error, 1)
 			go func() {
 				_, err := ch.call(grpc.WaitForReady(true))
 				answer <- err
 			}()
-			ch.publish("a", map[string]*balancer.ClusterState{"a": serving(alive.addr)})
+			ch.publish("a", states{"a": serving(alive.addr)})
 			if err := <-answer; err != nil {
 				t.Errorf("the RPC that waited for ready failed: %v", err)
 			}
@@ -225,7 +225,7 @@ func TestRPCWithoutTheInterceptors(t *testing.T) {
 	}
 	defer cc.Close()
 	state := &balancer.State{Version: 1, Clusters: changed(pmap.Map[*balancer.ClusterState]{},
-		map[string]*balancer.ClusterState{"a": serving(a.addr)})}
+		states{"a": serving(a.addr)})}
 	r.InitialState(balancer.SetState(grpcresolver.State{}, state))
 	err = cc.Invoke(testContext(t), "/test.Service/Method", wrapperspb.String(""), new(wrapperspb.StringValue),
 		grpc.WaitForReady(true))
@@ -238,7 +238,7 @@ func TestChannelGoesIdleAndBack(t *testing.T) {
 	t.Parallel()
 	a := startServer(t, "a")
 	ch := dial(t, grpc.WithIdleTimeout(100*time.Millisecond))
-	ch.publish("a", map[string]*balancer.ClusterState{"a": serving(a.addr)})
+	ch.publish("a", states{"a": serving(a.addr)})
 	for range 2 {
 		ch.expect("a")
 		ch.await(connectivity.Idle)
@@ -249,7 +249,7 @@ func TestChannelGoesIdleAndBack(t *testing.T) {
 func TestClosingTheChannelEndsRPCsThatWait(t *testing.T) {
 	t.Parallel()
 	ch := dial(t)
-	ch.publish("a", map[string]*balancer.ClusterState{"a": {}})
+	ch.publish("a", states{"a": {}})
 	ended := make(chan error, 1)
 	go func() {
 		_, err := ch.call()

@@ -1,6 +1,6 @@
 package balancer
 
-// Linger is how long a connection that is given up stays open.
+// Linger is how long a connection stays open after its last use.
 const Linger = linger
 
 // Name is the policy's name in gRPC's registry.

@@ -25,63 +25,68 @@ func in(zone string, c *balancer.ClusterState) *balancer.ClusterState {
 	return c
 }
 
-// flips are what a control plane may change all the time. Each says what is there
-// after the i-th change; the cluster of an even change has the endpoints a:1 and a:2,
-// that of an odd one those of other, if there are any.
+// states are changes of clusters by name; nil removes one.
+type states = map[string]*balancer.ClusterState
+
+// flip is a change that a control plane may make all the time: which cluster RPCs go to, and
+// what changes, at the i-th change.
+type flip func(i int) (cluster string, changes states)
+
+// inTurn changes one cluster to what even and odd return, in turn.
+func inTurn(even, odd func() *balancer.ClusterState) flip {
+	return func(i int) (string, states) {
+		if i%2 == 0 {
+			return "c", states{"c": even()}
+		}
+		return "c", states{"c": odd()}
+	}
+}
+
+// between moves the RPCs between two clusters.
+func between(addrs ...string) flip {
+	return func(i int) (string, states) {
+		if i%2 == 0 {
+			return "a", states{"a": serving("a:1", "a:2"), "b": nil}
+		}
+		return "b", states{"a": nil, "b": serving(addrs...)}
+	}
+}
+
+// endpoints changes the endpoints of a cluster with a policy.
+func endpoints(policy string) flip {
+	return inTurn(func() *balancer.ClusterState { return with(policy, serving("a:1", "a:2")) },
+		func() *balancer.ClusterState { return with(policy, serving("b:1", "b:2")) })
+}
+
+// After an even change the cluster has the endpoints a:1 and a:2, after an odd one those of
+// other, if there are any.
 var flips = []struct {
 	name  string
 	other []string
-	state func(i int) (cluster string, changes map[string]*balancer.ClusterState)
+	state flip
 }{
-	{"a route, between two clusters", []string{"b:1", "b:2"}, func(i int) (string, map[string]*balancer.ClusterState) {
-		if i%2 == 0 {
-			return "a", map[string]*balancer.ClusterState{"a": serving("a:1", "a:2"), "b": nil}
-		}
-		return "b", map[string]*balancer.ClusterState{"a": nil, "b": serving("b:1", "b:2")}
-	}},
-	{"a route, between two clusters of the same endpoints", nil, func(i int) (string, map[string]*balancer.ClusterState) {
-		if i%2 == 0 {
-			return "a", map[string]*balancer.ClusterState{"a": serving("a:1", "a:2"), "b": nil}
-		}
-		return "b", map[string]*balancer.ClusterState{"a": nil, "b": serving("a:1", "a:2")}
-	}},
-	{"the name of a cluster", nil, func(i int) (string, map[string]*balancer.ClusterState) {
+	{"a route, between two clusters", []string{"b:1", "b:2"}, between("b:1", "b:2")},
+	{"a route, between two clusters of the same endpoints", nil, between("a:1", "a:2")},
+	{"the name of a cluster", nil, func(i int) (string, states) {
 		name, before := fmt.Sprint("c", i), fmt.Sprint("c", i-1)
-		return name, map[string]*balancer.ClusterState{name: serving("a:1", "a:2"), before: nil}
+		return name, states{name: serving("a:1", "a:2"), before: nil}
 	}},
-	{"the endpoints of a cluster", []string{"b:1", "b:2"}, func(i int) (string, map[string]*balancer.ClusterState) {
-		if i%2 == 0 {
-			return "c", map[string]*balancer.ClusterState{"c": serving("a:1", "a:2")}
-		}
-		return "c", map[string]*balancer.ClusterState{"c": serving("b:1", "b:2")}
+	{"the endpoints of a cluster", []string{"b:1", "b:2"}, endpoints("round_robin")},
+	{"the endpoints of a pick_first cluster", []string{"b:1"}, endpoints("pick_first")},
+	{"the endpoints of a random cluster", []string{"b:1", "b:2"}, endpoints(xdsresource.PolicyRandom)},
+	{"the policy of a cluster", nil, inTurn(func() *balancer.ClusterState { return with("round_robin", serving("a:1", "a:2")) },
+		func() *balancer.ClusterState { return with(xdsresource.PolicyRandom, serving("a:1", "a:2")) })},
+	{"the zone of the endpoints", nil, func(i int) (string, states) {
+		return "c", states{"c": in(fmt.Sprint(i%2), serving("a:1", "a:2"))}
 	}},
-	{"the endpoints of a pick_first cluster", []string{"b:1"}, func(i int) (string, map[string]*balancer.ClusterState) {
-		if i%2 == 0 {
-			return "c", map[string]*balancer.ClusterState{"c": with("pick_first", serving("a:1", "a:2"))}
-		}
-		return "c", map[string]*balancer.ClusterState{"c": with("pick_first", serving("b:1", "b:2"))}
-	}},
-	{"the endpoints of a random cluster", []string{"b:1", "b:2"}, func(i int) (string, map[string]*balancer.ClusterState) {
-		if i%2 == 0 {
-			return "c", map[string]*balancer.ClusterState{"c": with(xdsresource.PolicyRandom, serving("a:1", "a:2"))}
-		}
-		return "c", map[string]*balancer.ClusterState{"c": with(xdsresource.PolicyRandom, serving("b:1", "b:2"))}
-	}},
-	{"the policy of a cluster", nil, func(i int) (string, map[string]*balancer.ClusterState) {
-		policy := []string{"round_robin", xdsresource.PolicyRandom}[i%2]
-		return "c", map[string]*balancer.ClusterState{"c": with(policy, serving("a:1", "a:2"))}
-	}},
-	{"the zone of the endpoints", nil, func(i int) (string, map[string]*balancer.ClusterState) {
-		return "c", map[string]*balancer.ClusterState{"c": in(fmt.Sprint(i%2), serving("a:1", "a:2"))}
-	}},
-	{"the zone of the endpoints, another one each time", nil, func(i int) (string, map[string]*balancer.ClusterState) {
-		return "c", map[string]*balancer.ClusterState{"c": in(fmt.Sprint(i), serving("a:1", "a:2"))}
+	{"the zone of the endpoints, another one each time", nil, func(i int) (string, states) {
+		return "c", states{"c": in(fmt.Sprint(i), serving("a:1", "a:2"))}
 	}},
 }
 
-// However often it changes where RPCs go, an endpoint has two connections at most:
-// one that was given up is taken up again when its endpoint comes back.
-func TestConnectionsThatWereGivenUpAreTakenUpAgain(t *testing.T) {
+// However often RPCs move, an endpoint has two connections at most: one that lingers is used
+// again when its endpoint returns.
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	for _, f := range flips {
 		t.Run(f.name, subtest(func(t *testing.T, tr *tree) {
@@ -107,14 +112,14 @@ func TestConnectionsThatWereGivenUpAreTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A connection is not kept for longer than it lingers, and none that has failed is.
+// A connection lingers only once after its last use, and not after it has failed.
 func TestConnectionsLingerOnce(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		a := map[string]*balancer.ClusterState{"c": serving("a:1")}
-		b := map[string]*balancer.ClusterState{"c": serving("b:1")}
-		both := map[string]*balancer.ClusterState{"c": serving("b:1", "lost:1", "refused:1")}
+		a := states{"c": serving("a:1")}
+		b := states{"c": serving("b:1")}
+		both := states{"c": serving("b:1", "lost:1", "refused:1")}
 		tr.Network.Set("refused:1", lbtest.Refused)
-		for _, changes := range []map[string]*balancer.ClusterState{a, b, a, both} {
+		for _, changes := range []states{a, b, a, both} {
 			tr.update(changes)
 			tr.pick("c")
 			synctest.Wait()
@@ -133,16 +138,16 @@ func TestConnectionsLingerOnce(t *testing.T) {
 	})
 }
 
-// A connection that takes longer than the time between two changes comes about.
-func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
+// A connection that takes longer than the time between two changes is established.
+func TestSlowConnectionIsReused(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.Network.Set("a:1", lbtest.Silent)
 		for i := range 10 {
-			tr.update(map[string]*balancer.ClusterState{"c": serving([]string{"a:1", "b:1"}[i%2])})
+			tr.update(states{"c": serving([]string{"a:1", "b:1"}[i%2])})
 			tr.pick("c")
 			synctest.Wait()
 		}
-		tr.update(map[string]*balancer.ClusterState{"c": serving("a:1")})
+		tr.update(states{"c": serving("a:1")})
 		synctest.Wait()
 		tr.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
@@ -153,9 +158,8 @@ func TestASlowConnectionIsTakenUpAgain(t *testing.T) {
 	})
 }
 
-// TestFlippingOverRealConnections counts what the system counts: connections that
-// backends accept, goroutines and file descriptors. It is not parallel because of
-// the latter.
+// TestFlippingOverRealConnections counts connections that backends accept, goroutines and file
+// descriptors, for which it cannot be parallel.
 func TestFlippingOverRealConnections(t *testing.T) {
 	const backends, changes = 10, 100
 	var sets [2][]string
@@ -167,14 +171,14 @@ func TestFlippingOverRealConnections(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name  string
-		state func(i int) (string, map[string]*balancer.ClusterState)
+		state func(i int) (string, states)
 	}{
-		{"the route", func(i int) (string, map[string]*balancer.ClusterState) {
+		{"the route", func(i int) (string, states) {
 			name, before := fmt.Sprint(i%2), fmt.Sprint((i+1)%2)
-			return name, map[string]*balancer.ClusterState{name: serving(sets[i%2]...), before: nil}
+			return name, states{name: serving(sets[i%2]...), before: nil}
 		}},
-		{"the endpoints", func(i int) (string, map[string]*balancer.ClusterState) {
-			return "c", map[string]*balancer.ClusterState{"c": serving(sets[i%2]...)}
+		{"the endpoints", func(i int) (string, states) {
+			return "c", states{"c": serving(sets[i%2]...)}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -194,7 +198,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 				if i == 4 || i == changes {
 					before, filesBefore := goroutines, files
 					goroutines, files = runtime.NumGoroutine(), openFiles()
-					// Of both ends of each connection.
+					// Both ends of each connection.
 					if i == changes && (goroutines > 2*before || files > 2*filesBefore) {
 						t.Errorf("%d goroutines and %d files after %d changes; after 4 there were %d and %d",
 							goroutines, files, i, before, filesBefore)
@@ -212,7 +216,7 @@ func TestFlippingOverRealConnections(t *testing.T) {
 	}
 }
 
-// openFiles is 0 where the system does not say.
+// openFiles returns 0 where the system does not tell.
 func openFiles() int {
 	files, _ := os.ReadDir("/proc/self/fd")
 	return len(files)

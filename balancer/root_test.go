@@ -45,7 +45,7 @@ func test(t *testing.T, run func(*testing.T, *tree)) { subtest(run)(t) }
 func subtest(run func(*testing.T, *tree)) func(*testing.T) { return lbtest.Subtest(newTree, run) }
 
 // changed returns clusters with the changes; nil removes one.
-func changed(clusters pmap.Map[*balancer.ClusterState], changes map[string]*balancer.ClusterState) pmap.Map[*balancer.ClusterState] {
+func changed(clusters pmap.Map[*balancer.ClusterState], changes states) pmap.Map[*balancer.ClusterState] {
 	edit := clusters.Edit()
 	for name, c := range changes {
 		if c == nil {
@@ -59,7 +59,7 @@ func changed(clusters pmap.Map[*balancer.ClusterState], changes map[string]*bala
 
 // update gives the policy a State of the next version, with last's clusters
 // except for the changes.
-func (tr *tree) update(changes map[string]*balancer.ClusterState, more ...func(*balancer.State)) error {
+func (tr *tree) update(changes states, more ...func(*balancer.State)) error {
 	s := tr.last
 	s.Version++
 	s.Clusters = changed(s.Clusters, changes)
@@ -140,7 +140,7 @@ func TestPickRules(t *testing.T) {
 			want: grpcbalancer.ErrNoSubConnAvailable.Error()},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
-			tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+			tr.update(states{"a": serving("a:1")})
 			tr.reach("a", "a:1")
 			given := tc.given
 			if given == nil {
@@ -191,7 +191,7 @@ func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
 		{"all failed", map[string]lbtest.Reach{"b": lbtest.Refused, "c": lbtest.Refused}, 0, connectivity.TransientFailure},
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, tr *tree) {
-			clusters := make(map[string]*balancer.ClusterState)
+			clusters := make(states)
 			for name, r := range tc.reach {
 				tr.Network.Set(name+":1", r)
 				clusters[name] = serving(name + ":1")
@@ -204,9 +204,7 @@ func TestChannelStateIsThatOfTheClustersTogether(t *testing.T) {
 				tr.pick(name)
 			}
 			synctest.Wait()
-			if got := tr.CC.State().ConnectivityState; got != tc.want {
-				t.Errorf("the channel is %v, want %v", got, tc.want)
-			}
+			tr.ExpectState(tc.name, tc.want)
 		}))
 	}
 }
@@ -257,7 +255,7 @@ func TestResolverError(t *testing.T) {
 		if _, isStatus := status.FromError(err); isStatus || !strings.Contains(err.Error(), "no bootstrap") {
 			t.Errorf("before any State a pick fails with %v, want a plain error with the reason", err)
 		}
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")})
+		tr.update(states{"a": serving("a:1")})
 		tr.reach("a", "a:1")
 		tr.policy.ResolverError(errors.New("lost contact"))
 		tr.reach("a", "a:1")
@@ -266,7 +264,7 @@ func TestResolverError(t *testing.T) {
 
 func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		clusters := make(map[string]*balancer.ClusterState)
+		clusters := make(states)
 		for i := range 1000 {
 			clusters[fmt.Sprint("c", i)] = serving(fmt.Sprintf("c%d:1", i), fmt.Sprintf("c%d:2", i))
 		}
@@ -282,8 +280,8 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 		}
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "c500:1", "c500:2")
-		// An update to a cluster that no RPC asked for opens nothing either.
-		tr.update(map[string]*balancer.ClusterState{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
+		// An update of a cluster without RPCs opens no connection either.
+		tr.update(states{"c1": serving("c1:3"), "c500": serving("c500:2", "c500:3")})
 		lingered()
 		tr.ExpectOpen("open connections after an update", "c500:2", "c500:3")
 	})
@@ -292,20 +290,18 @@ func TestClustersAreConnectedByTheirFirstPick(t *testing.T) {
 func TestExitIdleConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.policy.ExitIdle() // before any State there is nothing to connect
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")},
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")},
 			func(s *balancer.State) { s.Default = []string{"a", "c", "unknown"} })
 		tr.policy.ExitIdle()
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "a:1", "c:1")
-		if got := tr.CC.State().ConnectivityState; got != connectivity.Ready {
-			t.Errorf("the channel is %v, want READY", got)
-		}
+		tr.ExpectState("after ExitIdle", connectivity.Ready)
 	})
 }
 
-func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
+func TestStateWithConnectConnectsTheDefaultClusters(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")},
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1")},
 			func(s *balancer.State) { s.Default, s.Connect = []string{"b"}, true })
 		synctest.Wait()
 		tr.ExpectOpen("open connections", "b:1")
@@ -314,15 +310,15 @@ func TestAStateThatSaysConnectConnectsTheDefaultClusters(t *testing.T) {
 
 func TestSubtreeSurvivesUpdatesThatDoNotConcernIt(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
 		tr.reach("a", "a:1")
 		before := tr.subConn("a")
-		tr.update(map[string]*balancer.ClusterState{"b": serving("b:2"), "c": serving("c:1")})
-		tr.update(map[string]*balancer.ClusterState{"b": nil})
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1")}) // new pointers, same content
+		tr.update(states{"b": serving("b:2"), "c": serving("c:1")})
+		tr.update(states{"b": nil})
+		tr.update(states{"a": serving("a:1")}) // new pointers, same content
 		synctest.Wait()
 		if tr.subConn("a") != before {
-			t.Error("cluster a was connected anew")
+			t.Error("cluster a was connected again")
 		}
 	})
 }
@@ -332,20 +328,19 @@ func (tr *tree) subConn(cluster string) *lbtest.SubConn {
 	return tr.SubConn(&decision.Decision{Context: context.Background(), Version: tr.last.Version, Cluster: cluster})
 }
 
-// lingered waits, in the time of a synctest bubble, until the connections that
-// were given up are shut down.
+// lingered waits, in a synctest bubble, until connections no longer linger.
 func lingered() {
 	time.Sleep(balancer.Linger)
 	synctest.Wait()
 }
 
-// An RPC may have been given a connection a moment before that is given up.
-func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
+// An RPC may get a connection just before its last use ends.
+func TestConnectionLingersAfterItsLastUse(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1")})
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1")})
 		tr.reach("a", "a:1")
 		tr.reach("b", "b:1")
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:2"), "b": nil})
+		tr.update(states{"a": serving("a:2"), "b": nil})
 		tr.reach("a", "a:2")
 		time.Sleep(balancer.Linger - time.Millisecond)
 		synctest.Wait()
@@ -357,7 +352,7 @@ func TestAConnectionThatIsGivenUpStaysOpenForAMoment(t *testing.T) {
 
 func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "dormant": serving("d:1")})
+		tr.update(states{"a": serving("a:1"), "dormant": serving("d:1")})
 		tr.reach("a", "a:1")
 		old := tr.CC.State().Picker
 		openAtPush := -1
@@ -366,28 +361,24 @@ func TestRemovedClusterIsClosedAfterThePickerIsReplaced(t *testing.T) {
 				openAtPush = len(tr.CC.Open())
 			}
 		}
-		tr.update(map[string]*balancer.ClusterState{"a": nil, "dormant": nil})
+		tr.update(states{"a": nil, "dormant": nil})
 		lingered()
 		if openAtPush != 1 {
 			t.Errorf("%d connections were open when the picker was replaced, want 1", openAtPush)
 		}
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Errorf("connections %v outlived their cluster", open)
-		}
-		// A pick that still holds the old picker must not bring a cluster back.
+		tr.ExpectOpen("the cluster was removed")
+		// A pick with the old picker must not restore a cluster.
 		for _, name := range []string{"a", "dormant"} {
 			old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: name}})
 		}
 		synctest.Wait()
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Errorf("a pick with the old picker connected %v", open)
-		}
+		tr.ExpectOpen("a pick with the old picker")
 	})
 }
 
 func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
-		clusters := make(map[string]*balancer.ClusterState)
+		clusters := make(states)
 		var names []string
 		for i := range 100 {
 			name := fmt.Sprint("c", i)
@@ -408,7 +399,7 @@ func TestBurstOfReportsReplacesThePickerFewTimes(t *testing.T) {
 func TestCloseEndsEverything(t *testing.T) {
 	test(t, func(t *testing.T, tr *tree) {
 		tr.Network.Set("b:1", lbtest.Silent)
-		tr.update(map[string]*balancer.ClusterState{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
+		tr.update(states{"a": serving("a:1"), "b": serving("b:1"), "c": serving("c:1")})
 		tr.reach("a", "a:1")
 		tr.pick("b")
 		synctest.Wait()
@@ -416,9 +407,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		tr.policy.Close()
 		synctest.Wait()
 		updates := tr.CC.Updates()
-		if open := tr.CC.Open(); len(open) != 0 {
-			t.Errorf("connections %v outlived the policy", open)
-		}
+		tr.ExpectOpen("closed")
 		old.Pick(grpcbalancer.PickInfo{Ctx: &decision.Decision{Context: context.Background(), Cluster: "c"}})
 		tr.policy.ExitIdle()
 		time.Sleep(time.Hour)

@@ -8,16 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/dynxds/dynxds/balancer"
 	"github.com/dynxds/dynxds/balancer/internal/lbtest"
 	"github.com/dynxds/dynxds/internal/decision"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// What one endpoint costs that fails and comes back does not depend on how many others
-// there are, where the policy is ours. It counts what the process allocates, and is
-// therefore not parallel.
-func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
+// An endpoint that fails and recovers costs the same however many others there are, with the
+// policies that are ours. The test counts what the process allocates, and is therefore not
+// parallel.
+func TestCostOfOneChangedEndpoint(t *testing.T) {
 	for _, policy := range []string{xdsresource.PolicyRandom, xdsresource.PolicyRingHash} {
 		t.Run(policy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -27,7 +26,7 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 				for i := range addrs {
 					addrs[i] = fmt.Sprintf("a%d:1", i)
 				}
-				tr.update(map[string]*balancer.ClusterState{"c": with(policy, serving(addrs...))})
+				tr.update(states{"c": with(policy, serving(addrs...))})
 				d := &decision.Decision{Context: context.Background(), Version: 1, Cluster: "c", Extra: &decision.Extra{RPC: hash(7)}}
 				var addr string
 				var err error
@@ -51,7 +50,7 @@ func TestAnEndpointThatChangesCostsNothingForTheOthers(t *testing.T) {
 				}
 				runtime.ReadMemStats(&after)
 				if bytes := (after.TotalAlloc - before.TotalAlloc) / changes; bytes > limit {
-					t.Errorf("an endpoint that fails and comes back allocates %d bytes, want %d at most", bytes, limit)
+					t.Errorf("an endpoint that fails and recovers allocates %d bytes, want %d at most", bytes, limit)
 				}
 			})
 		})

@@ -78,7 +78,7 @@ func takeAfter(s *load.Store, d time.Duration) []*load.Report {
 // load_report.proto, UpstreamLocalityStats: totals since the last report, by
 // locality; those in progress are of the moment. What has nothing to say is left
 // out.
-func TestReportHasWhatHappenedSinceTheLast(t *testing.T) {
+func TestReportCoversTheTimeSinceTheLast(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		b, g := s.Use(blue), s.Use(green)
 		e, w, idle := b.Locality(east), b.Locality(west), g.Locality(east)
@@ -98,16 +98,16 @@ func TestReportHasWhatHappenedSinceTheLast(t *testing.T) {
 			report(blue, at(west, load.Counts{Succeeded: 1, InProgress: 1})),
 			report(green, at(east, load.Counts{Issued: 1, Succeeded: 1})))
 
-		want(t, "RPCs on their way alone", takeAfter(s, time.Second), report(blue, at(west, load.Counts{InProgress: 1})))
+		want(t, "RPCs in flight alone", takeAfter(s, time.Second), report(blue, at(west, load.Counts{InProgress: 1})))
 		w.End(failed, nil)
 		want(t, "the end of the last RPC", takeAfter(s, time.Second), report(blue, at(west, load.Counts{Failed: 1})))
 		want(t, "then", takeAfter(s, time.Second))
 	})
 }
 
-// lrs.proto, LoadStatsResponse.clusters: clusters that the server does not ask for
-// are not reported. Nothing of them is lost.
-func TestClustersThatAreNotWantedWait(t *testing.T) {
+// lrs.proto, LoadStatsResponse.clusters: clusters that the server does not ask for are not
+// reported. Nothing of theirs is lost.
+func TestUnwantedClustersAreReportedLater(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		b, g := s.Use(blue).Locality(east), s.Use(green).Locality(east)
 		rpcs(b, 1, succeeded)
@@ -159,7 +159,7 @@ func TestCategoriesAreBounded(t *testing.T) {
 	})
 }
 
-// What could not be sent is in the next report, over the whole time.
+// What could not be sent is in the next report, which covers the whole time.
 func TestPutBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		c := s.Use(blue)
@@ -190,24 +190,24 @@ func TestPutBack(t *testing.T) {
 	})
 }
 
-// A pick that gRPC makes again, as the connection had ended, is no RPC.
-func TestPicksThatCameToNothing(t *testing.T) {
+// If the connection had ended and gRPC picks again, the pick is no RPC.
+func TestPicksWithoutRPC(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		l := s.Use(blue).Locality(east)
 		l.Start()
 		l.End(void, nil)
 		want(t, "with no other RPC", takeAfter(s, time.Second))
 		l.Start()
-		want(t, "on its way", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
+		want(t, "in flight", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
 		l.End(void, nil)
-		want(t, "once it came to nothing", takeAfter(s, time.Second))
+		want(t, "after the pick had come to nothing", takeAfter(s, time.Second))
 		rpcs(l, 3, succeeded)
 		want(t, "the next RPCs make up for it", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 2, Succeeded: 3})))
 	})
 }
 
-// The final numbers of a cluster that is gone are reported, also those of RPCs that
-// end afterwards; then it is forgotten.
+// The final numbers of an unused cluster are reported, also those of RPCs that end afterwards.
+// Then it is removed.
 func TestReleasedClusterIsReportedToItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		c := s.Use(blue)
@@ -218,7 +218,7 @@ func TestReleasedClusterIsReportedToItsEnd(t *testing.T) {
 		if s.InUse() || !s.Busy() {
 			t.Errorf("InUse() = %v, Busy() = %v; want false and true", s.InUse(), s.Busy())
 		}
-		want(t, "on its way", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
+		want(t, "in flight", takeAfter(s, time.Second), report(blue, at(east, load.Counts{Issued: 1, InProgress: 1})))
 		l.End(succeeded, nil)
 		if s.Busy() {
 			t.Error("Busy() after the last RPC")
@@ -263,8 +263,8 @@ func TestWithoutReportsNothingIsCounted(t *testing.T) {
 	c.Release()
 }
 
-// While reports cannot be sent, clusters that come and go do not fill the memory.
-func TestClustersThatAreGoneAreBounded(t *testing.T) {
+// While reports cannot be sent, the number of unused clusters is bounded.
+func TestUnusedClustersAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		for i := range 3000 {
 			c := s.Use(load.Key{Cluster: "c", Service: string(rune(i + 0x4e00))})

@@ -74,7 +74,7 @@ func TestMetricsStartAnewWithEachReport(t *testing.T) {
 	})
 }
 
-// A backend that invents names does not fill the memory.
+// The names of metrics that a backend may invent are bounded.
 func TestNamedMetricsAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, s *load.Store) {
 		l := s.Use(blue).Locality(east)
@@ -94,8 +94,8 @@ func TestNamedMetricsAreBounded(t *testing.T) {
 	})
 }
 
-// Whatever happens at once, every RPC is in exactly one report, and every metric in
-// one together with its count.
+// With concurrent use, every RPC is in exactly one report, and every metric in one together
+// with its count.
 func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 4000
@@ -136,7 +136,7 @@ func TestNothingIsLostOrCountedTwiceUnderConcurrency(t *testing.T) {
 					t.Errorf("sums and counts do not go together: CPU %v, named %v", lr.CPU, k)
 				}
 				if lr.InProgress > workers {
-					t.Errorf("%d RPCs on their way, of %d workers", lr.InProgress, workers)
+					t.Errorf("%d RPCs in flight, of %d workers", lr.InProgress, workers)
 				}
 				total.Issued += lr.Issued
 				total.Succeeded += lr.Succeeded

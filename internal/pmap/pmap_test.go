@@ -58,7 +58,7 @@ func TestZeroMap(t *testing.T) {
 	m.Diff(m, func(key string, _, _ int, _, _ bool) { t.Errorf("Diff of the empty map with itself names %q", key) })
 }
 
-func TestAllStopsWhenTold(t *testing.T) {
+func TestAllStopsAtFalse(t *testing.T) {
 	t.Parallel()
 	n := 0
 	for range numbered(10).All {
@@ -71,7 +71,7 @@ func TestAllStopsWhenTold(t *testing.T) {
 	}
 }
 
-func TestTheSameMapIteratesTheSameWay(t *testing.T) {
+func TestIterationOrderIsStable(t *testing.T) {
 	t.Parallel()
 	m := numbered(1_000)
 	order := func() (keys []string) {
@@ -116,10 +116,9 @@ func TestEditsThatChangeNothingReturnTheMapItself(t *testing.T) {
 	}
 }
 
-func TestBuilderMayGoOnAfterMap(t *testing.T) {
+func TestBuilderIsUsableAfterMap(t *testing.T) {
 	t.Parallel()
-	// Given a map that a builder returned, when the builder is used again, then
-	// the map stays what it was.
+	// A map does not change when the builder that returned it is used again.
 	b := Map[int]{}.Edit()
 	b.Set("a", 1)
 	first := b.Map()
@@ -179,8 +178,8 @@ func gotDiff(t *testing.T, before, after Map[int]) map[string]change {
 	return got
 }
 
-// Random edits, each of a random earlier version, agree with a plain map, and
-// no version changes once it is there.
+// Random edits, each of a random older version, agree with a plain map, and no version ever
+// changes.
 func TestMapAgreesWithAPlainMap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -205,12 +204,11 @@ func TestMapAgreesWithAPlainMap(t *testing.T) {
 
 func TestDiffOfUnrelatedMaps(t *testing.T) {
 	t.Parallel()
-	// Given two maps that share nothing but have equal entries; then Diff names
-	// only those that differ.
-	a := build(map[string]int{"same": 1, "gone": 2, "changed": 3})
+	// Diff of maps that share nothing names only the entries that differ.
+	a := build(map[string]int{"same": 1, "removed": 2, "changed": 3})
 	b := build(map[string]int{"changed": 4, "same": 1, "new": 5})
 	want := map[string]change{
-		"gone":    {2, 0, true, false},
+		"removed": {2, 0, true, false},
 		"changed": {3, 4, true, true},
 		"new":     {0, 5, false, true},
 	}
@@ -225,8 +223,8 @@ func TestDiffOfUnrelatedMaps(t *testing.T) {
 	}
 }
 
-// Whatever the sizes of two maps, and so their numbers of shards, each is whole, and
-// Diff finds what differs.
+// Maps of any size, and so with any number of shards, are complete, and Diff finds what
+// differs.
 func TestMapsOfAllSizes(t *testing.T) {
 	t.Parallel()
 	sizes := []int{0, 1, perShard - 1, perShard, perShard + 1, 4 * perShard, 4*perShard + 1, perShard * maxWidth, perShard*maxWidth + 1, 3 * perShard * maxWidth}
@@ -262,7 +260,7 @@ func TestMapsOfAllSizes(t *testing.T) {
 	}
 }
 
-func TestAChangedCopySharesAllButOneShard(t *testing.T) {
+func TestChangedCopySharesAllButOneShard(t *testing.T) {
 	t.Parallel()
 	m := numbered(10_000)
 	for what, change := range map[string]func(*Builder[int]){
@@ -290,7 +288,7 @@ func TestAChangedCopySharesAllButOneShard(t *testing.T) {
 
 func TestReadersDoNotSeeEdits(t *testing.T) {
 	t.Parallel()
-	// Meant for the race detector: reads of a map beside edits of copies of it.
+	// For the race detector: reads of a map during edits of copies of it.
 	m := numbered(500)
 	var wg sync.WaitGroup
 	for w := range 4 {
@@ -315,12 +313,10 @@ func TestReadersDoNotSeeEdits(t *testing.T) {
 	wg.Wait()
 }
 
-var sizes = []int{1, 100, 10_000, 100_000}
-
-func BenchmarkGet(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m, k := numbered(n), key(n/2)
+func BenchmarkMap(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000, 100_000} {
+		m, k := numbered(n), key(n/2)
+		b.Run(fmt.Sprintf("get/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, ok := m.Get(k); !ok {
@@ -328,31 +324,20 @@ func BenchmarkGet(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-func BenchmarkChangeOne(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m, k := numbered(n), key(n/2)
+		b.Run(fmt.Sprintf("change/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			m := m
 			for i := 0; b.Loop(); i++ {
 				e := m.Edit()
 				e.Set(k, -1-i)
 				m = e.Map()
 			}
 		})
-	}
-}
-
-func BenchmarkDiffOne(b *testing.B) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			m := numbered(n)
-			e := m.Edit()
-			e.Set(key(n/2), -1)
-			changed := e.Map()
+		b.Run(fmt.Sprintf("diff/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			e := m.Edit()
+			e.Set(k, -1)
+			changed := e.Map()
 			for b.Loop() {
 				found := 0
 				changed.Diff(m, func(string, int, int, bool, bool) { found++ })

@@ -17,7 +17,7 @@ func made() (*value, func(), error) {
 	return v, v.close, nil
 }
 
-func TestAValueLivesFromItsFirstHolderToItsLast(t *testing.T) {
+func TestValueLivesFromFirstHolderToLast(t *testing.T) {
 	t.Parallel()
 	var p Pool[string, *value]
 	acquire := func(key string) (*value, func()) {
@@ -41,7 +41,7 @@ func TestAValueLivesFromItsFirstHolderToItsLast(t *testing.T) {
 	releaseOne()
 	releaseOne() // It counts once.
 	if one.closed.Load() != 0 || !p.Has("a") {
-		t.Error("the value is closed while somebody holds it")
+		t.Error("the value is closed while it has a holder")
 	}
 	releaseSame()
 	if one.closed.Load() != 1 || p.Has("a") {
@@ -62,7 +62,7 @@ func TestAValueLivesFromItsFirstHolderToItsLast(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMadeIsNotKept(t *testing.T) {
+func TestErrorOfMakeIsReturned(t *testing.T) {
 	t.Parallel()
 	var p Pool[string, *value]
 	want := errors.New("faulty")
@@ -76,7 +76,7 @@ func TestWhatCannotBeMadeIsNotKept(t *testing.T) {
 	release()
 }
 
-// A value may hold one of another key, or of its own key's successor, until it is closed.
+// A value may hold that of another key until it is closed.
 func TestCloseMayUseThePool(t *testing.T) {
 	t.Parallel()
 	var p Pool[string, *value]
@@ -101,7 +101,7 @@ func TestCloseMayUseThePool(t *testing.T) {
 	}
 }
 
-// However holders come and go, nobody holds a closed value, and each is closed once.
+// No holder ever has a closed value, and each value is closed once.
 func TestConcurrentHolders(t *testing.T) {
 	t.Parallel()
 	var p Pool[int, *value]

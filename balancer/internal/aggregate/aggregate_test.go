@@ -53,8 +53,8 @@ func in(name string, addrs ...string) aggregate.Underlying {
 
 func (f *fixture) subConn() *lbtest.SubConn { return f.SubConn(context.Background()) }
 
-// gRFC A37 and A56: RPCs go to the first cluster that works, and the others get
-// connections only when their turn comes.
+// gRFCs A37 and A56: RPCs go to the first cluster that works. The others are connected only
+// when they are needed.
 func TestFailoverAndReturn(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(in("B", "b:1"), in("C", "c:1"), in("D", "d:1"))
@@ -74,7 +74,7 @@ func TestFailoverAndReturn(t *testing.T) {
 	})
 }
 
-// gRFC A56: a cluster that does not connect is given up after 10 seconds.
+// gRFC A56: a cluster has 10 seconds to connect.
 func TestFailoverFromAClusterThatHangs(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.Network.Set("b:1", lbtest.Silent)
@@ -87,9 +87,9 @@ func TestFailoverFromAClusterThatHangs(t *testing.T) {
 	})
 }
 
-// gRFC A74, "Changes in xds Resolver": an underlying cluster that does not exist
-// is skipped; one of which nothing is known yet has its time to come.
-func TestClustersThatHaveNothingToOffer(t *testing.T) {
+// gRFC A74, "Changes in xds Resolver": an underlying cluster that does not exist is skipped.
+// One that is not known yet has time to connect.
+func TestClustersWithoutEndpointsAreSkipped(t *testing.T) {
 	t.Parallel()
 	gone := aggregate.Underlying{Name: "B", Config: cluster.Config{Err: errors.New("no B")}}
 	for _, tc := range []struct {
@@ -114,7 +114,7 @@ func TestClustersThatHaveNothingToOffer(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownDecidesWhatRPCsSee(t *testing.T) {
+func TestOutcomeOfRPCsByResources(t *testing.T) {
 	t.Parallel()
 	failed := aggregate.Underlying{Name: "B", Config: cluster.Config{Err: errors.New("no B")}}
 	for _, tc := range []struct {
@@ -146,8 +146,8 @@ func TestWhatIsKnownDecidesWhatRPCsSee(t *testing.T) {
 	}
 }
 
-// gRFC A56: what stays keeps its connections, in whatever order, and an update of
-// one cluster does not touch another.
+// gRFC A56: clusters that remain keep their connections, in any order, and an update of one
+// cluster does not affect another.
 func TestUpdatesKeepConnections(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		b, c := in("B", "b:1"), in("C", "c:1")
@@ -160,21 +160,21 @@ func TestUpdatesKeepConnections(t *testing.T) {
 		time.Sleep(2 * lbtest.Backoff)
 		synctest.Wait()
 		if f.subConn() != first {
-			t.Fatal("B was connected anew")
+			t.Fatal("B was connected again")
 		}
 		f.update(c, b)
 		if f.subConn() != second {
-			t.Error("C was connected anew when the order changed")
+			t.Error("C was connected again when the order changed")
 		}
 		f.update(b, in("C", "c:2"))
 		if f.subConn() != first {
-			t.Error("B was connected anew when C changed")
+			t.Error("B was connected again when C changed")
 		}
 		f.update(in("N", "n:1"), b)
 		f.Expect("a new cluster in front", "n:1")
 		f.update(b)
 		if f.subConn() != first {
-			t.Error("B was connected anew when another cluster came and went")
+			t.Error("B was connected again when another cluster was added and removed")
 		}
 	})
 }
@@ -199,8 +199,8 @@ func TestEachClusterHasItsOwnConfiguration(t *testing.T) {
 	})
 }
 
-// gRFC A37, "Priority Policy Reresolution Handling": a cluster that goes on
-// failing does not have the names of the one in use looked up again.
+// gRFC A37, "Priority Policy Reresolution Handling": a cluster that keeps failing does not have
+// the names of the one in use looked up again.
 func TestReresolutionIsUpToTheCluster(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		asked := map[string]int{}

@@ -62,7 +62,7 @@ func TestAuthorityOfTheEndpoint(t *testing.T) {
 					t.Errorf("when %s: authority %q, want %q", tc.when, got, tc.want)
 				}
 				if result.SubConn != connected {
-					t.Errorf("when %s: the endpoint was connected anew", tc.when)
+					t.Errorf("when %s: the endpoint was connected again", tc.when)
 				}
 			}
 		}))

@@ -60,7 +60,7 @@ func sick(l xdsresource.Locality) xdsresource.Locality {
 	return l
 }
 
-func TestWhatIsKnownOfTheClusterDecidesWhatRPCsSee(t *testing.T) {
+func TestOutcomeOfRPCsByResources(t *testing.T) {
 	t.Parallel()
 	const empty = `cluster "backend" has no endpoint to send RPCs to: ` +
 		`ClusterLoadAssignment "backend-eds" has none that is HEALTHY or UNKNOWN`
@@ -87,9 +87,7 @@ func TestWhatIsKnownOfTheClusterDecidesWhatRPCsSee(t *testing.T) {
 	} {
 		t.Run(tc.name, subtest(func(t *testing.T, f *fixture) {
 			f.update(tc.config)
-			if got := f.CC.State().ConnectivityState; got != tc.state {
-				t.Errorf("state is %v, want %v", got, tc.state)
-			}
+			f.ExpectState(tc.name, tc.state)
 			f.Expect(tc.name, tc.want)
 		}))
 	}
@@ -108,7 +106,7 @@ func TestClusterThatLosesItsResources(t *testing.T) {
 		f.Network.Set("gone:1", lbtest.Refused)
 		synctest.Wait()
 		if f.CC.Updates() != before {
-			t.Error("news of the old endpoints was passed on while the cluster is resolved")
+			t.Error("changes of the old endpoints were passed on while the cluster is resolved")
 		}
 
 		f.update(serving(at("a", 0, "a:1")))
@@ -168,7 +166,7 @@ func TestLocalityThatChangesPriorityKeepsItsConnections(t *testing.T) {
 		before := f.SubConn(context.Background())
 		f.update(serving(at("b", 0, "b:1"), at("c", 1, "c:1")))
 		if after := f.SubConn(context.Background()); after != before {
-			t.Error("b was connected anew when it moved to priority 0")
+			t.Error("b was connected again when it moved to priority 0")
 		}
 	})
 }

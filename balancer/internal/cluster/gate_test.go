@@ -99,8 +99,7 @@ func TestDropsOfAllAndOfNone(t *testing.T) {
 	}
 }
 
-// While an RPC waits it is picked for with every news; drops must not be drawn
-// for each time.
+// RPCs that wait are picked for repeatedly; each must be subject to drops only once.
 func TestRPCsThatWaitAreNotDropped(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.Network.Set("a:1", lbtest.Silent)
@@ -126,7 +125,7 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 		f.update(limited(service, limit))
 		other.update(limited(service, limit))
 
-		// The count outlives the fixtures, as it is the process's.
+		// The counter is the process's, and outlives the fixtures.
 		var ends []func(balancer.DoneInfo)
 		defer func() {
 			for _, end := range ends {
@@ -173,13 +172,13 @@ func TestCircuitBreakingIsExactOverChannels(t *testing.T) {
 		if r := reportOf(service); r.Refused != 3 || r.InFlight != 3 {
 			t.Errorf("%d refused, %d in flight; want 3 and 3", r.Refused, r.InFlight)
 		}
-		// Another EDS service counts again.
+		// Another EDS service has a counter of its own.
 		f.update(limited(service+"/new", 1))
 		through(f, "for another EDS service")
 	})
 }
 
-func TestPickThatFailsIsNotOnItsWay(t *testing.T) {
+func TestFailedPickIsNotInFlight(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(limited(t.Name(), 1))
 		f.Network.Set("a:1", lbtest.Refused)

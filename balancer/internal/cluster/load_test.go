@@ -61,7 +61,7 @@ func TestPicksAreCountedForReports(t *testing.T) {
 		f.pick()
 		r := take(s)
 		if diff := cmp.Diff(load.Counts{Issued: 2, InProgress: 2}, counts(r)); diff != "" {
-			t.Errorf("two RPCs on their way (-want +got):\n%s", diff)
+			t.Errorf("two RPCs in flight (-want +got):\n%s", diff)
 		}
 		if r.Key != (load.Key{Cluster: "backend", Service: "svc"}) || r.Localities[0].ID.Zone != "a" || r.TotalDropped != 1 || len(r.Dropped) != 0 {
 			t.Errorf("the report is %+v", r)
@@ -74,7 +74,7 @@ func TestPicksAreCountedForReports(t *testing.T) {
 	})
 }
 
-// Reports may start, change and stop under RPCs. Each ends where it began.
+// Reports may start, change and stop while RPCs are in flight. Each RPC ends where it started.
 func TestReportsChangeUnderRPCs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,8 +136,7 @@ func TestDropsAreCountedForReports(t *testing.T) {
 	})
 }
 
-// A cluster that is closed is no longer in use, and neither is one whose resources
-// are gone.
+// A cluster that is closed, or has no resources any more, is no longer in use.
 func TestClosedClusterIsNotReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,14 @@ import (
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
+// ejecting ejects endpoints for 30 s that fail more than half of at least volume RPCs in 10 s.
+func ejecting(volume uint32) *xdsresource.OutlierDetection {
+	return &xdsresource.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
+		FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: volume},
+	}
+}
+
 // gRFC A50 and A61 with every policy that balances: an ejected endpoint gets no
 // RPC, keeps its connection, and is back at once when its time is over.
 func TestEjectedEndpointGetsNoRPCs(t *testing.T) {
@@ -24,10 +32,7 @@ func TestEjectedEndpointGetsNoRPCs(t *testing.T) {
 	} {
 		t.Run(policy, subtest(func(t *testing.T, f *fixture) {
 			c := by(policy, "", at("a", 0, "a:1", "b:1", "c:1"))
-			c.Cluster.Outliers = &xdsresource.OutlierDetection{
-				Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
-				FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
-			}
+			c.Cluster.Outliers = ejecting(10)
 			f.update(c)
 			// counts makes RPCs, of which those to c fail.
 			counts := func(n int) map[string]int {
@@ -89,14 +94,11 @@ func (s spread) Hash() (uint64, bool) {
 	return uint64(s) * 0x9e3779b97f4a7c15, true
 }
 
-// gRFC A75: outlier detection is one for all priorities of a cluster.
+// gRFC A75: outlier detection covers all priorities of a cluster together.
 func TestEjectionOfAWholePriorityFailsOver(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		c := by("round_robin", "", at("a", 0, "a:1"), at("b", 1, "b:1"))
-		c.Cluster.Outliers = &xdsresource.OutlierDetection{
-			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 30 * time.Second, MaxEjectionPercent: 50,
-			FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 1},
-		}
+		c.Cluster.Outliers = ejecting(1)
 		f.update(c)
 		result, _, err := f.pick()
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// gRFC A54: whatever a leaf policy says, the data plane sees UNAVAILABLE.
+// gRFC A54: whatever the error of a leaf policy, the data plane sees UNAVAILABLE.
 func TestPickerErrors(t *testing.T) {
 	t.Parallel()
 	const prefix = `dynxds: no endpoint of cluster "c" (ClusterLoadAssignment "e") can be reached: `

@@ -104,7 +104,7 @@ func TestConfigurationOfAPolicyChangesInPlace(t *testing.T) {
 		before := f.SubConn(context.Background())
 		f.update(by("least_request_experimental", `{"choiceCount":5}`, at("a", 0, "a:1")))
 		if f.SubConn(context.Background()) != before {
-			t.Error("the endpoint was connected anew")
+			t.Error("the endpoint was connected again")
 		}
 		f.update(by("least_request_experimental", `{"choiceCount":-1}`, at("a", 0, "a:1")))
 		f.Expect("a configuration that the policy does not take", "does not take the configuration")
@@ -130,9 +130,8 @@ func TestEndpointWithSeveralAddresses(t *testing.T) {
 	}
 }
 
-// What endpoints that are gone have failed with is no answer to RPCs for those
-// that have taken their place.
-func TestNewEndpointsAreNotBlamedForTheOldOnes(t *testing.T) {
+// Failures of removed endpoints are not reported to RPCs for the new ones.
+func TestErrorsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"round_robin", "least_request_experimental", "weighted_round_robin", xdsresource.PolicyRandom} {
 		t.Run(policy, subtest(func(t *testing.T, f *fixture) {

@@ -148,9 +148,8 @@ func TestSessionsKnowAllAddressesOfAnEndpoint(t *testing.T) {
 	})
 }
 
-// gRFC A55: the connection to an endpoint that begins to drain is kept for
-// sessions, if override_host_status has DRAINING, and for nobody else, until the
-// endpoint goes.
+// gRFC A55: the connection to an endpoint that begins to drain is kept, if override_host_status
+// has DRAINING, for sessions only, until the endpoint is removed.
 func TestSessionsStayWithADrainingEndpoint(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		all := func() xdsresource.Locality { return at("a", 0, "a:1", "b:1", "c:1") }
@@ -174,8 +173,8 @@ func TestSessionsStayWithADrainingEndpoint(t *testing.T) {
 		f.update(sticky(healthy|draining, drain(all(), "a:1", "b:1")))
 		f.expectFor("DRAINING is back", []string{"a:1"}, "a:1")
 		f.update(sticky(healthy|draining, at("a", 0, "c:1")))
-		f.ExpectOpen("the endpoints are gone", "c:1")
-		f.expectFor("the endpoints are gone", []string{"a:1"}, "c:1")
+		f.ExpectOpen("the endpoints were removed", "c:1")
+		f.expectFor("the endpoints were removed", []string{"a:1"}, "c:1")
 	})
 }
 
@@ -200,14 +199,14 @@ func TestOnlySessionsHaveAnEndpoint(t *testing.T) {
 	})
 }
 
-// gRFC A75: sessions work over priorities. A connection that only they need is
-// made when they ask, and released when none has used it for idle_timeout, or
-// when its priority has one of its own.
+// gRFC A75: sessions use all priorities. A connection that only sessions need is opened when
+// one asks for it, and closed when none has used it for idle_timeout, or when its priority has
+// a connection.
 func TestSessionsReachEveryPriority(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1", "b:2"))
 		f.update(config)
-		f.ExpectOpen("nobody has asked", "a:1")
+		f.ExpectOpen("before any session", "a:1")
 		f.expectFor("priority 1 is not in use", []string{"b:1"}, "b:1")
 		f.expectAny("without session", "a:1")
 		f.ExpectOpen("b:1 was asked for", "a:1", "b:1")
@@ -230,14 +229,14 @@ func TestSessionsReachEveryPriority(t *testing.T) {
 		f.expectAny("priority 0 is back", "a:1")
 		f.expectFor("priority 0 is back", []string{"b:1"}, "b:1")
 
-		// The endpoint moves to another priority, and the policy that had it goes.
+		// The endpoint moves to another priority, and its old policy is closed.
 		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1"), at("d", 2, "b:1")))
 		f.expectFor("moved", []string{"b:1"}, "b:1")
 	})
 }
 
-// gRFC A55 and A75: IDLE is connected, CONNECTING waited for, and what has failed
-// is left to the policy.
+// gRFCs A55 and A75: an IDLE endpoint is connected, a CONNECTING one waited for; if it has
+// failed the policy picks.
 func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.Network.Set("b:1", lbtest.Silent)
@@ -248,7 +247,7 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 		f.Network.Set("b:1", lbtest.Up)
 		synctest.Wait()
 		if f.CC.Updates() == before {
-			t.Error("RPCs that wait for b are not told that it is there")
+			t.Error("RPCs that wait for b are not picked for when it is READY")
 		}
 		f.expectFor("b is READY", []string{"b:1"}, "b:1")
 		f.Network.Set("b:1", lbtest.Refused)
@@ -257,7 +256,7 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 		time.Sleep(2 * lbtest.Backoff)
 		f.expectFor("b is back", []string{"b:1"}, "b:1")
 
-		// One of a priority that is not in use: nobody but sessions connects it.
+		// In a priority that is not in use only sessions connect an endpoint.
 		f.Network.Set("c:1", lbtest.Silent)
 		f.update(sticky(healthy, at("a", 0, "a:1"), at("c", 1, "c:1")))
 		f.expectFor("c hangs", []string{"c:1"}, lbtest.Waits)
@@ -273,15 +272,12 @@ func TestSessionsAndTheStateOfTheirEndpoint(t *testing.T) {
 	})
 }
 
-// gRFC A50: an endpoint that is ejected is as one that has failed, for sessions
-// too; and RPCs of sessions count.
+// gRFC A50: an ejected endpoint is treated like one that has failed, for sessions too, and RPCs
+// of sessions are counted.
 func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1", "b:1", "c:1"))
-		config.Cluster.Outliers = &xdsresource.OutlierDetection{
-			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
-			FailurePercentage: &xdsresource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 10},
-		}
+		config.Cluster.Outliers = ejecting(10)
 		f.update(config)
 		f.expectFor("before", []string{"b:1"}, "b:1")
 		for range 20 {
@@ -303,8 +299,8 @@ func TestSessionsLeaveAnEjectedEndpoint(t *testing.T) {
 	})
 }
 
-// gRFC A75: xds_cluster_impl is above xds_override_host, so drops and the limit
-// hold for sessions. RPCs that wait for their endpoint are not drawn for.
+// gRFC A75: xds_cluster_impl is above xds_override_host, so drops and the limit apply to
+// sessions. RPCs that wait for their endpoint are not dropped.
 func TestSessionsAreLimited(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		config := sticky(healthy, at("a", 0, "a:1"), at("b", 1, "b:1"))
@@ -340,7 +336,7 @@ func TestSessionsAreLimited(t *testing.T) {
 	})
 }
 
-// A cluster that is closed, or fails, leaves no connection behind.
+// A cluster that is closed, or fails, leaves no connection open.
 func TestSessionsEndWithTheirCluster(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture){

@@ -35,11 +35,8 @@ type Pool struct {
 
 	mu     sync.Mutex
 	closed bool
-	// lingering has the connections without a user. queue has them in the order of their
-	// ends, and also some that are in use again.
+	// lingering has the connections without a user.
 	lingering map[key][]*link
-	queue     []ending
-	timer     *time.Timer // runs while queue is not empty
 }
 
 // key is what connections must have in common for one to be used in place of another. It
@@ -47,13 +44,6 @@ type Pool struct {
 type key struct {
 	address     string
 	credentials credentials.Bundle // nil: the channel's
-}
-
-// ending is when a connection is shut down, unless it is used again before.
-type ending struct {
-	link *link
-	use  int
-	at   time.Time
 }
 
 // New returns a Pool that opens connections on cc. After the last use they linger for the
@@ -77,7 +67,9 @@ type link struct {
 	release func()
 
 	user *Conn // nil: it lingers, or is shut down
-	uses int   // counts the users
+	// expiry runs while it lingers, and is otherwise nil. uses counts the users.
+	expiry *time.Timer
+	uses   int
 	// reports are to be delivered to users. delivering is set while a goroutine does that.
 	reports    []report
 	delivering bool
@@ -165,6 +157,8 @@ func (p *Pool) reuse(c *Conn, wanted *link) bool {
 }
 
 func (p *Pool) removeLocked(l *link) {
+	l.expiry.Stop()
+	l.expiry = nil
 	rest := slices.DeleteFunc(p.lingering[l.key], func(other *link) bool { return other == l })
 	if len(rest) == 0 {
 		delete(p.lingering, l.key)
@@ -240,37 +234,18 @@ func (l *link) alive() bool {
 
 func (p *Pool) keepLocked(l *link) {
 	p.lingering[l.key] = append(p.lingering[l.key], l)
-	p.queue = append(p.queue, ending{l, l.uses, time.Now().Add(p.linger)})
-	if p.timer == nil {
-		p.timer = time.AfterFunc(p.linger, p.sweep)
-	}
-}
-
-// sweep shuts down the connections that have lingered long enough.
-func (p *Pool) sweep() {
-	var over []*link
-	now := time.Now()
-	p.mu.Lock()
-	for len(p.queue) > 0 && !p.queue[0].at.After(now) {
-		if e := p.queue[0]; e.link.user == nil && e.link.uses == e.use && p.isLingeringLocked(e.link) {
-			p.removeLocked(e.link)
-			over = append(over, e.link)
+	uses := l.uses
+	l.expiry = time.AfterFunc(p.linger, func() {
+		p.mu.Lock()
+		expired := l.expiry != nil && l.uses == uses
+		if expired {
+			p.removeLocked(l)
 		}
-		p.queue[0] = ending{}
-		p.queue = p.queue[1:]
-	}
-	p.timer = nil
-	if len(p.queue) > 0 && !p.closed {
-		p.timer = time.AfterFunc(p.queue[0].at.Sub(now), p.sweep)
-	}
-	p.mu.Unlock()
-	for _, l := range over {
-		l.shutdown()
-	}
-}
-
-func (p *Pool) isLingeringLocked(l *link) bool {
-	return slices.Contains(p.lingering[l.key], l)
+		p.mu.Unlock()
+		if expired {
+			l.shutdown()
+		}
+	})
 }
 
 // changed is called by gRPC with a new state.
@@ -278,7 +253,7 @@ func (l *link) changed(s balancer.SubConnState) {
 	p := l.pool
 	p.mu.Lock()
 	l.state = s
-	lost := l.user == nil && !l.alive() && p.isLingeringLocked(l)
+	lost := l.user == nil && !l.alive() && l.expiry != nil
 	if lost {
 		p.removeLocked(l)
 	}
@@ -317,18 +292,17 @@ func (l *link) deliver() {
 
 // Close shuts down the connections that linger. From now on none lingers.
 func (p *Pool) Close() {
+	var all []*link
 	p.mu.Lock()
 	p.closed = true
-	lingering := p.lingering
-	p.lingering, p.queue = make(map[key][]*link), nil
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
+	for _, links := range p.lingering {
+		all = append(all, links...)
+	}
+	for _, l := range all {
+		p.removeLocked(l)
 	}
 	p.mu.Unlock()
-	for _, links := range lingering {
-		for _, l := range links {
-			l.shutdown()
-		}
+	for _, l := range all {
+		l.shutdown()
 	}
 }

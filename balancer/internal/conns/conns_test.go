@@ -18,7 +18,7 @@ import (
 
 type bundle struct{ credentials.Bundle }
 
-// incomparable bundles cannot be told apart.
+// incomparable bundles cannot be compared.
 type incomparable struct {
 	credentials.Bundle
 	_ []int

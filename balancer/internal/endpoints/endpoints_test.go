@@ -104,8 +104,8 @@ func TestHostnameFollowsTheEndpoint(t *testing.T) {
 	}
 }
 
-// A connection to one of several addresses, it is not known which, counts for load
-// reports, and is of no use to outlier detection and sessions.
+// A connection to one of several addresses counts for load reports, but neither outlier
+// detection nor sessions use it.
 func TestConnectionToOneOfSeveralAddresses(t *testing.T) {
 	t.Parallel()
 	r, h := newRegistry(), endpoints.NewHealth("a")
@@ -194,8 +194,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Whatever happens at the same time: in the end every connection has been released by
-// its policy or, once, by the Registry; all RPCs have been counted; and nothing is left.
+// With concurrent use, each connection is released by its policy or once by the Registry, RPCs
+// are counted, and no record is left.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	const goroutines, n = 8, 2000

@@ -56,7 +56,7 @@ func TestConnectionsAreNotifiedOfEjections(t *testing.T) {
 }
 
 // gRFC A61, "Outlier Detection": an address may move to another endpoint.
-func TestAnAddressMovesToAnotherEndpoint(t *testing.T) {
+func TestAddressMovesToAnotherEndpoint(t *testing.T) {
 	t.Parallel()
 	r, bad, good := newRegistry(), endpoints.NewHealth("a", "b"), endpoints.NewHealth("a", "b")
 	watch(r, "a", bad, "b", good)
@@ -90,7 +90,7 @@ func TestRPCsAreCountedByHowTheyEnd(t *testing.T) {
 			t.Parallel()
 			r, h := newRegistry(), endpoints.NewHealth("a")
 			u := lbtest.NewUser(r, "a", ready)
-			u.Count(tc.info) // for nobody, as the endpoint is not known
+			u.Count(tc.info) // not counted, as the endpoint is not known
 			watch(r, "a", h)
 			u.Count(tc.info)
 			if s, f := h.TakeCalls(); s != tc.succeeded || f != tc.failed {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// spy is a policy that does what the test tells it.
+// spy is a policy that the test controls.
 type spy struct {
 	cc      balancer.ClientConn
 	updates []balancer.ClientConnState
@@ -194,7 +194,7 @@ func TestLeafThatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-func TestReportsArriveAsEventsOfTheirOwn(t *testing.T) {
+func TestReportsArriveAsEvents(t *testing.T) {
 	f := newSpied(t)
 	ready := balancer.State{ConnectivityState: connectivity.Ready, Picker: base.NewErrPicker(errors.New("the picker"))}
 	var during connectivity.State
@@ -218,8 +218,8 @@ func TestReportsArriveAsEventsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Who updates a leaf reads its state afterwards; who has it connect does not, and
-// waits for the event.
+// The caller of Update reads the state afterwards. The caller of ExitIdle does not, and relies
+// on the event.
 func TestReportWithinAnUpdateIsTheStateAtOnceAndAnEvent(t *testing.T) {
 	f := newSpied(t)
 	f.spy.readyOnUpdate = true
@@ -234,7 +234,7 @@ func TestReportWithinAnUpdateIsTheStateAtOnceAndAnEvent(t *testing.T) {
 	}
 }
 
-func TestIdlePolicyIsWoken(t *testing.T) {
+func TestIdlePolicyReconnects(t *testing.T) {
 	f := newSpied(t)
 	f.spy.cc.UpdateState(tree.Waiting(connectivity.Idle))
 	f.Loop.Do(func() {})

@@ -35,7 +35,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		sc.Connect()
-		expect("a connection comes about", 0)
+		expect("a connection is established", 0)
 		f.Network.Set("a:1", lbtest.Refused)
 		expect("a connection ends", 1)
 		sc.Connect()

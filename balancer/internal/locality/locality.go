@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/dynxds/dynxds/balancer/internal/endpointpolicy"
 	"github.com/dynxds/dynxds/balancer/internal/leaf"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
@@ -50,7 +49,7 @@ type member struct {
 	id         xdsresource.LocalityID
 	leafPolicy string
 	weight     uint32
-	leaf       endpointpolicy.Policy
+	leaf       endpointPolicy
 }
 
 // New returns a Policy without localities, which fails RPCs until Update.
@@ -72,7 +71,7 @@ func (p *Policy) Update(c Config) {
 		}
 		var m *member
 		if m, before = takeMember(before, l.ID, c.LeafPolicy); m == nil {
-			m = &member{id: l.ID, leafPolicy: c.LeafPolicy, leaf: endpointpolicy.New(p.env, c.LeafPolicy, p.leafChanged)}
+			m = &member{id: l.ID, leafPolicy: c.LeafPolicy, leaf: newEndpointPolicy(p.env, c.LeafPolicy, p.leafChanged)}
 		}
 		m.weight = l.Weight
 		m.leaf.Update(l.Endpoints, c.LeafConfig)

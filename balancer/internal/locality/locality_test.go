@@ -77,9 +77,7 @@ func TestStateOfTheLocalitiesTogether(t *testing.T) {
 			f.Network.Set("a:1", tc.a)
 			f.Network.Set("b:1", tc.b)
 			f.update(at("a", 9, "a:1"), at("b", 1, "b:1"))
-			if got := f.CC.State().ConnectivityState; got != tc.state {
-				t.Errorf("state is %v, want %v", got, tc.state)
-			}
+			f.ExpectState(tc.name, tc.state)
 			got := f.Counts(10)
 			if tc.picks != nil {
 				if diff := cmp.Diff(tc.picks, got); diff != "" {
@@ -102,10 +100,10 @@ func TestLocalityKeepsItsConnectionsOverUpdates(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Up)
 		synctest.Wait()
 		kept := pickSubConn(t, f, "a:1")
-		// Another order, weight and neighbour.
+		// Another order, weight and neighbor.
 		f.update(at("c", 2, "c:1"), at("a", 8, "a:1"))
 		if got := pickSubConn(t, f, "a:1"); got != kept {
-			t.Error("the locality was connected anew")
+			t.Error("the locality was connected again")
 		}
 		f.ExpectOpen("open connections", "a:1", "c:1")
 		f.ExpectCounts("10 picks by the new weights", 10, map[string]int{"a:1": 8, "c:1": 2})
@@ -143,9 +141,7 @@ func TestLocalityWithoutUsableEndpointGetsNoRPC(t *testing.T) {
 				t.Errorf("without any usable endpoint a pick gives %q", outcome)
 			}
 		}
-		if open := f.CC.Open(); len(open) != 0 {
-			t.Errorf("connections %v are open to endpoints that may not be used", open)
-		}
+		f.ExpectOpen("only unusable endpoints")
 	})
 }
 
@@ -160,12 +156,12 @@ func TestConnectionThatEndsIsMadeAgain(t *testing.T) {
 		f.Network.Set("a:1", lbtest.Up)
 		time.Sleep(lbtest.Backoff)
 		synctest.Wait()
-		f.ExpectCounts("3 picks after it came back", 3, map[string]int{"a:1": 3})
+		f.ExpectCounts("3 picks after it can be reached again", 3, map[string]int{"a:1": 3})
 	})
 }
 
-// A ring connects when an RPC comes; one locality among several must not wait
-// for an RPC that it does not get.
+// A ring connects when it is picked. One of several localities must not wait for that, as it
+// may get no pick.
 func TestLocalitiesThatConnectOnDemandAllGetTheirShare(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.updateTo(locality.Config{LeafPolicy: xdsresource.PolicyRingHash,

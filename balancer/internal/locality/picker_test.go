@@ -75,9 +75,9 @@ func TestSharesAreExactInEveryCycle(t *testing.T) {
 	}
 }
 
-// The bound is far below what random draws would keep to: their standard
-// deviation at half a cycle of 90/10 alone is 1.3 for 20 picks and grows with
-// the root of the number of picks; here it does not grow.
+// Random draws would not stay within the bound: their standard deviation at half a cycle of
+// 90/10 alone is 1.3 after 20 picks, and grows with the root of the number of picks. Here it
+// does not grow.
 func TestSharesAreEvenWithinACycle(t *testing.T) {
 	t.Parallel()
 	weights := []uint32{700001, 200003, 100000}

@@ -232,7 +232,7 @@ func TestEjectionTimes(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 			f.expect(fmt.Sprint("after ejection ", i+1))
 		}
-		// Each interval without ejection takes one off: from 4 to 1.
+		// Each interval without ejection decreases the multiplier: from 4 to 1.
 		time.Sleep(30 * time.Second)
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
@@ -249,7 +249,7 @@ func TestConfigurationChanges(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		f.expect("calls from before the configuration")
 
-		// The interval goes on over an update, also with another length.
+		// The interval continues over an update, also with another length.
 		f.failOnly(5)
 		time.Sleep(4 * time.Second)
 		longer := failurePercentage()
@@ -303,14 +303,14 @@ func TestEndpointsWithSeveralAddresses(t *testing.T) {
 	})
 }
 
-func TestEndpointThatGoesIsForgotten(t *testing.T) {
+func TestRemovedEndpointIsForgotten(t *testing.T) {
 	test(t, 6, func(f *fixture) {
 		f.update(failurePercentage())
 		f.failOnly(5)
 		time.Sleep(10 * time.Second)
 		f.expect("ejected", 5)
 		f.updateTo(failurePercentage(), numbered(5))
-		f.expect("gone")
+		f.expect("removed")
 		f.rpcs(5, 0, 100) // on a connection that lingers
 		sick := numbered(6)
 		sick[0].Endpoints[5].Health = xdsresource.HealthUnhealthy
@@ -328,8 +328,7 @@ func TestEndpointThatGoesIsForgotten(t *testing.T) {
 	})
 }
 
-// gRPC asks for another pick when the connection has ended in between; that is
-// no RPC.
+// gRPC picks again if the connection had ended before the RPC was sent. That is no RPC.
 func TestPicksWithoutRPCDoNotCount(t *testing.T) {
 	test(t, 5, func(f *fixture) {
 		f.update(failurePercentage())

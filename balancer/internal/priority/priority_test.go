@@ -70,8 +70,8 @@ type fixture struct {
 	changes int
 }
 
-// newFixture closes the policy at the end of the test. Nothing may outlive that: the
-// bubble would not end.
+// newFixture closes the policy at the end of the test, after which the bubble checks that
+// nothing is left.
 func newFixture(t testing.TB) *fixture {
 	f := &fixture{
 		t:        t,
@@ -236,10 +236,10 @@ func TestPriority(t *testing.T) {
 		{name: "Configuration: a new child before the one in use gets its time", steps: []step{
 			start,
 			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
-			{when: "z comes first", names: []string{"z", "a"}, current: "z", state: connecting, exist: []string{"a", "z"}},
+			{when: "z is first", names: []string{"z", "a"}, current: "z", state: connecting, exist: []string{"a", "z"}},
 			{when: "z failed", child: "z", reports: failed, current: "a", state: ready, exist: []string{"a", "z"}},
 		}},
-		{name: "Child Lifetime Management: a removed child that comes back is the same one", steps: []step{
+		{name: "Child Lifetime Management: a removed child that is added again is the same one", steps: []step{
 			start,
 			{when: "a is ready", child: "a", reports: ready, current: "a", state: ready, exist: []string{"a"}},
 			{when: "a is removed", names: []string{"b"}, current: "b", state: connecting, exist: []string{"a", "b"}},
@@ -290,7 +290,7 @@ func TestUpdateReachesExistingChildren(t *testing.T) {
 	})
 }
 
-func TestNewsOfAChildNotInUseIsNoNews(t *testing.T) {
+func TestChangesOfDeactivatedChildrenAreNotPassedOn(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update("a", "b")
 		f.set("a", failed)
@@ -336,7 +336,7 @@ func TestRemovedChildrenAreBounded(t *testing.T) {
 	})
 }
 
-func TestChildThatCameBackIsNotCountedAsRemoved(t *testing.T) {
+func TestChildThatIsAddedAgainIsNotEvicted(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.initial["kept"] = failed
 		f.update("kept", "p")
@@ -367,8 +367,8 @@ func TestCloseEndsChildrenAndTimers(t *testing.T) {
 	})
 }
 
-// A child whose turn has not come costs nothing when its configuration changes.
-func TestRefreshReachesOnlyWhatIsThere(t *testing.T) {
+// A child that is not needed yet costs nothing when its configuration changes.
+func TestRefreshUpdatesOnlyExistingChildren(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.initial["a"], f.initial["b"] = ready, ready
 		f.update("a", "b", "c")
@@ -383,7 +383,7 @@ func TestRefreshReachesOnlyWhatIsThere(t *testing.T) {
 		}
 		f.set("a", failed)
 		if n := f.children["b"].updates; n != 1 {
-			t.Errorf("the child whose turn came had %d updates, want 1, with the latest configuration", n)
+			t.Errorf("the child that was needed had %d updates, want 1, with the latest configuration", n)
 		}
 	})
 }

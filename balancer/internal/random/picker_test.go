@@ -10,9 +10,8 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/shard"
 )
 
-// The blocks hold what is in the group, whatever comes and goes, and a picker that is in
-// use stays what it was.
-func TestPickerHasWhatIsInTheGroup(t *testing.T) {
+// The picker always has the members of the group, and older pickers do not change.
+func TestPickerHasTheMembersOfTheGroup(t *testing.T) {
 	t.Parallel()
 	g := newGroup(connectivity.Ready)
 	members := make([]*shard.Member, 5*blockSize)

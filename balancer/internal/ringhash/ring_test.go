@@ -100,9 +100,8 @@ func TestRingDoesNotDependOnTheOrder(t *testing.T) {
 	}
 }
 
-// Of 100 endpoints, the one that goes takes its hashes with it, about 1/100,
-// and no other hash moves.
-func TestOnlyTheHashesOfTheEndpointThatGoesMove(t *testing.T) {
+// If one of 100 endpoints is removed, its hashes move, about 1/100, and no others.
+func TestOnlyHashesOfTheRemovedEndpointMove(t *testing.T) {
 	t.Parallel()
 	const n, hashes = 100, 20000
 	weights := make([]uint32, n)

@@ -77,8 +77,8 @@ func after(name string) []string {
 	return names
 }
 
-// expect picks once, and lbtest.Waits for what the pick connects. want is the name of an
-// endpoint, or a part of the error.
+// expect picks once, and waits for what the pick connects. want is the name of an endpoint, or
+// a part of the error.
 func (f *fixture) expect(when string, ctx context.Context, want string) {
 	f.T.Helper()
 	if len(want) == 1 {
@@ -97,7 +97,7 @@ func (f *fixture) expectState(when string, want connectivity.State, open ...stri
 	f.ExpectState(when, want)
 }
 
-// gRFC A42: connections are made when an RPC asks for them, and only those.
+// gRFC A42: only endpoints that RPCs need are connected.
 func TestConnectsOnlyWhatItNeeds(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.update(small, three()...)
@@ -117,8 +117,8 @@ func TestConnectsOnlyWhatItNeeds(t *testing.T) {
 	})
 }
 
-// gRFC A61, "Ring Hash": what failed is skipped, in the order of the ring.
-func TestPassesWhatFailed(t *testing.T) {
+// gRFC A61, "Ring Hash": failed endpoints are skipped, in the order of the ring.
+func TestFailedEndpointsAreSkipped(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		order := after("a")
 		f.Network.Set(order[0]+":1", lbtest.Refused)
@@ -149,8 +149,8 @@ func TestPassesWhatFailed(t *testing.T) {
 	})
 }
 
-// gRFC A42, "Aggregated Connectivity State", and A61: in CONNECTING and
-// TRANSIENT_FAILURE it goes on connecting without any RPC.
+// gRFC A42, "Aggregated Connectivity State", and A61: in CONNECTING and TRANSIENT_FAILURE the
+// ring connects without any RPC.
 func TestStateAndRecoveryWithoutRPCs(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		for _, e := range []string{"a", "b", "c"} {
@@ -204,7 +204,7 @@ func TestEndpointsThatStayKeepTheirConnections(t *testing.T) {
 		f.update(small, to("d"), sick, heavier)
 		f.expectState("after the update", connectivity.Ready, "b")
 		if f.SubConn(rpcTo("b")) != before {
-			t.Error("b was connected anew")
+			t.Error("b was connected again")
 		}
 	})
 }
@@ -236,8 +236,8 @@ func TestRequestHashHeader(t *testing.T) {
 		if open := f.CC.Open(); len(open) != 1 {
 			t.Fatalf("one RPC opened %v", open)
 		}
-		// An endpoint that has but a hundredth of the ring is missed by 2,000
-		// RPCs once in 500 million runs.
+		// 2,000 RPCs miss an endpoint with only a hundredth of the ring once in 500 million
+		// runs.
 		for i := 0; i < 2000 && len(f.CC.Open()) < 3; i++ {
 			if _, err := f.CC.Pick(with("")); err != nil {
 				t.Fatalf("RPC %d had to wait although an endpoint is connected: %v", i, err)

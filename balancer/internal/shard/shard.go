@@ -42,7 +42,7 @@ type Member struct {
 	set      *Set
 	endpoint xdsresource.Endpoint
 	leaf     *leaf.Policy // nil until Connect
-	index    int          // in Set.order; gone: -1
+	index    int          // in Set.order; -1 after its removal
 	// seen is the state that is counted, and that pickers see.
 	seen atomic.Pointer[balancer.State]
 }

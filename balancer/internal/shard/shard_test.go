@@ -87,7 +87,7 @@ func TestMembersConnectOnlyWhenAsked(t *testing.T) {
 		f.expectMembers("after Connect", "b:1 IDLE", "a:1 READY")
 		f.ExpectOpen("after Connect", "a:1")
 		if f.changes == 0 {
-			t.Error("the policy was not told")
+			t.Error("the policy was not notified")
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestEndpointsKeepTheirConnections(t *testing.T) {
 				return
 			}
 			if f.subConn() != before {
-				t.Error("the endpoint was connected anew")
+				t.Error("the endpoint was connected again")
 			}
 		}))
 	}
@@ -159,8 +159,7 @@ func TestCountOfMembersByState(t *testing.T) {
 	})
 }
 
-// A member is connected at any of its addresses, and connects again when it is
-// asked to.
+// A member connects at any of its addresses, and again when its policy asks.
 func TestMemberWithSeveralAddresses(t *testing.T) {
 	test(t, func(t *testing.T, f *fixture) {
 		f.Network.Set("a:1", lbtest.Refused)

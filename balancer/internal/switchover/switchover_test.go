@@ -50,7 +50,7 @@ func newFixture() *fixture {
 	return f
 }
 
-// report is the news of the i-th child that was built.
+// report reports a state of the i-th child that was built.
 func (f *fixture) report(i int, s connectivity.State) {
 	f.built[i].state = s
 	f.built[i].changed()
@@ -68,8 +68,8 @@ func (f *fixture) expect(t *testing.T, when, serving string, closed ...int) {
 	}
 }
 
-// gRFC A52 has the policy of a cluster change at any time; the old one serves
-// until the new one is ready.
+// gRFC A52: the policy of a cluster may change at any time. The old one serves until the new
+// one is ready.
 func TestOldPolicyServesUntilTheNewOneCan(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
@@ -85,7 +85,7 @@ func TestOldPolicyServesUntilTheNewOneCan(t *testing.T) {
 	before := f.changes
 	f.report(1, connectivity.Connecting)
 	if f.changes != before {
-		t.Error("the child that does not serve was news")
+		t.Error("a change of the child that does not serve was passed on")
 	}
 	f.policy.Update(config{"b", "2"})
 	f.policy.ExitIdle()
@@ -96,7 +96,7 @@ func TestOldPolicyServesUntilTheNewOneCan(t *testing.T) {
 	}
 }
 
-func TestNothingIsKeptThatDoesNotServe(t *testing.T) {
+func TestPoliciesThatDoNotServeAreClosed(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
 	f.policy.Update(config{"a", ""})
@@ -126,12 +126,12 @@ func TestNothingIsKeptThatDoesNotServe(t *testing.T) {
 	}
 }
 
-func TestIdlePolicyTakesRPCs(t *testing.T) {
+func TestIdlePolicyServes(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
 	f.policy.Update(config{"a", ""})
 	f.report(0, connectivity.Ready)
 	f.policy.Update(config{"ring", ""})
 	f.report(1, connectivity.Idle)
-	f.expect(t, "the ring is idle until an RPC comes", "ring", 0)
+	f.expect(t, "the ring is idle before any RPC", "ring", 0)
 }

@@ -63,7 +63,7 @@ func TestLimitIsExactUnderConcurrency(t *testing.T) {
 	}
 	all.Wait()
 	if most.Load() > limit {
-		t.Errorf("%d RPCs were on their way at once, the limit is %d", most.Load(), limit)
+		t.Errorf("%d RPCs were in flight at once, the limit is %d", most.Load(), limit)
 	}
 	r := c.Report()
 	if r.InFlight != 0 || int64(r.Refused)+through.Load() != callers*each {
@@ -71,8 +71,8 @@ func TestLimitIsExactUnderConcurrency(t *testing.T) {
 	}
 }
 
-// With as many callers as the limit allows, nobody may ever be refused.
-func TestNobodyIsRefusedBelowTheLimit(t *testing.T) {
+// With as many callers as the limit allows, none may ever be refused.
+func TestNoRPCIsRefusedBelowTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 4
 	c := traffic.Use(key(t))
@@ -101,11 +101,11 @@ func TestCounterLivesAsLongAsItsRPCs(t *testing.T) {
 	c.Start(1)
 	c.Release()
 	if !listed() {
-		t.Fatal("the count was lost with an RPC on its way")
+		t.Fatal("the count was lost with an RPC in flight")
 	}
 	again := traffic.Use(key(t))
 	if again.Start(1) {
-		t.Error("the cluster came back and let an RPC through over its limit")
+		t.Error("a cluster that was removed and added again let an RPC through over its limit")
 	}
 	again.Release()
 	c.End()

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestLoopRunsInOrderOneAtATime(t *testing.T) {
 	t.Parallel()
 	l := tree.NewLoop(func() {})
-	var got, want []int // written on the loop only: -race would tell
+	var got, want []int // written on the loop only, as the race detector checks
 	for i := range 1000 {
 		want = append(want, i)
 		l.Post(func() { got = append(got, i) })
@@ -28,7 +28,7 @@ func TestLoopRunsInOrderOneAtATime(t *testing.T) {
 	}
 }
 
-func TestLoopRunsWhatManyPost(t *testing.T) {
+func TestLoopRunsPostsFromManyGoroutines(t *testing.T) {
 	t.Parallel()
 	l := tree.NewLoop(func() {})
 	ran := 0
@@ -107,7 +107,7 @@ func TestLoopClose(t *testing.T) {
 	}
 }
 
-func TestLoopCloseReleasesThoseWhoWait(t *testing.T) {
+func TestLoopCloseEndsWaitingDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := tree.NewLoop(func() {})
 		hold, result := make(chan struct{}), make(chan bool, 1)
@@ -141,8 +141,8 @@ func TestTimer(t *testing.T) {
 					if tc.stop == 0 {
 						return
 					}
-					// The loop is busy until the moment of stopping, so the
-					// timer's turn comes after it.
+					// The loop is busy until the moment of Stop, so the timer's function would
+					// run after it.
 					time.Sleep(tc.stop)
 					synctest.Wait()
 					timer.Stop()
