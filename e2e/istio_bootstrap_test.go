@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc/credentials/tls/certprovider"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/dynxds/dynxds/internal/testca"
 	"github.com/dynxds/dynxds/internal/xdstest"
 	"github.com/dynxds/dynxds/testutils"
+	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
 // istioBootstrap is a bootstrap as Istio's agent (pkg/istio-agent/grpcxds) writes it: what
@@ -134,6 +137,28 @@ func TestIstioBootstrap(t *testing.T) {
 			})
 		})
 	}
+
+	ca := testca.New(t)
+	cert, key := ca.Leaf()
+	for name, data := range map[string][]byte{"root-cert.pem": ca.PEM(), "cert-chain.pem": cert, "key.pem": key} {
+		put(t, filepath.Join(dir, name), data)
+	}
+	config, err := bootstrap.Parse("istio", fmt.Appendf(nil, istioBootstrap, "unix:///"+socket, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := config.CertificateProviders["default"].Buildable.Build(certprovider.BuildOptions{WantRoot: true, WantIdentity: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer provider.Close()
+	if material, err := provider.KeyMaterial(t.Context()); err != nil || len(material.Certs) != 1 || material.Roots == nil {
+		t.Errorf("the certificate provider has %+v and error %v, want an identity and roots", material, err)
+	}
+	if got := config.ServerListenerTemplate; got != "xds.istio.io/grpc/lds/inbound/%s" {
+		t.Errorf("server_listener_resource_name_template is %q", got)
+	}
+
 	node := m.Requests()[0].Node
 	for key, want := range map[string]string{
 		node.GetId(): "sidecar~10.244.0.12~echo-7c9d.default~default.svc.cluster.local",

@@ -4,12 +4,11 @@
 // It serves two keys of the bootstrap with the same files: credentials of type "tls" of a
 // management server (gRFC A65), and certificate providers of the plugin "file_watcher"
 // (gRFC A29), including SPIFFE trust bundle maps (gRFC A87). Package bootstrap parses the
-// configuration with [Parse]; whoever shakes hands gets the material from a
-// [certprovider.Provider].
+// configuration with [Parse]; handshakes get the material from a [certprovider.Provider].
 //
-// gRPC's own file_watcher, package pemfile, does not fit: while a file is missing or
-// faulty it blocks until the deadline of the handshake and says nothing of the file, and it
-// ignores trust bundle maps unless an environment variable is set.
+// gRPC's own file_watcher, package pemfile, does not fit: while a file is missing or faulty
+// it blocks until the deadline of the handshake and does not name the file, and it ignores
+// trust bundle maps unless an environment variable is set.
 package certfiles
 
 import (

@@ -44,6 +44,10 @@ func TestParse(t *testing.T) {
 				"refresh_interval: expected a duration greater than 0 such as \"600s\", found a number"},
 		{given: "a certificate in place of its path", text: `{"ca_certificate_file": "-----BEGIN 5551234"}`,
 			err: "ca_certificate_file: expected the path of a file, found the content of one"},
+		{given: "other wrong values", text: `{"ca_certificate_file": ["/c"], "spiffe_trust_bundle_map_file": "", "refresh_interval": "600"}`,
+			err: "ca_certificate_file: expected the path of a file, found a list\n" +
+				"spiffe_trust_bundle_map_file: expected the path of a file, found an empty string\n" +
+				"refresh_interval: expected a duration greater than 0 such as \"600s\", found a string that is no duration"},
 		{given: "no interval", text: `{"refresh_interval": "0s"}`,
 			err: "refresh_interval: expected a duration greater than 0 such as \"600s\", found one that is not"},
 	} {

@@ -152,7 +152,7 @@ func TestTokenFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// secureAuth is what a handshake says of a secure connection.
+// secureAuth is the AuthInfo of a secure connection.
 type secureAuth struct{ credentials.CommonAuthInfo }
 
 func (secureAuth) AuthType() string { return "test" }

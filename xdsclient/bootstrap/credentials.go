@@ -104,8 +104,8 @@ type creds[Build any] struct {
 	build   Build
 }
 
-// parseEntry checks the shape of an entry. The configuration is for whoever uses it: one
-// of an unknown type is for other programs.
+// parseEntry checks the shape of an entry. It does not parse the configuration: one of an
+// unknown type is for other programs.
 func (r *registry[Build]) parseEntry(v document.Value) (c creds[Build], ok bool) {
 	o := v.Object("type", "config")
 	if !o.IsObject() {
@@ -127,7 +127,7 @@ func (c *creds[Build]) parseConfig() {
 	}
 }
 
-// key is what tells these credentials from others.
+// key identifies the credentials.
 func (c *creds[Build]) key() any { return []any{c.name, canonical(c.config.raw)} }
 
 // parseChannelCreds returns the first credentials of the list whose type is supported

@@ -175,7 +175,7 @@ func TestCredentialsThatCannotBeBuilt(t *testing.T) {
 }
 
 // TestUnknownCredentialsOfAnAuthority: an authority whose servers have only unknown
-// credentials does not make the bootstrap invalid; it is for whoever dials such a server.
+// credentials does not make the bootstrap invalid; dialling such a server fails.
 func TestUnknownCredentialsOfAnAuthority(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, `{`+servers+`, "authorities": {"c2p": {"xds_servers": [

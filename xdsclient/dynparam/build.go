@@ -59,7 +59,7 @@ func New(keys ...KeyConstraints) (Constraints, error) {
 		}
 		seen[k.key] = true
 		k.check(at, &faults)
-		drafts = append(drafts, k.clone())
+		drafts = append(drafts, k)
 	}
 	return result(drafts, &faults)
 }
@@ -72,16 +72,6 @@ func Exact(values map[string]string) (Constraints, error) {
 		keys = append(keys, Require(key, Value(values[key])))
 	}
 	return New(keys...)
-}
-
-// clone returns a copy that can be brought into canonical form: the program may use its own
-// again.
-func (k KeyConstraints) clone() KeyConstraints {
-	k.all = slices.Clone(k.all)
-	for i := range k.all {
-		k.all[i].ranges = slices.Clone(k.all[i].ranges)
-	}
-	return k
 }
 
 // check reports what is wrong with the constraints on a key.
@@ -127,8 +117,8 @@ func checkText(s string, at *path, faults *Faults) {
 	}
 }
 
-// finish makes Constraints of drafts with different keys, which it modifies and keeps. at is
-// the path of the message. The result is of use only if there are no faults.
+// finish makes Constraints of drafts with different keys, a list that it keeps. at is the path
+// of the message. The result is of use only if there are no faults.
 func finish(drafts []KeyConstraints, at *path, faults *Faults) Constraints {
 	if len(drafts) > maxKeys {
 		faults.Addf(at.Field("key_constraints"), "expected at most %d keys, found %d", maxKeys, len(drafts))
@@ -161,9 +151,11 @@ func seal(keys []KeyConstraints) Constraints {
 	return Constraints{&set{keys: keys, wire: string(appendSet(nil, keys))}}
 }
 
+// canonicalize copies what it changes, as a program may use its constraints again.
 func (k *KeyConstraints) canonicalize() {
+	k.all = slices.Clone(k.all)
 	for i := range k.all {
-		k.all[i].ranges = join(k.all[i].ranges)
+		k.all[i].ranges = join(slices.Clone(k.all[i].ranges))
 	}
 	slices.SortFunc(k.all, Constraint.compare)
 	k.all = slices.CompactFunc(k.all, func(a, b Constraint) bool { return a.compare(b) == 0 })

@@ -50,7 +50,7 @@ func TestCanonicalForm(t *testing.T) {
 	}
 }
 
-// disguise returns a message that says the same in other words.
+// disguise returns a message of the same meaning in another form.
 func disguise(r *rand.Rand, m *discoveryv3.DynamicParameterConstraints) *discoveryv3.DynamicParameterConstraints {
 	m = proto.CloneOf(m)
 	for _, key := range m.GetKeyConstraints() {

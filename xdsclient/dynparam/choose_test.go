@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What TP2 says, and what it leaves open.
+// What TP2 decides, and what it leaves open.
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	all := InRanges(AtLeast(0))
@@ -74,7 +74,7 @@ func larger(c Constraints, a, b Parameters) bool {
 	return ahead
 }
 
-// The preference is an order, says that TP2 decides when it does, and is the same
+// The preference is an order, reports when TP2 decides, and is the same
 // whatever the order of the variants.
 func TestChooseAmongRandomVariants(t *testing.T) {
 	t.Parallel()

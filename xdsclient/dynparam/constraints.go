@@ -10,7 +10,7 @@ import (
 // what the value of the dynamic parameter has to be. The zero value constrains nothing and
 // matches every variant.
 //
-// Compare with Equal, or by Key; == may tell equal ones apart.
+// Compare with Equal, or by Key: == may be false for equal ones.
 type Constraints struct {
 	set *set
 }

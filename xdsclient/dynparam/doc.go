@@ -1,6 +1,6 @@
 // Package dynparam has the dynamic parameters of xRFC TP2 (the text of 2021-08): the
-// [Parameters] that tell the variants of an xDS resource from one another, and the
-// [Constraints] with which a client chooses among them.
+// [Parameters] that distinguish the variants of an xDS resource, and the [Constraints] with
+// which a client chooses among them.
 //
 // Constraints come from a control plane's DPDS resource ([ByTypeFromProto]), the
 // bootstrap file ([Constraints.UnmarshalJSON]) or the program itself ([New], [Exact]).
@@ -10,18 +10,17 @@
 // of several is preferred ([Constraints.Choose]).
 //
 // Constraints, Parameters and ByType are immutable and safe for concurrent use. Their zero
-// values are of use: no constraints match every variant, and no parameters belong to a
-// resource without variants.
+// values are ready for use: no constraints, which match every variant, and no parameters,
+// as a resource without variants has.
 //
-// The package is not for talking to anyone: it knows no streams, no subscriptions and no
-// cache, and it does not decide whose constraints win.
+// The package knows no streams, subscriptions or cache, and does not decide whose constraints
+// win.
 //
 // # Canonical form
 //
-// A value is brought into canonical form when it is made: keys and constraints in
-// order, each constraint once, ranges that overlap or touch joined. Two sets that
-// differ in nothing else have the same [Constraints.Key], which serves as a key of
-// caches and is, at the same time, the set as it goes on the wire.
+// Values are always in canonical form: keys and constraints sorted, each constraint once,
+// ranges that overlap or touch joined. Two sets that differ in nothing else have the same
+// [Constraints.Key], which serves as the key of caches and is the set in wire form.
 //
 // # Limits
 //

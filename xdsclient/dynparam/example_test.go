@@ -41,8 +41,8 @@ func Example() {
 	// {env=canary} true
 }
 
-// Of several variants that match, the one with the largest value is preferred. If the
-// text of TP2 does not say which, the choice says so.
+// Of several variants that match, the one with the largest value is preferred. If TP2
+// leaves the choice open, it is reported.
 func ExampleConstraints_Choose() {
 	c, err := dynparam.New(dynparam.Require("version", dynparam.InRanges(dynparam.AtMost(5))))
 	if err != nil {

@@ -152,7 +152,7 @@ func TestFromProtoFaults(t *testing.T) {
 	}
 }
 
-// A program is told of its mistakes in the same way.
+// The faults of constraints that a program makes are those of messages.
 func TestNewFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(
@@ -262,7 +262,7 @@ func TestLargestConstraintsAsJSON(t *testing.T) {
 	}
 }
 
-// A report is bounded, and says how much it leaves out.
+// A report is bounded, and counts the faults that it leaves out.
 func TestFaultsAreBounded(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

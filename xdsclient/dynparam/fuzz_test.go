@@ -11,7 +11,7 @@ import (
 	discoveryv3 "github.com/dynxds/dynxds/proto/dynxds/discovery/v3"
 )
 
-// checkRead checks what constraints that were read, or the error, have to be.
+// checkRead checks the limits of constraints that were read, and of the error.
 func checkRead(t *testing.T, c Constraints, err error) {
 	t.Helper()
 	if err == nil {
@@ -32,8 +32,8 @@ func checkRead(t *testing.T, c Constraints, err error) {
 	}
 }
 
-// FuzzFromProto checks that no message from a peer does harm, and that what is accepted
-// matches what the text says it does.
+// FuzzFromProto checks that any message of a peer is read or rejected within the limits, and
+// that accepted constraints match as TP2 has it.
 func FuzzFromProto(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 50 {
@@ -61,7 +61,7 @@ func FuzzFromProto(f *testing.F) {
 	})
 }
 
-// FuzzJSON checks that no text in a bootstrap file does harm.
+// FuzzJSON is FuzzFromProto for JSON in a bootstrap file.
 func FuzzJSON(f *testing.F) {
 	for _, example := range examples(f) {
 		f.Add([]byte(example.JSON))

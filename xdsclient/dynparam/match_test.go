@@ -191,7 +191,7 @@ func oracleInAny(ranges []*protoRange, value string) bool {
 	return false
 }
 
-// For any constraints and parameters, Match says what the text says.
+// For any constraints and parameters, Match agrees with the text.
 func TestMatchAgreesWithTheText(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))

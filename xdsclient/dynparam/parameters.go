@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Parameters are values by key that tell the variants of a resource from one another
+// Parameters are values by key that distinguish the variants of a resource
 // (Resource.dynamic_parameters). The zero value has no keys: it belongs to a resource
 // without variants, and matches all constraints.
 //
-// Compare with Equal, or by Key; == may tell equal ones apart.
+// Compare with Equal, or by Key: == may be false for equal ones.
 type Parameters struct {
 	params *params
 }
