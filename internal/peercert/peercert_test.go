@@ -183,6 +183,12 @@ func TestWildcards(t *testing.T) {
 		{"*.example.com", "*.example.com", true},
 		{"a*.example.com", "a*.example.com", false},
 		{"10.0.0.1", "*.0.0.1", false},
+		// An exact matcher may be for a name of another type, which no DNS SAN stands for.
+		{"admin@mail.example.com", "*.example.com", false},
+		{"admin@example.com", "*.com", false},
+		{"spiffe://prod.example.com", "*.example.com", false},
+		{"https://prod.example.com", "*.example.com", false},
+		{"spiffe://prod.example.com/ns/a", "*.example.com/ns/a", false},
 		{"", "", false},
 		{"", "*.example.com", false},
 	} {
