@@ -46,9 +46,15 @@ func newSource(of *xdsresource.CertificateInstance, r role) *source {
 		s.err = errors.New("there is no such provider in the bootstrap")
 		return s
 	}
-	s.provider, s.err = of.Provider.Buildable.Build(certprovider.BuildOptions{
+	provider, err := of.Provider.Buildable.Build(certprovider.BuildOptions{
 		CertName: of.Certificate, WantRoot: r == wantRoots, WantIdentity: r == wantIdentity,
 	})
+	if err != nil {
+		// gRPC's error says no more than this, but for the configuration, which may hold secrets.
+		s.err = errors.New("its plugin did not start it")
+		return s
+	}
+	s.provider = provider
 	return s
 }
 
