@@ -433,6 +433,35 @@ func TestWhatNeverAnswers(t *testing.T) {
 			}
 		})
 	})
+	t.Run("provider that ignores the context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			answer := make(chan struct{})
+			defer close(answer)
+			var calls atomic.Int64
+			deaf := &provider{material: func(context.Context) (*certprovider.KeyMaterial, error) {
+				calls.Add(1)
+				<-answer
+				return nil, nil
+			}}
+			b := bundle(t, xdsmsg.UpstreamTLS("", "roots"), instances{"roots": deaf.instance("r")})
+			start := time.Now()
+			var wg sync.WaitGroup
+			for range 10 * maxFetches {
+				wg.Go(func() {
+					client, silent := net.Pipe()
+					defer silent.Close()
+					_, _, err := b.TransportCredentials().ClientHandshake(t.Context(), "", client)
+					if err == nil || !strings.Contains(err.Error(), "did not answer within 5s") {
+						t.Errorf("got error %v", err)
+					}
+				})
+			}
+			wg.Wait()
+			if took := time.Since(start); took != materialTimeout || calls.Load() > maxFetches {
+				t.Errorf("failed after %v with %d calls", took, calls.Load())
+			}
+		})
+	})
 	t.Run("server", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
