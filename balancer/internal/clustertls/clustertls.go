@@ -151,7 +151,7 @@ func (t transport) ClientHandshake(ctx context.Context, _ string, conn net.Conn)
 	secured, info, err := t.handshake(ctx, conn)
 	if err != nil {
 		conn.Close()
-		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.cluster), err)
+		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.cluster), peercert.Bounded(err))
 	}
 	return secured, info, nil
 }
