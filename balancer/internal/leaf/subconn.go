@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // SubConn is a SubConn as the policy sees it. When the policy shuts it down it
@@ -67,8 +68,7 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	}
 	s.endpoint = s.env.Endpoints.NewConn(s, first, len(addresses) > 1)
 	if s.env.Bundle != nil {
-		//lint:ignore SA1019 There is no other public way to give a SubConn credentials of its own.
-		opts.CredsBundle = s.env.Bundle
+		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
 	s.Conn, err = s.env.Conns.Open(addresses, opts)
 	return err
