@@ -46,12 +46,13 @@ type Pool struct {
 // Key is equal for Clusters whose connections are made in the same way, and zero if they are
 // made as those of any channel.
 type Key struct {
+	secure   bool
 	security xdsresource.SecurityKey
 	connect  bool
 }
 
 // Secure reports whether the connections have credentials other than the channel's.
-func (k Key) Secure() bool { return k.security != xdsresource.SecurityKey{} }
+func (k Key) Secure() bool { return k.secure }
 
 // key is equal for clusters of the same name whose connections are made in the same way.
 type key struct {
@@ -84,7 +85,7 @@ func (p *Pool) Key(cluster string, c *xdsresource.Cluster) Key {
 	switch {
 	case c.Security == nil:
 	case p.obeys:
-		k.security = c.Security.Key()
+		k.secure, k.security = true, c.Security.Key()
 	default:
 		p.warnOnce.Do(func() {
 			logger.Warningf("cluster %s asks for TLS, and the channel ignores that: it uses its own credentials, which are not of "+
@@ -185,8 +186,12 @@ func (transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, erro
 // handshake with the endpoint. In that it ignores the authority, unless it is the channel's: the
 // certificate has to fit the SAN matchers instead (gRFC A29, "Server Authorization").
 func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return t.clientHandshake(ctx, tunnelOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), authority, conn)
+}
+
+func (t transport) clientHandshake(ctx context.Context, way tunnel, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	raw := conn
-	if way, ok := tunnelOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes); ok {
+	if way != (tunnel{}) {
 		var err error
 		if conn, err = way.open(ctx, raw); err != nil {
 			raw.Close()

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/tls/certprovider"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
@@ -565,7 +566,7 @@ func TestCallCredentialsOfTheChannelStay(t *testing.T) {
 	t.Parallel()
 	in := instances{"roots": rootsOf(testca.New(t)).instance("roots")}
 	want := &token{}
-	b, release := NewPool(true, nil, channelBundle{perRPC: want}).Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
+	b, release := NewPool(true, nil, channelBundle{insecure.NewBundle(), want}).Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
 	defer release()
 	if got := b.PerRPCCredentials(); got != want {
 		t.Errorf("call credentials %v, want %v", got, want)

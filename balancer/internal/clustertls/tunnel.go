@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
@@ -25,9 +26,10 @@ type tunnel struct{ proxy, endpoint string }
 
 type tunnelKey struct{}
 
-func tunnelOf(a *attributes.Attributes) (t tunnel, ok bool) {
-	t, ok = a.Value(tunnelKey{}).(tunnel)
-	return t, ok
+// tunnelOf returns the zero tunnel for an address without a proxy.
+func tunnelOf(a *attributes.Attributes) tunnel {
+	t, _ := a.Value(tunnelKey{}).(tunnel)
+	return t
 }
 
 // Dial returns the addresses to dial for addresses of endpoints: that of the proxy for those
@@ -38,7 +40,7 @@ func (b *Bundle) Dial(endpoints []resolver.Address) []resolver.Address {
 	}
 	dialled := slices.Clone(endpoints)
 	for i := range dialled {
-		if t, ok := tunnelOf(dialled[i].Attributes); ok {
+		if t := tunnelOf(dialled[i].Attributes); t != (tunnel{}) {
 			dialled[i].Addr = t.proxy
 		}
 	}
@@ -63,6 +65,9 @@ func (t tunnel) open(ctx context.Context, conn net.Conn) (net.Conn, error) {
 const maxAnswer = 64 << 10
 
 func (t tunnel) connect(conn net.Conn) (net.Conn, error) {
+	if strings.Contains(t.endpoint, "%") {
+		return nil, errors.New("the zone of the endpoint's address means nothing to a proxy")
+	}
 	request := &http.Request{
 		Method: http.MethodConnect, URL: &url.URL{Host: t.endpoint}, Host: t.endpoint,
 		Header: http.Header{"User-Agent": {"dynxds"}},
