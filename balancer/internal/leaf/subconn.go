@@ -44,8 +44,8 @@ type SubConn struct {
 // env.Endpoints decides how long the connection is kept.
 func OpenForSessions(env *tree.Env, address string) error {
 	s := &SubConn{env: env}
-	addr := env.Bundle.Address(resolver.Address{Addr: address}, env.Endpoints.Hostname(address))
-	err := s.open([]resolver.Address{addr}, balancer.NewSubConnOptions{
+	hostname, proxy := env.Endpoints.Endpoint(address)
+	err := s.open([]resolver.Address{env.Bundle.Address(address, hostname, proxy)}, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { s.endpoint.Report(state.ConnectivityState) },
 	})
 	if err != nil {
@@ -70,8 +70,13 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	if s.env.Bundle != nil {
 		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(addresses, opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), opts)
 	return err
+}
+
+// UpdateAddresses implements balancer.SubConn.
+func (s *SubConn) UpdateAddresses(addresses []resolver.Address) {
+	s.Conn.UpdateAddresses(s.env.Bundle.Dial(addresses))
 }
 
 // Unwrap returns gRPC's own SubConn.
