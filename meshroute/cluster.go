@@ -48,8 +48,13 @@ func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*service
 		return nil, err
 	}
 	r.add(ListenerType, listener.GetName(), listener)
+	socket, err := s.TLS.socket()
+	if err != nil {
+		return nil, err
+	}
 	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
 		cluster := n.cluster(sub)
+		cluster.TransportSocket = socket
 		r.add(ClusterType, cluster.GetName(), cluster)
 		if err := r.addEndpoints(n, s, sub); err != nil {
 			return nil, err
@@ -111,8 +116,16 @@ func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
 		h.Write([]byte{'\n'})
 	}
 	fmt.Fprintf(h, "%q\n", subsets)
+	var messages []proto.Message
 	for _, f := range s.Filters {
-		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
+		messages = append(messages, f)
+	}
+	socket, err := s.TLS.socket()
+	if err != nil {
+		return [sha256.Size]byte{}, err
+	}
+	for _, m := range append(messages, socket) {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			return [sha256.Size]byte{}, err
 		}
@@ -278,5 +291,8 @@ func (s *Service) check() []document.Fault {
 	if total > math.MaxUint32 {
 		fault("endpoints", "service %s: the weights add up to %d, more than %d", s.Name, total, uint32(math.MaxUint32))
 	}
+	s.TLS.check(func(path, problem string, args ...any) {
+		fault(path, "service %s: "+problem, append([]any{s.Name}, args...)...)
+	})
 	return faults
 }
