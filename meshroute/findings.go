@@ -119,13 +119,13 @@ func (b *builder) reportService(s *Service) {
 }
 
 func (b *builder) reportTLS(s *Service) {
-	add := func(clients, path, message string) {
-		b.mesh.reports = append(b.mesh.reports, Report{Severity: Warning, Clients: clients, Source: s.Source, Path: path, Message: message})
+	add := func(severity Severity, clients, message string) {
+		b.mesh.reports = append(b.mesh.reports, Report{Severity: severity, Clients: clients, Source: s.Source, Path: "tls", Message: message})
 	}
 	if len(s.TLS.SANs) == 0 {
-		add("", "tls", "without subjectAltNames clients accept every certificate of the roots, those of other services too")
+		add(Warning, "", "without subjectAltNames clients accept every certificate of the roots, those of other services too")
 	}
-	add(envoyClients, "tls", "Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers")
+	add(Note, envoyClients, "Envoy has none of gRPC's certificate_providers: it rejects the Clusters, or does not verify servers")
 }
 
 // universalFilters are the filters of every gRPC client with xDS.
