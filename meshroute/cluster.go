@@ -37,6 +37,8 @@ type serviceResources struct {
 	empty map[string]bool
 	// names is set if some endpoints have host names.
 	names bool
+	// servers are the Listeners of endpoints that are xDS servers.
+	servers []server
 }
 
 // compileService returns the Listener of a service, and a Cluster and a ClusterLoadAssignment for the
@@ -50,6 +52,9 @@ func compileService(n naming, s *Service, subsets []meshpolicy.Subset) (*service
 	r.add(ListenerType, listener.GetName(), listener)
 	socket, err := s.TLS.socket()
 	if err != nil {
+		return nil, err
+	}
+	if r.servers, err = n.servers(s); err != nil {
 		return nil, err
 	}
 	for _, sub := range append([]meshpolicy.Subset{meshpolicy.NewSubset(s.Name, nil)}, subsets...) {
@@ -124,6 +129,9 @@ func serviceDigest(s *Service, subsets []string) ([sha256.Size]byte, error) {
 	if err != nil {
 		return [sha256.Size]byte{}, err
 	}
+	if s.TLS != nil {
+		fmt.Fprintf(h, "%d %q %q\n", s.TLS.Mode, s.TLS.Identity, s.TLS.Roots)
+	}
 	for _, m := range append(messages, socket) {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
@@ -157,8 +165,8 @@ func (n naming) listener(s *Service) (*listenerpb.Listener, error) {
 			Name: "router", ConfigType: &hcmpb.HttpFilter_TypedConfig{TypedConfig: router},
 		}),
 	}
-	packed := new(anypb.Any)
-	if err := anypb.MarshalFrom(packed, manager, proto.MarshalOptions{Deterministic: true}); err != nil {
+	packed, err := pack(manager)
+	if err != nil {
 		return nil, err
 	}
 	return &listenerpb.Listener{
@@ -241,14 +249,8 @@ func (n naming) assignment(s *Service, sub meshpolicy.Subset, wanted func(*Endpo
 }
 
 func (e *Endpoint) message() *endpointpb.LbEndpoint {
-	host, port, _ := splitAddress(e.Address)
 	return &endpointpb.LbEndpoint{
-		HostIdentifier: &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{
-			Address: &corepb.Address{Address: &corepb.Address_SocketAddress{SocketAddress: &corepb.SocketAddress{
-				Address: host, PortSpecifier: &corepb.SocketAddress_PortValue{PortValue: port},
-			}}},
-			Hostname: e.Hostname,
-		}},
+		HostIdentifier:      &endpointpb.LbEndpoint_Endpoint{Endpoint: &endpointpb.Endpoint{Address: e.address(), Hostname: e.Hostname}},
 		HealthStatus:        []corepb.HealthStatus{corepb.HealthStatus_HEALTHY, corepb.HealthStatus_UNHEALTHY, corepb.HealthStatus_DRAINING}[e.Health],
 		LoadBalancingWeight: wrapperspb.UInt32(max(e.Weight, 1)),
 	}

@@ -113,7 +113,7 @@ func (b *builder) reportService(s *Service) {
 				Message: fmt.Sprintf("other gRPC clients than those of dynxds that do not have the filter %s reject the Listener; with is_optional they do without", name)})
 		}
 	}
-	if s.TLS != nil {
+	if !s.TLS.isOff() {
 		b.reportTLS(s)
 	}
 }

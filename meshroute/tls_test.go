@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherpb "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/dynxds/dynxds/internal/meshpolicy"
 	"github.com/dynxds/dynxds/internal/meshpolicy/policytest"
@@ -37,9 +39,10 @@ func TestTLS_OfEveryCluster(t *testing.T) {
 		want *tlspb.UpstreamTlsContext
 	}{
 		{"none", nil, nil},
-		{"mutual", &TLS{Mutual: true, Identity: "id", Roots: "ca", SANs: exactSAN("a")}, xdsmsg.UpstreamTLS("id", "ca", "a")},
-		{"simple", &TLS{Identity: "id", Roots: "ca"}, xdsmsg.UpstreamTLS("", "ca")},
-		{"system", &TLS{SANs: exactSAN("a"), SNI: "a.example.com"}, sni},
+		{"mutual", &TLS{Identity: "id", Roots: "ca", SANs: exactSAN("a")}, xdsmsg.UpstreamTLS("id", "ca", "a")},
+		{"simple", &TLS{Mode: TLSSimple, Identity: "id", Roots: "ca"}, xdsmsg.UpstreamTLS("", "ca")},
+		{"off", &TLS{Mode: TLSOff, Identity: "id", Roots: "ca"}, nil},
+		{"system", &TLS{Mode: TLSSimple, SANs: exactSAN("a"), SNI: "a.example.com"}, sni},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -76,13 +79,113 @@ func TestTLS_OfEveryCluster(t *testing.T) {
 func TestTLS_Changes(t *testing.T) {
 	t.Parallel()
 	first := mustBuild(t, Input{Services: []*Service{securedService(nil)}}, nil)
-	second := mustBuild(t, Input{Services: []*Service{securedService(&TLS{Roots: "ca"})}}, first)
-	third := mustBuild(t, Input{Services: []*Service{securedService(&TLS{Roots: "ca"})}}, second)
+	second := mustBuild(t, Input{Services: []*Service{securedService(&TLS{Mode: TLSSimple, Roots: "ca"})}}, first)
+	third := mustBuild(t, Input{Services: []*Service{securedService(&TLS{Mode: TLSSimple, Roots: "ca"})}}, second)
 	if changed, _ := second.Changes(first); len(changed) == 0 {
 		t.Error("TLS is no change")
 	}
 	if changed, _ := third.Changes(second); len(changed) > 0 {
 		t.Errorf("equal TLS changed %v", changed)
+	}
+}
+
+// gRFC A36: servers get a Listener with the security that their clients expect.
+func TestTLS_OfServers(t *testing.T) {
+	t.Parallel()
+	mutual := &tlspb.DownstreamTlsContext{
+		RequireClientCertificate: wrapperspb.Bool(true),
+		CommonTlsContext: &tlspb.CommonTlsContext{
+			TlsCertificateProviderInstance: instance("id"),
+			ValidationContextType: &tlspb.CommonTlsContext_ValidationContext{ValidationContext: &tlspb.CertificateValidationContext{
+				CaCertificateProviderInstance: instance("ca"),
+			}},
+		},
+	}
+	simple := &tlspb.DownstreamTlsContext{CommonTlsContext: &tlspb.CommonTlsContext{TlsCertificateProviderInstance: instance("id")}}
+	for _, test := range []struct {
+		name  string
+		tls   *TLS
+		names []string
+		want  *tlspb.DownstreamTlsContext
+	}{
+		{"no TLS", nil, nil, nil},
+		{"off", &TLS{Mode: TLSOff}, []string{"grpc/server/10.0.0.1:80", "grpc/server/[2001:db8::1]:80"}, nil},
+		{"mutual", &TLS{Identity: "id", Roots: "ca"}, []string{"grpc/server/10.0.0.1:80", "grpc/server/[2001:db8::1]:80"}, mutual},
+		{"simple", &TLS{Mode: TLSSimple, Identity: "id", SANs: exactSAN("a")}, []string{"grpc/server/10.0.0.1:80", "grpc/server/[2001:db8::1]:80"}, simple},
+		{"without roots for clients", &TLS{Identity: "id", SANs: exactSAN("a")}, nil, nil},
+		{"without a certificate", &TLS{Mode: TLSSimple, Roots: "ca"}, nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := securedService(test.tls)
+			s.Endpoints = append(s.Endpoints, Endpoint{Address: "[2001:db8::1]:80"}, Endpoint{Address: "name:80"})
+			var names []string
+			for _, r := range accepted(t, Input{Services: []*Service{s}}, nil).Resources() {
+				l, ok := r.Message.(*listenerpb.Listener)
+				if !ok || l.GetApiListener() != nil {
+					continue
+				}
+				names = append(names, r.Name)
+				var got *tlspb.DownstreamTlsContext
+				if socket := l.GetFilterChains()[0].GetTransportSocket(); socket != nil {
+					got = new(tlspb.DownstreamTlsContext)
+					if err := socket.GetTypedConfig().UnmarshalTo(got); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", r.Name, diff)
+				}
+			}
+			if diff := cmp.Diff(test.names, names); diff != "" {
+				t.Errorf("Listeners (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A server of several services has one Listener, which stays when one of them leaves it. Services
+// that disagree on its security are a fault.
+func TestTLS_OfSharedServers(t *testing.T) {
+	t.Parallel()
+	secured := func(name string, tls *TLS) *Service {
+		s := service(name)
+		s.TLS = tls
+		return s
+	}
+	mutual, simple := &TLS{Identity: "id", Roots: "ca"}, &TLS{Mode: TLSSimple, Identity: "id", Roots: "ca"}
+	build := func(previous *Mesh, services ...*Service) *Mesh {
+		return mustBuild(t, Input{Services: services}, previous)
+	}
+	const name = "grpc/server/10.0.0.1:80"
+	listenerOf := func(list []*Resource) (found *Resource) {
+		for _, r := range list {
+			if r.Name == name {
+				found = r
+			}
+		}
+		return found
+	}
+
+	both := build(nil, secured("a", mutual), secured("b", mutual))
+	one := build(both, secured("b", mutual))
+	changed, removed := one.Changes(both)
+	if l := listenerOf(append(changed, removed...)); l != nil || listenerOf(one.Resources()) == nil {
+		t.Errorf("when a left the server, its Listener changed: %v", l)
+	}
+	other := build(one, secured("b", simple))
+	if changed, removed = other.Changes(one); listenerOf(changed) == nil || listenerOf(removed) != nil {
+		t.Errorf("another mode changed %v, and removed %v", changed, removed)
+	}
+	none := build(other, secured("b", nil))
+	if changed, removed = none.Changes(other); listenerOf(changed) != nil || listenerOf(removed) == nil {
+		t.Errorf("no TLS changed %v, and removed %v", changed, removed)
+	}
+
+	_, err := Build(Input{Services: []*Service{secured("a", mutual), secured("b", simple)}}, nil)
+	const want = "services.yaml:1: endpoints[0].address: service b: the server at 10.0.0.1:80 has another tls by service a (services.yaml:1); make mode and providers equal"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got error %v, want %q", err, want)
 	}
 }
 
@@ -92,9 +195,9 @@ func TestTLS_Faults(t *testing.T) {
 		tls  TLS
 		want string
 	}{
-		{TLS{Mutual: true, Roots: "ca"}, "services.yaml:1: tls.providers.identity: service s: clients have to present a certificate"},
-		{TLS{}, "services.yaml:1: tls.subjectAltNames: service s: any site with a public certificate would be accepted"},
-		{TLS{Roots: "ca", SNI: strings.Repeat("a", 256)}, "services.yaml:1: tls.sni: service s: the server name has 256 characters, more than 255"},
+		{TLS{Roots: "ca"}, "services.yaml:1: tls.providers.identity: service s: clients have to present a certificate"},
+		{TLS{Mode: TLSSimple}, "services.yaml:1: tls.subjectAltNames: service s: any site with a public certificate would be accepted"},
+		{TLS{Mode: TLSSimple, Roots: "ca", SNI: strings.Repeat("a", 256)}, "services.yaml:1: tls.sni: service s: the server name has 256 characters, more than 255"},
 	} {
 		_, err := Build(Input{Services: []*Service{securedService(&test.tls)}}, nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -109,8 +212,8 @@ func TestTLS_Reports(t *testing.T) {
 		tls  *TLS
 		want []string
 	}{
-		{&TLS{Roots: "ca", SANs: exactSAN("a")}, []string{"note: tls: Envoy has none of"}},
-		{&TLS{Roots: "ca"}, []string{"note: tls: Envoy has none of", "warning: tls: without subjectAltNames clients accept every certificate of the roots"}},
+		{&TLS{Mode: TLSSimple, Roots: "ca", SANs: exactSAN("a")}, []string{"note: tls: Envoy has none of"}},
+		{&TLS{Mode: TLSSimple, Roots: "ca"}, []string{"note: tls: Envoy has none of", "warning: tls: without subjectAltNames clients accept every certificate of the roots"}},
 	} {
 		reports := mustBuild(t, Input{Services: []*Service{securedService(test.tls)}}, nil).Reports()
 		if len(reports) != len(test.want) {

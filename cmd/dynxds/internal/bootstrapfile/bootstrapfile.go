@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dynxds/dynxds/internal/xdsname"
+	"github.com/dynxds/dynxds/meshroute"
 	"github.com/dynxds/dynxds/xdsclient/bootstrap"
 )
 
@@ -52,6 +53,7 @@ type (
 		Node        node                 `json:"node"`
 		Authorities map[string]authority `json:"authorities,omitempty"`
 		Providers   map[string]provider  `json:"certificate_providers,omitempty"`
+		Template    string               `json:"server_listener_resource_name_template,omitempty"`
 		Constrained []string             `json:"node_metadata_constraints,omitempty"`
 		DNSFallback string               `json:"dns_fallback,omitempty"`
 	}
@@ -102,6 +104,9 @@ func (o *Options) JSON() ([]byte, error) {
 	}
 	if config := files(o.MeshCA, o.MeshCert, o.MeshKey); len(config) > 0 {
 		doc.Providers = map[string]provider{MeshProvider: {Plugin: "file_watcher", Config: config}}
+	}
+	if o.MeshCert != "" {
+		doc.Template = meshroute.ServerListenerTemplate // a gRPC server with the bootstrap has what its Listener takes
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {

@@ -69,6 +69,9 @@ func TestEveryOptionReachesTheClient(t *testing.T) {
 	if p := c.CertificateProviders["default"]; p == nil || p.PluginName != "file_watcher" || p.Buildable == nil {
 		t.Errorf("the certificate providers are %v, want default, of files", c.CertificateProviders)
 	}
+	if got := c.ServerListenerTemplate; got != "grpc/server/%s" {
+		t.Errorf("the template of servers' Listeners is %q", got)
+	}
 	for _, file := range []string{"/ca.pem", "/cert.pem", "/key.pem", "/mesh-ca.pem", "/mesh-cert.pem", "/mesh-key.pem"} {
 		if !strings.Contains(string(text), file) {
 			t.Errorf("%s is not in the bootstrap:\n%s", file, text)

@@ -149,11 +149,11 @@ func TestReadsTLS(t *testing.T) {
 		want *meshroute.TLS
 	}{
 		{"", nil},
-		{"tls: {mode: off, subjectAltNames: [a]}", nil},
-		{"tls: {mode: simple}", &meshroute.TLS{Identity: "default", Roots: "default"}},
-		{"tls: {mode: mutual, providers: {roots: ca}}", &meshroute.TLS{Mutual: true, Identity: "default", Roots: "ca"}},
+		{"tls: {mode: off, providers: {roots: system}}", &meshroute.TLS{Mode: meshroute.TLSOff, Identity: "default"}},
+		{"tls: {mode: simple}", &meshroute.TLS{Mode: meshroute.TLSSimple, Identity: "default", Roots: "default"}},
+		{"tls: {mode: mutual, providers: {roots: ca}}", &meshroute.TLS{Mode: meshroute.TLSMutual, Identity: "default", Roots: "ca"}},
 		{"tls: {mode: mutual, providers: {identity: me, roots: system}, sni: b.example.com, subjectAltNames: [a, {exact: b, ignoreCase: true}, {prefix: c}, {suffix: d}, {contains: e}, {regex: f.*}]}",
-			&meshroute.TLS{Mutual: true, Identity: "me", SNI: "b.example.com", SANs: []*matcherpb.StringMatcher{
+			&meshroute.TLS{Mode: meshroute.TLSMutual, Identity: "me", SNI: "b.example.com", SANs: []*matcherpb.StringMatcher{
 				{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "a"}},
 				{MatchPattern: &matcherpb.StringMatcher_Exact{Exact: "b"}, IgnoreCase: true},
 				{MatchPattern: &matcherpb.StringMatcher_Prefix{Prefix: "c"}},

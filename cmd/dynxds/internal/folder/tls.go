@@ -9,12 +9,10 @@ import (
 	"github.com/dynxds/dynxds/meshroute"
 )
 
-// The modes of TLS.
-const (
-	tlsMutual = "mutual"
-	tlsSimple = "simple"
-	tlsOff    = "off"
-)
+// tlsModes are the modes of TLS by their names.
+var tlsModes = map[string]meshroute.TLSMode{
+	"mutual": meshroute.TLSMutual, "simple": meshroute.TLSSimple, "off": meshroute.TLSOff,
+}
 
 const (
 	// defaultProvider is the certificate provider instance unless the document names another.
@@ -23,7 +21,8 @@ const (
 	systemRoots = "system"
 )
 
-// readTLS reads how the connections to a service are secured. It returns nil for mode off.
+// readTLS reads how the connections to a service are secured. It returns nil for a service
+// that does not say.
 //
 //	tls:
 //	  mode: mutual
@@ -37,8 +36,7 @@ func readTLS(v document.Value) *meshroute.TLS {
 		return nil
 	}
 	o := v.Object("mode", "providers", "subjectAltNames", "sni")
-	mode := o.Require("mode").OneOf(tlsMutual, tlsSimple, tlsOff)
-	t := &meshroute.TLS{Mutual: mode == tlsMutual, SNI: o.Field("sni").Text()}
+	t := &meshroute.TLS{Mode: tlsModes[o.Require("mode").OneOf("mutual", "simple", "off")], SNI: o.Field("sni").Text()}
 	providers := o.Field("providers").Object("identity", "roots")
 	t.Identity, t.Roots = readProvider(providers.Field("identity")), readProvider(providers.Field("roots"))
 	if t.Identity == systemRoots {
@@ -50,10 +48,7 @@ func readTLS(v document.Value) *meshroute.TLS {
 	for _, item := range o.Field("subjectAltNames").Items() {
 		t.SANs = append(t.SANs, readSAN(item))
 	}
-	if mode == tlsOff {
-		return nil
-	}
-	if names := o.Field("subjectAltNames"); t.Roots == "" && len(t.SANs) == 0 {
+	if names := o.Field("subjectAltNames"); t.Mode != meshroute.TLSOff && t.Roots == "" && len(t.SANs) == 0 {
 		at := providers.Field("roots")
 		if names.Present() {
 			at = names
