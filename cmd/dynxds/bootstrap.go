@@ -18,7 +18,8 @@ With --authority, as "dynxds serve" has it too, the client dials
 xds://AUTHORITY/service, and gets dynamic parameter constraints by DPDS.
 
 --ca, --cert and --key are for the connection to the control plane; --mesh-ca,
---mesh-cert and --mesh-key for those to services whose documents say tls.`
+--mesh-cert and --mesh-key for those between services whose documents say tls.
+With --mesh-cert the bootstrap is also good for such a service's xDS server.`
 
 // tlsNote is a warning about clients without credentials of type tls, which do not start.
 const tlsNote = "note: clients of dynxds and gRPC-Go know the channel_creds \"tls\"; " +
