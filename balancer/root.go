@@ -31,7 +31,7 @@ func (builder) Build(cc grpcbalancer.ClientConn, opts grpcbalancer.BuildOptions)
 	r.loop = tree.NewLoop(r.settle)
 	r.env = &tree.Env{
 		Loop: r.loop, ClientConn: cc, Options: opts, Conns: conns.New(cc, r.loop.Post, linger),
-		TLS: clustertls.NewPool(r.usesXDS, opts.CredsBundle),
+		TLS: clustertls.NewPool(r.usesXDS, opts.DialCreds, opts.CredsBundle),
 	}
 	return r
 }

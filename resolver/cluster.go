@@ -109,10 +109,10 @@ func (g *graph) beginsToAsk(before, now *xdsresource.Cluster) bool {
 	return g.usesXDS && before != nil && before.Security == nil && now != nil && now.Security != nil
 }
 
-// sameSecurity reports whether the connections of two versions of a Cluster are secured in the
-// same way; before may be nil.
-func (g *graph) sameSecurity(before, now *xdsresource.Cluster) bool {
-	return !g.usesXDS || before == nil || before.Security.Key() == now.Security.Key()
+// sameConnections reports whether the connections of two versions of a Cluster are made in the
+// same way: with the same security, and with or without proxies. before may be nil.
+func (g *graph) sameConnections(before, now *xdsresource.Cluster) bool {
+	return before == nil || before.HTTPConnect == now.HTTPConnect && (!g.usesXDS || before.Security.Key() == now.Security.Key())
 }
 
 // rebuild walks the clusters again because those under m have changed. The old list stays in

@@ -92,9 +92,9 @@ func (m *member) update(c *xdsresource.Cluster) {
 		s.Endpoints = c.Inline
 	case m.source != nil:
 		s.Endpoints, s.Err = m.source.known()
-		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) && m.graph.sameSecurity(m.state.Cluster, c) {
+		if s.Endpoints == nil && (s.Err == nil || m.state.Endpoints != nil && m.graph.isTransient(s.Err)) && m.graph.sameConnections(m.state.Cluster, c) {
 			// The old endpoints, if there are any, stay in use until the new ones are known,
-			// but not with another security, which they need not have.
+			// but not with another security or without their proxies, by which they need not be reached.
 			s.Endpoints, s.Err = m.state.Endpoints, nil
 		}
 		if dns, ok := m.source.(*dnsEndpoints); ok {

@@ -64,6 +64,8 @@ type Cluster struct {
 	// Security says how connections to the endpoints are secured. nil: the Cluster does not
 	// ask for security.
 	Security *Security
+	// HTTPConnect says that connections to endpoints with a Proxy go through it (gRFC A86).
+	HTTPConnect bool
 	// LBPolicy is the name of the policy that picks among endpoints:
 	// PolicyRingHash, PolicyRandom, or one that is registered with gRPC.
 	LBPolicy string
@@ -107,11 +109,11 @@ type clusterDecoder struct{ *validator }
 
 func (d clusterDecoder) cluster(pb *clusterpb.Cluster) *Cluster {
 	c := &Cluster{Name: pb.GetName()}
-	security := d.security(pb)
+	security, httpConnect := d.transportSocket(pb)
 	if d.clusterType(pb, c); c.Kind == ClusterAggregate {
 		return c
 	}
-	c.Security = security
+	c.Security, c.HTTPConnect = security, httpConnect
 	c.MaxRequests = maxRequests(pb)
 	policyDecoder{d.validator, c}.cluster(pb)
 	c.Outliers = d.outlierDetection(pb.GetOutlierDetection())

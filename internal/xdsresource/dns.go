@@ -165,7 +165,7 @@ func (d clusterDecoder) logicalDNS(at *faults.Path, pb *endpointpb.ClusterLoadAs
 		return e
 	}
 	l := endpointDecoder{validator: d.validator, kind: ClusterLogicalDNS, addresses: make(map[string]position)}
-	endpoint := l.endpoint(at.Item("lb_endpoints", 0), position{}, endpoints[0])
+	endpoint := l.endpoint(at.Item("lb_endpoints", 0), position{}, endpoints[0], l.proxy(at, pb.GetEndpoints()[0]))
 	endpoint.Hostname, endpoint.Weight = endpoint.Address, 1
 	e.Localities = []Locality{{Weight: 1, Endpoints: []Endpoint{endpoint}}}
 	return e

@@ -1,6 +1,7 @@
 package xdsresource
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"net"
@@ -71,6 +72,9 @@ type Endpoint struct {
 	// Additional are further addresses of the same backend, in order of
 	// preference after Address (gRFC A61).
 	Additional []string
+	// Proxy, unless empty, is the "host:port" of the proxy for connections of a Cluster with
+	// HTTPConnect (gRFC A86). The host is an IP address.
+	Proxy string
 	// HashKey takes the place of Address on the ring of PolicyRingHash (gRFC
 	// A76). Empty: none.
 	HashKey string
@@ -81,8 +85,8 @@ type Endpoint struct {
 
 // Equal reports whether e and o are the same in everything.
 func (e Endpoint) Equal(o Endpoint) bool {
-	return e.Address == o.Address && e.Hostname == o.Hostname && e.HashKey == o.HashKey && e.Weight == o.Weight && e.Health == o.Health &&
-		slices.Equal(e.Additional, o.Additional)
+	return e.Address == o.Address && e.Hostname == o.Hostname && e.Proxy == o.Proxy && e.HashKey == o.HashKey &&
+		e.Weight == o.Weight && e.Health == o.Health && slices.Equal(e.Additional, o.Additional)
 }
 
 func decodeEndpoints(resource *anypb.Any, o xdsclient.DecodeOptions) (string, any, error) {
@@ -160,7 +164,7 @@ func (d *endpointDecoder) add(i int, pb *endpointpb.LocalityLbEndpoints) {
 	} else {
 		d.ids[key] = i
 	}
-	endpoints := d.endpoints(at, i, pb.GetLbEndpoints())
+	endpoints := d.endpoints(at, i, pb)
 	if d.weightless && d.kind == ClusterStatic {
 		weight = uint32(min(totalWeight(endpoints), math.MaxUint32))
 		d.checkWeight(at, priority, weight)
@@ -212,10 +216,11 @@ func closeGaps(localities []Locality) {
 	}
 }
 
-func (d *endpointDecoder) endpoints(at *faults.Path, locality int, pbs []*endpointpb.LbEndpoint) []Endpoint {
-	endpoints := make([]Endpoint, 0, len(pbs))
-	for i, pb := range pbs {
-		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", i), position{locality, i}, pb))
+func (d *endpointDecoder) endpoints(at *faults.Path, n int, locality *endpointpb.LocalityLbEndpoints) []Endpoint {
+	proxy := d.proxy(at, locality)
+	endpoints := make([]Endpoint, 0, len(locality.GetLbEndpoints()))
+	for i, pb := range locality.GetLbEndpoints() {
+		endpoints = append(endpoints, d.endpoint(at.Item("lb_endpoints", i), position{n, i}, pb, proxy))
 	}
 	if total := totalWeight(endpoints); total > math.MaxUint32 {
 		d.fault(at.Field("lb_endpoints"), "the endpoints have a weight of %d together, more than %d", total, uint32(math.MaxUint32))
@@ -231,8 +236,8 @@ func totalWeight(endpoints []Endpoint) uint64 {
 	return total
 }
 
-func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb.LbEndpoint) Endpoint {
-	e := Endpoint{Weight: 1, Health: HealthStatus(pb.GetHealthStatus())}
+func (d *endpointDecoder) endpoint(at *faults.Path, pos position, pb *endpointpb.LbEndpoint, localityProxy string) Endpoint {
+	e := Endpoint{Weight: 1, Health: HealthStatus(pb.GetHealthStatus()), Proxy: cmp.Or(d.proxy(at, pb), localityProxy)}
 	if weight := pb.GetLoadBalancingWeight(); weight != nil {
 		if e.Weight = weight.GetValue(); e.Weight == 0 {
 			d.fault(at.Field("load_balancing_weight"), "must be at least 1")

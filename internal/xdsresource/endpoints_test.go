@@ -229,7 +229,7 @@ func TestAdditionalAddressesAndHashKey(t *testing.T) {
 
 func TestEndpointEqualSeesEveryField(t *testing.T) {
 	t.Parallel()
-	e := Endpoint{Address: "a:1", Additional: []string{"b:1"}, Hostname: "h", HashKey: "k", Weight: 2, Health: HealthHealthy}
+	e := Endpoint{Address: "a:1", Additional: []string{"b:1"}, Hostname: "h", Proxy: "p", HashKey: "k", Weight: 2, Health: HealthHealthy}
 	for i := range reflect.TypeFor[Endpoint]().NumField() {
 		other := e
 		reflect.ValueOf(&other).Elem().Field(i).SetZero()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerpb "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routepb "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -156,10 +157,17 @@ func (w *fieldWalk) unused(at *faults.Path, m protoreflect.Message, f protorefle
 	if fieldsThatMatter[m.Descriptor().FullName()].has(name) {
 		severity = xdsclient.SeverityWarning
 	}
-	if cluster, ok := m.Interface().(*clusterpb.Cluster); ok && name == "transport_socket" && !isPlaintext(cluster.GetTransportSocket()) {
+	holder, ok := m.Interface().(interface {
+		GetTransportSocket() *corepb.TransportSocket
+	})
+	if ok && name == "transport_socket" && !isPlaintext(holder.GetTransportSocket()) {
+		cluster, _ := holder.(*clusterpb.Cluster) // or Http11ProxyUpstreamTransport
 		switch isAggregate := cluster.GetClusterType() != nil; {
 		case isAggregate:
 			reason = ofUnderlying
+		case isHTTPConnect(holder.GetTransportSocket()):
+			w.value(at, f, m.Get(f))
+			return // All channels act on it.
 		default:
 			reason = othersIgnore
 			w.value(at, f, m.Get(f))
@@ -246,10 +254,10 @@ func (w *fieldWalk) entries(at *faults.Path, f protoreflect.FieldDescriptor, m p
 	for _, k := range keys {
 		entry := at.Field(string(f.Name())).Key(k.String())
 		switch {
+		case listed && !used.has(k.String()):
+			w.ignored.add(entry, xdsclient.SeverityInfo, "", notActedOn)
 		case ofAny:
 			w.packed(entry, m.Get(k).Message().Interface().(*anypb.Any))
-		case !used.has(k.String()):
-			w.ignored.add(entry, xdsclient.SeverityInfo, "", notActedOn)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	clusterpb "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	proxypb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/http_11_proxy/v3"
 	tlspb "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"github.com/dynxds/dynxds/internal/faults"
@@ -74,9 +75,11 @@ func (s *Security) Key() SecurityKey {
 	return key
 }
 
-// The type of the one transport socket that secures connections, and that of the one that
-// is plaintext, which also goes by its name alone.
+// The type of the one transport socket that secures connections, that of the one that makes
+// them through proxies (gRFC A86), and that of the one that is plaintext, which also goes by
+// its name alone.
 const (
+	proxyTypeURL  = "type.googleapis.com/envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport"
 	tlsTypeURL    = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
 	rawBufferType = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
 	rawBufferName = "envoy.transport_sockets.raw_buffer"
@@ -90,20 +93,31 @@ func isPlaintext(s *corepb.TransportSocket) bool {
 	return url[strings.LastIndexByte(url, '/')+1:] == rawBufferType
 }
 
-// security returns nil if the Cluster asks for no security. A Cluster is valid or not whatever
-// the credentials of the channels that use it (gRFC A29).
-func (d clusterDecoder) security(pb *clusterpb.Cluster) *Security {
+func isHTTPConnect(s *corepb.TransportSocket) bool {
+	return s.GetTypedConfig().GetTypeUrl() == proxyTypeURL
+}
+
+// transportSocket returns no Security if the Cluster asks for none, and whether its connections
+// go through proxies. A Cluster is valid or not whatever the credentials of the channels that
+// use it (gRFC A29).
+func (d clusterDecoder) transportSocket(pb *clusterpb.Cluster) (security *Security, httpConnect bool) {
 	for i, match := range pb.GetTransportSocketMatches() {
 		if !isPlaintext(match.GetTransportSocket()) {
 			d.fault(faults.Item("transport_socket_matches", i),
 				"is not supported: all endpoints of a Cluster have the same security, that of transport_socket")
 		}
 	}
-	s := pb.GetTransportSocket()
-	if s == nil || isPlaintext(s) {
-		return nil
+	at, s := faults.Field("transport_socket"), pb.GetTransportSocket()
+	if httpConnect = isHTTPConnect(s); httpConnect {
+		wrapper := new(proxypb.Http11ProxyUpstreamTransport)
+		at = at.Field("typed_config")
+		d.unmarshal(at, s.GetTypedConfig(), proxyTypeURL, wrapper)
+		at, s = at.Field("transport_socket"), wrapper.GetTransportSocket()
 	}
-	return securityDecoder{d.validator, matchDecoder{validator: d.validator}}.transportSocket(faults.Field("transport_socket"), s)
+	if s != nil && !isPlaintext(s) {
+		security = securityDecoder{d.validator, matchDecoder{validator: d.validator}}.transportSocket(at, s)
+	}
+	return security, httpConnect
 }
 
 // securityDecoder decodes a transport socket.

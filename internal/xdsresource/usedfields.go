@@ -20,6 +20,7 @@ var headerEditFields = fieldNames{
 // the resource asks for, or RPCs may go elsewhere than it says.
 var fieldsThatMatter = map[protoreflect.FullName]fieldNames{
 	"envoy.config.cluster.v3.Cluster":                     {"lb_subset_config"},
+	proxyMessage:                                          {"default_proxy_address"},
 	"envoy.config.route.v3.RouteConfiguration":            {"vhds", "ignore_port_in_host_matching"},
 	"envoy.config.route.v3.VirtualHost":                   {"require_tls", "matcher"},
 	"envoy.config.route.v3.RouteMatch":                    {"cookies", "tls_context", "dynamic_metadata", "filter_state"},
@@ -41,6 +42,9 @@ var twins = map[protoreflect.FullName]map[string]string{
 	},
 }
 
+// proxyMessage is the transport socket of gRFC A86.
+const proxyMessage = "envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport"
+
 // tlsMessages starts the names of the messages for TLS.
 const tlsMessages = "envoy.extensions.transport_sockets.tls.v3."
 
@@ -56,7 +60,8 @@ const forBrowsers = "CORS is for browsers; a gRPC client does nothing for it"
 // usedKeys has the keys that the decoders of this package look up, for each map in
 // which they do not look at all.
 var usedKeys = map[protoreflect.FullName]fieldNames{
-	"envoy.config.core.v3.Metadata.filter_metadata": {"envoy.lb"},
+	"envoy.config.core.v3.Metadata.filter_metadata":       {"envoy.lb"},
+	"envoy.config.core.v3.Metadata.typed_filter_metadata": {proxyKey},
 }
 
 // usedFields has the fields that the decoders of this package read, for each
@@ -124,6 +129,7 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 		"load_assignment", "dns_lookup_family", "dns_refresh_rate", "common_lb_config", "upstream_config",
 	},
 	"envoy.config.core.v3.TransportSocket": {"name", "typed_config"},
+	proxyMessage:                           {}, // transport_socket is as that of a Cluster.
 	tlsMessages + "UpstreamTlsContext":     {"common_tls_context", "sni", "auto_host_sni", "auto_sni_san_validation"},
 	tlsMessages + "CommonTlsContext": {
 		"tls_certificate_provider_instance", "tls_certificate_certificate_provider_instance",
@@ -161,10 +167,10 @@ var usedFields = map[protoreflect.FullName]fieldNames{
 	},
 
 	"envoy.config.endpoint.v3.ClusterLoadAssignment":        {"cluster_name", "endpoints", "policy"},
-	"envoy.config.endpoint.v3.LocalityLbEndpoints":          {"locality", "priority", "load_balancing_weight", "lb_endpoints"},
+	"envoy.config.endpoint.v3.LocalityLbEndpoints":          {"locality", "priority", "load_balancing_weight", "lb_endpoints", "metadata"},
 	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {"drop_overloads"},
 	"envoy.config.endpoint.v3.LbEndpoint":                   {"endpoint", "health_status", "load_balancing_weight", "metadata"},
-	"envoy.config.core.v3.Metadata":                         {"filter_metadata"},
+	"envoy.config.core.v3.Metadata":                         {"filter_metadata", "typed_filter_metadata"},
 	"envoy.config.endpoint.v3.Endpoint":                     {"address", "hostname", "additional_addresses"},
 	"envoy.config.core.v3.SocketAddress":                    {"address", "port_value"},
 }

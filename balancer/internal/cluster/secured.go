@@ -5,12 +5,14 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/dynxds/dynxds/balancer/internal/clustertls"
 	"github.com/dynxds/dynxds/balancer/internal/switchover"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
 	"github.com/dynxds/dynxds/internal/xdsresource"
 )
 
-// Secured serves one cluster over connections that are secured as its Cluster asks (gRFC A29).
+// Secured serves one cluster over connections that are secured as its Cluster asks (gRFC A29),
+// and made through proxies if it asks for that (gRFC A86).
 //
 // When that changes, another Policy with connections of its own takes over. The one before
 // serves until the new one can, so that no RPC fails, but not for longer than connections
@@ -21,10 +23,10 @@ type Secured struct {
 	name    string
 	changed func()
 
-	policies *switchover.Policy[Config, xdsresource.SecurityKey]
-	// security is that of the last Cluster, and key what it is on the channel.
-	security *xdsresource.Security
-	key      xdsresource.SecurityKey
+	policies *switchover.Policy[Config, clustertls.Key]
+	// cluster is the last one, and key how its connections are made on the channel.
+	cluster *xdsresource.Cluster
+	key     clustertls.Key
 	// deadline runs while the Policy of another key serves. nil: it does not.
 	deadline *time.Timer
 }
@@ -32,7 +34,7 @@ type Secured struct {
 // NewSecured returns the policy of the named cluster, whose RPCs wait until Update.
 func NewSecured(env *tree.Env, name string, changed func()) *Secured {
 	s := &Secured{env: env, name: name, changed: changed}
-	s.policies = switchover.New(func(Config) xdsresource.SecurityKey { return s.key }, s.build, s.policyChanged)
+	s.policies = switchover.New(func(Config) clustertls.Key { return s.key }, s.build, s.policyChanged)
 	s.policies.Update(Config{})
 	return s
 }
@@ -52,11 +54,11 @@ func (p securedPolicy) Close() {
 }
 
 func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
-	if s.key == (xdsresource.SecurityKey{}) {
+	if s.key == (clustertls.Key{}) {
 		return securedPolicy{Policy: New(s.env, s.name, changed)}
 	}
 	env := *s.env
-	bundle, release := s.env.TLS.Acquire(s.name, s.security)
+	bundle, release := s.env.TLS.Acquire(s.name, s.cluster)
 	env.Bundle = bundle
 	return securedPolicy{New(&env, s.name, changed), release}
 }
@@ -65,11 +67,11 @@ func (s *Secured) build(_ Config, changed func()) tree.Configured[Config] {
 func (s *Secured) Update(c Config) {
 	before := s.key
 	if c.Cluster != nil {
-		s.security, s.key = c.Cluster.Security, s.env.TLS.Key(s.name, c.Cluster.Security)
+		s.cluster, s.key = c.Cluster, s.env.TLS.Key(s.name, c.Cluster)
 	}
 	s.policies.Update(c)
 	serves := c.Err == nil && c.Cluster != nil && c.Endpoints != nil
-	if !serves || before == (xdsresource.SecurityKey{}) {
+	if !serves || !before.Secure() && s.key.Secure() {
 		s.policies.Finish()
 	}
 	s.setDeadline()

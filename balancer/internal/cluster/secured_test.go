@@ -36,7 +36,7 @@ func newSecuredFixture(obeys bool) func(testing.TB) *securedFixture {
 		f := &securedFixture{securities: map[string]*xdsresource.Security{"none": nil}}
 		f.Fixture = lbtest.NewFixture(t, func(env *tree.Env, changed func()) *cluster.Secured {
 			env.Conns = conns.New(env.ClientConn, env.Loop.Post, time.Second)
-			env.TLS = clustertls.NewPool(obeys, nil)
+			env.TLS = clustertls.NewPool(obeys, nil, nil)
 			return cluster.NewSecured(env, "backend", changed)
 		})
 		provider := &bootstrap.CertificateProvider{Buildable: certprovider.NewBuildableConfig(t.Name(), nil,
@@ -49,7 +49,7 @@ func newSecuredFixture(obeys bool) func(testing.TB) *securedFixture {
 				if s == nil {
 					continue
 				}
-				of, release := f.Env.TLS.Acquire("backend", s)
+				of, release := f.Env.TLS.Acquire("backend", &xdsresource.Cluster{Security: s})
 				release()
 				if of == b {
 					return " " + name

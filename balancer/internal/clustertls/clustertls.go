@@ -1,11 +1,13 @@
 //lint:file-ignore SA1019 What implements the interfaces of package credentials.
 
 // Package clustertls makes the credentials with which connections to the endpoints of one
-// cluster are secured, from what the control plane says in the Cluster (gRFC A29).
+// cluster are secured, from what the control plane says in the Cluster (gRFC A29). Before
+// its own handshake the same credentials have HTTP proxies connect to endpoints (gRFC A86).
 //
 // Certificates and roots come from the certificate providers of the bootstrap, and are asked for
 // in each handshake: what rotates is used by new connections, and keeps the old ones. Nothing
-// here falls back to plaintext: where something is missing, the handshake fails and says so.
+// here falls back to plaintext, or to a connection without the proxy: where something is
+// missing, the handshake fails and says so.
 //
 // The package does not open connections and does not know which channels obey the Cluster.
 package clustertls
@@ -35,35 +37,55 @@ var logger = grpclog.Component("dynxds-tls")
 // Pool shares the Bundles of one balancer tree. It is safe for concurrent use.
 type Pool struct {
 	obeys    bool
+	channel  credentials.TransportCredentials
 	perRPC   credentials.PerRPCCredentials
 	bundles  refpool.Pool[key, *Bundle]
 	warnOnce sync.Once
 }
 
-// key is equal for clusters of the same name whose connections are secured in the same way.
-type key struct {
-	cluster  string
+// Key is equal for Clusters whose connections are made in the same way, and zero if they are
+// made as those of any channel.
+type Key struct {
+	secure   bool
 	security xdsresource.SecurityKey
+	connect  bool
 }
 
-// NewPool returns an empty Pool for a channel, and whether that obeys the control plane. The
-// channel may have a Bundle: its call credentials stay in use.
-func NewPool(obeys bool, channel credentials.Bundle) *Pool {
-	p := &Pool{obeys: obeys}
-	if channel != nil {
-		p.perRPC = channel.PerRPCCredentials()
+// Secure reports whether the connections have credentials other than the channel's.
+func (k Key) Secure() bool { return k.secure }
+
+// key is equal for clusters of the same name whose connections are made in the same way.
+type key struct {
+	cluster string
+	way     Key
+}
+
+// NewPool returns an empty Pool for a channel with the given credentials, either of which may
+// be nil, and whether that obeys the control plane. The call credentials of the channel's
+// Bundle stay in use.
+func NewPool(obeys bool, channel credentials.TransportCredentials, bundle credentials.Bundle) *Pool {
+	p := &Pool{obeys: obeys, channel: channel}
+	if bundle != nil {
+		p.perRPC = bundle.PerRPCCredentials()
+		if creds := bundle.TransportCredentials(); creds != nil {
+			p.channel = creds
+		}
 	}
 	return p
 }
 
-// Key returns what a cluster's Security, which may be nil, is on the channel: zero if its
-// connections have the credentials of the channel, as all have if the Pool is nil. The first Security that the channel ignores
-// (gRFC A29) is logged.
-func (p *Pool) Key(cluster string, s *xdsresource.Security) xdsresource.SecurityKey {
+// Key returns how the connections of a Cluster are made on the channel: as those of any channel
+// if the Pool is nil. The first Security that the channel ignores (gRFC A29) is logged. HTTP
+// CONNECT is obeyed whatever the credentials (gRFC A86, "Proposal").
+func (p *Pool) Key(cluster string, c *xdsresource.Cluster) Key {
+	if p == nil {
+		return Key{}
+	}
+	k := Key{connect: c.HTTPConnect}
 	switch {
-	case p == nil || s == nil:
+	case c.Security == nil:
 	case p.obeys:
-		return s.Key()
+		k.secure, k.security = true, c.Security.Key()
 	default:
 		p.warnOnce.Do(func() {
 			logger.Warningf("cluster %s asks for TLS, and the channel ignores that: it uses its own credentials, which are not of "+
@@ -71,15 +93,23 @@ func (p *Pool) Key(cluster string, s *xdsresource.Security) xdsresource.Security
 				faults.Quote(cluster))
 		})
 	}
-	return xdsresource.SecurityKey{}
+	return k
 }
 
 // Acquire returns the Bundle for a cluster: the same one while anybody holds it, so that its
 // address says which connections are alike. If it cannot be made, its handshakes fail. The
 // certificate providers are closed after the last release.
-func (p *Pool) Acquire(cluster string, s *xdsresource.Security) (b *Bundle, release func()) {
-	b, release, _ = p.bundles.Acquire(key{cluster, s.Key()}, func() (*Bundle, func(), error) {
-		b := newBundle(p, cluster, s)
+func (p *Pool) Acquire(cluster string, c *xdsresource.Cluster) (b *Bundle, release func()) {
+	k := key{cluster, p.Key(cluster, c)}
+	if k.way.Secure() {
+		return p.acquire(k, c.Security)
+	}
+	return p.acquire(k, nil)
+}
+
+func (p *Pool) acquire(k key, s *xdsresource.Security) (b *Bundle, release func()) {
+	b, release, _ = p.bundles.Acquire(k, func() (*Bundle, func(), error) {
+		b := newBundle(p, k, s)
 		return b, b.close, nil
 	})
 	return b, release
@@ -87,16 +117,20 @@ func (p *Pool) Acquire(cluster string, s *xdsresource.Security) (b *Bundle, rele
 
 // Bundle is a credentials.Bundle for the connections to one cluster. It is immutable.
 type Bundle struct {
-	pool     *Pool
-	cluster  string
+	pool *Pool
+	key  key
+	// security is nil if the connections have the channel's credentials.
 	security *xdsresource.Security
 	// identity is nil if the client has no certificate, and roots is if those of the system
 	// are used.
 	identity, roots *source
 }
 
-func newBundle(p *Pool, cluster string, s *xdsresource.Security) *Bundle {
-	b := &Bundle{pool: p, cluster: cluster, security: s}
+func newBundle(p *Pool, k key, s *xdsresource.Security) *Bundle {
+	b := &Bundle{pool: p, key: k, security: s}
+	if s == nil {
+		return b
+	}
 	if s.Identity != nil {
 		b.identity = newSource(s.Identity, wantIdentity)
 	}
@@ -113,7 +147,7 @@ func (b *Bundle) close() {
 
 // Hold keeps the Bundle usable until release, for a connection that may outlive what acquired it.
 func (b *Bundle) Hold() (release func()) {
-	_, release = b.pool.Acquire(b.cluster, b.security)
+	_, release = b.pool.acquire(b.key, b.security)
 	return release
 }
 
@@ -131,7 +165,10 @@ func (b *Bundle) NewWithMode(string) (credentials.Bundle, error) {
 // transport implements credentials.TransportCredentials.
 type transport struct{ *Bundle }
 
-func (transport) Info() credentials.ProtocolInfo {
+func (t transport) Info() credentials.ProtocolInfo {
+	if t.security == nil {
+		return t.pool.channel.Info()
+	}
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
@@ -145,13 +182,29 @@ func (transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, erro
 	return nil, nil, errors.New("dynxds: credentials of a cluster are for clients only")
 }
 
-// ClientHandshake ignores the authority: the certificate has to fit the SAN matchers instead
-// (gRFC A29, "Server Authorization").
-func (t transport) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ClientHandshake connects to the endpoint through its proxy, if it has one, and then does the
+// handshake with the endpoint. In that it ignores the authority, unless it is the channel's: the
+// certificate has to fit the SAN matchers instead (gRFC A29, "Server Authorization").
+func (t transport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return t.clientHandshake(ctx, tunnelOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes), authority, conn)
+}
+
+func (t transport) clientHandshake(ctx context.Context, way tunnel, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	raw := conn
+	if way != (tunnel{}) {
+		var err error
+		if conn, err = way.open(ctx, raw); err != nil {
+			raw.Close()
+			return nil, nil, fmt.Errorf("cluster %s: %w", faults.Quote(t.key.cluster), err)
+		}
+	}
+	if t.security == nil {
+		return t.pool.channel.ClientHandshake(ctx, authority, conn)
+	}
 	secured, info, err := t.handshake(ctx, conn)
 	if err != nil {
-		conn.Close()
-		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.cluster), peercert.Bounded(err))
+		raw.Close()
+		return nil, nil, fmt.Errorf("TLS of cluster %s: %w", faults.Quote(t.key.cluster), peercert.Bounded(err))
 	}
 	return secured, info, nil
 }
@@ -240,10 +293,18 @@ func dnsName(name string) string {
 type hostnameKey struct{}
 
 // Address returns an address of an endpoint with what the handshake has to know of the endpoint:
-// its host name (gRFC A101), if the Cluster has auto_host_sni. The Bundle may be nil.
-func (b *Bundle) Address(a resolver.Address, hostname string) resolver.Address {
-	if b != nil && b.security.AutoHostSNI && hostname != "" {
+// its host name (gRFC A101), if the Cluster has auto_host_sni, and the way through its proxy (gRFC
+// A86), if the Cluster asks for that. Either may be empty. The Bundle may be nil.
+func (b *Bundle) Address(endpoint, hostname, proxy string) resolver.Address {
+	a := resolver.Address{Addr: endpoint}
+	if b == nil {
+		return a
+	}
+	if b.security != nil && b.security.AutoHostSNI && hostname != "" {
 		a.Attributes = a.Attributes.WithValue(hostnameKey{}, hostname)
+	}
+	if b.key.way.connect && proxy != "" {
+		a.Attributes = a.Attributes.WithValue(tunnelKey{}, tunnel{proxy, endpoint})
 	}
 	return a
 }

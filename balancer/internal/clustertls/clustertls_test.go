@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/tls/certprovider"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
@@ -106,7 +107,7 @@ func security(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *xdsreso
 // bundle makes a Bundle that lives as long as the test.
 func bundle(t *testing.T, pb *tlspb.UpstreamTlsContext, in instances) *Bundle {
 	t.Helper()
-	b, release := NewPool(true, nil).Acquire("c", security(t, pb, in))
+	b, release := NewPool(true, nil, nil).Acquire("c", &xdsresource.Cluster{Security: security(t, pb, in)})
 	t.Cleanup(release)
 	return b
 }
@@ -388,7 +389,9 @@ func TestProvidersThatDoNotProvide(t *testing.T) {
 	}
 	t.Run("not in a bootstrap", func(t *testing.T) {
 		t.Parallel()
-		b, release := NewPool(true, nil).Acquire("c", &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}})
+		b, release := NewPool(true, nil, nil).Acquire("c", &xdsresource.Cluster{
+			Security: &xdsresource.Security{Roots: &xdsresource.CertificateInstance{Instance: "x"}},
+		})
 		defer release()
 		_, err := serve(t, withNames(ca, "a")).handshake(t, b)
 		check(t, err, `"x"`, "no such provider")
@@ -557,7 +560,7 @@ func TestServerNameIndication(t *testing.T) {
 			b, s := bundle(t, pb, in), serve(t, withNames(ca, "*.example.com"))
 			// Through gRPC, which hands the attributes of the address to the handshake.
 			r := manual.NewBuilderWithScheme("test")
-			r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(resolver.Address{Addr: s.addr}, tc.hostname)}})
+			r.InitialState(resolver.State{Addresses: []resolver.Address{b.Address(s.addr, tc.hostname, "")}})
 			cc, err := grpc.NewClient("test:///authority.example.com", grpc.WithResolvers(r), grpc.WithCredentialsBundle(b))
 			if err != nil {
 				t.Fatal(err)
@@ -586,11 +589,11 @@ func TestBundlesAreShared(t *testing.T) {
 	ca := testca.New(t)
 	p := rootsOf(ca)
 	in := instances{"roots": p.instance("roots"), "other": p.instance("other")}
-	pool := NewPool(true, nil)
-	one, releaseOne := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
-	same, releaseSame := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
-	other, releaseOther := pool.Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots", "san"), in))
-	elsewhere, releaseElsewhere := pool.Acquire("d", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	pool := NewPool(true, nil, nil)
+	one, releaseOne := pool.Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
+	same, releaseSame := pool.Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
+	other, releaseOther := pool.Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots", "san"), in)})
+	elsewhere, releaseElsewhere := pool.Acquire("d", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
 	if one != same || one == other || one == elsewhere {
 		t.Errorf("%p and %p for the same, %p and %p for others", one, same, other, elsewhere)
 	}
@@ -627,7 +630,7 @@ func TestCallCredentialsOfTheChannelStay(t *testing.T) {
 	t.Parallel()
 	in := instances{"roots": rootsOf(testca.New(t)).instance("roots")}
 	want := &token{}
-	b, release := NewPool(true, channelBundle{perRPC: want}).Acquire("c", security(t, xdsmsg.UpstreamTLS("", "roots"), in))
+	b, release := NewPool(true, nil, channelBundle{insecure.NewBundle(), want}).Acquire("c", &xdsresource.Cluster{Security: security(t, xdsmsg.UpstreamTLS("", "roots"), in)})
 	defer release()
 	if got := b.PerRPCCredentials(); got != want {
 		t.Errorf("call credentials %v, want %v", got, want)

@@ -25,6 +25,7 @@ type Conn struct {
 	several  bool
 	registry *Registry
 	address  string
+	proxy    string // of the endpoint when the connection was opened
 	user     SubConn
 
 	// The rest is guarded by Registry.mu.
@@ -66,7 +67,7 @@ func (c *Conn) add(o owner) bool {
 			rec.target.Store(r.config.Loads.elsewhere)
 		}
 	}
-	c.record = rec
+	c.record, c.proxy = rec, rec.proxy
 	tracked := rec.session.Load() != nil
 	if c.owner != unregistered || o == sessionsOwned && (r.closed || !tracked) {
 		r.mu.Unlock()
@@ -111,8 +112,8 @@ func (c *Conn) Ejected() bool { return !c.several && c.record.health.Load().Ejec
 
 // Count counts an RPC on the connection for outlier detection, by how it ended.
 func (c *Conn) Count(info balancer.DoneInfo) {
-	if !c.several {
-		c.record.health.Load().count(info)
+	if h := c.record.health.Load(); h != nil && !c.several {
+		h.count(info.Err != nil, info.BytesReceived)
 	}
 }
 
@@ -173,11 +174,13 @@ func (c *Conn) Abandon() (kept bool) {
 
 // keepsLocked decides as gRFC A75 does for subchannels that the child policy unrefs: c is
 // kept if a session has used the endpoint within the idle timeout, if c is connected or
-// connecting, and if no other connection to the endpoint is READY. It makes no difference
-// whether the endpoint is DRAINING, or in a priority that is not in use.
+// connecting, and if no other connection to the endpoint is READY. One through another proxy
+// than that of new connections is not kept (gRFC A86). It makes no difference whether the
+// endpoint is DRAINING, or in a priority that is not in use.
 func (r *Registry) keepsLocked(c *Conn) bool {
 	s := c.Session()
-	if r.closed || s == nil || !s.Endpoint().Allowed || c.state != connectivity.Ready && c.state != connectivity.Connecting {
+	if r.closed || s == nil || !s.Endpoint().Allowed || c.proxy != c.record.proxy ||
+		c.state != connectivity.Ready && c.state != connectivity.Connecting {
 		return false
 	}
 	if slices.ContainsFunc(c.record.conns, func(other *Conn) bool {

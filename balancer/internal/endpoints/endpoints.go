@@ -53,6 +53,7 @@ type Record struct {
 	// The rest is guarded by Registry.mu.
 
 	conns []*Conn
+	proxy string // for new connections
 	round uint64 // the last update that had something to say of the address
 }
 
@@ -157,16 +158,18 @@ type facts struct {
 	target   *Target
 }
 
-// Hostname returns the hostname of the endpoint that has an address, or "".
-func (r *Registry) Hostname(address string) string {
+// Endpoint returns the hostname and the proxy of the endpoint that has an address, "" for
+// none.
+func (r *Registry) Endpoint(address string) (hostname, proxy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rec := r.records[address]; rec != nil {
 		if h := rec.hostname.Load(); h != nil {
-			return *h
+			hostname = *h
 		}
+		proxy = rec.proxy
 	}
-	return ""
+	return hostname, proxy
 }
 
 func (u *update) set(address string, f facts) {
@@ -188,6 +191,10 @@ func (u *update) set(address string, f facts) {
 		rec.round = r.round
 	}
 	rec.hostname.Store(hostname)
+	if rec.proxy != f.endpoint.Proxy {
+		rec.proxy = f.endpoint.Proxy
+		u.release(rec)
+	}
 	u.setHealth(rec, f.health)
 	// Without load reports the old target stays, for RPCs of pickers that are about to be
 	// replaced. Later ones do not ask for it.

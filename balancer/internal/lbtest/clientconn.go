@@ -62,8 +62,8 @@ func (cc *ClientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	}
 	sc := &SubConn{cc: cc, Addr: addrs[0].Addr, listener: opts.StateListener}
 	//lint:ignore SA1019 It is how a SubConn gets credentials of its own.
-	if cc.Tag != nil && opts.CredsBundle != nil {
-		sc.Addr += cc.Tag(opts.CredsBundle)
+	if bundle := opts.CredsBundle; cc.Tag != nil && bundle != nil {
+		sc.Addr += cc.Tag(bundle)
 	}
 	cc.mu.Lock()
 	defer cc.mu.Unlock()

@@ -36,9 +36,9 @@ func resolverEndpoints(endpoints []xdsresource.Endpoint, bundle *clustertls.Bund
 			weighted[e.Weight] = endpoint
 		}
 		first := len(addresses)
-		addresses = append(addresses, bundle.Address(resolver.Address{Addr: e.Address}, e.Hostname))
+		addresses = append(addresses, bundle.Address(e.Address, e.Hostname, e.Proxy))
 		for _, additional := range e.Additional {
-			addresses = append(addresses, bundle.Address(resolver.Address{Addr: additional}, e.Hostname))
+			addresses = append(addresses, bundle.Address(additional, e.Hostname, e.Proxy))
 		}
 		endpoint.Addresses = addresses[first:len(addresses):len(addresses)]
 		result = append(result, endpoint)

@@ -12,6 +12,7 @@ import (
 	"github.com/dynxds/dynxds/balancer/internal/conns"
 	"github.com/dynxds/dynxds/balancer/internal/endpoints"
 	"github.com/dynxds/dynxds/balancer/internal/tree"
+	"github.com/dynxds/dynxds/internal/grpcbridge"
 )
 
 // SubConn is a SubConn as the policy sees it. When the policy shuts it down it
@@ -43,8 +44,8 @@ type SubConn struct {
 // env.Endpoints decides how long the connection is kept.
 func OpenForSessions(env *tree.Env, address string) error {
 	s := &SubConn{env: env}
-	addr := env.Bundle.Address(resolver.Address{Addr: address}, env.Endpoints.Hostname(address))
-	err := s.open([]resolver.Address{addr}, balancer.NewSubConnOptions{
+	hostname, proxy := env.Endpoints.Endpoint(address)
+	err := s.open([]resolver.Address{env.Bundle.Address(address, hostname, proxy)}, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { s.endpoint.Report(state.ConnectivityState) },
 	})
 	if err != nil {
@@ -67,11 +68,15 @@ func (s *SubConn) open(addresses []resolver.Address, opts balancer.NewSubConnOpt
 	}
 	s.endpoint = s.env.Endpoints.NewConn(s, first, len(addresses) > 1)
 	if s.env.Bundle != nil {
-		//lint:ignore SA1019 There is no other public way to give a SubConn credentials of its own.
-		opts.CredsBundle = s.env.Bundle
+		opts = grpcbridge.WithCredentials(opts, s.env.Bundle)
 	}
-	s.Conn, err = s.env.Conns.Open(addresses, opts)
+	s.Conn, err = s.env.Conns.Open(s.env.Bundle.Dial(addresses), opts)
 	return err
+}
+
+// UpdateAddresses implements balancer.SubConn.
+func (s *SubConn) UpdateAddresses(addresses []resolver.Address) {
+	s.Conn.UpdateAddresses(s.env.Bundle.Dial(addresses))
 }
 
 // Unwrap returns gRPC's own SubConn.

@@ -34,8 +34,8 @@ type Env struct {
 	Conns      *conns.Pool
 	// TLS has the credentials of clusters that ask for their connections to be secured.
 	TLS *clustertls.Pool
-	// Bundle secures the connections of the cluster that this part of the tree serves. nil:
-	// they have the credentials of the channel.
+	// Bundle makes the connections of the cluster that this part of the tree serves. nil: they
+	// have the credentials of the channel, and no proxies.
 	Bundle *clustertls.Bundle
 	// Options are for policies that gRPC's registry builds.
 	Options balancer.BuildOptions
