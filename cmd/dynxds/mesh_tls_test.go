@@ -166,7 +166,8 @@ func TestServeTLSOfOtherModes(t *testing.T) {
 		m.say(mutualTLS)
 		m.plane.signal(syscall.SIGHUP)
 		m.plane.logged(`"msg":"published"`, `"version":2`)
-		if _, err := m.dial("xds:///backend", m.all()...).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}); err != nil {
+		// Until the change has arrived, the client has the old Cluster.
+		if _, err := m.dial("xds:///backend", m.all()...).UnaryCall(testutils.Context(t), &testpb.SimpleRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Errorf("in mode mutual the RPC failed: %v", err)
 		}
 		m.plane.drain()
